@@ -1,0 +1,1 @@
+//! File change to verified change: rules, walk, observation, difference.

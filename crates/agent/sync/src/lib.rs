@@ -1,0 +1,1 @@
+//! Enrolment and sessions: one session, one POST, one answer.

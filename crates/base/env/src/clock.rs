@@ -1,0 +1,78 @@
+//! Time: microseconds since the Unix epoch, and a monotone twin for durations.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of time. Shared between threads; cheap to call.
+pub trait Clock: Send + Sync {
+    /// Microseconds since 1970-01-01T00:00:00Z. May jump in either direction.
+    fn now_us(&self) -> u64;
+    /// Time since an arbitrary fixed instant of this process. Never goes back.
+    fn monotonic(&self) -> Duration;
+}
+
+/// The clock of the operating system.
+#[derive(Debug, Clone)]
+pub struct SystemClock {
+    started: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose monotone side starts at zero now.
+    pub fn new() -> Self {
+        Self { started: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// A clock that stands still until told otherwise.
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock {
+    now_us: Arc<AtomicU64>,
+    monotonic_us: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    /// A clock frozen at `now_us` microseconds since the epoch.
+    pub fn at(now_us: u64) -> Self {
+        Self { now_us: Arc::new(AtomicU64::new(now_us)), monotonic_us: Arc::default() }
+    }
+
+    /// Move both sides forward.
+    pub fn advance(&self, by: Duration) {
+        let us = by.as_micros() as u64;
+        self.now_us.fetch_add(us, Ordering::SeqCst);
+        self.monotonic_us.fetch_add(us, Ordering::SeqCst);
+    }
+
+    /// Set the wall clock alone, as an administrator or a wrong time server does.
+    pub fn jump_to(&self, now_us: u64) {
+        self.now_us.store(now_us, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_us(&self) -> u64 {
+        self.now_us.load(Ordering::SeqCst)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.monotonic_us.load(Ordering::SeqCst))
+    }
+}

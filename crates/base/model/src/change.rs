@@ -1,0 +1,256 @@
+//! Verified differences between two observations.
+
+use std::fmt;
+
+use crate::observation::{Kind, Observation, ObserveError};
+use crate::path::ItemKey;
+
+/// What happened to an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// It was not there before.
+    Created,
+    /// It is there as before, but different.
+    Modified,
+    /// It is no longer there.
+    Deleted,
+}
+
+impl ChangeKind {
+    /// The word in events and in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Modified => "modified",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// The word of ECS `event.type`.
+    pub fn ecs_type(self) -> &'static str {
+        match self {
+            Self::Created => "creation",
+            Self::Modified => "change",
+            Self::Deleted => "deletion",
+        }
+    }
+}
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $variant:ident = $bit:expr, $name:literal;)*) => {
+        /// An attribute that can differ between two observations.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Field { $($(#[$doc])* $variant,)* }
+
+        impl Field {
+            /// Every field, in the order in which a change lists them.
+            pub const ALL: &'static [Field] = &[$(Field::$variant,)*];
+
+            /// Its name in events: the ECS field below `file.`.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            const fn bit(self) -> u16 {
+                match self { $(Self::$variant => 1 << $bit,)* }
+            }
+        }
+    };
+}
+
+fields! {
+    /// Kind of entry.
+    Kind = 0, "type";
+    /// Bytes of content.
+    Size = 1, "size";
+    /// Any of the content's digests.
+    Hash = 2, "hash";
+    /// Permission bits.
+    Mode = 3, "mode";
+    /// Owner.
+    Uid = 4, "uid";
+    /// Group.
+    Gid = 5, "gid";
+    /// Modification time.
+    Mtime = 6, "mtime";
+    /// Inode change time.
+    Ctime = 7, "ctime";
+    /// Inode number: the file was replaced.
+    Inode = 8, "inode";
+    /// Device: another file system was mounted there.
+    Device = 9, "device";
+    /// Target of a symbolic link.
+    Target = 10, "target_path";
+    /// Extended attributes, ACL or capabilities.
+    Xattrs = 11, "xattrs";
+    /// Whether and why the content is unreadable.
+    Error = 12, "error";
+    /// Number of hard links.
+    Links = 13, "links";
+}
+
+/// A set of [`Field`]s.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fields(u16);
+
+impl Fields {
+    /// Add one.
+    pub fn insert(&mut self, field: Field) {
+        self.0 |= field.bit();
+    }
+
+    /// Whether it is in the set.
+    pub fn contains(self, field: Field) -> bool {
+        self.0 & field.bit() != 0
+    }
+
+    /// Whether the set is empty.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Its members in a fixed order.
+    pub fn iter(self) -> impl Iterator<Item = Field> {
+        Field::ALL.iter().copied().filter(move |f| self.contains(*f))
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(Field::name)).finish()
+    }
+}
+
+/// One verified change of one item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Which item.
+    pub key: ItemKey,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// What the baseline held; `None` when created.
+    pub before: Option<Observation>,
+    /// What is there now; `None` when deleted.
+    pub after: Option<Observation>,
+    /// What differs; empty unless modified.
+    pub fields: Fields,
+    /// When the agent found it, microseconds since the epoch.
+    pub found_at_us: u64,
+}
+
+impl Observation {
+    /// Which attributes differ between `self` (before) and `after`.
+    ///
+    /// Of a directory its size, times and link count are left out: they follow from its entries,
+    /// each of which is an item of its own. A digest counts as different only where both
+    /// observations have it, so that switching an algorithm on is no change of the file.
+    pub fn difference(&self, after: &Self) -> Fields {
+        let mut fields = Fields::default();
+        let mut check = |field, differs: bool| {
+            if differs {
+                fields.insert(field);
+            }
+        };
+        check(Field::Kind, self.kind != after.kind);
+        check(Field::Mode, self.mode != after.mode);
+        check(Field::Uid, self.uid != after.uid);
+        check(Field::Gid, self.gid != after.gid);
+        check(Field::Device, self.device != after.device);
+        check(Field::Inode, self.inode != after.inode);
+        check(Field::Target, self.target != after.target);
+        check(Field::Xattrs, self.xattrs != after.xattrs);
+        check(Field::Error, self.error != after.error);
+        if !(self.kind == Kind::Directory && after.kind == Kind::Directory) {
+            check(Field::Size, self.size != after.size);
+            check(Field::Mtime, self.mtime_ns != after.mtime_ns);
+            check(Field::Ctime, self.ctime_ns != after.ctime_ns);
+            check(Field::Links, self.links != after.links);
+            check(Field::Hash, self.content_differs(after));
+        }
+        fields
+    }
+
+    fn content_differs(&self, after: &Self) -> bool {
+        fn differ<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
+            matches!((a, b), (Some(a), Some(b)) if a != b)
+        }
+        differ(self.hashes.sha256, after.hashes.sha256)
+            || differ(self.hashes.sha1, after.hashes.sha1)
+            || differ(self.hashes.md5, after.hashes.md5)
+            || differ(self.hashes.blake3, after.hashes.blake3)
+    }
+
+    /// Whether the stat part alone proves that the content need not be read again: device, inode,
+    /// size, mtime, ctime, mode, owner, group and link count are equal, and neither observation
+    /// is in doubt (racy, unstable). An entry that could not be read is tried again every time.
+    pub fn same_stat(&self, now: &Self) -> bool {
+        self.kind == now.kind
+            && self.device == now.device
+            && self.inode == now.inode
+            && self.size == now.size
+            && self.mtime_ns == now.mtime_ns
+            && self.ctime_ns == now.ctime_ns
+            && self.mode == now.mode
+            && self.uid == now.uid
+            && self.gid == now.gid
+            && self.links == now.links
+            && !self.racy
+            && matches!(self.error, None | Some(ObserveError::TooLarge))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Observation {
+        let mut o = Observation::empty(Kind::File);
+        o.hashes.sha256 = Some([1; 32]);
+        o.size = 3;
+        o
+    }
+
+    #[test]
+    fn each_attribute_is_named_when_it_differs() {
+        let before = file();
+        let mut after = before.clone();
+        after.mode = 0o600;
+        after.ctime_ns = 5;
+        let names: Vec<_> = before.difference(&after).iter().map(Field::name).collect();
+        assert_eq!(names, ["mode", "ctime"]);
+        assert!(before.difference(&before).is_empty());
+    }
+
+    #[test]
+    fn a_new_algorithm_is_no_change_of_the_file() {
+        let before = file();
+        let mut after = before.clone();
+        after.hashes.blake3 = Some([9; 32]);
+        assert!(before.difference(&after).is_empty());
+        after.hashes.sha256 = Some([2; 32]);
+        assert!(before.difference(&after).contains(Field::Hash));
+    }
+
+    #[test]
+    fn a_directory_does_not_change_with_its_entries() {
+        let before = Observation::empty(Kind::Directory);
+        let mut after = before.clone();
+        after.mtime_ns = 1;
+        after.ctime_ns = 1;
+        after.links = 7;
+        after.size = 8192;
+        assert!(before.difference(&after).is_empty());
+    }
+
+    #[test]
+    fn a_racy_or_unread_entry_is_never_skipped() {
+        let now = file();
+        assert!(file().same_stat(&now));
+        let mut racy = file();
+        racy.racy = true;
+        assert!(!racy.same_stat(&now));
+        let mut unread = file();
+        unread.error = Some(ObserveError::Os(13));
+        assert!(!unread.same_stat(&now));
+    }
+}

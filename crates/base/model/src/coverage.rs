@@ -1,0 +1,74 @@
+//! Gaps are events: what was not watched, from when to when, and what the rescan found.
+
+use serde::{Deserialize, Serialize};
+
+/// Why the watcher cannot vouch for an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CoverageKind {
+    /// The agent was not running.
+    AgentDown,
+    /// The first scan of a path: what was there is the baseline.
+    Baseline,
+    /// A root is not there, not mounted, or on another device than before.
+    RootGone,
+    /// A root or a directory below it could not be read.
+    Unreadable,
+    /// The wall clock jumped.
+    ClockJump,
+    /// A queue of notices overflowed.
+    Overflow,
+    /// A limit was reached and something was left out.
+    LimitReached,
+    /// The agent's database was damaged and rebuilt.
+    DatabaseRebuilt,
+    /// Events were dropped because the queue had reached its byte limit.
+    EventsDropped,
+    /// The server dropped events past their retention.
+    Retention,
+    /// A record could not be applied and was set aside.
+    Quarantined,
+    /// The disk is nearly full.
+    DiskLow,
+}
+
+impl CoverageKind {
+    /// The word in events and in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AgentDown => "agent_down",
+            Self::Baseline => "baseline",
+            Self::RootGone => "root_gone",
+            Self::Unreadable => "unreadable",
+            Self::ClockJump => "clock_jump",
+            Self::Overflow => "overflow",
+            Self::LimitReached => "limit_reached",
+            Self::DatabaseRebuilt => "database_rebuilt",
+            Self::EventsDropped => "events_dropped",
+            Self::Retention => "retention",
+            Self::Quarantined => "quarantined",
+            Self::DiskLow => "disk_low",
+        }
+    }
+}
+
+/// One interval that is not, or not fully, vouched for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Why.
+    pub kind: CoverageKind,
+    /// Which root or path it concerns; empty when all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// Start, microseconds since the epoch.
+    pub from_us: u64,
+    /// End, microseconds since the epoch.
+    pub to_us: u64,
+    /// How many changes the rescan found afterwards, when there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<u64>,
+    /// What happened, for people; names the remedy where there is one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}

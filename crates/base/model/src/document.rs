@@ -1,0 +1,297 @@
+//! State documents of files: ECS-shaped JSON built from an observation when it is sent.
+//!
+//! Field names: ECS 8 `file.*`, with `xattrs`, `links`, `error` and `path_hex` beside it, and
+//! `checksum.hash.sha1` and `state.*` as `spec/sync.md` 1.5 and 1.7 have them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
+
+use crate::observation::{Kind, Observation};
+use crate::path::{ItemKey, show};
+use crate::timestamp;
+
+/// Names of users and groups. The real one asks the system; an answer may be cached.
+pub trait Names: Send + Sync {
+    /// Name of a user id, if it has one.
+    fn user(&self, uid: u32) -> Option<String>;
+    /// Name of a group id, if it has one.
+    fn group(&self, gid: u32) -> Option<String>;
+}
+
+/// Nobody has a name: for tests, and for comparisons that must not depend on the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn user(&self, _: u32) -> Option<String> {
+        None
+    }
+
+    fn group(&self, _: u32) -> Option<String> {
+        None
+    }
+}
+
+/// Digests in lower-case hex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct HashBody {
+    /// MD5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub md5: Option<String>,
+    /// SHA-1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha1: Option<String>,
+    /// SHA-256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// BLAKE3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blake3: Option<String>,
+}
+
+/// One file as it stands in documents and events. Absent means unknown or not applicable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct FileBody {
+    /// Whole path, shown safely.
+    pub path: String,
+    /// The exact path in hex, only where it is not valid UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_hex: Option<String>,
+    /// Last component.
+    pub name: String,
+    /// The rest.
+    pub directory: String,
+    /// [`Kind::name`].
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Bytes of content; absent for directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Four octal digits.
+    pub mode: String,
+    /// User id, decimal.
+    pub uid: String,
+    /// Group id, decimal.
+    pub gid: String,
+    /// User name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Group name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// RFC 3339 with nanoseconds; absent for directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<String>,
+    /// RFC 3339 with nanoseconds; absent for directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ctime: Option<String>,
+    /// Inode number, decimal.
+    pub inode: String,
+    /// Device number, decimal.
+    pub device: String,
+    /// Hard links, where there is more than one; absent for directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<u64>,
+    /// Target of a symbolic link, shown safely.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_path: Option<String>,
+    /// Digests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<HashBody>,
+    /// Extended attributes: name to value, the value as text where it is printable and else as
+    /// `hex:` and its bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub xattrs: BTreeMap<String, String>,
+    /// Why the content is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl FileBody {
+    /// Build from an observation.
+    pub fn new(key: &ItemKey, o: &Observation, names: &dyn Names) -> Self {
+        let path = key.path();
+        let stat = o.kind != Kind::Directory;
+        let hex32 = |h: &[u8; 32]| hex::encode(h);
+        Self {
+            path_hex: std::str::from_utf8(&path).is_err().then(|| hex::encode(&path)),
+            path: show(&path).into_owned(),
+            name: show(&key.name).into_owned(),
+            directory: show(&key.directory).into_owned(),
+            kind: o.kind.name().into(),
+            size: stat.then_some(o.size),
+            mode: format!("{:04o}", o.mode),
+            uid: o.uid.to_string(),
+            gid: o.gid.to_string(),
+            owner: names.user(o.uid),
+            group: names.group(o.gid),
+            mtime: stat.then(|| timestamp::nanos_text(o.mtime_ns)),
+            ctime: stat.then(|| timestamp::nanos_text(o.ctime_ns)),
+            inode: o.inode.to_string(),
+            device: o.device.to_string(),
+            links: (stat && o.links != 1).then_some(o.links),
+            target_path: o.target.as_deref().map(|t| show(t).into_owned()),
+            hash: (!o.hashes.is_empty()).then(|| HashBody {
+                md5: o.hashes.md5.as_ref().map(hex::encode),
+                sha1: o.hashes.sha1.as_ref().map(hex::encode),
+                sha256: o.hashes.sha256.as_ref().map(hex32),
+                blake3: o.hashes.blake3.as_ref().map(hex32),
+            }),
+            xattrs: o.xattrs.iter().map(|x| (show(&x.name).into_owned(), value(&x.value))).collect(),
+            error: o.error.map(|e| e.to_string()),
+        }
+    }
+}
+
+fn value(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) && !text.starts_with("hex:") => text.into(),
+        _ => format!("hex:{}", hex::encode(bytes)),
+    }
+}
+
+/// SHA-1, lower-case hex, of
+/// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings
+/// for what is absent (`spec/sync.md` 1.5). mtime in whole seconds; perm as four octal digits;
+/// `attributes` carries what this product adds: kind, nanosecond times, device, links, target,
+/// BLAKE3, xattrs and error, so that two documents with one checksum are one state.
+pub fn checksum(file: &FileBody) -> String {
+    let hash = file.hash.clone().unwrap_or_default();
+    let text = |o: &Option<String>| o.clone().unwrap_or_default();
+    let attributes = format!(
+        "{},{},{},{},{},{},{},{:?},{}",
+        file.kind,
+        text(&file.mtime),
+        text(&file.ctime),
+        file.device,
+        file.links.map(|l| l.to_string()).unwrap_or_default(),
+        text(&file.target_path),
+        text(&hash.blake3),
+        file.xattrs,
+        text(&file.error),
+    );
+    let seconds = text(&file.mtime);
+    let joined = [
+        file.size.map(|s| s.to_string()).unwrap_or_default(),
+        file.path_hex.clone().unwrap_or_else(|| file.path.clone()),
+        file.mode.clone(),
+        attributes,
+        file.uid.clone(),
+        file.gid.clone(),
+        text(&file.owner),
+        text(&file.group),
+        seconds.split('.').next().unwrap_or_default().to_owned(),
+        file.inode.clone(),
+        text(&hash.md5),
+        text(&hash.sha1),
+        text(&hash.sha256),
+    ]
+    .join(":");
+    hex::encode(Sha1::digest(joined.as_bytes()))
+}
+
+/// `checksum.hash.sha1`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ChecksumBody {
+    /// The digests.
+    pub hash: ChecksumHash,
+}
+
+/// The digest of a document's state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ChecksumHash {
+    /// Lower-case hex.
+    pub sha1: String,
+}
+
+/// `state.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct StateBody {
+    /// The item's `seen`: grows with every change of the item.
+    pub document_version: u64,
+    /// When the agent saw it so, RFC 3339.
+    pub modified_at: String,
+}
+
+/// A document of the dataset `fim-files`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct FileDocument {
+    /// The file.
+    pub file: FileBody,
+    /// Digest of the state.
+    pub checksum: ChecksumBody,
+    /// Version and time.
+    pub state: StateBody,
+}
+
+impl FileDocument {
+    /// Build from what the queue holds. `seen` is the item's version, in microseconds since the
+    /// epoch by construction (hybrid logical clock).
+    pub fn new(key: &ItemKey, o: &Observation, seen: u64, names: &dyn Names) -> Self {
+        let file = FileBody::new(key, o, names);
+        let sha1 = checksum(&file);
+        Self {
+            file,
+            checksum: ChecksumBody { hash: ChecksumHash { sha1 } },
+            state: StateBody { document_version: seen, modified_at: timestamp::micros(seen) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_has_the_agreed_shape() {
+        let mut o = Observation::empty(Kind::File);
+        o.mode = 0o4755;
+        o.size = 12;
+        o.mtime_ns = 1_700_000_000_000_000_001;
+        o.ctime_ns = o.mtime_ns;
+        o.hashes.sha256 = Some([0xab; 32]);
+        let key = ItemKey::of_path(b"/usr/bin/su");
+        let doc = FileDocument::new(&key, &o, 1_763_751_122_000_001, &NoNames);
+        let json = serde_json::to_value(&doc).unwrap();
+        assert_eq!(json["file"]["path"], "/usr/bin/su");
+        assert_eq!(json["file"]["mode"], "4755");
+        assert_eq!(json["file"]["mtime"], "2023-11-14T22:13:20.000000001Z");
+        assert_eq!(json["file"]["hash"]["sha256"], "ab".repeat(32));
+        assert_eq!(json["state"]["document_version"], 1_763_751_122_000_001u64);
+        assert_eq!(json["checksum"]["hash"]["sha1"].as_str().unwrap().len(), 40);
+        assert_eq!(serde_json::from_value::<FileDocument>(json).unwrap(), doc);
+    }
+
+    #[test]
+    fn every_attribute_moves_the_checksum() {
+        let base = Observation::empty(Kind::File);
+        let key = ItemKey::of_path(b"/a");
+        let of = |o: &Observation| checksum(&FileBody::new(&key, o, &NoNames));
+        let edits: [fn(&mut Observation); 9] = [
+            |o| o.mode = 1,
+            |o| o.uid = 1,
+            |o| o.size = 1,
+            |o| o.mtime_ns = 1,
+            |o| o.ctime_ns = 1,
+            |o| o.links = 2,
+            |o| o.hashes.blake3 = Some([1; 32]),
+            |o| o.target = Some(b"x".to_vec()),
+            |o| o.xattrs = vec![crate::Xattr { name: b"user.a".to_vec(), value: vec![0] }],
+        ];
+        for edit in edits {
+            let mut o = base.clone();
+            edit(&mut o);
+            assert_ne!(of(&o), of(&base));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_text_keeps_its_exact_bytes() {
+        let key = ItemKey::new(&b"/tmp"[..], &b"a\xff"[..]);
+        let file = FileBody::new(&key, &Observation::empty(Kind::File), &NoNames);
+        assert_eq!(file.path, "/tmp/a\\xff");
+        assert_eq!(file.path_hex.as_deref(), Some("2f746d702f61ff"));
+    }
+}

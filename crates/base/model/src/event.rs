@@ -1,0 +1,197 @@
+//! Immutable events: one change or one gap, with its time, as ECS-shaped JSON.
+//!
+//! ECS has no before and after: `holdfast.previous`, `holdfast.changed_fields`, `holdfast.cause`
+//! and `holdfast.coverage` carry them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::change::{Change, ChangeKind, Field};
+use crate::coverage::Coverage;
+use crate::document::{FileBody, Names};
+use crate::timestamp;
+
+/// `event.action` of a coverage event.
+pub const ACTION_COVERAGE: &str = "coverage";
+
+/// `event.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct EventMeta {
+    /// Always `event`.
+    pub kind: String,
+    /// `["file"]`, or `["host"]` for coverage.
+    pub category: Vec<String>,
+    /// `["creation"]`, `["change"]`, `["deletion"]` or `["info"]`.
+    #[serde(rename = "type")]
+    pub kinds: Vec<String>,
+    /// `created`, `modified`, `deleted` or `coverage`.
+    pub action: String,
+}
+
+/// What accounts for a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// `unexplained` until something explains it, such as `package`.
+    pub kind: String,
+    /// What exactly, such as a package with its versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+impl Default for Cause {
+    fn default() -> Self {
+        Self { kind: "unexplained".into(), detail: String::new() }
+    }
+}
+
+/// `holdfast.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct HoldfastBody {
+    /// The file before the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<FileBody>,
+    /// [`Field::name`]s that differ.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_fields: Vec<String>,
+    /// What accounts for it; absent on coverage events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// The gap, on coverage events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Coverage>,
+}
+
+/// An event's body, as the agent queues it and the server keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct EventBody {
+    /// When the agent found it, RFC 3339 with microseconds.
+    #[serde(rename = "@timestamp")]
+    pub timestamp: String,
+    /// What it is.
+    pub event: EventMeta,
+    /// The file after the change, or as it last was when deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileBody>,
+    /// What ECS has no field for.
+    #[serde(default)]
+    pub holdfast: HoldfastBody,
+}
+
+impl EventBody {
+    /// The event of a change.
+    pub fn of_change(change: &Change, names: &dyn Names) -> Self {
+        let body = |o: &crate::Observation| FileBody::new(&change.key, o, names);
+        let (file, previous) = match change.kind {
+            ChangeKind::Deleted => (change.before.as_ref().map(body), None),
+            _ => (change.after.as_ref().map(body), change.before.as_ref().map(body)),
+        };
+        Self {
+            timestamp: timestamp::micros(change.found_at_us),
+            event: EventMeta {
+                kind: "event".into(),
+                category: vec!["file".into()],
+                kinds: vec![change.kind.ecs_type().into()],
+                action: change.kind.name().into(),
+            },
+            file,
+            holdfast: HoldfastBody {
+                previous,
+                changed_fields: change.fields.iter().map(Field::name).map(String::from).collect(),
+                cause: Some(Cause::default()),
+                coverage: None,
+            },
+        }
+    }
+
+    /// The event of a gap; its time is the gap's end.
+    pub fn of_coverage(coverage: Coverage) -> Self {
+        Self {
+            timestamp: timestamp::micros(coverage.to_us),
+            event: EventMeta {
+                kind: "event".into(),
+                category: vec!["host".into()],
+                kinds: vec!["info".into()],
+                action: ACTION_COVERAGE.into(),
+            },
+            file: None,
+            holdfast: HoldfastBody { coverage: Some(coverage), ..HoldfastBody::default() },
+        }
+    }
+
+    /// Its time in microseconds since the epoch; 0 when the text is not a time.
+    pub fn time_us(&self) -> u64 {
+        timestamp::parse_micros(&self.timestamp).unwrap_or(0)
+    }
+
+    /// The path it concerns: the file's, or the gap's.
+    pub fn path(&self) -> &str {
+        match (&self.file, &self.holdfast.coverage) {
+            (Some(file), _) => &file.path,
+            (None, Some(coverage)) => &coverage.path,
+            (None, None) => "",
+        }
+    }
+
+    /// As JSON bytes.
+    pub fn to_json(&self) -> Vec<u8> {
+        // A struct of strings and numbers always serialises.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CoverageKind, Fields, ItemKey, Kind, Observation, document::NoNames};
+
+    #[test]
+    fn a_change_tells_before_and_after() {
+        let before = Observation::empty(Kind::File);
+        let mut after = before.clone();
+        after.mode = 0o600;
+        let change = Change {
+            key: ItemKey::of_path(b"/etc/shadow"),
+            kind: ChangeKind::Modified,
+            fields: before.difference(&after),
+            before: Some(before),
+            after: Some(after),
+            found_at_us: 1_763_751_122_000_001,
+        };
+        let event = EventBody::of_change(&change, &NoNames);
+        assert_eq!(event.path(), "/etc/shadow");
+        assert_eq!(event.time_us(), 1_763_751_122_000_001);
+        assert_eq!(event.file.as_ref().unwrap().mode, "0600");
+        assert_eq!(event.holdfast.previous.as_ref().unwrap().mode, "0000");
+        assert_eq!(event.holdfast.changed_fields, ["mode"]);
+        assert_eq!(serde_json::from_slice::<EventBody>(&event.to_json()).unwrap(), event);
+    }
+
+    #[test]
+    fn a_deleted_file_tells_what_it_was() {
+        let change = Change {
+            key: ItemKey::of_path(b"/a"),
+            kind: ChangeKind::Deleted,
+            before: Some(Observation::empty(Kind::File)),
+            after: None,
+            fields: Fields::default(),
+            found_at_us: 1,
+        };
+        let event = EventBody::of_change(&change, &NoNames);
+        assert_eq!(event.event.action, "deleted");
+        assert!(event.file.is_some() && event.holdfast.previous.is_none());
+    }
+
+    #[test]
+    fn a_gap_is_an_event() {
+        let event = EventBody::of_coverage(Coverage {
+            kind: CoverageKind::RootGone,
+            path: "/mnt".into(),
+            from_us: 1,
+            to_us: 2,
+            found: None,
+            detail: "not mounted".into(),
+        });
+        assert_eq!(event.path(), "/mnt");
+        assert_eq!(event.time_us(), 2);
+        assert_eq!(event.event.action, "coverage");
+    }
+}

@@ -1,0 +1,30 @@
+//! The nouns that every part of Holdfast shares: identifiers, paths, observations, changes,
+//! events, documents, sessions, records, agents and limits. No I/O, no clocks, no threads: values
+//! and pure functions over them.
+//!
+//! One word per concept; the glossary stands in `ARCHITECTURE.md`.
+
+pub mod agent;
+pub mod change;
+mod codec;
+pub mod coverage;
+pub mod document;
+pub mod event;
+pub mod ids;
+pub mod limits;
+pub mod observation;
+pub mod path;
+pub mod record;
+pub mod timestamp;
+pub mod traits;
+
+pub use agent::{AgentOs, AgentRecord, AgentStatus};
+pub use change::{Change, ChangeKind, Field, Fields};
+pub use coverage::{Coverage, CoverageKind};
+pub use document::{FileBody, FileDocument, Names};
+pub use event::EventBody;
+pub use ids::{AgentId, Dataset, Incarnation, Position};
+pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
+pub use path::ItemKey;
+pub use record::{Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write};
+pub use traits::{Baseline, BaselineItem, Batch, Op, Sink, SinkOutcome};

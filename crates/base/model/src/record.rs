@@ -1,0 +1,213 @@
+//! What the journal holds of the server's work: one record per accepted session or removal, with
+//! all that replay needs, and what applying it comes to.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AgentId, Dataset, Incarnation};
+
+/// What the server knows of the agent at the moment it accepts a session; wins over what the
+/// session says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Overlay {
+    /// Agent's name.
+    pub agent_name: String,
+    /// Version of its program.
+    pub agent_version: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Host name.
+    pub hostname: String,
+    /// Architecture.
+    pub architecture: String,
+    /// OS name, platform, type, version.
+    pub os: [String; 4],
+    /// This server's cluster name.
+    pub cluster: String,
+}
+
+/// One write of a session, in the session's order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Write {
+    /// Replace the document unless the stored one (or its tombstone) has a higher version.
+    Upsert {
+        /// Which dataset.
+        dataset: Dataset,
+        /// The agent's id for it.
+        id: String,
+        /// Grows with every change of the document; 0 means unversioned.
+        version: u64,
+        /// A JSON object.
+        body: Vec<u8>,
+    },
+    /// Remove the document unless it has a higher version; leaves a tombstone.
+    Delete {
+        /// Which dataset.
+        dataset: Dataset,
+        /// The agent's id for it.
+        id: String,
+        /// Version of the removal; 0 means unversioned.
+        version: u64,
+    },
+    /// Remove every document of the dataset.
+    Clean {
+        /// Which dataset.
+        dataset: Dataset,
+    },
+    /// Append an event; the same id again changes nothing.
+    Event {
+        /// `epoch-seq`, unique per agent.
+        id: String,
+        /// An [`crate::EventBody`] as JSON.
+        body: Vec<u8>,
+    },
+}
+
+/// One accepted session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// Who.
+    pub agent: AgentId,
+    /// Which life of that number.
+    pub incarnation: Incarnation,
+    /// When the server accepted it, microseconds since the epoch.
+    pub received_at_us: u64,
+    /// The agent's session id (`X-Session-Id`), for the log.
+    pub session: String,
+    /// What the server knew of the agent.
+    pub overlay: Overlay,
+    /// Its writes; each index here is the index that the answer's `skipped` speaks of.
+    pub writes: Vec<Write>,
+}
+
+/// One record of the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// A session's writes.
+    Session(SessionRecord),
+    /// The agent was removed: its documents go, its events stay as evidence.
+    AgentRemoved {
+        /// Who.
+        agent: AgentId,
+        /// Which life; a later one of the same number is not touched.
+        incarnation: Incarnation,
+        /// When, microseconds since the epoch.
+        at_us: u64,
+    },
+    /// An event of the server itself (retention, quarantine, disk), under agent 000.
+    ServerEvent {
+        /// Unique.
+        id: String,
+        /// When, microseconds since the epoch.
+        at_us: u64,
+        /// An [`crate::EventBody`] as JSON.
+        body: Vec<u8>,
+    },
+}
+
+/// First byte of an encoded record: its version.
+const VERSION: u8 = 1;
+
+impl Record {
+    /// The bytes that the journal holds: a version byte, then postcard
+    /// (`docs/format/record.md`).
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising plain owned data into a growing buffer cannot fail.
+        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+    }
+
+    /// Decode; the error names what is wrong.
+    ///
+    /// # Errors
+    /// When the version is unknown or the bytes are not a record.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        match bytes.split_first() {
+            Some((&VERSION, rest)) => {
+                postcard::from_bytes(rest).map_err(|e| format!("not a record: {e}"))
+            }
+            Some((version, _)) => Err(format!("record version {version} is not known here")),
+            None => Err("empty record".into()),
+        }
+    }
+
+    /// Whose it is.
+    pub fn agent(&self) -> AgentId {
+        match self {
+            Self::Session(s) => s.agent,
+            Self::AgentRemoved { agent, .. } => *agent,
+            Self::ServerEvent { .. } => AgentId::SERVER,
+        }
+    }
+}
+
+/// Why one value of a session was left out. The session itself succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// The stored document or tombstone has a higher version.
+    Stale,
+    /// The server takes no writes for that index.
+    Index,
+    /// The id is empty or too long.
+    Id,
+    /// The body is not a JSON object.
+    Json,
+    /// The body is larger than [`crate::limits::DOCUMENT_BYTES_MAX`].
+    TooLarge,
+}
+
+/// One value left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Its place among the session's values.
+    pub index: u32,
+    /// Its id.
+    pub id: String,
+    /// Why.
+    pub reason: SkipReason,
+    /// For `stale` the version that the server holds; else 0.
+    pub version: u64,
+}
+
+/// What applying one record came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// Writes that were left out.
+    pub skipped: Vec<Skipped>,
+    /// Documents and events that changed.
+    pub changed: u64,
+    /// Why the whole record was set aside, if it was.
+    pub quarantined: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_its_bytes() {
+        let record = Record::Session(SessionRecord {
+            agent: AgentId(7),
+            incarnation: Incarnation(9),
+            received_at_us: 3,
+            session: "fim-1".into(),
+            overlay: Overlay { agent_name: "web".into(), ..Overlay::default() },
+            writes: vec![
+                Write::Upsert {
+                    dataset: Dataset::fim_files(),
+                    id: "x".into(),
+                    version: 4,
+                    body: b"{}".to_vec(),
+                },
+                Write::Delete { dataset: Dataset::fim_files(), id: "y".into(), version: 5 },
+                Write::Clean { dataset: Dataset::fim_files() },
+                Write::Event { id: "a-1".into(), body: b"{}".to_vec() },
+            ],
+        });
+        let bytes = record.encode();
+        assert_eq!(Record::decode(&bytes), Ok(record));
+        assert!(Record::decode(&bytes[..bytes.len() - 1]).is_err());
+        assert!(Record::decode(&[]).is_err());
+        assert_eq!(Record::decode(&[9]).unwrap_err(), "record version 9 is not known here");
+    }
+}

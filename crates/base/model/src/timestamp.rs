@@ -1,0 +1,70 @@
+//! Instants as text: RFC 3339 in UTC, as ECS documents and the REST API carry them.
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Microseconds since the Unix epoch as RFC 3339 with six decimals, for example
+/// `2026-11-21T18:52:02.000001Z`. An instant outside the years 0 to 9999 gives the epoch.
+pub fn micros(us: u64) -> String {
+    nanos(i128::from(us) * 1_000, 6)
+}
+
+/// Nanoseconds since the Unix epoch (negative before it) as RFC 3339 with nine decimals.
+pub fn nanos_text(ns: i64) -> String {
+    nanos(i128::from(ns), 9)
+}
+
+fn nanos(ns: i128, digits: usize) -> String {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(ns).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let mut fraction = format!("{:09}", at.nanosecond());
+    fraction.truncate(digits);
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{fraction}Z",
+        at.year(),
+        u8::from(at.month()),
+        at.day(),
+        at.hour(),
+        at.minute(),
+        at.second(),
+    )
+}
+
+/// Seconds since the Unix epoch as the REST API prints dates: `2026-11-21T18:52:02+00:00`.
+pub fn seconds_offset(seconds: i64) -> String {
+    let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}+00:00",
+        at.year(),
+        u8::from(at.month()),
+        at.day(),
+        at.hour(),
+        at.minute(),
+        at.second(),
+    )
+}
+
+/// Parse RFC 3339 into microseconds since the epoch; `None` when it is not one or lies before it.
+pub fn parse_micros(text: &str) -> Option<u64> {
+    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    u64::try_from(at.unix_timestamp_nanos() / 1_000).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_survives_text_and_back() {
+        for us in [0, 1, 999_999, 1_732_215_122_000_001, 4_102_444_800_000_000] {
+            assert_eq!(parse_micros(&micros(us)), Some(us));
+        }
+    }
+
+    #[test]
+    fn shapes_are_the_documented_ones() {
+        assert_eq!(micros(1_763_751_122_000_001), "2025-11-21T18:52:02.000001Z");
+        assert_eq!(nanos_text(-1), "1969-12-31T23:59:59.999999999Z");
+        assert_eq!(seconds_offset(0), "1970-01-01T00:00:00+00:00");
+        assert_eq!(parse_micros("yesterday"), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! The wire: FlatBuffers sessions, their verification and limits.

@@ -1,0 +1,1 @@
+//! Agents, groups, enrolment, certificates, users.

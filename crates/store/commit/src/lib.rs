@@ -1,0 +1,1 @@
+//! Journal first, then apply, then checkpoint; replay.

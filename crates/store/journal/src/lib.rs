@@ -1,0 +1,1 @@
+//! A write-ahead log over bytes: group commit, verified recovery, a meter.

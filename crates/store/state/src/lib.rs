@@ -1,0 +1,1 @@
+//! State and registry behind two traits, on SQLite.

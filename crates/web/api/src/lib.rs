@@ -1,0 +1,1 @@
+//! The REST API: router, tokens, envelopes, paging, OpenAPI.

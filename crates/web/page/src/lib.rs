@@ -1,0 +1,1 @@
+//! Serves the dashboard's built files.
