@@ -139,7 +139,11 @@ impl FileBody {
                 sha256: o.hashes.sha256.as_ref().map(hex32),
                 blake3: o.hashes.blake3.as_ref().map(hex32),
             }),
-            xattrs: o.xattrs.iter().map(|x| (show(&x.name).into_owned(), value(&x.value))).collect(),
+            xattrs: o
+                .xattrs
+                .iter()
+                .map(|x| (show(&x.name).into_owned(), value(&x.value)))
+                .collect(),
             error: o.error.map(|e| e.to_string()),
         }
     }

@@ -140,9 +140,14 @@ mod tests {
             assert_eq!(Dataset::from_wire(&wire), Some(Dataset::new(ok)));
         }
         assert_eq!(Dataset::from_wire("holdfast-events"), Some(Dataset::events()));
-        for bad in ["", "wazuh-states-", "wazuh-states-fim-", "wazuh-states-vulnerabilities",
-            "fim-files", "wazuh-states-fim-a/b"]
-        {
+        for bad in [
+            "",
+            "wazuh-states-",
+            "wazuh-states-fim-",
+            "wazuh-states-vulnerabilities",
+            "fim-files",
+            "wazuh-states-fim-a/b",
+        ] {
             assert_eq!(Dataset::from_wire(bad), None, "{bad}");
         }
     }

@@ -187,11 +187,12 @@ impl Observation {
         // ctime is near mtime for most files: the difference is short.
         w.signed(self.ctime_ns.wrapping_sub(self.mtime_ns));
         w.varint(u64::from(self.verified_at_s));
-        for hash in [&self.hashes.sha256.as_ref().map(|h| &h[..]),
+        for hash in [
+            &self.hashes.sha256.as_ref().map(|h| &h[..]),
             &self.hashes.sha1.as_ref().map(|h| &h[..]),
             &self.hashes.md5.as_ref().map(|h| &h[..]),
-            &self.hashes.blake3.as_ref().map(|h| &h[..])]
-        {
+            &self.hashes.blake3.as_ref().map(|h| &h[..]),
+        ] {
             w.raw(hash.unwrap_or_default());
         }
         if let Some(target) = &self.target {
@@ -291,7 +292,13 @@ mod tests {
             prop::option::of(any::<[u8; 20]>()),
             prop::option::of(any::<[u8; 16]>()),
             prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
-            prop::collection::vec((prop::collection::vec(any::<u8>(), 1..9), prop::collection::vec(any::<u8>(), 0..9)), 0..3),
+            prop::collection::vec(
+                (
+                    prop::collection::vec(any::<u8>(), 1..9),
+                    prop::collection::vec(any::<u8>(), 0..9),
+                ),
+                0..3,
+            ),
             prop::option::of(-2i32..200),
             any::<bool>(),
         );

@@ -80,6 +80,7 @@ pub struct SessionRecord {
 }
 
 /// One record of the journal.
+#[expect(clippy::large_enum_variant, reason = "nearly every record is a session")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
     /// A session's writes.

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use crate::coverage::Coverage;
 use crate::change::Change;
+use crate::coverage::Coverage;
 use crate::observation::Observation;
 use crate::path::ItemKey;
 
@@ -36,8 +36,11 @@ pub trait Baseline {
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn directory(&mut self, directory: &[u8], into: &mut Vec<BaselineItem>)
-    -> Result<(), PortError>;
+    fn directory(
+        &mut self,
+        directory: &[u8],
+        into: &mut Vec<BaselineItem>,
+    ) -> Result<(), PortError>;
 
     /// The directories strictly below `directory` that hold items, in any order.
     ///
