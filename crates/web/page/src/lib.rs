@@ -1,1 +1,191 @@
-//! Serves the dashboard's built files.
+//! The dashboard's built files, compiled into the program: what `ui/` builds into `ui/dist`.
+//!
+//! Invariants: only files of that folder are ever answered (there is no path on disk to escape
+//! to); every answer carries a strict content-security-policy; a file whose name holds a digest of
+//! its content may be kept forever, every other one is asked for again and answered 304 while its
+//! `ETag` is the same; an unknown path is the page itself for a navigation (a GET that accepts
+//! HTML), so that reloading the page anywhere works, and 404 for anything else.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::response::Response;
+use rust_embed::{EmbeddedFile, RustEmbed};
+
+/// What the page may load and do: its own files and its own server, nothing else.
+pub const CONTENT_SECURITY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; \
+     base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// Shortest part of a file's name that counts as a digest, characters.
+const DIGEST_CHARACTERS_MIN: usize = 8;
+
+/// The entry document.
+const INDEX: &str = "index.html";
+
+#[derive(RustEmbed)]
+#[folder = "$CARGO_MANIFEST_DIR/../../../ui/dist"]
+struct Files;
+
+/// Answers every path: files, the page for navigations, 404 for the rest, 405 for other methods
+/// than GET and HEAD.
+pub fn router() -> Router {
+    Router::new().fallback(answer)
+}
+
+async fn answer(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    if method != Method::GET && method != Method::HEAD {
+        let mut response = bare(StatusCode::METHOD_NOT_ALLOWED);
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let path = uri.path().trim_start_matches('/');
+    let path = if path.is_empty() { INDEX } else { path };
+    let response = match Files::get(path) {
+        Some(file) => serve(path, &file, &headers),
+        None if accepts_html(&headers) => match Files::get(INDEX) {
+            Some(file) => serve(INDEX, &file, &headers),
+            None => bare(StatusCode::NOT_FOUND),
+        },
+        None => bare(StatusCode::NOT_FOUND),
+    };
+    if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
+}
+
+fn serve(path: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response {
+    let etag = format!("\"{}\"", hex::encode(file.metadata.sha256_hash()));
+    let same = headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|tag| tag.trim().trim_start_matches("W/") == etag);
+    let (status, body) = if same {
+        (StatusCode::NOT_MODIFIED, Body::empty())
+    } else {
+        (StatusCode::OK, Body::from(file.data.to_vec()))
+    };
+    let mut response = bare(status);
+    *response.body_mut() = body;
+    let mime = mime_guess::from_path(path).first_or_octet_stream();
+    let mime = match mime.type_() == mime_guess::mime::TEXT {
+        true => format!("{}; charset=utf-8", mime.essence_str()),
+        false => mime.essence_str().to_owned(),
+    };
+    let keep =
+        if is_digested(path) { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let fields = response.headers_mut();
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static(keep));
+    for (name, text) in [(ETAG, etag), (CONTENT_TYPE, mime)] {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            fields.insert(name, value);
+        }
+    }
+    if !same {
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(file.data.len()));
+    }
+    response
+}
+
+fn bare(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY));
+    response
+}
+
+fn accepts_html(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.to_ascii_lowercase().contains("text/html"))
+}
+
+/// Whether the name carries a digest of the content, as the page's build writes it:
+/// `assets/index-BqX3k9_z.js`.
+fn is_digested(path: &str) -> bool {
+    let Some(name) = path.strip_prefix("assets/") else { return false };
+    let Some((stem, _extension)) = name.rsplit_once('.') else { return false };
+    stem.split_once('-').is_some_and(|(_, rest)| {
+        let tail: Vec<u8> = rest.bytes().rev().take(DIGEST_CHARACTERS_MIN).collect();
+        tail.len() == DIGEST_CHARACTERS_MIN
+            && tail.iter().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    async fn get(path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, Vec<u8>) {
+        let mut request = Request::builder().uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response =
+            router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        (parts.status, parts.headers, body.collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    #[tokio::test]
+    async fn the_page_answers_at_the_root_with_a_strict_policy() {
+        let (status, headers, body) = get("/", &[]).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(headers["content-type"], "text/html; charset=utf-8");
+        assert_eq!(headers["cache-control"], "no-cache");
+        assert!(headers["content-security-policy"].to_str().unwrap().contains("'self'"));
+        assert!(String::from_utf8(body).unwrap().to_lowercase().contains("<!doctype html>"));
+    }
+
+    #[tokio::test]
+    async fn a_page_that_did_not_change_is_not_sent_again() {
+        let (_, headers, _) = get("/", &[]).await;
+        let tag = headers["etag"].to_str().unwrap().to_owned();
+        let (status, _, body) = get("/", &[("if-none-match", &tag)]).await;
+        assert_eq!((status, body.len()), (StatusCode::NOT_MODIFIED, 0));
+        let (status, _, body) = get("/", &[("if-none-match", "\"other\"")]).await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(!body.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_unknown_path_is_the_page_only_for_a_navigation() {
+        let html = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+        assert_eq!(get("/somewhere/else", &html).await.0, StatusCode::OK);
+        assert_eq!(get("/assets/missing.js", &[("accept", "*/*")]).await.0, StatusCode::NOT_FOUND);
+        assert_eq!(get("/../Cargo.toml", &[]).await.0, StatusCode::NOT_FOUND);
+        assert_eq!(get("/%2e%2e/%2e%2e/Cargo.toml", &[]).await.0, StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn only_reading_is_possible() {
+        let request =
+            Request::builder().method("POST").uri("/").body(Body::empty()).unwrap();
+        let response = router().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+        let request =
+            Request::builder().method("HEAD").uri("/").body(Body::empty()).unwrap();
+        let response = router().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    }
+
+    #[test]
+    fn only_names_with_a_digest_are_kept_forever() {
+        assert!(is_digested("assets/index-BqX3k9_z.js"));
+        assert!(is_digested("assets/index-D4-_k9zZ.css"));
+        assert!(!is_digested("assets/index.js"));
+        assert!(!is_digested("assets/a-b.js"));
+        assert!(!is_digested("index-BqX3k9_z.html"));
+    }
+}
