@@ -1,0 +1,85 @@
+//! How much room is left: a warning before the disk is full and a refusal before it is too late.
+
+use std::path::Path;
+
+use crate::error::StateError;
+use crate::limits::{DISK_CRITICAL_BYTES, DISK_LOW_BYTES};
+
+/// Free space below which something is done, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskThresholds {
+    /// Below it the operator is warned.
+    pub low_bytes: u64,
+    /// Below it writes are refused.
+    pub critical_bytes: u64,
+}
+
+impl Default for DiskThresholds {
+    fn default() -> Self {
+        Self { low_bytes: DISK_LOW_BYTES, critical_bytes: DISK_CRITICAL_BYTES }
+    }
+}
+
+/// How much room a folder's file system has, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskState {
+    /// Enough.
+    Fine(u64),
+    /// Little: warn.
+    Low(u64),
+    /// Too little: refuse writes.
+    Critical(u64),
+}
+
+impl DiskState {
+    /// Judge a number of free bytes.
+    pub fn of(free_bytes: u64, thresholds: &DiskThresholds) -> Self {
+        if free_bytes < thresholds.critical_bytes {
+            Self::Critical(free_bytes)
+        } else if free_bytes < thresholds.low_bytes {
+            Self::Low(free_bytes)
+        } else {
+            Self::Fine(free_bytes)
+        }
+    }
+
+    /// Free bytes.
+    pub fn free_bytes(self) -> u64 {
+        match self {
+            Self::Fine(free) | Self::Low(free) | Self::Critical(free) => free,
+        }
+    }
+}
+
+/// Ask the file system that holds `folder` for the space that this process may still use.
+///
+/// # Errors
+/// When the folder cannot be asked about.
+pub fn disk_state(folder: &Path, thresholds: &DiskThresholds) -> Result<DiskState, StateError> {
+    let stat = rustix::fs::statvfs(folder)
+        .map_err(|e| StateError::Io { path: folder.to_owned(), source: e.into() })?;
+    Ok(DiskState::of(stat.f_bavail.saturating_mul(stat.f_frsize), thresholds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_space_is_judged_by_the_thresholds() {
+        let at = DiskThresholds { low_bytes: 100, critical_bytes: 10 };
+        assert_eq!(DiskState::of(100, &at), DiskState::Fine(100));
+        assert_eq!(DiskState::of(99, &at), DiskState::Low(99));
+        assert_eq!(DiskState::of(10, &at), DiskState::Low(10));
+        assert_eq!(DiskState::of(9, &at), DiskState::Critical(9));
+    }
+
+    #[test]
+    fn a_folder_has_free_space_and_a_missing_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(disk_state(dir.path(), &DiskThresholds::default()).unwrap().free_bytes() > 0);
+        let missing = dir.path().join("missing");
+        let error = disk_state(&missing, &DiskThresholds::default()).unwrap_err().to_string();
+        assert!(error.contains("missing"), "{error}");
+    }
+}

@@ -1,0 +1,93 @@
+//! What can go wrong with a store.
+
+use std::path::PathBuf;
+
+/// Failure of a state store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The database was written by a newer version of the program.
+    #[error(
+        "{path}: the database has version {found}, this program knows {known}: \
+         use the newer program, or restore a backup made by this one",
+        path = path.display()
+    )]
+    Newer {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version known here.
+        known: i64,
+    },
+    /// The file is something else.
+    #[error("{path}: {reason}: restore a backup, or name another folder", path = path.display())]
+    NotOurs {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The disk is full; nothing of the call was stored.
+    #[error("{what}: the disk is full: free space or lower the retention")]
+    Full {
+        /// What was being done.
+        what: String,
+    },
+    /// The database refused.
+    #[error("{what}: {source}")]
+    Sqlite {
+        /// What was being done.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A cursor that this store did not hand out.
+    #[error("the cursor is not one of this store: start again without it")]
+    Cursor,
+    /// A query beyond the limits.
+    #[error("{0}")]
+    Query(String),
+    /// No connection became free in time, or the query ran for too long.
+    #[error("{what}: too busy: try again later, or ask for less")]
+    Busy {
+        /// What was being done.
+        what: String,
+    },
+}
+
+impl StateError {
+    /// Whether the same call may succeed later without a person's help.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Busy { .. })
+    }
+}
+
+/// Adds what was being done to an error of the database.
+pub(crate) trait Context<T> {
+    /// `what` names the operation, lower case.
+    fn context(self, what: &str) -> Result<T, StateError>;
+}
+
+impl<T> Context<T> for Result<T, rusqlite::Error> {
+    fn context(self, what: &str) -> Result<T, StateError> {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, OperationInterrupted};
+        self.map_err(|source| match source.sqlite_error_code() {
+            Some(DiskFull) => StateError::Full { what: what.to_owned() },
+            Some(DatabaseBusy | DatabaseLocked | OperationInterrupted) => {
+                StateError::Busy { what: what.to_owned() }
+            }
+            _ => StateError::Sqlite { what: what.to_owned(), source },
+        })
+    }
+}

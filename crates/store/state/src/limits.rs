@@ -1,0 +1,34 @@
+//! Limits of the state store, each with its unit.
+
+use std::time::Duration;
+
+/// Most items in one page of any query.
+pub const PAGE_ITEMS_MAX: usize = 100_000;
+/// Most tests in one condition, after `hash`-like shorthands are spelled out.
+pub const CONDITION_TESTS_MAX: usize = 256;
+/// Deepest nesting of a condition.
+pub const CONDITION_DEPTH_MAX: usize = 32;
+/// Longest name of a dataset, bytes.
+pub const DATASET_NAME_BYTES_MAX: usize = 128;
+/// Longest id of an event, bytes.
+pub const EVENT_ID_BYTES_MAX: usize = 128;
+/// Longest session id kept, bytes.
+pub const SESSION_ID_BYTES_MAX: usize = 256;
+/// How long events are kept by default, days.
+pub const EVENT_AGE_DAYS: u64 = 400;
+/// How many bytes of event bodies are kept by default: 20 GB.
+pub const EVENT_BYTES_MAX: u64 = 20_000_000_000;
+/// Events and tombstones that one transaction of retention drops at most.
+pub const RETAIN_CHUNK_ROWS: usize = 5_000;
+/// Connections for queries.
+pub const READERS: usize = 4;
+/// How long a query waits for a free connection before it is refused.
+pub const READER_WAIT: Duration = Duration::from_secs(5);
+/// How long one query may run before it is interrupted: a reader pins the write-ahead log.
+pub const READ_TIME_MAX: Duration = Duration::from_secs(10);
+/// How many candidates a path prefix may have before changes are searched by time instead.
+pub const PREFIX_CANDIDATES_MAX: usize = 2_000;
+/// Free space below which the operator is warned, bytes.
+pub const DISK_LOW_BYTES: u64 = 1024 * 1024 * 1024;
+/// Free space below which writes are refused, bytes.
+pub const DISK_CRITICAL_BYTES: u64 = 128 * 1024 * 1024;

@@ -1,0 +1,109 @@
+//! The trait that every state store implements.
+
+use std::path::Path;
+
+use model::{AgentId, Applied, Dataset, Position, Record};
+
+use crate::error::StateError;
+use crate::query::{
+    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, Retained, Retention,
+    StateCounts, StoredDocument,
+};
+
+/// What agents tell: documents, events and how far the journal has been applied. Calls block; call
+/// them from a thread that may. One caller applies at a time, any number may read.
+pub trait StateStore: Send + Sync {
+    /// Apply records in journal order, in one transaction that also stores the last position. A
+    /// record at or below the stored position is skipped (its [`Applied`] is empty). A record that
+    /// cannot be applied is set aside with a coverage event ([`Applied::quarantined`]) and does not
+    /// fail the batch. One answer per record, in order.
+    ///
+    /// # Errors
+    /// When the transaction fails; then nothing of the batch was applied.
+    fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError>;
+
+    /// Set aside the bytes of a record that cannot even be decoded, with a coverage event, and
+    /// store its position. Nothing happens when the position is already applied.
+    ///
+    /// # Errors
+    /// When the transaction fails.
+    fn quarantine(&self, position: Position, bytes: &[u8], reason: &str) -> Result<(), StateError>;
+
+    /// Position of the last record applied.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn applied(&self) -> Result<Position, StateError>;
+
+    /// Make what was applied survive a power cut. Returns the position up to which that holds,
+    /// which is lower than the applied one when a reader kept the checkpoint from completing.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn checkpoint(&self) -> Result<Position, StateError>;
+
+    /// Random name of this store, drawn at its creation: tells an agent whether it still talks to
+    /// the store that holds what it was told.
+    fn store_id(&self) -> String;
+
+    /// Session id of the agent's last applied session.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn last_session(&self, agent: AgentId) -> Result<Option<String>, StateError>;
+
+    /// One document.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn document(
+        &self,
+        agent: AgentId,
+        dataset: &Dataset,
+        id: &str,
+    ) -> Result<Option<StoredDocument>, StateError>;
+
+    /// Documents of one agent and dataset.
+    ///
+    /// # Errors
+    /// When the query is beyond the limits or the store cannot be read.
+    fn documents(&self, query: &DocumentQuery) -> Result<DocumentPage, StateError>;
+
+    /// SHA-1, lower-case hex, over the agent's document checksums in ascending order, concatenated
+    /// as lower-case hex (`spec/sync.md` 1.5). An empty dataset gives the digest of nothing.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn checksum(&self, agent: AgentId, dataset: &Dataset) -> Result<String, StateError>;
+
+    /// Events, newest first.
+    ///
+    /// # Errors
+    /// When the query is beyond the limits, the cursor is foreign or the store cannot be read.
+    fn changes(&self, query: &ChangeQuery) -> Result<ChangePage, StateError>;
+
+    /// Kept counters of the whole store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn counts(&self) -> Result<StateCounts, StateError>;
+
+    /// Kept counters of one agent.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn agent_counts(&self, agent: AgentId) -> Result<AgentCounts, StateError>;
+
+    /// Drop events past the policy and tombstones past their time. What is dropped becomes one
+    /// coverage event of agent 000.
+    ///
+    /// # Errors
+    /// When a transaction fails; what earlier ones dropped is told by the coverage event.
+    fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError>;
+
+    /// Write a consistent copy to a new file while the store is in use.
+    ///
+    /// # Errors
+    /// When the file exists or cannot be written.
+    fn backup_to(&self, file: &Path) -> Result<(), StateError>;
+}
