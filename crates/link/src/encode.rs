@@ -1,0 +1,209 @@
+//! Writing sessions.
+
+use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, Vector, WIPOffset};
+
+use crate::session::{Context, Operation, Payload, Session, Start, Value};
+use crate::wire::{
+    MESSAGE_FULL_SESSION, PAYLOAD_CHECKSUM, PAYLOAD_CLEANS, PAYLOAD_SYNC_DATA, slot,
+};
+
+type Written = WIPOffset<TableFinishedWIPOffset>;
+type Builder = FlatBufferBuilder<'static>;
+
+/// Bytes kept free for the start, the vectors of offsets and the root, when a caller compares
+/// [`SessionBuilder::bytes`] with a limit.
+const TAIL_BYTES: usize = 8 * 1024;
+/// Most bytes one value adds beyond its id, index and data: table, vtable, lengths, padding and
+/// its offset in the vector.
+const VALUE_OVERHEAD_BYTES: usize = 80;
+
+/// Writes a session value by value, so that a sender can stop at its byte limit without ever
+/// holding the documents twice.
+pub struct SessionBuilder {
+    buffer: Builder,
+    values: Vec<Written>,
+    contexts: Vec<Written>,
+}
+
+impl Default for SessionBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SessionBuilder {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self { buffer: Builder::with_capacity(16 * 1024), values: Vec::new(), contexts: Vec::new() }
+    }
+
+    /// Append a value. `index` is the name on the wire; `data` a JSON object.
+    pub fn push(&mut self, operation: Operation, id: &str, index: &str, version: u64, data: &[u8]) {
+        let b = &mut self.buffer;
+        let data = (!data.is_empty()).then(|| b.create_vector(data));
+        let index = shared(b, index);
+        let id = text(b, id);
+        let table = b.start_table();
+        b.push_slot(slot(3), version, 0);
+        put(b, 4, data);
+        put(b, 2, index);
+        put(b, 1, id);
+        b.push_slot(slot(0), operation.code(), 0);
+        let done = b.end_table(table);
+        self.values.push(done);
+    }
+
+    /// Append a context.
+    pub fn push_context(&mut self, id: &str, index: &str, data: &[u8]) {
+        let b = &mut self.buffer;
+        let data = (!data.is_empty()).then(|| b.create_vector(data));
+        let index = shared(b, index);
+        let id = text(b, id);
+        let table = b.start_table();
+        put(b, 2, data);
+        put(b, 1, index);
+        put(b, 0, id);
+        let done = b.end_table(table);
+        self.contexts.push(done);
+    }
+
+    /// Values so far.
+    pub fn values(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Bytes that the finished session has at most, give or take an unusually long start.
+    pub fn bytes(&self) -> usize {
+        let offsets = 4 * (self.values.len() + self.contexts.len());
+        self.buffer.unfinished_data().len() + offsets + TAIL_BYTES
+    }
+
+    /// Bytes that one more value adds at most.
+    pub fn cost(id: &str, index: &str, data: &[u8]) -> usize {
+        id.len() + index.len() + data.len() + VALUE_OVERHEAD_BYTES
+    }
+
+    /// The finished buffer.
+    pub fn finish(mut self, start: &Start) -> Vec<u8> {
+        let b = &mut self.buffer;
+        let values = list(b, &self.values);
+        let contexts = list(b, &self.contexts);
+        let table = b.start_table();
+        put(b, 1, contexts);
+        put(b, 0, values);
+        let payload = b.end_table(table);
+        message(self.buffer, start, PAYLOAD_SYNC_DATA, Some(payload))
+    }
+}
+
+/// The bytes of a session.
+pub fn encode(session: &Session) -> Vec<u8> {
+    let mut b = Builder::with_capacity(1024);
+    match &session.payload {
+        Payload::None => message(b, &session.start, 0, None),
+        Payload::Sync { values, contexts } => {
+            let mut builder = SessionBuilder::new();
+            for Value { operation, id, index, version, data } in values {
+                builder.push(*operation, id, index, *version, data);
+            }
+            for Context { id, index, data } in contexts {
+                builder.push_context(id, index, data);
+            }
+            builder.finish(&session.start)
+        }
+        Payload::Cleans(indices) => {
+            let mut items = Vec::with_capacity(indices.len());
+            for index in indices {
+                let index = text(&mut b, index);
+                let table = b.start_table();
+                put(&mut b, 0, index);
+                items.push(b.end_table(table));
+            }
+            let items = list(&mut b, &items);
+            let table = b.start_table();
+            put(&mut b, 0, items);
+            let payload = b.end_table(table);
+            message(b, &session.start, PAYLOAD_CLEANS, Some(payload))
+        }
+        Payload::Checksum { index, checksum } => {
+            let index = text(&mut b, index);
+            let checksum = text(&mut b, checksum);
+            let table = b.start_table();
+            put(&mut b, 1, checksum);
+            put(&mut b, 0, index);
+            let payload = b.end_table(table);
+            message(b, &session.start, PAYLOAD_CHECKSUM, Some(payload))
+        }
+    }
+}
+
+fn message(mut b: Builder, start: &Start, kind: u8, payload: Option<Written>) -> Vec<u8> {
+    let start = write_start(&mut b, start);
+    let table = b.start_table();
+    put(&mut b, 2, payload);
+    put(&mut b, 0, Some(start));
+    b.push_slot(slot(1), kind, 0);
+    let session = b.end_table(table);
+    let table = b.start_table();
+    put(&mut b, 1, Some(session));
+    b.push_slot(slot(0), MESSAGE_FULL_SESSION, 0);
+    let root = b.end_table(table);
+    b.finish_minimal(root);
+    let (mut bytes, from) = b.collapse();
+    bytes.drain(..from);
+    bytes
+}
+
+fn write_start(b: &mut Builder, start: &Start) -> Written {
+    let names = |b: &mut Builder, names: &[String]| {
+        let texts: Vec<_> = names.iter().map(|n| b.create_shared_string(n)).collect();
+        (!texts.is_empty()).then(|| b.create_vector(&texts))
+    };
+    let index = names(b, &start.index);
+    let groups = names(b, &start.groups);
+    let texts = [
+        (0, &start.module),
+        (4, &start.architecture),
+        (5, &start.hostname),
+        (6, &start.osname),
+        (7, &start.osplatform),
+        (8, &start.ostype),
+        (9, &start.osversion),
+        (10, &start.agentversion),
+        (11, &start.agentname),
+        (12, &start.agentid),
+        (15, &start.cluster_name),
+    ]
+    .map(|(field, value)| (field, text(b, value)));
+    let table = b.start_table();
+    b.push_slot(slot(16), start.feed_offset, 0);
+    b.push_slot(slot(14), start.global_version, 0);
+    for (field, value) in texts {
+        put(b, field, value);
+    }
+    put(b, 13, groups);
+    put(b, 2, index);
+    b.push_slot(slot(3), start.option.code(), 0);
+    b.push_slot(slot(1), start.mode.code(), 0);
+    b.end_table(table)
+}
+
+fn text(b: &mut Builder, text: &str) -> Option<WIPOffset<&'static str>> {
+    (!text.is_empty()).then(|| b.create_string(text))
+}
+
+fn shared(b: &mut Builder, text: &str) -> Option<WIPOffset<&'static str>> {
+    (!text.is_empty()).then(|| b.create_shared_string(text))
+}
+
+type List = WIPOffset<Vector<'static, flatbuffers::ForwardsUOffset<TableFinishedWIPOffset>>>;
+
+fn list(b: &mut Builder, tables: &[Written]) -> Option<List> {
+    (!tables.is_empty()).then(|| b.create_vector(tables))
+}
+
+fn put<T>(b: &mut Builder, field: u16, offset: Option<WIPOffset<T>>) {
+    if let Some(offset) = offset {
+        b.push_slot_always(slot(field), offset);
+    }
+}

@@ -1,0 +1,218 @@
+//! Answers, heartbeats, enrolment and digests: small JSON objects. Unknown fields are ignored on
+//! both sides and absent ones have defaults, so that either side may be the newer one.
+
+use model::{AgentOs, Skipped};
+use serde::{Deserialize, Serialize};
+
+/// `status` of an answer when the session was taken.
+pub const STATUS_OK: &str = "ok";
+/// `status` of an answer when the checksums differ (409).
+pub const STATUS_CHECKSUM_MISMATCH: &str = "checksum_mismatch";
+
+/// The answer to a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Answer {
+    /// [`STATUS_OK`] or [`STATUS_CHECKSUM_MISMATCH`].
+    pub status: String,
+    /// True when the session asked for nothing that could be done.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub noop: bool,
+    /// Values that were left out; everything else was taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
+    /// Which store answered: an agent that finds another one than before checks its datasets.
+    pub store: String,
+    /// The last session of this agent that the store has applied.
+    pub session: String,
+}
+
+/// The answer to a request that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ErrorAnswer {
+    /// Short word, such as `identity_mismatch`.
+    pub error: String,
+    /// What is wrong and what to do about it.
+    pub detail: String,
+}
+
+/// What an agent is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlAction {
+    /// It has just started.
+    Startup,
+    /// It is alive.
+    #[default]
+    Notify,
+    /// It is about to stop.
+    Shutdown,
+}
+
+/// What became of one command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlOutcome {
+    /// The command's id.
+    pub id: u64,
+    /// `done` or `failed`.
+    pub outcome: String,
+    /// Why, or with which result.
+    pub detail: String,
+}
+
+/// A heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlRequest {
+    /// What the agent is doing.
+    pub action: ControlAction,
+    /// Version of its program.
+    pub version: String,
+    /// Its host name.
+    pub hostname: String,
+    /// Its operating system.
+    pub os: AgentOs,
+    /// Commands it has finished since the last heartbeat that was answered.
+    pub outcomes: Vec<ControlOutcome>,
+}
+
+/// The agent as the server knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlAgent {
+    /// Its number, at least three digits.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Its groups.
+    pub groups: Vec<String>,
+}
+
+/// What the server takes in one session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlLimits {
+    /// Longest session, bytes.
+    pub session_bytes_max: u64,
+    /// Most values in one session.
+    pub session_values_max: u64,
+    /// Longest document, bytes.
+    pub document_bytes_max: u64,
+}
+
+/// An order to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlCommand {
+    /// To be named in [`ControlOutcome::id`].
+    pub id: u64,
+    /// `rescan` or `restart`; an unknown one is answered with the outcome `failed`.
+    pub kind: String,
+}
+
+/// The answer to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlAnswer {
+    /// The agent as the server knows it.
+    pub agent: ControlAgent,
+    /// The cluster's name: sessions must carry it.
+    pub cluster_name: String,
+    /// Which store answers.
+    pub store: String,
+    /// The last session of this agent that the store has applied.
+    pub last_session: Option<String>,
+    /// Index names or patterns (a trailing `*`) that the server takes writes for.
+    pub datasets: Vec<String>,
+    /// What the server takes in one session.
+    pub limits: ControlLimits,
+    /// Orders not yet answered with an outcome.
+    pub commands: Vec<ControlCommand>,
+    /// Whether the agent's certificate is due for renewal.
+    pub renew: bool,
+}
+
+/// `POST /enroll`: a new agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct EnrollRequest {
+    /// The enrolment token.
+    pub token: String,
+    /// The name it wants.
+    pub name: String,
+    /// The address it wants to be registered with; `any` when absent.
+    pub ip: Option<String>,
+    /// The groups it wants.
+    pub groups: Vec<String>,
+    /// Its certificate request, PEM. The key never leaves the agent.
+    pub csr: String,
+}
+
+/// The answer to an enrolment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct EnrollAnswer {
+    /// Its number, at least three digits.
+    pub agent: String,
+    /// Its certificate, PEM.
+    pub certificate: String,
+    /// The server's own CA, PEM.
+    pub ca: String,
+    /// The cluster's name: sessions must carry it.
+    pub cluster_name: String,
+}
+
+/// `POST /renew`: a further certificate for an agent that still has a valid one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct RenewRequest {
+    /// Its certificate request, PEM.
+    pub csr: String,
+}
+
+/// The answer to a renewal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct RenewAnswer {
+    /// The new certificate, PEM.
+    pub certificate: String,
+    /// The server's own CA, PEM.
+    pub ca: String,
+}
+
+/// `POST /digest`: the server's listing of one dataset of this agent, page by page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct DigestRequest {
+    /// Index name on the wire.
+    pub index: String,
+    /// The last id of the page before; absent for the first.
+    pub after: Option<String>,
+    /// Most items of the page; the server may give fewer.
+    pub limit: u32,
+}
+
+/// One document in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct DigestItem {
+    /// The agent's id for it.
+    pub id: String,
+    /// Its version.
+    pub version: u64,
+    /// Its `checksum.hash.sha1`.
+    pub checksum: String,
+}
+
+/// The answer to [`DigestRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct DigestAnswer {
+    /// Ordered by id (bytes).
+    pub items: Vec<DigestItem>,
+    /// To be sent as `after`; absent when this was the last page.
+    pub next: Option<String>,
+    /// Which store answered.
+    pub store: String,
+}

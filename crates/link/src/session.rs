@@ -1,0 +1,165 @@
+//! Sessions as owned values: what an agent builds and what tests compare.
+
+macro_rules! wire_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $code:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub enum $name { $($(#[$vdoc])* $variant,)* }
+
+        impl $name {
+            /// Every value, in the order of its codes.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Its code on the wire.
+            pub fn code(self) -> i8 {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// The value behind a code; `None` when the code is not known here.
+            pub fn from_code(code: i8) -> Option<Self> {
+                match code { $($code => Some(Self::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+wire_enum! {
+    /// What a session is about.
+    Mode {
+        /// Documents and events that changed, or datasets to empty.
+        #[default]
+        ModuleDelta = 0,
+        /// Compare the checksum of a dataset.
+        ModuleCheck = 1,
+        /// The agent's own description changed.
+        MetadataDelta = 2,
+        /// Compare the agent's own description.
+        MetadataCheck = 3,
+        /// The agent's groups changed.
+        GroupDelta = 4,
+        /// Compare the agent's groups.
+        GroupCheck = 5,
+    }
+}
+
+wire_enum! {
+    /// What to do with a document.
+    Operation {
+        /// Create or replace it.
+        #[default]
+        Upsert = 0,
+        /// Remove it.
+        Delete = 1,
+    }
+}
+
+wire_enum! {
+    /// Whether the sender expects a scan of the documents as well.
+    SyncOption {
+        /// No.
+        #[default]
+        Sync = 0,
+        /// A first one.
+        VdFirst = 1,
+        /// A further one.
+        VdSync = 2,
+    }
+}
+
+/// Who sends and what: the head of a session. Empty texts and zeros are left out of the buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Start {
+    /// The part of the agent that sends, such as `fim`.
+    pub module: String,
+    /// What the session is about.
+    pub mode: Mode,
+    /// The indices of its values, distinct and sorted.
+    pub index: Vec<String>,
+    /// Whether a scan is expected as well.
+    pub option: SyncOption,
+    /// Processor architecture.
+    pub architecture: String,
+    /// Host name.
+    pub hostname: String,
+    /// Operating system, such as `Debian GNU/Linux`.
+    pub osname: String,
+    /// Operating system, short, such as `debian`.
+    pub osplatform: String,
+    /// Family, such as `linux`.
+    pub ostype: String,
+    /// Version of the operating system.
+    pub osversion: String,
+    /// Version of the agent's program.
+    pub agentversion: String,
+    /// The agent's name.
+    pub agentname: String,
+    /// The agent's number, decimal.
+    pub agentid: String,
+    /// The agent's groups.
+    pub groups: Vec<String>,
+    /// Version that metadata and group sessions carry.
+    pub global_version: u64,
+    /// Name of the cluster that the agent enrolled with.
+    pub cluster_name: String,
+    /// Offset of the vulnerability feed the agent saw; unused here.
+    pub feed_offset: u64,
+}
+
+/// One document or event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Value {
+    /// What to do.
+    pub operation: Operation,
+    /// The agent's id for it.
+    pub id: String,
+    /// Index name on the wire (`model::Dataset::wire`).
+    pub index: String,
+    /// Grows with every change of the document; 0 means unversioned.
+    pub version: u64,
+    /// A JSON object.
+    pub data: Vec<u8>,
+}
+
+/// A document that gives context to others and is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Context {
+    /// Its id.
+    pub id: String,
+    /// Its index.
+    pub index: String,
+    /// A JSON object.
+    pub data: Vec<u8>,
+}
+
+/// What a session brings.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Payload {
+    /// Nothing beyond its start: metadata and groups.
+    #[default]
+    None,
+    /// Documents and events.
+    Sync {
+        /// To be stored, in this order.
+        values: Vec<Value>,
+        /// Not to be stored.
+        contexts: Vec<Context>,
+    },
+    /// Indices to empty.
+    Cleans(Vec<String>),
+    /// A checksum to compare.
+    Checksum {
+        /// Of which index.
+        index: String,
+        /// As the agent computes it, lower-case hex.
+        checksum: String,
+    },
+}
+
+/// One bounded exchange from agent to server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Session {
+    /// Who sends and what.
+    pub start: Start,
+    /// What it brings.
+    pub payload: Payload,
+}

@@ -1,0 +1,354 @@
+//! Reading sessions of unknown origin.
+
+use flatbuffers::{InvalidFlatbuffer, VerifierOptions};
+use model::limits::{SESSION_BYTES_MAX, SESSION_VALUES_MAX};
+use thiserror::Error;
+
+use crate::session::{
+    Context, Mode, Operation, Payload, Session, Start, SyncOption, Value,
+};
+use crate::wire::{self, Carried, Names};
+
+/// Most names in one list: indices and groups of a start, items of a clean.
+pub const NAMES_MAX: usize = 1024;
+/// Tables around the values: message, session, start, payload.
+const TABLES_AROUND: usize = 8;
+/// Nesting of the schema: message, session, payload, value; one to spare.
+const DEPTH_MAX: usize = 5;
+/// How many times its own length a buffer may expand to when everything shared is counted as
+/// often as it is used.
+const EXPANSION_MAX: usize = 4;
+/// What a small buffer may expand to in any case, bytes.
+const EXPANSION_FLOOR_BYTES: usize = 64 * 1024;
+
+/// What a receiver is ready to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest buffer, bytes.
+    pub bytes_max: usize,
+    /// Most values and contexts together.
+    pub values_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { bytes_max: SESSION_BYTES_MAX, values_max: SESSION_VALUES_MAX }
+    }
+}
+
+/// Why a buffer is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// Longer than the limit.
+    #[error("session of {bytes} bytes is above the limit of {max}: send it in smaller parts")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// More values than the limit.
+    #[error("session holds more than {max} values: send it in smaller parts")]
+    TooManyValues {
+        /// The limit.
+        max: usize,
+    },
+    /// Not a buffer of this schema, or damaged.
+    #[error("not a valid session buffer: {0}")]
+    Damaged(String),
+    /// A valid message of another kind.
+    #[error("message is not a full session")]
+    NotASession,
+    /// No start.
+    #[error("session has no start")]
+    NoStart,
+    /// An enum value that is not known here.
+    #[error("{field} has the unknown value {value}")]
+    UnknownCode {
+        /// Which field.
+        field: &'static str,
+        /// Its value.
+        value: i8,
+    },
+    /// A list of names beyond [`NAMES_MAX`].
+    #[error("{field} lists {count} names, above the limit of {NAMES_MAX}")]
+    TooManyNames {
+        /// Which field.
+        field: &'static str,
+        /// How many.
+        count: usize,
+    },
+}
+
+impl VerifyError {
+    /// Whether a smaller session could be taken (413 rather than 400).
+    pub fn is_size(&self) -> bool {
+        matches!(self, Self::TooLong { .. } | Self::TooManyValues { .. })
+    }
+}
+
+/// Verify a buffer completely: offsets, lengths, UTF-8, nesting, number of tables, how far it
+/// expands, and every enum value. Cost is linear in the buffer; nothing is copied.
+///
+/// # Errors
+/// When the buffer is damaged, is no session, or is above a limit.
+pub fn verify<'a>(buffer: &'a [u8], limits: &Limits) -> Result<SessionView<'a>, VerifyError> {
+    if buffer.len() > limits.bytes_max {
+        return Err(VerifyError::TooLong { bytes: buffer.len(), max: limits.bytes_max });
+    }
+    let options = VerifierOptions {
+        max_depth: DEPTH_MAX,
+        max_tables: limits.values_max.max(NAMES_MAX).saturating_add(TABLES_AROUND),
+        max_apparent_size: EXPANSION_FLOOR_BYTES
+            .saturating_add(buffer.len().saturating_mul(EXPANSION_MAX)),
+        ignore_missing_null_terminator: false,
+    };
+    let message = wire::root(buffer, &options).map_err(|e| match e {
+        InvalidFlatbuffer::TooManyTables => VerifyError::TooManyValues { max: limits.values_max },
+        other => VerifyError::Damaged(one_line(&other)),
+    })?;
+    let session = message.full_session().ok_or(VerifyError::NotASession)?;
+    let start = StartView::new(session.start().ok_or(VerifyError::NoStart)?)?;
+    let payload = match session.payload() {
+        Carried::None => PayloadView::None,
+        Carried::SyncData(data) => PayloadView::Sync(SyncView::new(data, limits)?),
+        Carried::Cleans(cleans) => {
+            let items = cleans.items();
+            let count = items.map_or(0, |i| i.len());
+            if count > NAMES_MAX {
+                return Err(VerifyError::TooManyNames { field: "cleans", count });
+            }
+            PayloadView::Cleans(items.iter().flatten().map(|c| c.index()).collect())
+        }
+        Carried::Checksum(c) => PayloadView::Checksum { index: c.index(), checksum: c.checksum() },
+    };
+    Ok(SessionView { start, payload })
+}
+
+/// The library's message without its line breaks.
+fn one_line(error: &InvalidFlatbuffer) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A verified session that borrows from its buffer.
+#[derive(Debug, Clone)]
+pub struct SessionView<'a> {
+    /// Who sends and what.
+    pub start: StartView<'a>,
+    /// What it brings.
+    pub payload: PayloadView<'a>,
+}
+
+impl SessionView<'_> {
+    /// The same as an owned value.
+    pub fn to_session(&self) -> Session {
+        let payload = match &self.payload {
+            PayloadView::None => Payload::None,
+            PayloadView::Sync(sync) => Payload::Sync {
+                values: sync.values().map(ValueView::to_value).collect(),
+                contexts: sync.contexts().collect(),
+            },
+            PayloadView::Cleans(items) => {
+                Payload::Cleans(items.iter().map(|i| (*i).to_owned()).collect())
+            }
+            PayloadView::Checksum { index, checksum } => Payload::Checksum {
+                index: (*index).to_owned(),
+                checksum: (*checksum).to_owned(),
+            },
+        };
+        Session { start: self.start.to_start(), payload }
+    }
+}
+
+/// What a verified session brings.
+#[derive(Debug, Clone)]
+pub enum PayloadView<'a> {
+    /// Nothing beyond its start.
+    None,
+    /// Documents and events.
+    Sync(SyncView<'a>),
+    /// Indices to empty.
+    Cleans(Vec<&'a str>),
+    /// A checksum to compare.
+    Checksum {
+        /// Of which index.
+        index: &'a str,
+        /// As the agent computes it.
+        checksum: &'a str,
+    },
+}
+
+/// The head of a verified session. Its field names are those of [`Start`].
+#[derive(Debug, Clone, Copy)]
+pub struct StartView<'a> {
+    raw: wire::Start<'a>,
+    mode: Mode,
+    option: SyncOption,
+}
+
+impl<'a> StartView<'a> {
+    fn new(raw: wire::Start<'a>) -> Result<Self, VerifyError> {
+        let mode = Mode::from_code(raw.mode())
+            .ok_or(VerifyError::UnknownCode { field: "start.mode", value: raw.mode() })?;
+        let option = SyncOption::from_code(raw.option())
+            .ok_or(VerifyError::UnknownCode { field: "start.option", value: raw.option() })?;
+        for (field, list) in [("start.index", raw.index()), ("start.groups", raw.groups())] {
+            let count = list.map_or(0, |l| l.len());
+            if count > NAMES_MAX {
+                return Err(VerifyError::TooManyNames { field, count });
+            }
+        }
+        Ok(Self { raw, mode, option })
+    }
+
+    /// What the session is about.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether a scan is expected as well.
+    pub fn option(&self) -> SyncOption {
+        self.option
+    }
+
+    /// The part of the agent that sends.
+    pub fn module(&self) -> &'a str {
+        self.raw.module()
+    }
+
+    /// The agent's number, decimal, as it says itself.
+    pub fn agentid(&self) -> &'a str {
+        self.raw.agentid()
+    }
+
+    /// Name of the cluster that the agent enrolled with.
+    pub fn cluster_name(&self) -> &'a str {
+        self.raw.cluster_name()
+    }
+
+    /// Version that metadata and group sessions carry.
+    pub fn global_version(&self) -> u64 {
+        self.raw.global_version()
+    }
+
+    /// The indices it announces.
+    pub fn index(&self) -> impl Iterator<Item = &'a str> {
+        names(self.raw.index())
+    }
+
+    /// The same as an owned value.
+    pub fn to_start(&self) -> Start {
+        let raw = &self.raw;
+        Start {
+            module: raw.module().into(),
+            mode: self.mode,
+            index: names(raw.index()).map(String::from).collect(),
+            option: self.option,
+            architecture: raw.architecture().into(),
+            hostname: raw.hostname().into(),
+            osname: raw.osname().into(),
+            osplatform: raw.osplatform().into(),
+            ostype: raw.ostype().into(),
+            osversion: raw.osversion().into(),
+            agentversion: raw.agentversion().into(),
+            agentname: raw.agentname().into(),
+            agentid: raw.agentid().into(),
+            groups: names(raw.groups()).map(String::from).collect(),
+            global_version: raw.global_version(),
+            cluster_name: raw.cluster_name().into(),
+            feed_offset: raw.feed_offset(),
+        }
+    }
+}
+
+fn names(list: Option<Names<'_>>) -> impl Iterator<Item = &str> {
+    list.into_iter().flat_map(|l| l.iter())
+}
+
+/// Values and contexts of a verified session.
+#[derive(Debug, Clone, Copy)]
+pub struct SyncView<'a>(wire::SyncData<'a>);
+
+impl<'a> SyncView<'a> {
+    fn new(data: wire::SyncData<'a>, limits: &Limits) -> Result<Self, VerifyError> {
+        let view = Self(data);
+        if view.len() + data.contexts().map_or(0, |c| c.len()) > limits.values_max {
+            return Err(VerifyError::TooManyValues { max: limits.values_max });
+        }
+        for value in data.values().iter().flatten() {
+            if Operation::from_code(value.operation()).is_none() {
+                let value = value.operation();
+                return Err(VerifyError::UnknownCode { field: "value.operation", value });
+            }
+        }
+        Ok(view)
+    }
+
+    /// How many values.
+    pub fn len(&self) -> usize {
+        self.0.values().map_or(0, |v| v.len())
+    }
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there is any context.
+    pub fn has_contexts(&self) -> bool {
+        self.0.contexts().is_some_and(|c| !c.is_empty())
+    }
+
+    /// The values in their order.
+    pub fn values(&self) -> impl Iterator<Item = ValueView<'a>> + use<'a> {
+        self.0.values().into_iter().flat_map(|v| v.iter()).filter_map(|v| {
+            // Known for every value since `new`.
+            let operation = Operation::from_code(v.operation())?;
+            Some(ValueView {
+                operation,
+                id: v.id(),
+                index: v.index(),
+                version: v.version(),
+                data: v.data(),
+            })
+        })
+    }
+
+    /// The contexts in their order.
+    pub fn contexts(&self) -> impl Iterator<Item = Context> + use<'a> {
+        self.0.contexts().into_iter().flat_map(|c| c.iter()).map(|c| Context {
+            id: c.id().into(),
+            index: c.index().into(),
+            data: c.data().into(),
+        })
+    }
+}
+
+/// One value of a verified session; its fields are those of [`Value`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValueView<'a> {
+    /// What to do.
+    pub operation: Operation,
+    /// The agent's id for it.
+    pub id: &'a str,
+    /// Index name on the wire.
+    pub index: &'a str,
+    /// Version; 0 means unversioned.
+    pub version: u64,
+    /// Body, borrowed from the buffer.
+    pub data: &'a [u8],
+}
+
+impl ValueView<'_> {
+    /// The same as an owned value.
+    pub fn to_value(self) -> Value {
+        Value {
+            operation: self.operation,
+            id: self.id.into(),
+            index: self.index.into(),
+            version: self.version,
+            data: self.data.into(),
+        }
+    }
+}
