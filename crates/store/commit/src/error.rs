@@ -1,0 +1,62 @@
+//! What can go wrong with a commit.
+
+use model::Position;
+
+/// Failure of a commit.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// No room: too much is in flight, or the disk is full. Nothing was stored; try again later.
+    #[error("{0}: try again later")]
+    Full(String),
+    /// One record is larger than the limit. Nothing was stored.
+    #[error("the record has {bytes} bytes, more than {limit}: send smaller sessions")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The journal failed before and takes nothing more until the program is started again.
+    #[error("the journal failed: {0}: check the disk, then start again")]
+    Poisoned(String),
+    /// The state failed; what the journal holds is applied after the next start.
+    #[error("the state failed: {0}: check the disk, then start again")]
+    State(String),
+    /// The commit was closed.
+    #[error("the server is stopping")]
+    Closed,
+    /// The journal lacks records that the state needs.
+    #[error(
+        "the journal begins at record {first}, but the state has applied up to {applied} and needs \
+         record {needed} next: records in between are lost; restore state.db and the journal from \
+         one backup, or move state.db away together with the journal to start empty"
+    )]
+    Gap {
+        /// First record that the journal holds.
+        first: u64,
+        /// Last record that the state has applied.
+        applied: Position,
+        /// What the state needs.
+        needed: Position,
+    },
+    /// The journal ends before what the state has applied.
+    #[error(
+        "the journal ends at record {end}, but the state has applied up to {applied}: the journal \
+         was lost or replaced; restore state.db and the journal from one backup"
+    )]
+    Behind {
+        /// Last record that the journal holds.
+        end: u64,
+        /// Last record that the state has applied.
+        applied: Position,
+    },
+    /// The journal cannot be read where replay needs it.
+    #[error("the journal cannot be read at record {position}: {reason}")]
+    Journal {
+        /// Where.
+        position: u64,
+        /// Why.
+        reason: String,
+    },
+}

@@ -1,0 +1,130 @@
+//! How to open a commit, and what it tells.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use model::{Applied, Position};
+use state::DiskThresholds;
+
+/// Most bytes of records in flight by default: 256 MiB (`spec/sync.md` 1.8).
+pub const IN_FLIGHT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Largest record by default, bytes: the largest session and its frame.
+pub const RECORD_BYTES_MAX: u64 = 24 * 1024 * 1024;
+/// Most records in one transaction of the state.
+pub const BATCH_RECORDS_MAX: usize = 1_024;
+/// Most bytes in one transaction of the state.
+pub const BATCH_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Applied records after which a checkpoint is due.
+pub const CHECKPOINT_RECORDS: u64 = 50_000;
+/// Applied bytes after which a checkpoint is due.
+pub const CHECKPOINT_BYTES: u64 = 64 * 1024 * 1024;
+/// Time after which a checkpoint is due when anything was applied.
+pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a measure of the free space holds.
+pub const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How to open a commit.
+#[derive(Debug, Clone)]
+pub struct CommitOptions {
+    /// Most bytes of records in flight; beyond it a submit is refused.
+    pub in_flight_bytes_max: u64,
+    /// Largest record, bytes.
+    pub record_bytes_max: u64,
+    /// Most records in one transaction of the state.
+    pub batch_records_max: usize,
+    /// Most bytes in one transaction of the state.
+    pub batch_bytes_max: u64,
+    /// Applied records after which a checkpoint is due.
+    pub checkpoint_records: u64,
+    /// Applied bytes after which a checkpoint is due.
+    pub checkpoint_bytes: u64,
+    /// Time after which a checkpoint is due when anything was applied.
+    pub checkpoint_interval: Duration,
+    /// Folders whose file systems must have room; empty: not watched.
+    pub folders: Vec<PathBuf>,
+    /// When there is too little room.
+    pub disk: DiskThresholds,
+}
+
+impl Default for CommitOptions {
+    fn default() -> Self {
+        Self {
+            in_flight_bytes_max: IN_FLIGHT_BYTES_MAX,
+            record_bytes_max: RECORD_BYTES_MAX,
+            batch_records_max: BATCH_RECORDS_MAX,
+            batch_bytes_max: BATCH_BYTES_MAX,
+            checkpoint_records: CHECKPOINT_RECORDS,
+            checkpoint_bytes: CHECKPOINT_BYTES,
+            checkpoint_interval: CHECKPOINT_INTERVAL,
+            folders: Vec::new(),
+            disk: DiskThresholds::default(),
+        }
+    }
+}
+
+/// One record, persisted and applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Its position.
+    pub position: Position,
+    /// What applying it came to.
+    pub applied: Applied,
+}
+
+/// What opening applied again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplayReport {
+    /// Where the state stood.
+    pub from: Position,
+    /// Where it stands.
+    pub to: Position,
+    /// Records applied.
+    pub records: u64,
+    /// Of these, set aside.
+    pub quarantined: u64,
+    /// How long it took, microseconds.
+    pub took_us: u64,
+}
+
+/// Counters since opening.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CommitStats {
+    /// Last position applied.
+    pub applied: Position,
+    /// Last position that the state survives a power cut with.
+    pub checkpointed: Position,
+    /// Records submitted and answered.
+    pub records: u64,
+    /// Bytes of their encodings.
+    pub record_bytes: u64,
+    /// Transactions of the state.
+    pub batches: u64,
+    /// Records in the largest of them.
+    pub batch_records_max: u64,
+    /// Records set aside.
+    pub quarantined: u64,
+    /// Submits refused for lack of room.
+    pub refused: u64,
+    /// Bytes in flight now.
+    pub in_flight_bytes: u64,
+    /// Bytes that the journal wrote for these records.
+    pub journal_bytes: u64,
+    /// 4 KiB blocks that it wrote.
+    pub journal_blocks: u64,
+    /// Flushes that it made.
+    pub journal_flushes: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Time in transactions of the state, microseconds.
+    pub apply_us: u64,
+}
+
+impl CommitStats {
+    /// Bytes that the journal wrote per byte of record; 0 before the first.
+    pub fn amplification(&self) -> f64 {
+        if self.record_bytes == 0 {
+            return 0.0;
+        }
+        self.journal_bytes as f64 / self.record_bytes as f64
+    }
+}
