@@ -1,0 +1,159 @@
+//! Why calls on the registry fail, one enum per family of operations.
+
+use std::path::PathBuf;
+
+use state::registry::RegistryStoreError;
+
+/// Opening, certificates, groups, commands, settings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// The registry's database.
+    #[error(transparent)]
+    Store(#[from] RegistryStoreError),
+    /// A key or certificate file.
+    #[error("{}: {cause}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What went wrong.
+        cause: String,
+    },
+    /// The certificate authority's key is missing although agents rely on it.
+    #[error(
+        "{}: missing, but the registry holds agents that trust it: restore it from a backup \
+         (a new one would lock every agent out)", path.display()
+    )]
+    CaLost {
+        /// The missing file.
+        path: PathBuf,
+    },
+    /// A certificate or key could not be made.
+    #[error("certificate: {0}")]
+    Certificate(String),
+    /// The operating system gave no random bytes.
+    #[error("no randomness: {0}")]
+    Random(#[from] std::io::Error),
+    /// A password that breaks the rule.
+    #[error(transparent)]
+    Password(#[from] PasswordError),
+    /// Hashing failed.
+    #[error("password hash: {0}")]
+    Hash(String),
+    /// The request breaks a rule.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A password that breaks the rule (codes 5007 and 5009 of the API).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the password needs {min} to {max} characters with at least one lower-case letter, one \
+     upper-case letter, one digit and one symbol",
+    min = crate::limits::PASSWORD_CHARS_MIN,
+    max = crate::limits::PASSWORD_CHARS_MAX
+)]
+pub struct PasswordError;
+
+/// Why a peer's certificate is not accepted. All but `Store` are final for that certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// Nobody has it.
+    #[error("the certificate is not registered here: enrol the agent again")]
+    Unknown,
+    /// It, or its agent, was revoked or removed.
+    #[error("the certificate is revoked: enrol the agent again")]
+    Revoked,
+    /// A later certificate of the same agent is in use: this is a copy of an old image.
+    #[error(
+        "the certificate is superseded by a later one of the same agent: \
+         this may be a copied image, enrol it as an agent of its own"
+    )]
+    Superseded,
+    /// Its time is over.
+    #[error("the certificate has expired: enrol the agent again")]
+    Expired,
+    /// Its time has not begun: one of the clocks is wrong.
+    #[error("the certificate is not valid yet: check the clocks of agent and server")]
+    NotYetValid,
+}
+
+/// Why an enrolment or a renewal was refused. Nothing was changed, the token was not used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnrollError {
+    /// The token is not of this server, unknown, used up or expired.
+    #[error("the enrolment token is {0}: ask for a new one")]
+    Token(&'static str),
+    /// The name breaks the rule.
+    #[error("agent name: {0}")]
+    Name(String),
+    /// The address is not one.
+    #[error("agent address {0}: neither an IP address nor `any`")]
+    Ip(String),
+    /// The name belongs to another agent.
+    #[error(
+        "an agent named {name} is already registered as {id}: remove it first, or choose \
+         another name"
+    )]
+    DuplicateName {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: model::AgentId,
+    },
+    /// There is no such group.
+    #[error("no such group: {0}")]
+    Group(String),
+    /// The signing request is not one, or its signature is wrong.
+    #[error("certificate request: {0}")]
+    Request(String),
+    /// There is no such agent (renewal).
+    #[error("no such agent: {0}")]
+    NoSuchAgent(model::AgentId),
+    /// The registry failed; try again.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// Why a login was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoginError {
+    /// Unknown user or wrong password; deliberately the same (401).
+    #[error("invalid credentials")]
+    Invalid,
+    /// Too many failures from this source (403, code 6000).
+    #[error("too many failed logins from this address: blocked for {retry_after_s} s")]
+    Blocked {
+        /// Seconds until the block ends.
+        retry_after_s: u64,
+    },
+    /// All hashing threads are busy and their queue is full (429).
+    #[error("too many logins at once: try again in {retry_after_s} s")]
+    Busy {
+        /// Seconds to wait.
+        retry_after_s: u64,
+    },
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+impl From<RegistryStoreError> for LoginError {
+    fn from(error: RegistryStoreError) -> Self {
+        Self::Registry(error.into())
+    }
+}
+
+impl From<RegistryStoreError> for EnrollError {
+    fn from(error: RegistryStoreError) -> Self {
+        match error {
+            RegistryStoreError::Token(why) => Self::Token(why),
+            RegistryStoreError::DuplicateName { name, id } => Self::DuplicateName { name, id },
+            RegistryStoreError::NotFound { what: "group", name } => Self::Group(name),
+            other => Self::Registry(other.into()),
+        }
+    }
+}

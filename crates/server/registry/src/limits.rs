@@ -1,0 +1,30 @@
+//! Limits and times of the registry, each with its unit.
+
+/// Shortest password, characters.
+pub const PASSWORD_CHARS_MIN: usize = 8;
+/// Longest password, characters.
+pub const PASSWORD_CHARS_MAX: usize = 64;
+/// Characters of the password that is made at first start.
+pub const PASSWORD_MADE_CHARS: usize = 24;
+/// Life of an agent's certificate, seconds: 365 days.
+pub const AGENT_CERTIFICATE_SECONDS: i64 = 365 * 24 * 3600;
+/// Life of a server certificate, seconds: 397 days. A new one is issued at every start.
+pub const SERVER_CERTIFICATE_SECONDS: i64 = 397 * 24 * 3600;
+/// Life of the certificate authority, seconds: 20 years.
+pub const CA_SECONDS: i64 = 20 * 365 * 24 * 3600;
+/// Certificates are valid from this long before they are issued, seconds: clocks differ.
+pub const CLOCK_SKEW_SECONDS: i64 = 300;
+/// Largest signing request, bytes of PEM.
+pub const CSR_BYTES_MAX: usize = 16 * 1024;
+/// Most sources of failed logins that are remembered; beyond it the oldest is forgotten.
+pub const LOGIN_SOURCES_MAX: usize = 65_536;
+/// A command that was handed out is handed out again after this long without an answer, seconds.
+pub const COMMAND_REPEAT_SECONDS: u64 = 60;
+/// Unanswered commands expire after this long unless asked otherwise, seconds: 1 day.
+pub const COMMAND_TTL_SECONDS: i64 = 24 * 3600;
+/// Spent certificates and tokens are forgotten this often, seconds.
+pub const FORGET_EVERY_SECONDS: u64 = 3600;
+/// Most rows written in one transaction of a flush; other writes get in between.
+pub const FLUSH_ROWS_MAX: usize = 5_000;
+/// Bytes of an enrolment token's secret.
+pub const TOKEN_SECRET_BYTES: usize = 32;

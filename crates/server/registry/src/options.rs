@@ -1,0 +1,64 @@
+//! What the registry can be told.
+
+use std::time::Duration;
+
+/// Cost of one Argon2id password hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HashCost {
+    /// Memory, KiB.
+    pub memory_kib: u32,
+    /// Passes over the memory.
+    pub passes: u32,
+    /// Lanes.
+    pub lanes: u32,
+}
+
+impl Default for HashCost {
+    /// 19 MiB, 2 passes, 1 lane: OWASP's first choice for Argon2id (Password Storage Cheat Sheet,
+    /// 2024).
+    fn default() -> Self {
+        Self { memory_kib: 19 * 1024, passes: 2, lanes: 1 }
+    }
+}
+
+/// Options of [`crate::Registry::open`].
+#[derive(Debug, Clone)]
+pub struct RegistryOptions {
+    /// Name of the cluster, in every answer to agents and in every document.
+    pub cluster_name: String,
+    /// Name of this node.
+    pub node_name: String,
+    /// An agent that was silent this long is disconnected, seconds.
+    pub disconnection_s: u64,
+    /// How often [`crate::Registry::tick`] writes what agents said to the database.
+    pub flush_interval: Duration,
+    /// Threads that hash passwords.
+    pub login_workers: usize,
+    /// Logins that may wait for a thread; beyond it they are refused.
+    pub login_queue_max: usize,
+    /// Failed logins from one address until it is blocked.
+    pub login_attempts_max: u32,
+    /// How long failures of an address are remembered and it stays blocked, seconds.
+    pub login_block_s: u64,
+    /// Cost of one password hash.
+    pub hash_cost: HashCost,
+    /// Life of a token, seconds; revocations are kept that long.
+    pub token_ttl_s: u64,
+}
+
+impl Default for RegistryOptions {
+    fn default() -> Self {
+        Self {
+            cluster_name: "holdfast".into(),
+            node_name: "node01".into(),
+            disconnection_s: 900,
+            flush_interval: Duration::from_secs(5),
+            login_workers: 2,
+            login_queue_max: 64,
+            login_attempts_max: 50,
+            login_block_s: 300,
+            hash_cost: HashCost::default(),
+            token_ttl_s: 900,
+        }
+    }
+}

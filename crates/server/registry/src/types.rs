@@ -1,0 +1,112 @@
+//! What the registry is asked with and answers.
+
+use model::{AgentId, AgentOs, Incarnation};
+use state::registry::RoleRef;
+
+/// Whose certificate it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The agent.
+    pub agent: AgentId,
+    /// Which life of that number.
+    pub incarnation: Incarnation,
+    /// From when on the agent should renew (2/3 of the certificate's life), seconds since the
+    /// epoch.
+    pub renew_at_s: i64,
+}
+
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct IssuedKeyPair {
+    /// Leaf, then the certificate authority.
+    pub cert_chain_pem: String,
+    /// PKCS#8.
+    pub key_pem: String,
+}
+
+/// The key pair that signs the API's tokens (ES256).
+#[derive(Clone)]
+pub struct TokenKeys {
+    /// PKCS#8.
+    pub private_pem: String,
+    /// `SubjectPublicKeyInfo`.
+    pub public_pem: String,
+}
+
+/// What an agent asks for when it enrols.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EnrollRequest {
+    /// Its name: 2 to 128 of `A-Z a-z 0-9 . _ -`.
+    pub name: String,
+    /// Address to register with: an IP address, or `any`; empty means `any`.
+    pub ip: String,
+    /// Groups, after those of the token.
+    pub groups: Vec<String>,
+}
+
+/// What an enrolment or a renewal gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolled {
+    /// The agent's number.
+    pub agent: AgentId,
+    /// Which life of that number.
+    pub incarnation: Incarnation,
+    /// Its certificate.
+    pub certificate_pem: String,
+    /// The certificate authority to trust.
+    pub ca_pem: String,
+    /// Name of the cluster.
+    pub cluster_name: String,
+}
+
+/// What an agent says of itself when it starts and with each keepalive. A field that is `None`
+/// leaves what is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentInfo {
+    /// Version of its program, e.g. `Holdfast v0.1.0`.
+    pub version: Option<String>,
+    /// Its host name.
+    pub hostname: Option<String>,
+    /// Its operating system.
+    pub os: Option<AgentOs>,
+    /// Address it is heard from.
+    pub ip: Option<String>,
+}
+
+/// A user as the rest of the program sees it: without the password's hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it may log in with an authorization context.
+    pub allow_run_as: bool,
+    /// Roles in their order.
+    pub roles: Vec<RoleRef>,
+}
+
+impl User {
+    /// Whether it has a role of that name.
+    pub fn has_role(&self, name: &str) -> bool {
+        self.roles.iter().any(|r| r.name == name)
+    }
+
+    /// Ids of its roles in their order, as a token carries them.
+    pub fn role_ids(&self) -> Vec<u32> {
+        self.roles.iter().map(|r| r.id).collect()
+    }
+}
+
+/// What one [`crate::Registry::tick`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TickReport {
+    /// Agents that fell silent.
+    pub disconnected: u64,
+    /// Agents whose row was written.
+    pub written: u64,
+    /// Command outcomes that were written.
+    pub outcomes: u64,
+    /// Command outcomes that expired.
+    pub expired: u64,
+}

@@ -1,0 +1,39 @@
+//! Limits of the registry, each with its unit in its name or its description.
+
+/// Longest name of an agent or a group, characters.
+pub const NAME_CHARS_MAX: usize = 128;
+/// Shortest name of an agent, characters.
+pub const NAME_CHARS_MIN: usize = 2;
+/// Most groups one agent is in.
+pub const GROUPS_PER_AGENT_MAX: usize = 128;
+/// Most enrolment tokens in force at a time.
+pub const ENROLMENT_TOKENS_MAX: u64 = 1_000;
+/// Most agents one enrolment token may register.
+pub const ENROLMENT_TOKEN_USES_MAX: u32 = 1_000_000;
+/// Longest life of an enrolment token, seconds: 365 days.
+pub const ENROLMENT_TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;
+/// Most commands that are kept; beyond it the oldest finished ones go, and when none is finished
+/// a new one is refused.
+pub const COMMANDS_MAX: u64 = 1_000;
+/// Most rows of the audit log; beyond it the oldest go.
+pub const AUDIT_ROWS_MAX: u64 = 1_000_000;
+/// Longest detail of an audit row or an outcome, bytes; longer ones are cut at a character.
+pub const DETAIL_BYTES_MAX: usize = 4096;
+/// Largest page of agents.
+pub const PAGE_ROWS_MAX: u64 = 100_000;
+/// Page of agents unless asked otherwise.
+pub const PAGE_ROWS_DEFAULT: u64 = 500;
+/// Ids up to this one belong to the program: its users, roles and policies cannot be changed.
+pub const RESERVED_ID_MAX: u32 = 99;
+/// `lastKeepAlive` of agent 000: 9999-12-31T23:59:59Z, seconds since the epoch.
+pub const SERVER_KEEPALIVE_S: i64 = 253_402_300_799;
+/// The group that always exists.
+pub const DEFAULT_GROUP: &str = "default";
+/// The first user's name.
+pub const ADMIN_USER: &str = "admin";
+/// The first user's id.
+pub const ADMIN_USER_ID: u32 = 1;
+/// The role that may do everything.
+pub const ROLE_ADMINISTRATOR: &str = "administrator";
+/// The role that may read everything.
+pub const ROLE_READONLY: &str = "readonly";

@@ -1,0 +1,379 @@
+//! What people decide, durably: agents, groups, certificates, enrolment tokens, users, roles,
+//! policies, commands and the audit log, in `registry.db` (`docs/format/registry-db.md`).
+//!
+//! Invariants
+//! - Every write is durable (survives power loss) before its method returns, with two named
+//!   exceptions that lose nothing anyone was promised: [`RegistryStore::save_liveness`] and
+//!   [`RegistryStore::save_outcomes`] survive a killed process, and the next durable write or
+//!   checkpoint makes them survive a power cut.
+//! - Counters (status, group, operating system, version) are kept in the transaction that changes
+//!   what they count. Agent 000, the server itself, is in no counter.
+//! - An agent's number is never given twice, so no late document of a removed agent can be taken
+//!   for its successor's.
+//!
+//! All calls block; an async caller goes through `spawn_blocking`. Limits are the constants of
+//! [`limits`].
+
+pub mod limits;
+mod query;
+mod sqlite;
+mod types;
+
+pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, Sort};
+pub use sqlite::SqliteRegistry;
+pub use types::{
+    AgentRow, AuditEntry, CertificateRow, Command, CommandCounts, CommandKind, CommandRow,
+    Enrolled, EnrolmentTokenRow, GroupCount, InfoRow, LivenessRow, NewAgent, NewCertificate, NewCommand,
+    NewEnrolmentToken, Outcome, OutcomeRow, OutcomeState, Policy, RegistryImage, Revocation,
+    RevocationTarget, RoleRef, StatusCode, StatusSummary, Summary, UserRow,
+};
+
+use model::AgentId;
+
+/// Why a call on the registry store failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryStoreError {
+    /// The database was written by a later version of the program.
+    #[error(
+        "registry.db has version {found}, this program knows up to {known}: \
+         run the newer program, or restore a backup of this version"
+    )]
+    Newer {
+        /// Version in the file.
+        found: i64,
+        /// Highest version known here.
+        known: i64,
+    },
+    /// An enrolment token is unknown, used up, expired or revoked.
+    #[error("the enrolment token is {0}: ask for a new one")]
+    Token(&'static str),
+    /// The name belongs to another agent.
+    #[error("an agent named {name} is already registered as {id}: remove it first, or choose another name")]
+    DuplicateName {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: AgentId,
+    },
+    /// There is no such thing.
+    #[error("no such {what}: {name}")]
+    NotFound {
+        /// `agent`, `group`, `user`, ...
+        what: &'static str,
+        /// Which one was asked for.
+        name: String,
+    },
+    /// There is already such a thing.
+    #[error("{what} {name} already exists")]
+    Exists {
+        /// `group`, `user`, ...
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The request breaks a rule.
+    #[error("{0}")]
+    Refused(String),
+    /// The certificate could not be made.
+    #[error("the certificate could not be issued: {0}")]
+    Certificate(String),
+    /// A limit was reached.
+    #[error("limit reached: {what} ({max})")]
+    Limit {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much is allowed.
+        max: u64,
+    },
+    /// A stored value is not what this program writes.
+    #[error("registry.db: {0}")]
+    Corrupt(String),
+    /// The database failed.
+    #[error("registry.db: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+/// Short for results of the registry store.
+pub type StoreResult<T> = Result<T, RegistryStoreError>;
+
+/// Issues a certificate for the number that the store has just drawn.
+pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>;
+
+/// The registry's durable side. See the module head for what survives what.
+///
+/// Every method returns [`RegistryStoreError`] when the database fails; only further errors are
+/// named.
+pub trait RegistryStore: Send + Sync {
+    /// Everything that the registry keeps in memory, from one snapshot.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn load(&self) -> StoreResult<RegistryImage>;
+
+    /// Write agent 000, the server's own entry, as it is now.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn save_server(&self, server: &model::AgentRecord) -> StoreResult<()>;
+
+    /// Keep a new enrolment token (its digest only). Groups that do not exist are refused.
+    ///
+    /// # Errors
+    /// `NotFound` for a group; `Limit` at [`limits::ENROLMENT_TOKENS_MAX`].
+    fn add_enrolment_token(&self, token: &NewEnrolmentToken) -> StoreResult<()>;
+
+    /// The enrolment tokens that are neither used up nor expired at `now_s`, digests included.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn enrolment_tokens(&self, now_s: i64) -> StoreResult<Vec<EnrolmentTokenRow>>;
+
+    /// Forget an enrolment token; whether it was there.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn revoke_enrolment_token(&self, digest: &[u8; 32]) -> StoreResult<bool>;
+
+    /// Use the token once and register an agent, in one transaction: draws the number, calls
+    /// `sign` for it, stores agent, groups and certificate.
+    ///
+    /// # Errors
+    /// `Token`, `DuplicateName`, `NotFound` (group), `Certificate`; then nothing was changed and
+    /// the token was not used.
+    fn enroll(&self, digest: &[u8; 32], agent: &NewAgent, sign: Sign<'_>) -> StoreResult<Enrolled>;
+
+    /// Register an agent that an operator adds (no token, no certificate yet).
+    ///
+    /// # Errors
+    /// `DuplicateName`, `NotFound` (group).
+    fn add_agent(&self, agent: &NewAgent) -> StoreResult<AgentRow>;
+
+    /// Store a further certificate of an agent; earlier ones that were never used are superseded.
+    ///
+    /// # Errors
+    /// `NotFound` when the agent is gone.
+    fn add_certificate(
+        &self,
+        agent: AgentId,
+        certificate: &NewCertificate,
+        now_s: i64,
+    ) -> StoreResult<()>;
+
+    /// The certificate was used: every other one of that agent is superseded.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn certificate_used(&self, fingerprint: &[u8; 32], now_s: i64) -> StoreResult<()>;
+
+    /// Revoke every certificate of the agent; how many were in force.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn revoke_certificates(&self, agent: AgentId, now_s: i64) -> StoreResult<u64>;
+
+    /// Forget certificates whose time is over, and spent enrolment tokens.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn forget_expired(&self, now_s: i64) -> StoreResult<u64>;
+
+    /// Remove the agent with its groups and pending outcomes, revoke its certificates. The row
+    /// as it was; `None` when there is none. 000 is refused.
+    ///
+    /// # Errors
+    /// `Refused` for 000.
+    fn remove_agent(&self, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>>;
+
+    /// Replace the agent's groups, in order of priority. An empty list becomes `default`.
+    ///
+    /// # Errors
+    /// `NotFound` (agent or group), `Limit` at [`limits::GROUPS_PER_AGENT_MAX`].
+    fn set_agent_groups(&self, agent: AgentId, groups: &[String]) -> StoreResult<Vec<String>>;
+
+    /// Create a group.
+    ///
+    /// # Errors
+    /// `Exists`, `Refused` (name).
+    fn create_group(&self, name: &str, now_s: i64) -> StoreResult<()>;
+
+    /// Delete a group; its agents lose it, and those left with none get `default`. Who changed,
+    /// with the groups that remain.
+    ///
+    /// # Errors
+    /// `NotFound`; `Refused` for `default`.
+    fn delete_group(&self, name: &str) -> StoreResult<Vec<(AgentId, Vec<String>)>>;
+
+    /// Every group with the number of its agents, by name.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn groups(&self) -> StoreResult<Vec<GroupCount>>;
+
+    /// Write what agents said of themselves. One transaction; survives a killed process.
+    /// Rows of agents that are gone are passed over.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn save_liveness(&self, rows: &[LivenessRow]) -> StoreResult<()>;
+
+    /// One page of agents and the number of all that match.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn agents(&self, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage>;
+
+    /// The numbers of all agents that match, ascending, without paging.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn agent_ids(&self, query: &AgentQuery, now_s: i64) -> StoreResult<Vec<AgentId>>;
+
+    /// Agents by status; kept, not counted.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn status_summary(&self) -> StoreResult<StatusSummary>;
+
+    /// Agents by status, platform, group and version from one snapshot; kept, not counted.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn summary(&self) -> StoreResult<Summary>;
+
+    /// Create a command for agents in ONE statement; numbers that are not registered are passed
+    /// over. The command and the agents it was made for.
+    ///
+    /// # Errors
+    /// `Limit` at [`limits::COMMANDS_MAX`] unfinished ones.
+    fn create_command(&self, command: &NewCommand) -> StoreResult<(u64, Vec<AgentId>)>;
+
+    /// Record outcomes and adjust the counts, in one transaction; survives a killed process.
+    /// An outcome never goes back (acknowledged stays acknowledged).
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn save_outcomes(&self, rows: &[OutcomeRow]) -> StoreResult<()>;
+
+    /// Every outcome of the command that is not final becomes `state` (expired or cancelled).
+    /// How many.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn finish_command(&self, id: u64, state: OutcomeState, now_s: i64) -> StoreResult<u64>;
+
+    /// One command with its counts.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn command(&self, id: u64) -> StoreResult<Option<CommandRow>>;
+
+    /// The newest commands, newest first.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn commands(&self, limit: u64) -> StoreResult<Vec<CommandRow>>;
+
+    /// The outcomes of one command by agent number above `after`.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn outcomes(
+        &self,
+        id: u64,
+        state: Option<OutcomeState>,
+        after: Option<AgentId>,
+        limit: u64,
+    ) -> StoreResult<Vec<OutcomeRow>>;
+
+    /// A user by name.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn user(&self, name: &str) -> StoreResult<Option<UserRow>>;
+
+    /// All users by id.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn users(&self) -> StoreResult<Vec<UserRow>>;
+
+    /// Create a user with roles in the given order; its id.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` (role).
+    fn create_user(
+        &self,
+        name: &str,
+        password_hash: &str,
+        allow_run_as: bool,
+        roles: &[u32],
+    ) -> StoreResult<u32>;
+
+    /// Replace a user's password hash and refuse every token it had at `now_s`.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    fn set_password_hash(&self, name: &str, password_hash: &str, now_s: i64) -> StoreResult<u32>;
+
+    /// Delete a user and refuse its tokens; whether it was there. Ids up to 99 are refused.
+    ///
+    /// # Errors
+    /// `Refused` for a reserved user.
+    fn delete_user(&self, name: &str, now_s: i64) -> StoreResult<bool>;
+
+    /// The policies of a role set, flattened in the order in which a later one overrides an
+    /// earlier one.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn policies(&self, roles: &[u32]) -> StoreResult<Vec<Policy>>;
+
+    /// Refuse tokens issued at or before the revocation's instant.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn revoke_tokens(&self, revocation: &Revocation) -> StoreResult<()>;
+
+    /// Forget all revocations (the keys were replaced, so every token is dead anyway).
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn clear_revocations(&self) -> StoreResult<()>;
+
+    /// A setting by name.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn setting(&self, name: &str) -> StoreResult<Option<String>>;
+
+    /// Write a setting.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn set_setting(&self, name: &str, value: &str) -> StoreResult<()>;
+
+    /// Append to the audit log; the oldest rows beyond [`limits::AUDIT_ROWS_MAX`] go.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn audit(&self, entry: &AuditEntry) -> StoreResult<u64>;
+
+    /// The audit log, newest first, below `before` where given.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn audit_log(&self, before: Option<u64>, limit: u64) -> StoreResult<Vec<AuditEntry>>;
+
+    /// Copy the whole database to a new file while it is in use; the copy is consistent.
+    ///
+    /// # Errors
+    /// `Exists` when the file is there already.
+    fn backup_to(&self, file: &std::path::Path) -> StoreResult<()>;
+
+    /// Make everything written so far survive a power cut.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn checkpoint(&self) -> StoreResult<()>;
+}

@@ -1,0 +1,175 @@
+//! Lists of agents: filters, order and page. What a caller asks becomes one [`Condition`] over
+//! whitelisted columns; values reach SQL only as bound parameters.
+
+use model::{AgentId, AgentRecord, AgentStatus};
+
+use super::limits::PAGE_ROWS_DEFAULT;
+
+/// A column that lists filter and sort by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AgentColumn {
+    /// Number.
+    Id,
+    /// Name.
+    Name,
+    /// Address last heard from, else the one registered with.
+    Ip,
+    /// Address registered with.
+    RegisterIp,
+    /// Status, by its word.
+    Status,
+    /// Version of the program; sorted by number.
+    Version,
+    /// Host name.
+    Hostname,
+    /// OS name.
+    OsName,
+    /// OS platform.
+    OsPlatform,
+    /// OS version; sorted by number.
+    OsVersion,
+    /// Architecture.
+    OsArch,
+    /// Kernel line.
+    OsUname,
+    /// When it was registered, seconds since the epoch.
+    DateAdd,
+    /// When it was last heard from, seconds since the epoch.
+    LastKeepAlive,
+    /// When it went silent, seconds since the epoch.
+    DisconnectionTime,
+    /// Groups: compares one whole name, finds an agent that has it.
+    Group,
+}
+
+/// How a column is compared. Text compares without case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompareOp {
+    /// Equal.
+    Equal,
+    /// Not equal, or no value.
+    NotEqual,
+    /// Below.
+    Less,
+    /// Above.
+    Greater,
+    /// Contains.
+    Contains,
+    /// Does not contain.
+    NotContains,
+}
+
+/// A tree of comparisons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// All of them; true when empty.
+    And(Vec<Condition>),
+    /// Any of them; false when empty.
+    Or(Vec<Condition>),
+    /// One comparison.
+    Compare {
+        /// Of which column.
+        column: AgentColumn,
+        /// How.
+        op: CompareOp,
+        /// With what; numbers in decimal.
+        value: String,
+    },
+    /// The column has no value.
+    IsNull(AgentColumn),
+}
+
+impl Condition {
+    /// `column` equals any of `values`; the word `null` means no value.
+    pub fn any_of<'a>(column: AgentColumn, values: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::Or(
+            values
+                .into_iter()
+                .map(|v| match v {
+                    "null" => Self::IsNull(column),
+                    v => Self::Compare { column, op: CompareOp::Equal, value: v.to_owned() },
+                })
+                .collect(),
+        )
+    }
+}
+
+/// One step of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sort {
+    /// By what.
+    pub column: AgentColumn,
+    /// Largest first.
+    pub descending: bool,
+}
+
+/// Which agents, in which order, which page. Filters of different fields must all hold; of the
+/// values of one field any. An empty list is no filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentQuery {
+    /// Rows to pass over.
+    pub offset: u64,
+    /// Rows at most; above [`super::limits::PAGE_ROWS_MAX`] it is cut to it.
+    pub limit: u64,
+    /// Only these numbers; an empty list matches none.
+    pub ids: Option<Vec<AgentId>>,
+    /// Statuses.
+    pub status: Vec<AgentStatus>,
+    /// Names.
+    pub name: Vec<String>,
+    /// Addresses last heard from.
+    pub ip: Vec<String>,
+    /// Addresses registered with.
+    pub register_ip: Vec<String>,
+    /// Groups.
+    pub group: Vec<String>,
+    /// OS platforms.
+    pub os_platform: Vec<String>,
+    /// OS names.
+    pub os_name: Vec<String>,
+    /// OS versions.
+    pub os_version: Vec<String>,
+    /// Program versions.
+    pub version: Vec<String>,
+    /// Text that any column contains; with a leading `-`, that none does.
+    pub search: Option<String>,
+    /// Last heard from longer ago than this (registered, when never heard from), seconds.
+    pub older_than_s: Option<u64>,
+    /// Anything further.
+    pub condition: Option<Condition>,
+    /// Order; ties and none: by number.
+    pub sort: Vec<Sort>,
+}
+
+impl Default for AgentQuery {
+    fn default() -> Self {
+        Self {
+            offset: 0,
+            limit: PAGE_ROWS_DEFAULT,
+            ids: None,
+            status: Vec::new(),
+            name: Vec::new(),
+            ip: Vec::new(),
+            register_ip: Vec::new(),
+            group: Vec::new(),
+            os_platform: Vec::new(),
+            os_name: Vec::new(),
+            os_version: Vec::new(),
+            version: Vec::new(),
+            search: None,
+            older_than_s: None,
+            condition: None,
+            sort: Vec::new(),
+        }
+    }
+}
+
+/// One page of agents.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentPage {
+    /// The page.
+    pub items: Vec<AgentRecord>,
+    /// How many match without paging.
+    pub total: u64,
+}

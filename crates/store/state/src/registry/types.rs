@@ -1,0 +1,470 @@
+//! Rows and requests of the registry store.
+
+use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
+use serde::{Deserialize, Serialize};
+
+/// Why an agent has its status (`spec/api.md` 1.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum StatusCode {
+    /// Nothing to say.
+    #[default]
+    Ok,
+    /// Its version is not accepted.
+    InvalidVersion,
+    /// Its version could not be read.
+    UnreadableVersion,
+    /// It said goodbye.
+    Shutdown,
+    /// It fell silent.
+    NoKeepalive,
+    /// The server reset it.
+    Reset,
+}
+
+impl StatusCode {
+    /// All of them by number.
+    pub const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::InvalidVersion,
+        Self::UnreadableVersion,
+        Self::Shutdown,
+        Self::NoKeepalive,
+        Self::Reset,
+    ];
+
+    /// The number in the API and in the database.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The code behind a number; an unknown one is [`StatusCode::Ok`].
+    pub fn from_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).copied().unwrap_or_default()
+    }
+}
+
+/// An agent and what the model's record does not carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentRow {
+    /// The agent.
+    pub record: AgentRecord,
+    /// Why it has its status.
+    pub status_code: StatusCode,
+}
+
+/// A certificate of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateRow {
+    /// SHA-256 of its DER bytes.
+    pub fingerprint: [u8; 32],
+    /// Whose.
+    pub agent: AgentId,
+    /// Which life of that number.
+    pub incarnation: Incarnation,
+    /// Start of its time, seconds since the epoch.
+    pub not_before_s: i64,
+    /// End of its time, seconds since the epoch.
+    pub not_after_s: i64,
+    /// First use, seconds since the epoch.
+    pub used_at_s: Option<i64>,
+    /// When a later one of the agent was first used, seconds since the epoch.
+    pub superseded_at_s: Option<i64>,
+    /// When it was revoked, seconds since the epoch.
+    pub revoked_at_s: Option<i64>,
+}
+
+/// A certificate that was just issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCertificate {
+    /// SHA-256 of its DER bytes.
+    pub fingerprint: [u8; 32],
+    /// Start of its time, seconds since the epoch.
+    pub not_before_s: i64,
+    /// End of its time, seconds since the epoch.
+    pub not_after_s: i64,
+    /// The certificate as PEM; not stored.
+    pub pem: String,
+}
+
+/// An agent to register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAgent {
+    /// Its name.
+    pub name: String,
+    /// Address it registers with, or `any`.
+    pub register_ip: String,
+    /// Groups in order of priority, after those of the token; none means `default`.
+    pub groups: Vec<String>,
+    /// Random, drawn for this registration.
+    pub incarnation: Incarnation,
+    /// Now, seconds since the epoch.
+    pub now_s: i64,
+}
+
+/// What an enrolment came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolled {
+    /// The new agent.
+    pub row: AgentRow,
+    /// Its certificate.
+    pub certificate: NewCertificate,
+}
+
+/// An enrolment token to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEnrolmentToken {
+    /// SHA-256 of the token's secret.
+    pub digest: [u8; 32],
+    /// Groups its agents get.
+    pub groups: Vec<String>,
+    /// How many agents it may register.
+    pub uses: u32,
+    /// End of its time, seconds since the epoch.
+    pub expires_at_s: i64,
+    /// Now, seconds since the epoch.
+    pub now_s: i64,
+}
+
+/// An enrolment token in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrolmentTokenRow {
+    /// SHA-256 of the token's secret.
+    pub digest: [u8; 32],
+    /// Groups its agents get.
+    pub groups: Vec<String>,
+    /// How many agents it may still register.
+    pub uses_left: u32,
+    /// End of its time, seconds since the epoch.
+    pub expires_at_s: i64,
+}
+
+/// What is written of an agent in a batch: status and, where they changed, its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LivenessRow {
+    /// Who.
+    pub id: AgentId,
+    /// Which life; a row of another one is passed over.
+    pub incarnation: Incarnation,
+    /// Whether it is heard from.
+    pub status: AgentStatus,
+    /// Why.
+    pub status_code: StatusCode,
+    /// When it was last heard from, seconds since the epoch.
+    pub keepalive_at_s: Option<i64>,
+    /// When it went silent, seconds since the epoch.
+    pub disconnected_at_s: Option<i64>,
+    /// What it says of itself; `None` leaves that unchanged.
+    pub info: Option<InfoRow>,
+}
+
+/// What an agent says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InfoRow {
+    /// Version of its program.
+    pub version: Option<String>,
+    /// Its host name.
+    pub hostname: Option<String>,
+    /// Address it was heard from.
+    pub ip: Option<String>,
+    /// Its operating system.
+    pub os: Option<AgentOs>,
+}
+
+/// Agents by status, without 000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct StatusSummary {
+    /// Heard from within the disconnection time.
+    pub active: u64,
+    /// Silent, or said goodbye.
+    pub disconnected: u64,
+    /// Registered, never heard from.
+    pub never_connected: u64,
+    /// Started, no keepalive yet.
+    pub pending: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// The fleet's counters from one snapshot, without 000.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Summary {
+    /// By status.
+    pub status: StatusSummary,
+    /// Platform and agents, most first.
+    pub os: Vec<(String, u64)>,
+    /// Group and agents, most first; groups without agents included.
+    pub groups: Vec<(String, u64)>,
+    /// Version and agents, most first.
+    pub versions: Vec<(String, u64)>,
+}
+
+/// A group and how many agents are in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupCount {
+    /// Its name.
+    pub name: String,
+    /// Its agents.
+    pub count: u64,
+}
+
+/// What agents are told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CommandKind {
+    /// Scan everything again now.
+    Rescan,
+    /// Restart the agent's program.
+    Restart,
+    /// Drop the connection and connect again.
+    Reconnect,
+    /// Take over the groups' configuration.
+    Configure,
+}
+
+impl CommandKind {
+    /// All of them by number.
+    pub const ALL: [Self; 4] = [Self::Rescan, Self::Restart, Self::Reconnect, Self::Configure];
+
+    /// The word on the wire and in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rescan => "rescan",
+            Self::Restart => "restart",
+            Self::Reconnect => "reconnect",
+            Self::Configure => "configure",
+        }
+    }
+
+    /// The kind behind a word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|k| k.name() == name)
+    }
+}
+
+/// A command as one agent gets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Command {
+    /// Its number.
+    pub id: u64,
+    /// What to do.
+    pub kind: CommandKind,
+}
+
+/// A command to create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCommand {
+    /// What to do.
+    pub kind: CommandKind,
+    /// Who.
+    pub agents: Vec<AgentId>,
+    /// Who asked for it.
+    pub user: String,
+    /// Now, seconds since the epoch.
+    pub now_s: i64,
+    /// When an unfinished outcome counts as expired, seconds since the epoch.
+    pub expires_at_s: i64,
+}
+
+/// How far one agent is with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeState {
+    /// Not handed out yet.
+    Pending,
+    /// Handed out, no answer yet.
+    Sent,
+    /// Done, the agent says.
+    Acknowledged,
+    /// Not done, the agent says.
+    Failed,
+    /// Its time passed without an answer.
+    Expired,
+    /// Taken back.
+    Cancelled,
+}
+
+impl OutcomeState {
+    /// All of them by number.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Sent,
+        Self::Acknowledged,
+        Self::Failed,
+        Self::Expired,
+        Self::Cancelled,
+    ];
+
+    /// The word in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Sent => "sent",
+            Self::Acknowledged => "acknowledged",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The state behind a word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    /// Whether nothing follows it. An agent's own answer still replaces `expired` and
+    /// `cancelled`: it is the truth about what happened.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Pending | Self::Sent)
+    }
+}
+
+/// One agent's outcome of one command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutcomeRow {
+    /// Which command.
+    pub command: u64,
+    /// Whose.
+    pub agent: AgentId,
+    /// How far.
+    pub state: OutcomeState,
+    /// What the agent said.
+    pub detail: String,
+    /// Since when, seconds since the epoch.
+    pub at_s: i64,
+}
+
+/// What an agent reports of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Acknowledged or failed.
+    pub state: OutcomeState,
+    /// In words.
+    pub detail: String,
+}
+
+/// How many agents are how far; kept with the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct CommandCounts {
+    /// Not handed out yet.
+    pub pending: u64,
+    /// Handed out, no answer yet.
+    pub sent: u64,
+    /// Done.
+    pub acknowledged: u64,
+    /// Not done.
+    pub failed: u64,
+    /// No answer in time.
+    pub expired: u64,
+    /// Taken back.
+    pub cancelled: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// A command with its counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CommandRow {
+    /// Its number.
+    pub id: u64,
+    /// What to do.
+    pub kind: CommandKind,
+    /// Who asked for it.
+    pub user: String,
+    /// When, seconds since the epoch.
+    pub created_at_s: i64,
+    /// When unfinished outcomes expire, seconds since the epoch.
+    pub expires_at_s: i64,
+    /// How far it is.
+    pub counts: CommandCounts,
+}
+
+/// A role by number and name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RoleRef {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserRow {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Argon2id hash in PHC form.
+    pub password_hash: String,
+    /// Whether it may log in with an authorization context.
+    pub allow_run_as: bool,
+    /// Roles in their order.
+    pub roles: Vec<RoleRef>,
+}
+
+/// What a role allows or denies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Actions, e.g. `agent:read`.
+    pub actions: Vec<String>,
+    /// Resources, e.g. `agent:id:*`; pairs joined with `&`.
+    pub resources: Vec<String>,
+    /// Allows, or denies.
+    pub allow: bool,
+}
+
+/// Whose tokens are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RevocationTarget {
+    /// Those of one user.
+    User(u32),
+    /// Those that carry a role.
+    Role(u32),
+    /// Those made with an authorization context.
+    RunAs,
+}
+
+/// Tokens of a target issued up to an instant are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revocation {
+    /// Whose.
+    pub target: RevocationTarget,
+    /// Tokens with `nbf` at or before it are refused, seconds since the epoch.
+    pub issued_until_s: i64,
+    /// When the row may be forgotten: every such token has expired by then, seconds since the
+    /// epoch.
+    pub expires_at_s: i64,
+}
+
+/// One row of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditEntry {
+    /// Its number; ignored when appending.
+    pub id: u64,
+    /// When, microseconds since the epoch.
+    pub at_us: u64,
+    /// Who.
+    pub user: String,
+    /// What, e.g. `agent:delete`.
+    pub action: String,
+    /// On what, with which values; secrets masked by the caller.
+    pub detail: String,
+}
+
+/// What the registry keeps in memory.
+#[derive(Debug, Clone, Default)]
+pub struct RegistryImage {
+    /// Every agent but 000.
+    pub agents: Vec<AgentRow>,
+    /// Every certificate that is kept.
+    pub certificates: Vec<CertificateRow>,
+    /// Outcomes that are pending or sent, with their command's kind and end.
+    pub outstanding: Vec<(OutcomeRow, CommandKind, i64)>,
+    /// Token revocations in force.
+    pub revocations: Vec<Revocation>,
+}
