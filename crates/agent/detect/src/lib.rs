@@ -1,1 +1,44 @@
 //! File change to verified change: rules, walk, observation, difference.
+//!
+//! A [`Scanner`] walks the roots of its [`Rules`], compares each directory with the
+//! [`model::Baseline`] and hands what it found to a [`model::Sink`], a batch at a time. It knows
+//! neither the queue nor the wire.
+//!
+//! **Invariants.** The truth is always stat and content read through descriptors below the root's
+//! own descriptor; no path is resolved through a symbolic link unless a rule says so. Only regular
+//! files are opened for reading. A root or directory that cannot be read, is not mounted or lies on
+//! another file system than before is a gap: its baseline stays, nothing below it is reported as
+//! deleted. An interrupted first scan stays a first scan: the root's own item is written last.
+//!
+//! **Limits.** Memory follows the largest single directory and the depth, not the tree. Paths above
+//! [`model::limits::PATH_BYTES_MAX`] are named in a coverage note and not recorded. Other limits:
+//! [`limits`].
+
+mod budget;
+mod digest;
+mod directory;
+mod forget;
+mod gaps;
+pub mod limits;
+mod merge;
+mod names;
+mod observe;
+mod open;
+mod pool;
+mod rehash;
+mod report;
+mod root;
+mod rules;
+mod scanner;
+mod select;
+mod walk;
+mod writer;
+mod xattrs;
+
+pub use names::SystemNames;
+pub use report::{
+    Cancel, Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError,
+    ScanReport,
+};
+pub use rules::{Algorithm, Attribute, Rules, RulesError, Watch};
+pub use scanner::{Budget, ScanOptions, Scanner};

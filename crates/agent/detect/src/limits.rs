@@ -1,0 +1,46 @@
+//! Limits of detection, each with its unit.
+
+use std::time::Duration;
+
+/// Operations committed together.
+pub const BATCH_OPS: usize = 1000;
+/// Reader threads unless told otherwise.
+pub const READERS_DEFAULT: usize = 2;
+/// Most reader threads.
+pub const READERS_MAX: usize = 8;
+/// Bytes of one read.
+pub const READ_BYTES: usize = 256 * 1024;
+/// Bytes of the buffer that directory entries are read into.
+pub const ENTRIES_BYTES: usize = 64 * 1024;
+/// Files handed to a reader at once.
+pub const CHUNK_FILES: usize = 64;
+/// Bytes of content after which a reader's share is full.
+pub const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
+/// Directories kept open for one reader's share.
+pub const CHUNK_DIRECTORIES: usize = 8;
+/// Shares waiting for a reader, per reader thread.
+pub const CHUNKS_WAITING_PER_READER: usize = 2;
+/// Times a file that changes while it is read is read again.
+pub const UNSTABLE_RETRIES: u32 = 2;
+/// A file whose inode changed this shortly before the scan began is read again next time.
+pub const RACY: Duration = Duration::from_secs(2);
+/// Every file is read again once in this many days unless the rules say otherwise.
+pub const REHASH_DAYS_DEFAULT: u32 = 7;
+/// Longest rolling period, days.
+pub const REHASH_DAYS_MAX: u32 = 3650;
+/// Largest content that is read unless a rule says otherwise, bytes.
+pub const HASH_BYTES_MAX_DEFAULT: u64 = 1 << 30;
+/// Watched paths in one set of rules.
+pub const WATCHES_MAX: usize = 1000;
+/// Patterns in one list of a rule.
+pub const PATTERNS_MAX: usize = 10_000;
+/// Deepest recursion that a rule may name; a path holds no more components.
+pub const DEPTH_MAX: u32 = 2048;
+/// Gaps remembered, so that each is told once; beyond it they are told at every scan.
+pub const GAPS_MAX: usize = 10_000;
+/// Directories entered through symbolic links in one scan of a root.
+pub const FOLLOWED_MAX: usize = 100_000;
+/// Bytes of the list of one entry's extended attribute names.
+pub const XATTR_LIST_BYTES_MAX: usize = 64 * 1024;
+/// Bytes per second that background rescans read by default.
+pub const BYTES_PER_SECOND_DEFAULT: u64 = 64 * 1024 * 1024;

@@ -1,0 +1,61 @@
+//! Names of users and groups as the system knows them.
+
+use std::collections::HashMap;
+
+use model::Names;
+use parking_lot::Mutex;
+
+/// Asks the system's user database and remembers the answers until [`SystemNames::clear`]: call
+/// that once per scan, so that a renamed user is seen.
+#[derive(Debug, Default)]
+pub struct SystemNames {
+    users: Mutex<HashMap<u32, Option<String>>>,
+    groups: Mutex<HashMap<u32, Option<String>>>,
+}
+
+/// Names remembered of users, and as many of groups; beyond it the cache starts anew.
+const NAMES_MAX: usize = 10_000;
+
+impl SystemNames {
+    /// Nothing remembered yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forget every answer.
+    pub fn clear(&self) {
+        self.users.lock().clear();
+        self.groups.lock().clear();
+    }
+}
+
+fn cached(
+    cache: &Mutex<HashMap<u32, Option<String>>>,
+    id: u32,
+    ask: impl FnOnce() -> Option<String>,
+) -> Option<String> {
+    if let Some(known) = cache.lock().get(&id) {
+        return known.clone();
+    }
+    let name = ask();
+    let mut cache = cache.lock();
+    if cache.len() >= NAMES_MAX {
+        cache.clear();
+    }
+    cache.insert(id, name.clone());
+    name
+}
+
+impl Names for SystemNames {
+    fn user(&self, uid: u32) -> Option<String> {
+        cached(&self.users, uid, || {
+            uzers::get_user_by_uid(uid).map(|u| u.name().to_string_lossy().into_owned())
+        })
+    }
+
+    fn group(&self, gid: u32) -> Option<String> {
+        cached(&self.groups, gid, || {
+            uzers::get_group_by_gid(gid).map(|g| g.name().to_string_lossy().into_owned())
+        })
+    }
+}

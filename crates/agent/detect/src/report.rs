@@ -1,0 +1,274 @@
+//! What a scan tells while it runs and when it ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use model::CoverageKind;
+use model::traits::PortError;
+use serde::Serialize;
+
+/// Why a scan could not go on. What was committed before stays; the next scan continues.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScanError {
+    /// The baseline cannot be read.
+    #[error("the baseline cannot be read: {0}")]
+    Baseline(PortError),
+    /// The changes cannot be kept.
+    #[error("changes cannot be kept: {0}")]
+    Sink(PortError),
+    /// A reader thread could not be started.
+    #[error("a reader thread cannot be started: {0}")]
+    Thread(std::io::Error),
+    /// A reader thread ended with a panic.
+    #[error("a reader thread stopped unexpectedly: this is a defect, please report it")]
+    Reader,
+}
+
+/// Asks a running scan to stop. Clones share one flag.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// A flag that is not set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ask. The scan ends after the files in hand.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters of a running scan, for a progress bar. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Arc<ProgressCells>);
+
+#[derive(Debug, Default)]
+struct ProgressCells {
+    files: AtomicU64,
+    directories: AtomicU64,
+    others: AtomicU64,
+    hashed: AtomicU64,
+    bytes_hashed: AtomicU64,
+    changes: AtomicU64,
+}
+
+/// One reading of [`Progress`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProgressCounts {
+    /// Regular files met.
+    pub files: u64,
+    /// Directories met.
+    pub directories: u64,
+    /// Links, pipes, sockets, devices met.
+    pub others: u64,
+    /// Files whose content was read.
+    pub hashed: u64,
+    /// Bytes of content read.
+    pub bytes_hashed: u64,
+    /// Created, modified and deleted.
+    pub changes: u64,
+}
+
+impl Progress {
+    /// Counters at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Read them.
+    pub fn counts(&self) -> ProgressCounts {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        ProgressCounts {
+            files: load(&self.0.files),
+            directories: load(&self.0.directories),
+            others: load(&self.0.others),
+            hashed: load(&self.0.hashed),
+            bytes_hashed: load(&self.0.bytes_hashed),
+            changes: load(&self.0.changes),
+        }
+    }
+
+    pub(crate) fn add_bytes(&self, bytes: u64) {
+        self.0.bytes_hashed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Show the counts of the walk so far.
+    pub(crate) fn show(&self, counts: &Counts) {
+        let store = |cell: &AtomicU64, value| cell.store(value, Ordering::Relaxed);
+        store(&self.0.files, counts.files);
+        store(&self.0.directories, counts.directories);
+        store(&self.0.others, counts.others);
+        store(&self.0.hashed, counts.hashed);
+        store(&self.0.changes, counts.created + counts.modified + counts.deleted);
+    }
+}
+
+/// What was met and what was done about it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Counts {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the root among them.
+    pub directories: u64,
+    /// Links, pipes, sockets, devices.
+    pub others: u64,
+    /// Entries that the rule's patterns leave out.
+    pub ignored: u64,
+    /// Files whose content was read.
+    pub hashed: u64,
+    /// Bytes of content read.
+    pub bytes_hashed: u64,
+    /// Files whose content was not read again, since nothing says that it changed.
+    pub skipped: u64,
+    /// Items that became baseline without a change.
+    pub baseline: u64,
+    /// Changes: new items.
+    pub created: u64,
+    /// Changes: different items.
+    pub modified: u64,
+    /// Changes: items no longer there.
+    pub deleted: u64,
+    /// Items dropped because no rule covers them any more.
+    pub forgotten: u64,
+    /// What could not be observed, by kind, such as `permission denied` or `unstable`.
+    pub errors: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Created, modified and deleted.
+    pub fn changes(&self) -> u64 {
+        self.created + self.modified + self.deleted
+    }
+
+    pub(crate) fn error(&mut self, error: model::ObserveError) {
+        *self.errors.entry(error_name(error)).or_default() += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.files += other.files;
+        self.directories += other.directories;
+        self.others += other.others;
+        self.ignored += other.ignored;
+        self.hashed += other.hashed;
+        self.bytes_hashed += other.bytes_hashed;
+        self.skipped += other.skipped;
+        self.baseline += other.baseline;
+        self.created += other.created;
+        self.modified += other.modified;
+        self.deleted += other.deleted;
+        self.forgotten += other.forgotten;
+        for (name, count) in &other.errors {
+            *self.errors.entry(name.clone()).or_default() += count;
+        }
+    }
+}
+
+/// A short word for an error, for counting.
+fn error_name(error: model::ObserveError) -> String {
+    match error {
+        model::ObserveError::Unstable => "unstable".into(),
+        model::ObserveError::TooLarge => "too large".into(),
+        model::ObserveError::Os(libc::EACCES | libc::EPERM) => "permission denied".into(),
+        model::ObserveError::Os(libc::EIO) => "input/output error".into(),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+/// Why a path is not vouched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum GapKind {
+    /// It is not there, or not mounted, or no longer the kind of entry it was.
+    Missing,
+    /// It is on another file system than before.
+    OtherDevice,
+    /// It cannot be read.
+    Unreadable,
+    /// Something below it has a path above the limit.
+    PathTooLong,
+}
+
+impl GapKind {
+    /// The kind of coverage event that tells of it.
+    pub fn coverage(self) -> CoverageKind {
+        match self {
+            Self::Missing | Self::OtherDevice => CoverageKind::RootGone,
+            Self::Unreadable => CoverageKind::Unreadable,
+            Self::PathTooLong => CoverageKind::LimitReached,
+        }
+    }
+}
+
+/// A path that is not vouched for at present.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// The root or directory, raw.
+    pub path: Vec<u8>,
+    /// Why.
+    pub kind: GapKind,
+    /// Since when, microseconds since the epoch.
+    pub since_us: u64,
+    /// What exactly, and the remedy.
+    pub detail: String,
+}
+
+/// How a root came out of a scan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+#[non_exhaustive]
+pub enum RootState {
+    /// Scanned for the first time: what is there is the baseline.
+    Baseline,
+    /// Scanned and compared.
+    Covered,
+    /// Not scanned, its baseline kept.
+    Gap {
+        /// Why.
+        kind: GapKind,
+        /// What exactly, and the remedy.
+        detail: String,
+    },
+    /// The scan was cancelled before it was finished.
+    Unfinished,
+}
+
+/// One root's part of a scan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RootReport {
+    /// The path of the rule, shown safely.
+    pub path: String,
+    /// Where it really lies, when links lead there; else as `path`.
+    pub real_path: String,
+    /// How it came out.
+    #[serde(flatten)]
+    pub state: RootState,
+    /// What was met there.
+    pub counts: Counts,
+}
+
+/// What a scan came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScanReport {
+    /// When it began, microseconds since the epoch.
+    pub started_at_us: u64,
+    /// When it ended, microseconds since the epoch.
+    pub ended_at_us: u64,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Sums over all roots.
+    pub counts: Counts,
+    /// Each root.
+    pub roots: Vec<RootReport>,
+    /// Whether it was cancelled before its end.
+    pub cancelled: bool,
+}

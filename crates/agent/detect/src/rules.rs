@@ -1,0 +1,291 @@
+//! What is watched and how: the `[[watch]]` sections of the agent's configuration
+//! (`docs/reference/rules.md`).
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::select::Patterns;
+
+/// What [`Rules::default_system`] watches where it exists.
+const SYSTEM_PATHS: [&str; 5] =
+    ["/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/boot"];
+
+/// A digest of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// SHA-256, the default.
+    Sha256,
+    /// SHA-1, for compatibility.
+    Sha1,
+    /// MD5, for compatibility.
+    Md5,
+    /// BLAKE3.
+    Blake3,
+}
+
+/// An attribute whose difference is reported as a change. Kind of entry and readability always
+/// are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Attribute {
+    /// Bytes of content.
+    Size,
+    /// Digests of the content.
+    Hash,
+    /// Permission bits.
+    Mode,
+    /// Owner.
+    Uid,
+    /// Group.
+    Gid,
+    /// Modification time.
+    Mtime,
+    /// Inode change time.
+    Ctime,
+    /// Inode number.
+    Inode,
+    /// Device number.
+    Device,
+    /// Target of a symbolic link.
+    TargetPath,
+    /// Extended attributes.
+    Xattrs,
+    /// Number of hard links.
+    Links,
+}
+
+impl Attribute {
+    /// All of them: the default.
+    pub const ALL: [Self; 12] = [
+        Self::Size,
+        Self::Hash,
+        Self::Mode,
+        Self::Uid,
+        Self::Gid,
+        Self::Mtime,
+        Self::Ctime,
+        Self::Inode,
+        Self::Device,
+        Self::TargetPath,
+        Self::Xattrs,
+        Self::Links,
+    ];
+
+    pub(crate) fn field(self) -> model::Field {
+        match self {
+            Self::Size => model::Field::Size,
+            Self::Hash => model::Field::Hash,
+            Self::Mode => model::Field::Mode,
+            Self::Uid => model::Field::Uid,
+            Self::Gid => model::Field::Gid,
+            Self::Mtime => model::Field::Mtime,
+            Self::Ctime => model::Field::Ctime,
+            Self::Inode => model::Field::Inode,
+            Self::Device => model::Field::Device,
+            Self::TargetPath => model::Field::Target,
+            Self::Xattrs => model::Field::Xattrs,
+            Self::Links => model::Field::Links,
+        }
+    }
+}
+
+/// One watched path and how it is watched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    /// Absolute path of a directory or a single file.
+    pub path: PathBuf,
+    /// Levels below the path: 0 is the path alone, 1 what lies directly in it; all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_depth: Option<u32>,
+    /// What is left out: gitignore patterns relative to the path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignore: Vec<String>,
+    /// If not empty, only entries that match one of these gitignore patterns are watched.
+    /// Directories are always entered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restrict: Vec<String>,
+    /// Content above this size is not read: attributes only. Bytes.
+    #[serde(default = "default_hash_bytes_max")]
+    pub hash_bytes_max: u64,
+    /// Digests of the content; empty reads no content at all.
+    #[serde(default = "default_hashes")]
+    pub hashes: Vec<Algorithm>,
+    /// Attributes whose difference is a change.
+    #[serde(default = "default_attributes")]
+    pub attributes: Vec<Attribute>,
+    /// Read extended attributes (POSIX ACLs and capabilities are among them).
+    #[serde(default = "default_true")]
+    pub xattrs: bool,
+    /// Observe what a symbolic link points to, and enter directories behind links.
+    #[serde(default)]
+    pub follow_symlinks: bool,
+    /// Do not enter other file systems mounted below the path.
+    #[serde(default)]
+    pub one_file_system: bool,
+    /// Take another file system at the path for the same root: its differences become changes.
+    /// Without it, another file system is a gap.
+    #[serde(default)]
+    pub accept_device: bool,
+    /// Days in which every unchanged file is read again once; 0 trusts timestamps for ever.
+    #[serde(default = "default_rehash_days")]
+    pub rehash_days: u32,
+    /// Words for people; not interpreted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+}
+
+fn default_hash_bytes_max() -> u64 {
+    limits::HASH_BYTES_MAX_DEFAULT
+}
+
+fn default_hashes() -> Vec<Algorithm> {
+    vec![Algorithm::Sha256]
+}
+
+fn default_attributes() -> Vec<Attribute> {
+    Attribute::ALL.to_vec()
+}
+
+fn default_true() -> bool {
+    true
+}
+
+fn default_rehash_days() -> u32 {
+    limits::REHASH_DAYS_DEFAULT
+}
+
+impl Watch {
+    /// Watch `path` with every default.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            max_depth: None,
+            ignore: Vec::new(),
+            restrict: Vec::new(),
+            hash_bytes_max: default_hash_bytes_max(),
+            hashes: default_hashes(),
+            attributes: default_attributes(),
+            xattrs: true,
+            follow_symlinks: false,
+            one_file_system: false,
+            accept_device: false,
+            rehash_days: default_rehash_days(),
+            tags: Vec::new(),
+        }
+    }
+}
+
+/// Why rules cannot be used. The text names the key and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RulesError {
+    /// A value of one rule is refused.
+    #[error("watch[{index}].{key}: {problem}")]
+    Value {
+        /// Which `[[watch]]`, from 0.
+        index: usize,
+        /// Which key of it.
+        key: &'static str,
+        /// What is wrong and what to write instead.
+        problem: String,
+    },
+    /// There are too many.
+    #[error("watch: {0} paths are more than the {max}; watch a common parent instead", max = limits::WATCHES_MAX)]
+    TooMany(usize),
+}
+
+/// Every `[[watch]]` of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rules(pub Vec<Watch>);
+
+impl Rules {
+    /// Watch these paths with every default.
+    pub fn of_paths<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self(paths.into_iter().map(Watch::new).collect())
+    }
+
+    /// The usual system folders that exist here, and those that do not.
+    pub fn default_system() -> (Self, Vec<PathBuf>) {
+        let (there, missing): (Vec<_>, Vec<_>) =
+            SYSTEM_PATHS.into_iter().map(PathBuf::from).partition(|p| p.exists());
+        (Self::of_paths(there), missing)
+    }
+
+    /// Check every rule.
+    ///
+    /// # Errors
+    /// The first value that cannot be used, with its key and the remedy.
+    pub fn validate(&self) -> Result<(), RulesError> {
+        if self.0.len() > limits::WATCHES_MAX {
+            return Err(RulesError::TooMany(self.0.len()));
+        }
+        for (index, watch) in self.0.iter().enumerate() {
+            let refuse = |(key, problem)| RulesError::Value { index, key, problem };
+            watch.check().map_err(refuse)?;
+            let path = normal(&watch.path);
+            let twin =
+                self.0.iter().take(index).position(|earlier| normal(&earlier.path) == path);
+            if let Some(twin) = twin {
+                let problem = format!(
+                    "{} is watched by watch[{twin}] already: join the two",
+                    watch.path.display()
+                );
+                return Err(refuse(("path", problem)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Watch {
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let shown = self.path.display();
+        if !self.path.is_absolute() {
+            return Err(("path", format!("{shown:?} is not absolute: begin it with /")));
+        }
+        if self.path.components().any(|c| c == Component::ParentDir) {
+            return Err(("path", format!("{shown} contains ..: write the path without it")));
+        }
+        if self.path.as_os_str().len() > model::limits::PATH_BYTES_MAX {
+            let max = model::limits::PATH_BYTES_MAX;
+            return Err(("path", format!("longer than {max} bytes: watch a parent instead")));
+        }
+        if self.max_depth.is_some_and(|d| d > limits::DEPTH_MAX) {
+            let max = limits::DEPTH_MAX;
+            return Err(("max_depth", format!("above {max}: leave it out to watch all levels")));
+        }
+        if self.rehash_days > limits::REHASH_DAYS_MAX {
+            let max = limits::REHASH_DAYS_MAX;
+            return Err(("rehash_days", format!("above {max}: 0 switches it off")));
+        }
+        if self.hash_bytes_max == 0 {
+            return Err(("hash_bytes_max", "0 reads nothing: write hashes = [] instead".into()));
+        }
+        check_patterns("ignore", &self.ignore)?;
+        check_patterns("restrict", &self.restrict)
+    }
+}
+
+fn check_patterns(key: &'static str, patterns: &[String]) -> Result<(), (&'static str, String)> {
+    if patterns.len() > limits::PATTERNS_MAX {
+        let max = limits::PATTERNS_MAX;
+        return Err((key, format!("more than {max} patterns: join them with wildcards")));
+    }
+    for pattern in patterns {
+        Patterns::new(std::slice::from_ref(pattern))
+            .map_err(|e| (key, format!("{pattern:?} is not a gitignore pattern: {e}")))?;
+    }
+    Ok(())
+}
+
+/// The path without `.` and doubled or trailing slashes.
+pub(crate) fn normal(path: &Path) -> PathBuf {
+    path.components().filter(|c| *c != Component::CurDir).collect()
+}

@@ -1,0 +1,93 @@
+//! Which entries a rule takes: gitignore patterns, relative to the root.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+/// One compiled list of gitignore patterns.
+#[derive(Debug, Clone)]
+pub(crate) struct Patterns(Gitignore);
+
+impl Patterns {
+    /// Compile.
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, ignore::Error> {
+        // Paths are handed over relative to the root, so the matcher's own root is empty.
+        let mut builder = GitignoreBuilder::new("");
+        for pattern in patterns {
+            builder.add_line(None, pattern)?;
+        }
+        Ok(Self(builder.build()?))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The selection of one rule.
+#[derive(Debug, Clone)]
+pub(crate) struct Selection {
+    ignore: Patterns,
+    restrict: Patterns,
+}
+
+impl Selection {
+    pub(crate) fn new(ignore: &[String], restrict: &[String]) -> Result<Self, ignore::Error> {
+        Ok(Self { ignore: Patterns::new(ignore)?, restrict: Patterns::new(restrict)? })
+    }
+
+    /// Whether every entry is taken, so that no path need be built to ask.
+    pub(crate) fn takes_all(&self) -> bool {
+        self.ignore.is_empty() && self.restrict.is_empty()
+    }
+
+    /// Whether the entry is watched. `relative` is its path below the root. An ignored directory is
+    /// not entered, so nothing below it is ever asked for.
+    pub(crate) fn takes(&self, relative: &[u8], directory: bool) -> bool {
+        let path = Path::new(OsStr::from_bytes(relative));
+        if self.ignore.0.matched(path, directory).is_ignore() {
+            return false;
+        }
+        directory
+            || self.restrict.is_empty()
+            || self.restrict.0.matched_path_or_any_parents(path, false).is_ignore()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(ignore: &[&str], restrict: &[&str]) -> Selection {
+        let own = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        Selection::new(&own(ignore), &own(restrict)).unwrap()
+    }
+
+    #[test]
+    fn ignored_names_are_left_out_and_exceptions_taken() {
+        let s = of(&["*.swp", "/cache/", "!keep.swp"], &[]);
+        assert!(!s.takes(b"a/b.swp", false));
+        assert!(s.takes(b"a/keep.swp", false));
+        assert!(!s.takes(b"cache", true));
+        assert!(s.takes(b"a/cache", true));
+        assert!(s.takes(b"cache", false), "only a directory of that name");
+    }
+
+    #[test]
+    fn a_restriction_takes_what_matches_and_what_lies_below_a_match() {
+        let s = of(&[], &["*.conf", "/ssl/"]);
+        assert!(s.takes(b"a/x.conf", false));
+        assert!(s.takes(b"ssl/deep/key.pem", false));
+        assert!(!s.takes(b"x.txt", false));
+        assert!(s.takes(b"any", true), "directories are always entered");
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_match_too() {
+        let s = of(&["*.tmp"], &[]);
+        assert!(!s.takes(b"\xff\xfe.tmp", false));
+        assert!(s.takes(b"\xff\xfe.txt", false));
+    }
+}
