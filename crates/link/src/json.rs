@@ -188,7 +188,7 @@ pub struct RenewAnswer {
 pub struct DigestRequest {
     /// Index name on the wire.
     pub index: String,
-    /// The last id of the page before; absent for the first.
+    /// [`DigestAnswer::next`] of the page before; absent for the first.
     pub after: Option<String>,
     /// Most items of the page; the server may give fewer.
     pub limit: u32,
@@ -209,7 +209,7 @@ pub struct DigestItem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct DigestAnswer {
-    /// Ordered by id (bytes).
+    /// In an order of the server's own that does not change between pages.
     pub items: Vec<DigestItem>,
     /// To be sent as `after`; absent when this was the last page.
     pub next: Option<String>,

@@ -19,8 +19,8 @@ mod wire;
 pub use encode::{SessionBuilder, encode};
 pub use json::{
     Answer, ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest,
-    DigestAnswer, DigestItem, DigestRequest, EnrollAnswer, EnrollRequest, ErrorAnswer,
-    RenewAnswer, RenewRequest,
+    DigestAnswer, DigestItem, DigestRequest, EnrollAnswer, EnrollRequest, ErrorAnswer, RenewAnswer,
+    RenewRequest,
 };
 pub use session::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value};
 pub use verify::{

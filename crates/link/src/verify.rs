@@ -4,9 +4,7 @@ use flatbuffers::{InvalidFlatbuffer, VerifierOptions};
 use model::limits::{SESSION_BYTES_MAX, SESSION_VALUES_MAX};
 use thiserror::Error;
 
-use crate::session::{
-    Context, Mode, Operation, Payload, Session, Start, SyncOption, Value,
-};
+use crate::session::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value};
 use crate::wire::{self, Carried, Names};
 
 /// Most names in one list: indices and groups of a start, items of a clean.
@@ -152,10 +150,9 @@ impl SessionView<'_> {
             PayloadView::Cleans(items) => {
                 Payload::Cleans(items.iter().map(|i| (*i).to_owned()).collect())
             }
-            PayloadView::Checksum { index, checksum } => Payload::Checksum {
-                index: (*index).to_owned(),
-                checksum: (*checksum).to_owned(),
-            },
+            PayloadView::Checksum { index, checksum } => {
+                Payload::Checksum { index: (*index).to_owned(), checksum: (*checksum).to_owned() }
+            }
         };
         Session { start: self.start.to_start(), payload }
     }
