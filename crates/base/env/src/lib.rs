@@ -5,4 +5,5 @@
 //! product types.
 
 pub mod clock;
+pub mod files;
 pub mod random;

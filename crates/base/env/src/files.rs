@@ -1,0 +1,141 @@
+//! The disk: [`RealFiles`] is the operating system's, [`SimDisk`] one in memory that can lose
+//! power, tear writes and fail.
+//!
+//! What survives what, in both: a write survives a kill of the process at once; it survives power
+//! loss after [`File::persist`], or at once if the file was opened with [`Access::dsync`]. Created,
+//! renamed and removed names survive power loss after [`Files::persist_dir`].
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+mod real;
+mod sim;
+
+pub use real::RealFiles;
+pub use sim::{Failure, Fault, SECTOR_BYTES, SimDisk};
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Access {
+    /// For writing as well as for reading.
+    pub write: bool,
+    /// Create it if it is not there.
+    pub create: bool,
+    /// Past the page cache: buffers, offsets and lengths must be multiples of 4 KiB.
+    pub direct: bool,
+    /// Each write persists before it returns.
+    pub dsync: bool,
+}
+
+impl Access {
+    /// For reading.
+    pub const READ: Self = Self { write: false, create: false, direct: false, dsync: false };
+    /// For reading and writing, through the page cache.
+    pub const WRITE: Self = Self { write: true, create: false, direct: false, dsync: false };
+    /// As [`Access::WRITE`], created if it is not there.
+    pub const CREATE: Self = Self { write: true, create: true, direct: false, dsync: false };
+}
+
+/// An open file. Positioned reads and writes only, so that it can be shared between threads.
+pub trait File: Send + Sync {
+    /// Read at `offset`; fewer bytes than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Write at `offset`; may write fewer bytes than given.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Make every write of this file so far survive power loss.
+    ///
+    /// # Errors
+    /// As the operating system. After one, what was written before is in doubt for good.
+    fn persist(&self) -> io::Result<()>;
+
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Cut or extend (with zeros) to `bytes`.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn set_size(&self, bytes: u64) -> io::Result<()>;
+
+    /// Reserve room for `bytes` and extend the file to it; what is new reads as zeros.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] when there is no room.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+
+    /// Write all of `from`, however many calls that takes.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; [`io::ErrorKind::WriteZero`] when no progress is made.
+    fn write_all_at(&self, mut from: &[u8], mut offset: u64) -> io::Result<()> {
+        while !from.is_empty() {
+            let written = self.write_at(from, offset)?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            from = from.get(written..).unwrap_or_default();
+            offset += written as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Held as long as it lives; the operating system releases it when the process ends.
+pub trait Lock: Send + Sync {}
+
+/// A file system.
+pub trait Files: Send + Sync {
+    /// Open a file.
+    ///
+    /// # Errors
+    /// As the operating system; [`io::ErrorKind::InvalidInput`] where direct access is refused.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
+
+    /// Names in a folder, sorted.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Create a folder and those above it, and persist their names.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Give a file another name, replacing what had it.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Remove a file.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Make the names of a folder survive power loss.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn persist_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Take the lock that a file stands for, creating the file; `None` when somebody holds it.
+    ///
+    /// # Errors
+    /// As the operating system.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+}

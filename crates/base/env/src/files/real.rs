@@ -1,0 +1,135 @@
+//! The operating system's files.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+
+use super::{Access, File, Files, Lock};
+
+/// The file system of the operating system. New files are readable by their owner alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealFiles;
+
+struct RealFile(fs::File);
+
+struct RealLock {
+    _held: fs::File,
+}
+
+impl Lock for RealLock {}
+
+impl File for RealFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|r| !r.is_empty()) {
+            match self.0.read_at(rest, offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+        loop {
+            match self.0.write_at(from, offset) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn persist(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_size(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) if self.size()? >= bytes => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.set_size(bytes),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl Files for RealFiles {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        let mut flags = OFlags::CLOEXEC;
+        flags |= if access.write { OFlags::RDWR } else { OFlags::RDONLY };
+        for (wanted, flag) in [
+            (access.create, OFlags::CREATE),
+            (access.direct, OFlags::DIRECT),
+            (access.dsync, OFlags::DSYNC),
+        ] {
+            if wanted {
+                flags |= flag;
+            }
+        }
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Arc::new(RealFile(fs::File::from(fd))))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        if dir.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+            self.create_dir(above)?;
+        }
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other?,
+        }
+        match dir.parent() {
+            Some(above) if above.as_os_str().is_empty() => self.persist_dir(Path::new(".")),
+            Some(above) => self.persist_dir(above),
+            None => Ok(()),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::CREATE;
+        let file = fs::File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(RealLock { _held: file }))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! One error family per kind of operation.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Damage that recovery will not guess about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub file: PathBuf,
+    /// The first damaged block of that file, counted in 4 KiB from its beginning.
+    pub block: u64,
+    /// The first record that cannot be read.
+    pub position: u64,
+    /// What is wrong with it.
+    pub what: String,
+    /// Records known to lie at or after the damage, which a repair (that cuts here) would lose;
+    /// at least this many.
+    pub records_lost_at_least: u64,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}: block={} position={}: {}; a repair would cut here and lose at least {} records",
+            self.file.display(),
+            self.block,
+            self.position,
+            self.what,
+            self.records_lost_at_least
+        )
+    }
+}
+
+/// Why a journal could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process, or another handle in this one, holds it.
+    #[error("{}: the journal is already open; stop the process that holds it", .0.display())]
+    Locked(PathBuf),
+    /// Written by a newer version.
+    #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
+    NewerVersion {
+        /// The file.
+        file: PathBuf,
+        /// Its version.
+        found: u16,
+        /// The newest version this program reads.
+        known: u16,
+    },
+    /// Damage below the durable horizon.
+    #[error("{0}; see `holdfast journal verify` and `repair`")]
+    Corrupt(Damage),
+    /// It ends below a position that was acknowledged.
+    #[error(
+        "{}: ends at position {end}, below {expected} which {by} has seen: records are missing; \
+         restore them or start with an empty folder",
+        dir.display()
+    )]
+    EndsTooEarly {
+        /// The folder.
+        dir: PathBuf,
+        /// The last position found.
+        end: u64,
+        /// The position that should be there.
+        expected: u64,
+        /// Who knows of it.
+        by: String,
+    },
+    /// An option outside its limits.
+    #[error("journal option {name}={value} is outside {min}..={max}")]
+    Option {
+        /// Its name.
+        name: &'static str,
+        /// The value given.
+        value: u64,
+        /// Smallest value allowed.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+    /// The operating system refused.
+    #[error("{}: {what}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Why an append or a trim was refused.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// A write or a flush failed earlier; nothing is accepted any more. Whether the records of
+    /// the failed group survive is unknown until the journal is opened again.
+    #[error("the journal is poisoned by an earlier failure: {0}; open it again")]
+    Poisoned(String),
+    /// No room for another segment. Nothing was written; the same call may succeed later.
+    #[error("no room for another segment: {0}; free space or trim, then try again")]
+    Full(String),
+    /// More bytes than one group can hold.
+    #[error(
+        "append of {bytes} bytes is over the limit of {bytes_max}; split it or use larger segments"
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes one append can hold.
+        bytes_max: usize,
+    },
+    /// An append without records.
+    #[error("append_all without records; give at least one")]
+    Empty,
+    /// The journal was closed.
+    #[error("the journal is closed; open it again")]
+    Closed,
+    /// The operating system refused something that does not endanger what is written.
+    #[error("{path}: {what}: {cause}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        cause: String,
+    },
+}
+
+/// Why records could not be read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The position was trimmed away.
+    #[error("position {position} was trimmed; the first one kept is {first}")]
+    Trimmed {
+        /// The position asked for.
+        position: u64,
+        /// The first position kept.
+        first: u64,
+    },
+    /// What is on the medium is not what was written.
+    #[error("{0}")]
+    Corrupt(Damage),
+    /// The operating system refused.
+    #[error("{}: {what}: {cause}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        cause: String,
+    },
+}

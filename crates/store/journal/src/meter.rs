@@ -1,0 +1,112 @@
+//! What things cost: the outcome of one append, the totals of a journal.
+
+use std::time::Duration;
+
+use crate::options::{IoPath, Layout};
+
+/// What one append cost. Costs are those of its whole group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Position of the (last) record, from 1.
+    pub position: u64,
+    /// Position of the first record.
+    pub first: u64,
+    /// Records in the group, those of other writers included.
+    pub group_records: u32,
+    /// Bytes handed to the medium.
+    pub bytes_written: u64,
+    /// 4 KiB blocks handed to the medium.
+    pub blocks: u32,
+    /// Flushes of the medium.
+    pub flushes: u32,
+    /// Estimate of the bytes a medium that compresses each block would keep.
+    pub compressed_bytes: u64,
+}
+
+/// Totals since the journal was opened, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Records appended.
+    pub records: u64,
+    /// Groups written.
+    pub groups: u64,
+    /// Bytes of the records alone.
+    pub payload_bytes: u64,
+    /// Bytes handed to the medium by appends (ring and archive included).
+    pub bytes_written: u64,
+    /// Of those, bytes of the ring layout's archive.
+    pub archive_bytes: u64,
+    /// 4 KiB blocks handed to the medium by appends.
+    pub blocks: u64,
+    /// Flushes of the medium by appends.
+    pub flushes: u64,
+    /// Estimate of the bytes a compressing medium would keep.
+    pub compressed_bytes: u64,
+    /// Zeros written ahead of the writer, in bytes.
+    pub zero_bytes: u64,
+    /// Segments put into use.
+    pub segments_started: u64,
+    /// Of those, recycled ones.
+    pub segments_recycled: u64,
+    /// Segments that hold records now.
+    pub segments: u64,
+    /// Oldest position kept; 0 when empty.
+    pub first_position: u64,
+    /// Last position appended; 0 when none.
+    pub last_position: u64,
+    /// Last position persisted; 0 when none.
+    pub persisted_position: u64,
+    /// Bytes waiting to be written.
+    pub in_flight_bytes: u64,
+    /// Layout of new groups.
+    pub layout: Layout,
+    /// The way to the medium that was chosen at open.
+    pub io: IoPath,
+    /// The failure that poisoned the journal.
+    pub poisoned: Option<String>,
+}
+
+/// What opening found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovery {
+    /// Oldest position kept; 0 when empty.
+    pub first_position: u64,
+    /// Last position; 0 when there is none and never was.
+    pub last_position: u64,
+    /// Segments that hold records.
+    pub segments: u64,
+    /// Groups verified.
+    pub groups: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// The journal was closed in good order.
+    pub clean: bool,
+    /// The torn tail that was cut, if there was one.
+    pub cut: Option<Cut>,
+    /// The way to the medium.
+    pub io: IoPath,
+    /// Time it took.
+    pub elapsed: Duration,
+}
+
+/// A torn tail: a group whose writing was interrupted and which was never acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The file's name.
+    pub file: String,
+    /// Where it was cut, in bytes from the beginning of the file.
+    pub offset: u64,
+    /// First position that is not there.
+    pub position: u64,
+}
+
+/// What a trim did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TrimOutcome {
+    /// Oldest position kept.
+    pub first_position: u64,
+    /// Segments kept for later use.
+    pub segments_recycled: u32,
+    /// Segments removed.
+    pub segments_removed: u32,
+}
