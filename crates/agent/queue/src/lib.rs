@@ -1,1 +1,55 @@
-//! The durable queue of an agent: what was seen and what was told in one row, events beside it.
+//! The agent's durable queue, `agent.db`: what was seen and what was told in one row, events
+//! beside it (`docs/format/agent-db.md`).
+//!
+//! - An item's row is its baseline *and* its place in the queue: it is pending while its `seen` is
+//!   above the dataset's watermark `told`. Being told moves the watermark; no byte is written per
+//!   item. A change and its event commit in one transaction.
+//! - A **cycle** tells everything seen up to its beginning: [`Queue::begin_cycle`], then
+//!   [`Queue::lease`], send, [`Queue::ack`] or [`Queue::return_`] until no lease is left, then
+//!   [`Queue::end_cycle`]. It may break off anywhere; the next one goes on at the last
+//!   acknowledged item. Sending an item twice is harmless, its version is the same.
+//! - Events are append-only, first in first out, each with an id that is never used twice.
+//!
+//! What survives: with [`Durability::Process`] everything acknowledged survives the death of the
+//! process; with [`Durability::Power`] a power cut too. After either, [`OpenReport::unclean`] is
+//! set, new events carry a new epoch, and everything held counts as possibly known to the server.
+//!
+//! Limits: one writing process (a lock file says so), readers beside it; [`QueueOptions::byte_limit`]
+//! bounds the events, never the state; a key has at most [`KEY_BYTES_MAX`] bytes.
+//!
+//! All calls block on the disk; from async code use a blocking thread.
+
+mod baseline;
+mod body;
+mod catalog;
+mod cycle;
+mod error;
+mod events;
+mod open;
+mod options;
+mod queue;
+mod schema;
+mod sink;
+mod snapshot;
+mod status;
+pub mod transition;
+mod upkeep;
+mod writer;
+
+pub use baseline::QueueBaseline;
+pub use body::Body;
+pub use cycle::{AckOutcome, Cycle, Lease, LeasedItem, Skip};
+pub use error::QueueError;
+pub use events::{Event, EventLease};
+pub use options::{Durability, OpenReport, QueueOptions, Rebuilt, Transaction};
+pub use queue::Queue;
+pub use sink::QueueSink;
+pub use snapshot::{Exception, Snapshot, ToldItem};
+pub use status::{DatasetStatus, QueueStatus};
+
+/// Longest name of an item and longest path of its directory, bytes.
+pub const KEY_BYTES_MAX: usize = model::limits::PATH_BYTES_MAX;
+/// Longest value of a note ([`Queue::meta_set`]), bytes.
+pub const NOTE_BYTES_MAX: usize = 64 * 1024;
+/// Most notes.
+pub const NOTES_MAX: u64 = 1000;

@@ -1,0 +1,61 @@
+//! What an item holds: an observation, or a document of another dataset. The queue itself never
+//! looks inside.
+//!
+//! The stored bytes of an observation begin with its own version (1 or more); those of a document
+//! with [`DOCUMENT_TAG`].
+
+use model::Observation;
+
+/// First byte of a stored document.
+pub(crate) const DOCUMENT_TAG: u8 = 0;
+
+/// What an item holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// What was last observed of a file.
+    Observation(Box<Observation>),
+    /// A document as it was put, ready to be sent.
+    Document(Vec<u8>),
+    /// The item is no longer there: a delete is to be told.
+    Gone,
+}
+
+impl Body {
+    /// The observation, if it is one.
+    pub fn observation(&self) -> Option<&Observation> {
+        match self {
+            Self::Observation(observation) => Some(observation),
+            _ => None,
+        }
+    }
+
+    /// Whether a delete is to be told.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
+
+    /// Decode stored bytes; `None` when they are neither form.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&DOCUMENT_TAG, document) => Some(Self::Document(document.to_vec())),
+            _ => Observation::decode(bytes).map(|o| Self::Observation(Box::new(o))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Kind;
+
+    #[test]
+    fn both_forms_are_told_apart_by_their_first_byte() {
+        let observation = Observation::empty(Kind::File);
+        let mut bytes = Vec::new();
+        observation.encode(&mut bytes);
+        assert_eq!(Body::decode(&bytes), Some(Body::Observation(Box::new(observation))));
+        assert_eq!(Body::decode(b"\0{}"), Some(Body::Document(b"{}".to_vec())));
+        assert_eq!(Body::decode(b""), None);
+        assert_eq!(Body::decode(b"\xff"), None);
+    }
+}

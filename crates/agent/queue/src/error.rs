@@ -1,0 +1,132 @@
+//! What can go wrong with agent.db.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use model::traits::PortError;
+
+/// Why an operation of the queue failed. Clones share their cause, because callers whose changes
+/// were committed together also fail together.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// Another process writes this database.
+    #[error("{}: in use by another process: stop the other agent first", path.display())]
+    Locked {
+        /// The database.
+        path: PathBuf,
+    },
+    /// Written by a later version of this program.
+    #[error(
+        "{}: format version {found} is newer than {known}, the newest this program knows: \
+         use the program that wrote it, or move the file away",
+        path.display()
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest known one.
+        known: i64,
+    },
+    /// A valid `SQLite` file, but somebody else's.
+    #[error("{}: not an agent database: choose another path or move the file away", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The disk is full. Nothing of the operation was kept; everything before it was.
+    #[error("{}: disk full while {action}: nothing committed was lost, free some space", path.display())]
+    DiskFull {
+        /// The database.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+    },
+    /// Damaged content was found while running. The next opening moves the file aside.
+    #[error("{}: damaged ({detail}): restart the agent to move it aside and rebuild it", path.display())]
+    Corrupt {
+        /// The database.
+        path: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+    /// An earlier write failed in a way that leaves doubt about the disk's content.
+    #[error("{}: closed after an earlier failure ({detail}): restart the agent", path.display())]
+    Poisoned {
+        /// The database.
+        path: PathBuf,
+        /// The first failure.
+        detail: String,
+    },
+    /// The queue was closed.
+    #[error("{}: closed", path.display())]
+    Closed {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The lease was already answered, or its cycle is over.
+    #[error("{dataset}: the lease is no longer current: lease again")]
+    StaleLease {
+        /// The dataset.
+        dataset: String,
+    },
+    /// There is no cycle to lease from or to end.
+    #[error("{dataset}: no cycle has begun")]
+    NoCycle {
+        /// The dataset.
+        dataset: String,
+    },
+    /// Items of this cycle are still to be told.
+    #[error("{dataset}: the cycle is not finished: lease and acknowledge the rest first")]
+    CycleUnfinished {
+        /// The dataset.
+        dataset: String,
+    },
+    /// A document or key is larger than its limit.
+    #[error("{dataset}: {what} of {bytes} bytes is larger than {bytes_max}")]
+    TooLarge {
+        /// The dataset.
+        dataset: String,
+        /// `key` or `document`.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The operating system refused a file operation.
+    #[error("{}: {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The cause.
+        source: Arc<std::io::Error>,
+    },
+    /// Any other failure of the database engine.
+    #[error("{}: {action}: {source}", path.display())]
+    Sqlite {
+        /// The database.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The cause.
+        source: Arc<rusqlite::Error>,
+    },
+}
+
+impl QueueError {
+    /// Whether the disk was full.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::DiskFull { .. })
+    }
+}
+
+impl From<QueueError> for PortError {
+    fn from(error: QueueError) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,0 +1,92 @@
+//! How a queue is opened, and what opening found.
+
+use std::path::PathBuf;
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The death of the process at any instant (WAL, synchronous NORMAL). A power cut may take the
+    /// last commits, never the database; the restart scan finds what they held.
+    #[default]
+    Process,
+    /// A power cut too (WAL, synchronous FULL): writers that arrive together share one flush.
+    Power,
+}
+
+/// What one transaction holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transaction {
+    /// A whole batch, and the batches of all writers that wait at that moment.
+    #[default]
+    Group,
+    /// One change with its event.
+    PerEvent,
+}
+
+/// Settings of a queue; each has a default and shows in [`crate::QueueStatus`].
+#[derive(Debug, Clone)]
+pub struct QueueOptions {
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// What one transaction holds.
+    pub transaction: Transaction,
+    /// Bytes of database above which the oldest events are dropped, with a coverage event.
+    pub byte_limit: u64,
+    /// Bytes of one database page, a power of two from 512 to 65,536. Counts at creation only.
+    pub page_bytes: u32,
+    /// Pages in the write-ahead log after which they are copied into the database.
+    pub wal_autocheckpoint_pages: u32,
+    /// Bytes to which the write-ahead log is cut back once it was copied.
+    pub journal_size_limit_bytes: u64,
+    /// Bytes of pages the writer keeps in memory.
+    pub cache_bytes: u32,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            transaction: Transaction::default(),
+            byte_limit: 1_000_000_000,
+            page_bytes: 4096,
+            wal_autocheckpoint_pages: 8000,
+            journal_size_limit_bytes: 32 * 1024 * 1024,
+            cache_bytes: 8 * 1024 * 1024,
+        }
+    }
+}
+
+/// What opening found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OpenReport {
+    /// The database was made new.
+    pub created: bool,
+    /// The last use did not end with [`crate::Queue::close`]: the process or the machine died.
+    pub unclean: bool,
+    /// The old database was damaged and moved aside.
+    pub rebuilt: Option<Rebuilt>,
+    /// Items held, gone ones included.
+    pub items: u64,
+    /// Events held.
+    pub events: u64,
+    /// The epoch of new event ids.
+    pub epoch: String,
+}
+
+impl OpenReport {
+    /// Whether agent and server must be compared before the next cycle.
+    pub fn needs_check(&self) -> bool {
+        self.unclean || self.rebuilt.is_some()
+    }
+}
+
+/// A damaged database that was replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// Where the damaged file is now.
+    pub moved_to: PathBuf,
+    /// What was wrong with it.
+    pub reason: String,
+}
