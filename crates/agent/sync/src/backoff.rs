@@ -1,0 +1,40 @@
+//! When to try again: full jitter, and never before the server's `Retry-After`.
+//!
+//! Source of the formula: "full jitter", uniform in `[0, min(cap, base * 2^n)]`, as
+//! `spec/sync.md` 1.3 has it with a base of 1 s and a cap of 60 s.
+
+use std::time::Duration;
+
+/// First bound, seconds.
+const BASE: Duration = Duration::from_secs(1);
+/// Last bound, seconds.
+const CAP: Duration = Duration::from_secs(60);
+/// Longest `Retry-After` that is honoured; a server that asks for more is asked again earlier.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+
+/// How long to wait before attempt `n + 1` (the first failure is `n = 0`). `random` is any number,
+/// drawn uniformly; `retry_after` is the server's wish.
+pub fn delay(n: u32, random: u64, retry_after: Option<Duration>) -> Duration {
+    let bound = BASE.saturating_mul(1u32.checked_shl(n).unwrap_or(u32::MAX)).min(CAP);
+    let jitter = bound.mul_f64(random as f64 / u64::MAX as f64);
+    jitter.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_doubles_up_to_a_minute() {
+        assert_eq!(delay(0, u64::MAX, None), Duration::from_secs(1));
+        assert_eq!(delay(3, u64::MAX, None), Duration::from_secs(8));
+        assert_eq!(delay(40, u64::MAX, None), Duration::from_secs(60));
+        assert_eq!(delay(7, 0, None), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_servers_wish_is_a_lower_bound_with_a_limit() {
+        assert_eq!(delay(0, 0, Some(Duration::from_secs(5))), Duration::from_secs(5));
+        assert_eq!(delay(0, 0, Some(Duration::from_secs(86_400))), RETRY_AFTER_MAX);
+    }
+}

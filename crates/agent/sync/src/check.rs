@@ -1,0 +1,177 @@
+//! Integrity checks: is what the server holds what this agent told? And repair by difference.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use link::{
+    DigestAnswer, DigestItem, DigestRequest, Mode, Operation, Payload, Session, SessionBuilder,
+    Start,
+};
+use model::{Dataset, ItemKey};
+use reqwest::StatusCode;
+use tracing::warn;
+
+use crate::syncer::{Syncer, blocking};
+use crate::{SyncError, client, documents};
+
+/// Items asked for in one page of the server's listing.
+const PAGE_ITEMS: u32 = 10_000;
+/// Deletes in one session of a repair.
+const DELETES_PER_SESSION: usize = 10_000;
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CheckReport {
+    /// Documents compared on this side.
+    pub documents: u64,
+    /// Agent and server agreed at once.
+    pub matched: bool,
+    /// Documents that the server lacked or held differently; they are pending again.
+    pub resent: u64,
+    /// Documents that only the server held; removed.
+    pub removed: u64,
+}
+
+impl Syncer {
+    /// Compare one dataset with the server's; on mismatch mark what differs as pending (a cycle
+    /// sends it) and remove what the server holds too much. Run it right after a cycle: what is
+    /// pending meanwhile is left out of the repair.
+    ///
+    /// # Errors
+    /// When there is no answer, or a refusal.
+    pub async fn check(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
+        let own = self.own_digest(dataset).await?;
+        let mut report = CheckReport { documents: own.documents, ..CheckReport::default() };
+        if own.complete && self.server_agrees(dataset, &own.digest).await? {
+            report.matched = true;
+            return Ok(report);
+        }
+        let theirs = self.listing(dataset).await?;
+        let (resend, remove) = self.difference(dataset, theirs).await?;
+        report.matched = resend.is_empty() && remove.is_empty();
+        report.resent = resend.len() as u64;
+        report.removed = remove.len() as u64;
+        if !report.matched {
+            warn!(%dataset, resent = report.resent, removed = report.removed,
+                "the server's documents differed; repairing the difference");
+        }
+        self.remove(dataset, &remove).await?;
+        let (queue, dataset) = (self.queue.clone(), dataset.clone());
+        blocking(move || queue.resend(&dataset, &resend)).await?;
+        Ok(report)
+    }
+
+    async fn own_digest(&self, dataset: &Dataset) -> Result<OwnDigest, SyncError> {
+        let (queue, dataset) = (self.queue.clone(), dataset.clone());
+        let names = std::sync::Arc::clone(&self.names);
+        blocking(move || {
+            let snapshot = queue.snapshot(&dataset)?;
+            let complete = snapshot.pending().is_empty() && snapshot.exceptions().is_empty();
+            let mut checksums = Vec::new();
+            snapshot.for_each(&mut |item| {
+                let document =
+                    documents::build(&dataset, &item.key, item.seen, &item.body, names.as_ref());
+                let mut raw = [0; 20];
+                if hex::decode_to_slice(&document.checksum, &mut raw).is_ok() {
+                    checksums.push(raw);
+                }
+                Ok(())
+            })?;
+            let documents = checksums.len() as u64;
+            Ok(OwnDigest { documents, complete, digest: documents::digest(&mut checksums) })
+        })
+        .await
+    }
+
+    async fn server_agrees(&self, dataset: &Dataset, digest: &str) -> Result<bool, SyncError> {
+        let start = Start { index: vec![dataset.wire()], ..self.start(Mode::ModuleCheck) };
+        let payload = Payload::Checksum { index: dataset.wire(), checksum: digest.to_owned() };
+        let body = link::encode(&Session { start, payload });
+        let reply = self.post_session(body).await?;
+        match reply.status {
+            StatusCode::OK => Ok(true),
+            StatusCode::CONFLICT => Ok(false),
+            _ => Err(client::refused("/stateful", &reply)),
+        }
+    }
+
+    async fn post_session(&self, body: Vec<u8>) -> Result<client::Reply, SyncError> {
+        let id = self.session_id();
+        self.client()
+            .post("/stateful", Some(&id), "application/octet-stream", Bytes::from(body))
+            .await
+    }
+
+    /// The server's whole listing of the dataset.
+    async fn listing(&self, dataset: &Dataset) -> Result<HashMap<String, DigestItem>, SyncError> {
+        let mut items = HashMap::new();
+        let mut after = None;
+        loop {
+            let request = DigestRequest { index: dataset.wire(), after, limit: PAGE_ITEMS };
+            let page: DigestAnswer = self.client().call("/digest", &request).await?;
+            items.extend(page.items.into_iter().map(|item| (item.id.clone(), item)));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(items),
+            }
+        }
+    }
+
+    /// What to send again, and what the server holds too much.
+    async fn difference(
+        &self,
+        dataset: &Dataset,
+        mut theirs: HashMap<String, DigestItem>,
+    ) -> Result<(Vec<ItemKey>, Vec<DigestItem>), SyncError> {
+        let (queue, dataset) = (self.queue.clone(), dataset.clone());
+        let names = std::sync::Arc::clone(&self.names);
+        blocking(move || {
+            let snapshot = queue.snapshot(&dataset)?;
+            let mut resend = Vec::new();
+            snapshot.for_each(&mut |item| {
+                let document =
+                    documents::build(&dataset, &item.key, item.seen, &item.body, names.as_ref());
+                let same = theirs
+                    .remove(&document.id)
+                    .is_some_and(|their| their.checksum == document.checksum);
+                if !same {
+                    resend.push(item.key);
+                }
+                Ok(())
+            })?;
+            for key in snapshot.pending() {
+                theirs.remove(&documents::id(&dataset, key));
+            }
+            for exception in snapshot.exceptions() {
+                theirs.remove(&documents::id(&dataset, &exception.key));
+            }
+            Ok((resend, theirs.into_values().collect()))
+        })
+        .await
+    }
+
+    /// Delete documents that this agent does not have, above the version that the server holds.
+    async fn remove(&self, dataset: &Dataset, items: &[DigestItem]) -> Result<(), SyncError> {
+        let wire = dataset.wire();
+        for chunk in items.chunks(DELETES_PER_SESSION) {
+            let mut builder = SessionBuilder::new();
+            for item in chunk {
+                let version = self.clock.now_us().max(item.version.saturating_add(1));
+                builder.push(Operation::Delete, &item.id, &wire, version, &[]);
+            }
+            let start = Start { index: vec![wire.clone()], ..self.start(Mode::ModuleDelta) };
+            let reply = self.post_session(builder.finish(&start)).await?;
+            if reply.status != StatusCode::OK {
+                return Err(client::refused("/stateful", &reply));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct OwnDigest {
+    documents: u64,
+    /// Nothing is pending or refused: the digest speaks of the whole dataset.
+    complete: bool,
+    digest: String,
+}

@@ -1,0 +1,171 @@
+//! One HTTP request and its verdict. Nothing here retries: who asks knows what a retry may change.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::identity::{Identity, IdentityFolder};
+use crate::{SyncError, tls};
+
+/// Longest wait for one answer: the server's own deadline is 300 s (`spec/sync.md` 1.8), but an
+/// agent that waited so long would be silent for as long.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest answer that is read, bytes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest part of an error answer that is repeated in a message, bytes.
+const DETAIL_BYTES_MAX: usize = 300;
+
+/// An enrolled agent's line to its server.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    identity: Identity,
+}
+
+/// A status with its body.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+impl Client {
+    /// Open with the identity in `folder`. Does not connect yet.
+    ///
+    /// # Errors
+    /// When the agent is not enrolled, or its key, certificate or CA cannot be used.
+    pub fn open(folder: &IdentityFolder) -> Result<Self, SyncError> {
+        let identity = folder.load()?.ok_or_else(|| {
+            SyncError::Identity(format!("{} holds none", folder.path().display()))
+        })?;
+        let config = tls::enrolled(
+            &folder.read("ca.pem")?,
+            &folder.read("cert.pem")?,
+            &folder.read("key.pem")?,
+        )?;
+        Ok(Self { http: http(config)?, identity })
+    }
+
+    /// Who this agent is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// POST bytes; any status that the protocol knows is a reply, the rest is an error.
+    pub(crate) async fn post(
+        &self,
+        route: &str,
+        session: Option<&str>,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Reply, SyncError> {
+        let url = format!("{}{route}", self.identity.server_url);
+        post(&self.http, &url, session, content_type, body).await
+    }
+
+    /// POST JSON, read JSON.
+    pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        route: &str,
+        request: &Q,
+    ) -> Result<A, SyncError> {
+        let url = format!("{}{route}", self.identity.server_url);
+        call(&self.http, &url, request).await
+    }
+}
+
+/// The HTTP client over a TLS configuration.
+pub(crate) fn http(config: rustls::ClientConfig) -> Result<reqwest::Client, SyncError> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(config)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
+        .pool_max_idle_per_host(2)
+        .build()
+        .map_err(|e| SyncError::Identity(chain(&e)))
+}
+
+/// POST JSON to a whole URL and read the JSON answer.
+pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
+    http: &reqwest::Client,
+    url: &str,
+    request: &Q,
+) -> Result<A, SyncError> {
+    let body = serde_json::to_vec(request).map_err(|e| protocol(url, &e.to_string()))?;
+    let reply = post(http, url, None, "application/json", body.into()).await?;
+    if !reply.status.is_success() {
+        return Err(refused(url, &reply));
+    }
+    serde_json::from_slice(&reply.body).map_err(|e| protocol(url, &e.to_string()))
+}
+
+async fn post(
+    http: &reqwest::Client,
+    url: &str,
+    session: Option<&str>,
+    content_type: &str,
+    body: Bytes,
+) -> Result<Reply, SyncError> {
+    let unreachable = |e: reqwest::Error| SyncError::Unreachable {
+        url: url.to_owned(),
+        cause: chain(&e.without_url()),
+    };
+    let mut request = http.post(url).header(CONTENT_TYPE, content_type).body(body);
+    if let Some(session) = session {
+        request = request.header("x-session-id", session);
+    }
+    let mut answer = request.send().await.map_err(unreachable)?;
+    let status = answer.status();
+    let retry_after = answer
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok())
+        .map(Duration::from_secs);
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+        body.extend_from_slice(&chunk);
+        if body.len() > ANSWER_BYTES_MAX {
+            return Err(protocol(url, "the answer is longer than 64 MiB"));
+        }
+    }
+    if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+        return Err(SyncError::Busy { url: url.to_owned(), status: status.as_u16(), retry_after });
+    }
+    Ok(Reply { status, body: body.into() })
+}
+
+/// An answer that says no.
+pub(crate) fn refused(url: &str, reply: &Reply) -> SyncError {
+    let detail = reply.body.get(..reply.body.len().min(DETAIL_BYTES_MAX)).unwrap_or_default();
+    SyncError::Refused {
+        url: url.to_owned(),
+        status: reply.status.as_u16(),
+        detail: model::path::show_terminal(detail),
+    }
+}
+
+/// An answer that makes no sense.
+pub(crate) fn protocol(url: &str, detail: &str) -> SyncError {
+    SyncError::Protocol { url: url.to_owned(), detail: detail.to_owned() }
+}
+
+/// An error with its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

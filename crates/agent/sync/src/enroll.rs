@@ -1,0 +1,111 @@
+//! Enrolment: a token for an identity. The key pair is made here and never leaves the machine; the
+//! token names the CA's fingerprint, so that the very first connection is verified too.
+
+use link::{EnrollAnswer, EnrollRequest, RenewAnswer, RenewRequest};
+use rcgen::{CertificateParams, KeyPair};
+
+use crate::client::{self, Client};
+use crate::identity::{Identity, IdentityFolder};
+use crate::{SyncError, tls};
+
+/// What an enrolment needs.
+#[derive(Debug, Clone)]
+pub struct EnrollOptions {
+    /// Where the server's agents' port is, e.g. `https://10.0.0.1:1517`.
+    pub server_url: String,
+    /// The token, `hf1.<secret>.<fingerprint of the CA>`.
+    pub token: String,
+    /// Name to enrol under; unique on the server.
+    pub name: String,
+    /// Groups wished for; the token may name others.
+    pub groups: Vec<String>,
+    /// Where the identity goes.
+    pub folder: IdentityFolder,
+}
+
+/// Enrol and keep the identity in its folder.
+///
+/// # Errors
+/// When the token is malformed, the server cannot be verified against it, or refuses.
+pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
+    let server_url = options.server_url.trim_end_matches('/').to_owned();
+    if !server_url.starts_with("https://") {
+        return Err(SyncError::Token(format!("{server_url} is not an https:// address")));
+    }
+    let ca_fingerprint = ca_fingerprint(&options.token)?;
+    let key = KeyPair::generate()?;
+    let request = EnrollRequest {
+        token: options.token.clone(),
+        name: options.name.clone(),
+        groups: options.groups.clone(),
+        ip: None,
+        csr: request(&key)?,
+    };
+    let http = client::http(tls::pinned(ca_fingerprint)?)?;
+    let answer: EnrollAnswer =
+        client::call(&http, &format!("{server_url}/enroll"), &request).await?;
+    let identity = Identity {
+        id: answer
+            .agent
+            .parse()
+            .map_err(|_| client::protocol(&server_url, "agent id is no number"))?,
+        name: options.name.clone(),
+        server_url,
+        cluster_name: answer.cluster_name,
+    };
+    options.folder.store(&identity, &key.serialize_pem(), &answer.certificate, &answer.ca)?;
+    Ok(identity)
+}
+
+/// Ask for a new certificate with a new key, over the old one, and keep both.
+///
+/// # Errors
+/// As [`enroll`].
+pub async fn renew(client: &Client, folder: &IdentityFolder) -> Result<Client, SyncError> {
+    let key = KeyPair::generate()?;
+    let answer: RenewAnswer = client.call("/renew", &RenewRequest { csr: request(&key)? }).await?;
+    folder.store_pair(&key.serialize_pem(), &answer.certificate)?;
+    Client::open(folder)
+}
+
+/// The request for a certificate. The server ignores its subject and sets its own.
+fn request(key: &KeyPair) -> Result<String, SyncError> {
+    Ok(CertificateParams::default().serialize_request(key)?.pem()?)
+}
+
+/// The CA's fingerprint out of a token.
+fn ca_fingerprint(token: &str) -> Result<&str, SyncError> {
+    let bad =
+        |what: &str| SyncError::Token(format!("{what}; it looks like hf1.SECRET.FINGERPRINT"));
+    let mut parts = token.trim().split('.');
+    let (Some("hf1"), Some(secret), Some(fingerprint), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(bad("not a token of this product"));
+    };
+    if secret.is_empty() || fingerprint.len() != 64 || hex::decode(fingerprint).is_err() {
+        return Err(bad("cut short or mistyped"));
+    }
+    Ok(fingerprint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_token_is_refused_before_any_connection() {
+        let good = format!("hf1.c2VjcmV0.{}", "ab".repeat(32));
+        assert_eq!(ca_fingerprint(&good).unwrap(), "ab".repeat(32));
+        for bad in ["", "hf1", "hf2.x.y", "hf1.secret.abcd", &good[..good.len() - 1]] {
+            let error = ca_fingerprint(bad).unwrap_err().to_string();
+            assert!(error.contains("token"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_a_pem_of_its_kind() {
+        let pem = request(&KeyPair::generate().unwrap()).unwrap();
+        assert!(pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{pem}");
+    }
+}

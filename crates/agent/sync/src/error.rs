@@ -1,0 +1,92 @@
+//! What can go wrong between an agent and its server.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Failure of enrolment, a session, a check or a heartbeat.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// A file of the agent's folder.
+    #[error("{}: {cause}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The agent has no usable identity.
+    #[error("identity: {0}; enrol again with `holdfast enroll`")]
+    Identity(String),
+    /// The token is not one of ours.
+    #[error("enrolment token: {0}; make a new one with `holdfast token` on the server")]
+    Token(String),
+    /// The server cannot be reached; the queue keeps everything.
+    #[error("{url}: no answer: {cause}")]
+    Unreachable {
+        /// Whom we asked.
+        url: String,
+        /// Why there was no answer.
+        cause: String,
+    },
+    /// The server asks to come back later.
+    #[error("{url}: busy (status {status})")]
+    Busy {
+        /// Whom we asked.
+        url: String,
+        /// 429 or 503, or another 5xx.
+        status: u16,
+        /// Not before.
+        retry_after: Option<Duration>,
+    },
+    /// The server refuses this agent.
+    #[error("{url}: refused (status {status}): {detail}")]
+    Refused {
+        /// Whom we asked.
+        url: String,
+        /// The status.
+        status: u16,
+        /// What it said.
+        detail: String,
+    },
+    /// The answer is not what the protocol allows.
+    #[error("{url}: unexpected answer: {detail}")]
+    Protocol {
+        /// Whom we asked.
+        url: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// TLS could not be set up.
+    #[error("tls: {0}")]
+    Tls(#[from] rustls::Error),
+    /// A key or a request for a certificate could not be made.
+    #[error("certificate request: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// The queue.
+    #[error("queue: {0}")]
+    Queue(#[from] queue::QueueError),
+    /// A task ended before it had an answer.
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+impl SyncError {
+    pub(crate) fn file(path: &Path, cause: io::Error) -> Self {
+        Self::File { path: path.to_owned(), cause }
+    }
+
+    /// Whether trying the same thing again later can help.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
+    }
+
+    /// The server's wish for when to come back.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Who this agent is, as files in its folder: `key.pem` (0600), `cert.pem`, `ca.pem` and
+//! `agent.json`. Each is replaced by rename, so that a crash leaves the old or the new one.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use model::AgentId;
+use serde::{Deserialize, Serialize};
+
+use crate::SyncError;
+
+/// What `agent.json` holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The agent's number.
+    pub id: AgentId,
+    /// The name it enrolled under.
+    pub name: String,
+    /// Where the server is, e.g. `https://10.0.0.1:1517`.
+    pub server_url: String,
+    /// The server's cluster name; sessions carry it.
+    pub cluster_name: String,
+}
+
+/// The folder that holds an identity.
+#[derive(Debug, Clone)]
+pub struct IdentityFolder(PathBuf);
+
+impl IdentityFolder {
+    /// A folder, existing or not.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self(folder.into())
+    }
+
+    /// The identity, or `None` when the agent is not enrolled yet.
+    ///
+    /// # Errors
+    /// When `agent.json` is there but cannot be read or is not one.
+    pub fn load(&self) -> Result<Option<Identity>, SyncError> {
+        let path = self.0.join("agent.json");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(SyncError::file(&path, e)),
+        };
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|e| SyncError::file(&path, io::Error::other(e.to_string())))
+    }
+
+    /// Write a new identity; `agent.json` last, since its presence means enrolled.
+    pub(crate) fn store(
+        &self,
+        identity: &Identity,
+        key_pem: &str,
+        certificate_pem: &str,
+        ca_pem: &str,
+    ) -> Result<(), SyncError> {
+        fs::create_dir_all(&self.0).map_err(|e| SyncError::file(&self.0, e))?;
+        self.store_ca(ca_pem)?;
+        self.store_pair(key_pem, certificate_pem)?;
+        let json = serde_json::to_vec_pretty(identity)
+            .map_err(|e| SyncError::file(&self.0, io::Error::other(e.to_string())))?;
+        self.replace("agent.json", &json, 0o640)
+    }
+
+    fn store_ca(&self, ca_pem: &str) -> Result<(), SyncError> {
+        self.replace("ca.pem", ca_pem.as_bytes(), 0o644)
+    }
+
+    /// Key and certificate in one file each; the key first, so that a crash in between leaves a
+    /// certificate that does not fit, which the next renewal or enrolment mends.
+    pub(crate) fn store_pair(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
+        self.replace("key.pem", key_pem.as_bytes(), 0o600)?;
+        self.replace("cert.pem", cert_pem.as_bytes(), 0o644)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>, SyncError> {
+        let path = self.0.join(name);
+        fs::read(&path).map_err(|e| SyncError::file(&path, e))
+    }
+
+    fn replace(&self, name: &str, content: &[u8], mode: u32) -> Result<(), SyncError> {
+        let path = self.0.join(name);
+        let fresh = self.0.join(format!("{name}.new"));
+        let write = || -> io::Result<()> {
+            let mut file = fs::File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(mode)
+                .open(&fresh)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            fs::rename(&fresh, &path)?;
+            fs::File::open(&self.0)?.sync_all()
+        };
+        write().map_err(|e| SyncError::file(&path, e))
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn an_identity_is_found_again_and_its_key_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let it = IdentityFolder::new(folder.path().join("new"));
+        assert_eq!(it.load().unwrap(), None);
+        let identity = Identity {
+            id: AgentId(3),
+            name: "web-1".into(),
+            server_url: "https://localhost:1517".into(),
+            cluster_name: "holdfast".into(),
+        };
+        it.store(&identity, "key", "cert", "ca").unwrap();
+        assert_eq!(it.load().unwrap(), Some(identity));
+        let mode = fs::metadata(it.path().join("key.pem")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_identity_is_named_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("agent.json"), b"{").unwrap();
+        let error = IdentityFolder::new(folder.path()).load().unwrap_err().to_string();
+        assert!(error.contains("agent.json"), "{error}");
+    }
+}

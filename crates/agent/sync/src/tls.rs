@@ -1,0 +1,108 @@
+//! TLS for the agent: the server's CA and nothing else; at enrolment, when the CA is not known
+//! yet, the one whose fingerprint the token carries.
+
+use std::sync::Arc;
+
+use ring::digest;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+use crate::SyncError;
+
+/// SHA-256 of a certificate in DER, lower-case hex.
+pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    hex::encode(digest::digest(&digest::SHA256, certificate))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A client that trusts the CA in `ca_pem` alone and shows the certificate in `pair`.
+pub(crate) fn enrolled(
+    ca_pem: &[u8],
+    cert_pem: &[u8],
+    key_pem: &[u8],
+) -> Result<ClientConfig, SyncError> {
+    let pem = |e: rustls::pki_types::pem::Error| SyncError::Identity(e.to_string());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_pem) {
+        roots.add(certificate.map_err(pem)?)?;
+    }
+    let chain =
+        CertificateDer::pem_slice_iter(cert_pem).collect::<Result<Vec<_>, _>>().map_err(pem)?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(pem)?;
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)?)
+}
+
+/// A client without certificate that trusts only the CA with this fingerprint, which the server
+/// must send in its chain.
+pub(crate) fn pinned(ca_fingerprint: &str) -> Result<ClientConfig, SyncError> {
+    let verifier = PinnedCa { fingerprint: ca_fingerprint.to_owned(), provider: provider() };
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth())
+}
+
+/// Verifies as usual against one root: the certificate in the server's chain whose fingerprint
+/// the enrolment token names.
+#[derive(Debug)]
+struct PinnedCa {
+    fingerprint: String,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedCa {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let ca = intermediates
+            .iter()
+            .find(|c| fingerprint(c) == self.fingerprint)
+            .ok_or(CertificateError::UnknownIssuer)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(ca.clone().into_owned())?;
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
+            .build()
+            .map_err(|e| rustls::Error::General(e.to_string()))?
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
