@@ -1,0 +1,115 @@
+// Shapes of the REST API's answers, as docs/reference/api.md has them. Absent means unknown.
+
+export type AgentStatus = "active" | "disconnected" | "never_connected" | "pending";
+
+export type ChangeKind = "created" | "modified" | "deleted";
+
+export interface Summary {
+  status: Partial<Record<AgentStatus, number>>;
+  groups: Record<string, number>;
+  os: Record<string, number>;
+}
+
+export interface Agent {
+  id: string;
+  name?: string;
+  ip?: string;
+  registerIP?: string;
+  status?: AgentStatus;
+  dateAdd?: string;
+  lastKeepAlive?: string;
+  disconnection_time?: string;
+  version?: string;
+  node_name?: string;
+  group?: string[];
+  os?: {
+    name?: string;
+    platform?: string;
+    version?: string;
+    codename?: string;
+    arch?: string;
+    uname?: string;
+  };
+}
+
+/** A file as `GET /syscheck/{id}` lists it. */
+export interface FileItem {
+  file: string;
+  path_hex?: string;
+  type: string;
+  size?: number;
+  mode?: string;
+  perm?: string;
+  uid?: string;
+  gid?: string;
+  uname?: string;
+  gname?: string;
+  inode?: number | string;
+  device?: string;
+  links?: number;
+  mtime?: string;
+  ctime?: string;
+  date?: string;
+  md5?: string;
+  sha1?: string;
+  sha256?: string;
+  blake3?: string;
+  target_path?: string;
+  xattrs?: Record<string, string>;
+  error?: string;
+}
+
+/** A file as changes carry it. */
+export interface FileBody {
+  path: string;
+  path_hex?: string;
+  type?: string;
+  size?: number;
+  mode?: string;
+  uid?: string;
+  gid?: string;
+  owner?: string;
+  group?: string;
+  mtime?: string;
+  ctime?: string;
+  inode?: string;
+  device?: string;
+  links?: number;
+  target_path?: string;
+  hash?: Partial<Record<"md5" | "sha1" | "sha256" | "blake3", string>>;
+  xattrs?: Record<string, string>;
+  error?: string;
+}
+
+export interface Change {
+  id: string;
+  agent: { id: string; name?: string };
+  time: string;
+  received?: string;
+  kind: ChangeKind;
+  path: string;
+  changed_fields?: string[];
+  cause?: { kind: string; detail?: string };
+  before: FileBody | null;
+  after: FileBody | null;
+}
+
+/** An interval that is not, or not fully, vouched for. */
+export interface Gap {
+  id?: string;
+  agent: { id: string; name?: string };
+  kind: string;
+  path?: string;
+  from: string;
+  to: string;
+  found?: number;
+  detail?: string;
+}
+
+export interface List<T> {
+  items: T[];
+  total: number;
+  cursor: string | null;
+  message: string;
+  failed: { code: number; message: string; remediation?: string; ids: string[] }[];
+}

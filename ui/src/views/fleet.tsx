@@ -1,0 +1,118 @@
+// The fleet at a glance: three widgets from one request, what changed last, what was not watched.
+
+import { changes, coverage, summary } from "../api/calls";
+import type { AgentStatus, Summary } from "../api/types";
+import { count, plural, word } from "../core/format";
+import { useResource } from "../core/load";
+import { place } from "../core/route";
+import { Changes } from "../parts/changes";
+import { Counts, type Count } from "../parts/counts";
+import { Gaps } from "../parts/gaps";
+import { Empty, Failure, Title, Waiting } from "../parts/text";
+
+const STATUSES: AgentStatus[] = ["active", "disconnected", "pending", "never_connected"];
+const CHANGES = 15;
+const GAPS = 6;
+
+function named(of: Record<string, number>, filter: string): Count[] {
+  return Object.entries(of)
+    .sort(([a, m], [b, n]) => n - m || a.localeCompare(b))
+    .map(([name, n]) => ({ name, label: name, n, to: place(["agents"], { [filter]: name }) }));
+}
+
+function Widgets({ of }: { of: Summary }) {
+  const total = STATUSES.reduce((sum, status) => sum + (of.status[status] ?? 0), 0);
+  const active = of.status.active ?? 0;
+  const statuses = STATUSES.map((status) => ({
+    name: status,
+    label: word(status),
+    n: of.status[status] ?? 0,
+    to: place(["agents"], { status }),
+    tone: status,
+  }));
+  return (
+    <>
+      <p class="lead">
+        {total === 0
+          ? "No agent has enrolled yet."
+          : active === total
+            ? `${plural(total, "agent")}, ${total === 1 ? "active" : "all active"}.`
+            : `${count(active)} of ${plural(total, "agent")} active.`}
+      </p>
+      <div class="widgets">
+        <Counts title="Agents by status" counts={statuses} whole={total} empty="No agents." />
+        <Counts
+          title="Agents by group"
+          counts={named(of.groups, "group")}
+          whole={total}
+          empty="No groups."
+        />
+        <Counts
+          title="Agents by operating system"
+          counts={named(of.os, "os")}
+          whole={total}
+          empty="No agent has told its system yet."
+        />
+      </div>
+    </>
+  );
+}
+
+function Recent() {
+  const recent = useResource("recent", (stop) => changes({ limit: CHANGES }, stop));
+  return (
+    <section aria-labelledby="recent">
+      <div class="section-head">
+        <h2 id="recent">Recent changes</h2>
+        <a href={place(["changes"])}>All changes</a>
+      </div>
+      {recent.error ? <Failure error={recent.error} retry={recent.reload} /> : null}
+      {recent.data === null ? (
+        recent.error ? null : (
+          <Waiting />
+        )
+      ) : recent.data.items.length === 0 ? (
+        <Empty title="No changes yet">
+          The first scan records what is there; from then on every difference is listed here.
+        </Empty>
+      ) : (
+        <Changes label="Recent changes" changes={recent.data.items} />
+      )}
+    </section>
+  );
+}
+
+function Coverage() {
+  const gaps = useResource("gaps", (stop) => coverage({ limit: GAPS }, stop));
+  return (
+    <section aria-labelledby="gaps">
+      <div class="section-head">
+        <h2 id="gaps">Coverage</h2>
+        <p class="quiet">When and where nobody was watching.</p>
+      </div>
+      {gaps.error ? <Failure error={gaps.error} retry={gaps.reload} /> : null}
+      {gaps.data === null ? (
+        gaps.error ? null : (
+          <Waiting />
+        )
+      ) : gaps.data.items.length === 0 ? (
+        <Empty title="No gaps" />
+      ) : (
+        <Gaps gaps={gaps.data.items} />
+      )}
+    </section>
+  );
+}
+
+export function Fleet() {
+  const fleet = useResource("summary", summary);
+  return (
+    <>
+      <Title title="Fleet" />
+      {fleet.error ? <Failure error={fleet.error} retry={fleet.reload} /> : null}
+      {fleet.data ? <Widgets of={fleet.data} /> : fleet.error ? null : <Waiting />}
+      <Recent />
+      <Coverage />
+    </>
+  );
+}
