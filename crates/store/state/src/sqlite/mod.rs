@@ -1,97 +1,381 @@
-//! The state store on SQLite.
+//! The state store on SQLite: `state.db` (`docs/format/state-db.md`).
+//!
+//! One writer connection behind a lock, a fixed number of readers on snapshots, the write-ahead
+//! log checkpointed by us: `synchronous=NORMAL` flushes at checkpoints only, and the journal holds
+//! what a power cut takes away.
 
-use std::path::Path;
+mod apply;
+mod backup;
+mod changes;
+mod documents;
+mod extract;
+mod kept;
+mod packed;
+mod pool;
+mod retain;
+mod schema;
+#[cfg(test)]
+mod tests;
 
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use env::clock::{Clock, SystemClock};
+use env::random::{Random, SystemRandom};
 use model::{AgentId, Applied, Dataset, Position, Record};
+use parking_lot::Mutex;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::StateStore;
-use crate::error::StateError;
+use crate::error::{Context, StateError};
 use crate::query::{
-    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, Retained, Retention,
-    StateCounts, StoredDocument,
+    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, EventKind, Retained,
+    Retention, StateCounts, StoredDocument,
 };
+use apply::{Applier, Failure};
+use kept::{Progress, kind_of};
+use pool::Pool;
+
+/// Pages that the writer may cache, as `PRAGMA cache_size` takes it: 32 MiB.
+const WRITER_CACHE: i64 = -32 * 1024;
+/// Statements that the writer keeps prepared.
+const WRITER_STATEMENTS: usize = 64;
+/// Size that the write-ahead log is cut back to once it starts anew, bytes.
+const WAL_BYTES_KEPT: i64 = 128 * 1024 * 1024;
+/// Random bytes of a store's name.
+const STORE_ID_BYTES: usize = 16;
 
 /// How to open the store.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct StateOptions {
     /// Connections for queries.
     pub readers: usize,
+    /// Where a new store's name comes from.
+    pub random: Arc<dyn Random>,
+    /// When bytes that are no record were set aside.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for StateOptions {
     fn default() -> Self {
-        Self { readers: crate::limits::READERS }
+        Self {
+            readers: crate::limits::READERS,
+            random: Arc::new(SystemRandom),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+impl fmt::Debug for StateOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateOptions").field("readers", &self.readers).finish_non_exhaustive()
     }
 }
 
 /// `state.db`.
-pub struct SqliteState {}
+pub struct SqliteState {
+    file: PathBuf,
+    store_id: String,
+    clock: Arc<dyn Clock>,
+    writer: Mutex<Connection>,
+    /// Copies the log into the database beside the writer.
+    checkpointer: Mutex<Connection>,
+    readers: Pool,
+    applied: AtomicU64,
+    persisted: AtomicU64,
+}
+
+impl fmt::Debug for SqliteState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteState").field("file", &self.file).finish_non_exhaustive()
+    }
+}
 
 impl SqliteState {
     /// Open or create the database file.
     ///
     /// # Errors
     /// When it cannot be read, is not ours, or was written by a newer version.
-    pub fn open(_file: &Path, _options: StateOptions) -> Result<Self, StateError> {
-        todo!()
+    pub fn open(file: &Path, options: StateOptions) -> Result<Self, StateError> {
+        let mut writer = open_writer(file)?;
+        let new = schema::migrate(&mut writer, file)?;
+        let store_id = match stored_id(&writer)? {
+            Some(id) => id,
+            None => draw_id(&writer, file, &*options.random)?,
+        };
+        if new {
+            // A new store's name survives a power cut before anyone is told it.
+            checkpoint(&writer)?;
+            sync_folder(file)?;
+        }
+        let applied = Progress::load(&writer).context("read the state's position")?.applied;
+        let checkpointer = open_writer(file)?;
+        let readers = Pool::open(file, options.readers)?;
+        Ok(Self {
+            file: file.to_owned(),
+            store_id,
+            clock: options.clock,
+            writer: Mutex::new(writer),
+            checkpointer: Mutex::new(checkpointer),
+            readers,
+            applied: AtomicU64::new(applied),
+            persisted: AtomicU64::new(0),
+        })
     }
 
     /// Prepare a restored copy for a new, empty journal: positions start again and the store
-    /// draws a new id, so that every agent checks what the copy holds.
+    /// draws a new name, so that every agent checks what the copy holds.
     ///
     /// # Errors
     /// As [`SqliteState::open`].
-    pub fn prepare_restored(_file: &Path) -> Result<(), StateError> {
-        todo!()
+    pub fn prepare_restored(file: &Path) -> Result<(), StateError> {
+        const WHAT: &str = "prepare the restored state";
+        let mut db = open_writer(file)?;
+        schema::migrate(&mut db, file)?;
+        db.execute("UPDATE progress SET applied = 0", []).context(WHAT)?;
+        draw_id(&db, file, &SystemRandom)?;
+        checkpoint(&db)?;
+        db.close().map_err(|(_, e)| e).context(WHAT)
+    }
+
+    /// Run `work` in one write transaction and remember the position it ends at.
+    fn write<T>(
+        &self,
+        what: &str,
+        work: impl FnOnce(&mut Applier<'_>) -> Result<T, Failure>,
+    ) -> Result<Result<T, Failure>, StateError> {
+        let mut db = self.writer.lock();
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).context(what)?;
+        let mut applier = Applier::begin(&tx).context(what)?;
+        match work(&mut applier) {
+            Ok(answer) => {
+                let position = applier.finish().context(what)?;
+                tx.commit().context(what)?;
+                self.applied.store(position.0, Ordering::Release);
+                Ok(Ok(answer))
+            }
+            Err(Failure::Database(error)) => Err(error).context(what),
+            Err(failure) => Ok(Err(failure)),
+        }
     }
 }
 
 impl StateStore for SqliteState {
-    fn apply(&self, _: &[(Position, Record)]) -> Result<Vec<Applied>, StateError> {
-        todo!()
+    fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError> {
+        let mut aside: Vec<Option<String>> = vec![None; batch.len()];
+        loop {
+            match self.write("apply records", |applier| applier.apply(batch, &aside))? {
+                Ok(answers) => return Ok(answers),
+                Err(Failure::Record(place, reason)) => {
+                    if let Some(slot) = aside.get_mut(place) {
+                        tracing::error!(place, reason, "record set aside");
+                        *slot = Some(reason);
+                    }
+                }
+                Err(Failure::Database(error)) => return Err(error).context("apply records"),
+            }
+        }
     }
-    fn quarantine(&self, _: Position, _: &[u8], _: &str) -> Result<(), StateError> {
-        todo!()
+
+    fn quarantine(&self, position: Position, bytes: &[u8], reason: &str) -> Result<(), StateError> {
+        let now_us = self.clock.now_us();
+        let written = self.write("set a record aside", |applier| {
+            if position > applier.applied() {
+                applier
+                    .set_aside(position, AgentId::SERVER, now_us, bytes, reason)
+                    .map_err(Failure::Database)?;
+                applier.advance(position);
+            }
+            Ok(())
+        })?;
+        written.map_err(|_| StateError::Query("the record cannot be set aside".into()))
     }
+
     fn applied(&self) -> Result<Position, StateError> {
-        todo!()
+        Ok(Position(self.applied.load(Ordering::Acquire)))
     }
+
     fn checkpoint(&self) -> Result<Position, StateError> {
-        todo!()
+        // First without holding the writer up: most of the work. Then what little came meanwhile,
+        // so that the log can start anew with the next write.
+        checkpoint(&self.checkpointer.lock())?;
+        let db = self.writer.lock();
+        let position = self.applied.load(Ordering::Acquire);
+        if checkpoint(&db)? {
+            self.persisted.fetch_max(position, Ordering::AcqRel);
+        }
+        Ok(Position(self.persisted.load(Ordering::Acquire)))
     }
+
     fn store_id(&self) -> String {
-        todo!()
+        self.store_id.clone()
     }
-    fn last_session(&self, _: AgentId) -> Result<Option<String>, StateError> {
-        todo!()
+
+    fn last_session(&self, agent: AgentId) -> Result<Option<String>, StateError> {
+        self.readers.read("read the last session", |db| {
+            db.prepare_cached("SELECT last_session FROM agent WHERE number = ?1")
+                .and_then(|mut s| s.query_row([agent.0], |r| r.get(0)).optional())
+                .map(Option::flatten)
+                .context("read the last session")
+        })
     }
+
     fn document(
         &self,
-        _: AgentId,
-        _: &Dataset,
-        _: &str,
+        agent: AgentId,
+        dataset: &Dataset,
+        id: &str,
     ) -> Result<Option<StoredDocument>, StateError> {
-        todo!()
+        self.readers.read("read a document", |db| documents::document(db, agent, dataset, id))
     }
-    fn documents(&self, _: &DocumentQuery) -> Result<DocumentPage, StateError> {
-        todo!()
+
+    fn documents(&self, query: &DocumentQuery) -> Result<DocumentPage, StateError> {
+        self.readers.read("read documents", |db| documents::documents(db, query))
     }
-    fn checksum(&self, _: AgentId, _: &Dataset) -> Result<String, StateError> {
-        todo!()
+
+    fn checksum(&self, agent: AgentId, dataset: &Dataset) -> Result<String, StateError> {
+        self.readers.read("read checksums", |db| documents::checksum(db, agent, dataset))
     }
-    fn changes(&self, _: &ChangeQuery) -> Result<ChangePage, StateError> {
-        todo!()
+
+    fn changes(&self, query: &ChangeQuery) -> Result<ChangePage, StateError> {
+        self.readers.read("read changes", |db| changes::changes(db, query))
     }
+
     fn counts(&self) -> Result<StateCounts, StateError> {
-        todo!()
+        self.readers.read("read the counters", |db| counts(db).context("read the counters"))
     }
-    fn agent_counts(&self, _: AgentId) -> Result<AgentCounts, StateError> {
-        todo!()
+
+    fn agent_counts(&self, agent: AgentId) -> Result<AgentCounts, StateError> {
+        self.readers
+            .read("read the counters", |db| agent_counts(db, agent).context("read the counters"))
     }
-    fn retain(&self, _: &Retention, _: u64) -> Result<Retained, StateError> {
-        todo!()
+
+    fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError> {
+        let mut dropped = retain::Dropped::default();
+        // The lock is let go between the chunks: the applier goes in between.
+        while retain::events(&mut self.writer.lock(), policy, now_us, &mut dropped)? {}
+        let mut tombstones = 0;
+        loop {
+            match retain::tombstones(&mut self.writer.lock(), now_us)? {
+                0 => return Ok(dropped.retained(tombstones)),
+                some => tombstones += some,
+            }
+        }
     }
-    fn backup_to(&self, _: &Path) -> Result<(), StateError> {
-        todo!()
+
+    fn backup_to(&self, file: &Path) -> Result<(), StateError> {
+        backup::backup(&self.readers.detached()?, file)
     }
+}
+
+fn open_writer(file: &Path) -> Result<Connection, StateError> {
+    let db = Connection::open(file).context("open state.db")?;
+    let set = || {
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        db.pragma_update(None, "synchronous", "NORMAL")?;
+        db.pragma_update(None, "wal_autocheckpoint", 0)?;
+        db.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
+        db.pragma_update(None, "cache_size", WRITER_CACHE)
+    };
+    if let Err(error) = set() {
+        let not_ours = error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase);
+        if not_ours {
+            return Err(StateError::NotOurs { path: file.to_owned(), reason: error.to_string() });
+        }
+        return Err(error).context("open state.db");
+    }
+    db.set_prepared_statement_cache_capacity(WRITER_STATEMENTS);
+    rusqlite::vtab::array::load_module(&db).context("open state.db")?;
+    Ok(db)
+}
+
+/// Copy the log into the database and flush both; whether all of it was copied.
+fn checkpoint(db: &Connection) -> Result<bool, StateError> {
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |r| {
+        let (busy, log, copied): (i64, i64, i64) = (r.get(0)?, r.get(1)?, r.get(2)?);
+        Ok(busy == 0 && log == copied)
+    })
+    .context("checkpoint the state")
+}
+
+fn stored_id(db: &Connection) -> Result<Option<String>, StateError> {
+    db.query_row("SELECT value FROM meta WHERE key = 'store_id'", [], |r| r.get(0))
+        .optional()
+        .context("read the store's name")
+}
+
+fn draw_id(db: &Connection, file: &Path, random: &dyn Random) -> Result<String, StateError> {
+    let mut bytes = [0; STORE_ID_BYTES];
+    random.fill(&mut bytes).map_err(|source| StateError::Io { path: file.to_owned(), source })?;
+    let id = hex::encode(bytes);
+    db.execute(
+        "INSERT INTO meta VALUES ('store_id', ?1)
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [&id],
+    )
+    .context("name the store")?;
+    Ok(id)
+}
+
+fn sync_folder(file: &Path) -> Result<(), StateError> {
+    let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)
+        .and_then(|f| f.sync_all())
+        .map_err(|source| StateError::Io { path: folder.to_owned(), source })
+}
+
+fn counts(db: &Connection) -> rusqlite::Result<StateCounts> {
+    let progress = Progress::load(db)?;
+    let mut counts = StateCounts {
+        tombstones: progress.tombstones as u64,
+        quarantined: progress.quarantined as u64,
+        events_by_kind: EventKind::ALL.iter().map(|k| (*k, 0)).collect(),
+        ..StateCounts::default()
+    };
+    let mut datasets =
+        db.prepare_cached("SELECT name, documents, bytes FROM dataset ORDER BY name")?;
+    for row in datasets.query_map([], |r| read_count(r))? {
+        counts.documents.push(row?);
+    }
+    let mut kinds = db.prepare_cached("SELECT kind, events, bytes FROM event_kind_count")?;
+    let mut rows = kinds.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, events) = (kind_of(row.get(0)?), row.get::<_, i64>(1)? as u64);
+        counts.events += events;
+        counts.event_bytes += row.get::<_, i64>(2)? as u64;
+        for counted in counts.events_by_kind.iter_mut().filter(|(k, _)| *k == kind) {
+            counted.1 = events;
+        }
+    }
+    Ok(counts)
+}
+
+fn agent_counts(db: &Connection, agent: AgentId) -> rusqlite::Result<AgentCounts> {
+    let mut counts = db
+        .prepare_cached("SELECT events, last_session_us FROM agent WHERE number = ?1")?
+        .query_row([agent.0], |r| {
+            Ok(AgentCounts {
+                events: r.get::<_, i64>(0)? as u64,
+                last_session_at_us: r.get::<_, Option<i64>>(1)?.map(|us| us as u64),
+                ..AgentCounts::default()
+            })
+        })
+        .optional()?
+        .unwrap_or_default();
+    let mut collections = db.prepare_cached(
+        "SELECT d.name, c.documents, c.bytes FROM collection c JOIN dataset d ON d.number = c.dataset
+         WHERE c.agent = ?1 AND c.documents > 0 ORDER BY d.name",
+    )?;
+    for row in collections.query_map([agent.0], |r| read_count(r))? {
+        counts.documents.push(row?);
+    }
+    Ok(counts)
+}
+
+fn read_count(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Dataset, u64, u64)> {
+    let name: String = row.get(0)?;
+    Ok((Dataset::new(name), row.get::<_, i64>(1)? as u64, row.get::<_, i64>(2)? as u64))
 }

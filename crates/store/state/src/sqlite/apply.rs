@@ -1,0 +1,528 @@
+//! One batch of records in one transaction.
+//!
+//! Versions are compared here, not in SQL, so that the answer can name the version that won. A
+//! record whose own content makes it fail aborts the attempt; the batch is tried again with that
+//! record set aside. Anything else that fails (disk, damage) fails the batch.
+
+use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
+use model::{
+    AgentId, Applied, Coverage, CoverageKind, Dataset, EventBody, Incarnation, Position, Record,
+    SessionRecord, SkipReason, Skipped, Write,
+};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, params};
+
+use super::extract::{Columns, EventColumns};
+use super::kept::{Collection, Kept, kind_number};
+use super::packed::Packed;
+use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
+
+/// Most records set aside that are kept to be looked at; older ones are only counted.
+const QUARANTINE_ROWS_MAX: u32 = 1_000;
+
+/// Why an attempt ended.
+pub(super) enum Failure {
+    /// The database failed.
+    Database(rusqlite::Error),
+    /// The record at this place of the batch cannot be applied.
+    Record(usize, String),
+}
+
+/// Why one record ended.
+enum Stop {
+    Database(rusqlite::Error),
+    Unfit(String),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        let own = matches!(error, rusqlite::Error::ToSqlConversionFailure(_))
+            || matches!(
+                error.sqlite_error_code(),
+                Some(
+                    ErrorCode::ConstraintViolation
+                        | ErrorCode::TooBig
+                        | ErrorCode::TypeMismatch
+                        | ErrorCode::ParameterOutOfRange
+                )
+            );
+        if own { Self::Unfit(error.to_string()) } else { Self::Database(error) }
+    }
+}
+
+const FIND: &str = "SELECT number, version, length(body) FROM document
+    WHERE collection = ?1 AND id = ?2";
+const SAME: &str = "SELECT body = ?2 FROM document WHERE number = ?1";
+const INSERT: &str = "INSERT INTO document (collection, id, version, received_us, checksum, path,
+    directory, name, kind, size, mode, uid, gid, owner, grp, mtime_us, inode, md5, sha1, sha256,
+    blake3, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+    ?20, ?21, ?22)";
+const UPDATE: &str = "UPDATE document SET version = ?3, received_us = ?4, checksum = ?5, path = ?6,
+    directory = ?7, name = ?8, kind = ?9, size = ?10, mode = ?11, uid = ?12, gid = ?13,
+    owner = ?14, grp = ?15, mtime_us = ?16, inode = ?17, md5 = ?18, sha1 = ?19, sha256 = ?20,
+    blake3 = ?21, body = ?22 WHERE collection = ?1 AND id = ?2";
+const DELETE: &str = "DELETE FROM document WHERE number = ?1";
+const FIND_TOMBSTONE: &str = "SELECT version FROM tombstone WHERE collection = ?1 AND id = ?2";
+const PUT_TOMBSTONE: &str = "INSERT INTO tombstone (collection, id, version, at_us)
+    VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (collection, id) DO UPDATE SET version = excluded.version, at_us = excluded.at_us";
+const DROP_TOMBSTONE: &str = "DELETE FROM tombstone WHERE collection = ?1 AND id = ?2";
+const INSERT_EVENT: &str = "INSERT INTO event
+    (number, agent, id, received_us, found_us, kind, path, changed, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (agent, id) DO NOTHING";
+
+/// The statements of one transaction, looked up once.
+struct Statements<'c> {
+    find: CachedStatement<'c>,
+    same: CachedStatement<'c>,
+    insert: CachedStatement<'c>,
+    update: CachedStatement<'c>,
+    delete: CachedStatement<'c>,
+    find_tombstone: CachedStatement<'c>,
+    put_tombstone: CachedStatement<'c>,
+    drop_tombstone: CachedStatement<'c>,
+    insert_event: CachedStatement<'c>,
+}
+
+/// A document as [`FIND`] finds it.
+struct Found {
+    number: i64,
+    version: u64,
+    bytes: i64,
+}
+
+/// One document to be written.
+struct Put<'a> {
+    id: &'a str,
+    version: u64,
+    body: &'a [u8],
+    received_us: u64,
+}
+
+/// One transaction under way.
+pub(super) struct Applier<'c> {
+    db: &'c Connection,
+    kept: Kept,
+    run: Statements<'c>,
+}
+
+impl<'c> Applier<'c> {
+    /// Begin on a connection that is inside a transaction already.
+    pub(super) fn begin(db: &'c Connection) -> rusqlite::Result<Self> {
+        let run = Statements {
+            find: db.prepare_cached(FIND)?,
+            same: db.prepare_cached(SAME)?,
+            insert: db.prepare_cached(INSERT)?,
+            update: db.prepare_cached(UPDATE)?,
+            delete: db.prepare_cached(DELETE)?,
+            find_tombstone: db.prepare_cached(FIND_TOMBSTONE)?,
+            put_tombstone: db.prepare_cached(PUT_TOMBSTONE)?,
+            drop_tombstone: db.prepare_cached(DROP_TOMBSTONE)?,
+            insert_event: db.prepare_cached(INSERT_EVENT)?,
+        };
+        Ok(Self { db, kept: Kept::load(db)?, run })
+    }
+
+    /// Position of the last record applied.
+    pub(super) fn applied(&self) -> Position {
+        Position(self.kept.progress.applied)
+    }
+
+    /// Write back what was kept in memory.
+    pub(super) fn finish(mut self) -> rusqlite::Result<Position> {
+        self.kept.save(self.db)?;
+        Ok(Position(self.kept.progress.applied))
+    }
+
+    /// Apply a batch; `aside` names the records that an earlier attempt found unfit, and why.
+    pub(super) fn apply(
+        &mut self,
+        batch: &[(Position, Record)],
+        aside: &[Option<String>],
+    ) -> Result<Vec<Applied>, Failure> {
+        let mut answers = Vec::with_capacity(batch.len());
+        for (place, (position, record)) in batch.iter().enumerate() {
+            if position.0 <= self.kept.progress.applied {
+                answers.push(Applied::default());
+                continue;
+            }
+            let applied = match aside.get(place).and_then(Option::as_ref) {
+                Some(reason) => {
+                    let at_us = received_us(record);
+                    self.set_aside(*position, record.agent(), at_us, &record.encode(), reason)
+                        .map_err(Failure::Database)?;
+                    Applied { quarantined: Some(reason.clone()), ..Applied::default() }
+                }
+                None => self.record(record).map_err(|stop| match stop {
+                    Stop::Database(error) => Failure::Database(error),
+                    Stop::Unfit(reason) => Failure::Record(place, reason),
+                })?,
+            };
+            self.kept.progress.applied = position.0;
+            answers.push(applied);
+        }
+        Ok(answers)
+    }
+
+    /// Keep a record that cannot be applied, and tell of it.
+    pub(super) fn set_aside(
+        &mut self,
+        position: Position,
+        agent: AgentId,
+        at_us: u64,
+        bytes: &[u8],
+        reason: &str,
+    ) -> rusqlite::Result<()> {
+        self.db
+            .prepare_cached("INSERT OR REPLACE INTO quarantine VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![position.0 as i64, agent.0, at_us as i64, reason, bytes])?;
+        self.db
+            .prepare_cached(
+                "DELETE FROM quarantine WHERE position IN
+                 (SELECT position FROM quarantine ORDER BY position DESC LIMIT -1 OFFSET ?1)",
+            )?
+            .execute([QUARANTINE_ROWS_MAX])?;
+        self.kept.progress.quarantined += 1;
+        let event = EventBody::of_coverage(Coverage {
+            kind: CoverageKind::Quarantined,
+            path: String::new(),
+            from_us: at_us,
+            to_us: at_us,
+            found: None,
+            detail: format!("record {position} of agent {agent} was set aside: {reason}"),
+        });
+        let id = format!("quarantine-{position}");
+        self.event(AgentId::SERVER, &id, at_us, &event.to_json()).map(|_| ())
+    }
+
+    /// Mark a position as done.
+    pub(super) fn advance(&mut self, position: Position) {
+        self.kept.progress.applied = position.0;
+    }
+
+    fn record(&mut self, record: &Record) -> Result<Applied, Stop> {
+        match record {
+            Record::Session(session) => self.session(session),
+            Record::AgentRemoved { agent, incarnation, .. } => {
+                let changed = self.remove_agent(*agent, *incarnation)?;
+                Ok(Applied { changed, ..Applied::default() })
+            }
+            Record::ServerEvent { id, at_us, body } => {
+                match self.event(AgentId::SERVER, id, *at_us, body)? {
+                    Ok(new) => Ok(Applied { changed: u64::from(new), ..Applied::default() }),
+                    Err(_) => Err(Stop::Unfit("the server's event is not one".into())),
+                }
+            }
+        }
+    }
+
+    fn session(&mut self, session: &SessionRecord) -> Result<Applied, Stop> {
+        let mut applied = Applied::default();
+        if !self.admit(session.agent, session.incarnation)? {
+            return Ok(applied);
+        }
+        if session.session.len() > SESSION_ID_BYTES_MAX {
+            return Err(Stop::Unfit("the session's id is too long".into()));
+        }
+        for (index, write) in session.writes.iter().enumerate() {
+            let (id, outcome) = self.write(session, write)?;
+            match outcome {
+                Ok(changed) => applied.changed += changed,
+                Err((reason, version)) => applied.skipped.push(Skipped {
+                    index: index as u32,
+                    id: id.to_owned(),
+                    reason,
+                    version,
+                }),
+            }
+        }
+        let agent = self.kept.agent(self.db, session.agent)?;
+        agent.name.clone_from(&session.overlay.agent_name);
+        agent.last_session = Some(session.session.clone());
+        agent.last_session_us = Some(session.received_at_us as i64);
+        Ok(applied)
+    }
+
+    /// Whether records of this life of the agent still count. A new life begins empty.
+    fn admit(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<bool, Stop> {
+        let current = self.kept.agent(self.db, agent)?.incarnation;
+        if current == Some(incarnation.0) {
+            return Ok(true);
+        }
+        let removed = self
+            .db
+            .prepare_cached("SELECT 1 FROM removed WHERE agent = ?1 AND incarnation = ?2")?
+            .exists(params![agent.0, incarnation.0 as i64])?;
+        if removed {
+            return Ok(false);
+        }
+        if let Some(former) = current {
+            self.remove_agent(agent, Incarnation(former))?;
+        }
+        let row = self.kept.agent(self.db, agent)?;
+        row.incarnation = Some(incarnation.0);
+        row.last_session = None;
+        row.last_session_us = None;
+        Ok(true)
+    }
+
+    fn remove_agent(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<u64, Stop> {
+        self.db
+            .prepare_cached("INSERT OR IGNORE INTO removed VALUES (?1, ?2)")?
+            .execute(params![agent.0, incarnation.0 as i64])?;
+        let row = self.kept.agent(self.db, agent)?;
+        if row.incarnation != Some(incarnation.0) {
+            return Ok(0);
+        }
+        row.incarnation = None;
+        row.last_session = None;
+        row.last_session_us = None;
+        let mut changed = 0;
+        for dataset in self.kept.collections_of(self.db, agent)? {
+            changed += self.clean(agent, dataset)?;
+        }
+        Ok(changed)
+    }
+
+    /// One write: its id, and how many things it changed or why it was left out.
+    #[expect(clippy::type_complexity, reason = "read in one place only")]
+    fn write<'w>(
+        &mut self,
+        session: &SessionRecord,
+        write: &'w Write,
+    ) -> Result<(&'w str, Result<u64, (SkipReason, u64)>), Stop> {
+        let received_us = session.received_at_us;
+        match write {
+            Write::Upsert { dataset, id, version, body } => {
+                let dataset = self.dataset(dataset)?;
+                let put = Put { id, version: *version, body, received_us };
+                Ok((id, self.upsert(session.agent, dataset, &put)?))
+            }
+            Write::Delete { dataset, id, version } => {
+                let dataset = self.dataset(dataset)?;
+                Ok((id, self.delete(session.agent, dataset, id, *version, received_us)?))
+            }
+            Write::Clean { dataset } => {
+                let dataset = self.dataset(dataset)?;
+                Ok(("", Ok(self.clean(session.agent, dataset)?)))
+            }
+            Write::Event { id, body } => {
+                let outcome = self.event(session.agent, id, received_us, body)?;
+                Ok((id, outcome.map(u64::from).map_err(|reason| (reason, 0))))
+            }
+        }
+    }
+
+    fn dataset(&mut self, dataset: &Dataset) -> Result<i64, Stop> {
+        let bytes = dataset.name().len();
+        if bytes == 0 || bytes > DATASET_NAME_BYTES_MAX || dataset.is_events() {
+            return Err(Stop::Unfit(format!("{:?} is no dataset of documents", dataset.name())));
+        }
+        Ok(self.kept.dataset(self.db, dataset)?)
+    }
+
+    fn find(&mut self, collection: &Collection, id: &str) -> rusqlite::Result<Option<Found>> {
+        if collection.documents == 0 {
+            return Ok(None);
+        }
+        let read = |r: &Row<'_>| {
+            let version: i64 = r.get(1)?;
+            Ok(Found { number: r.get(0)?, version: version as u64, bytes: r.get(2)? })
+        };
+        self.run.find.query_row(params![collection.number, Packed::new(id)], read).optional()
+    }
+
+    fn tombstone(&mut self, collection: &Collection, id: &str) -> rusqlite::Result<Option<u64>> {
+        if collection.tombstones == 0 {
+            return Ok(None);
+        }
+        self.run
+            .find_tombstone
+            .query_row(params![collection.number, Packed::new(id)], |r| r.get::<_, i64>(0))
+            .optional()
+            .map(|version| version.map(|v| v as u64))
+    }
+
+    fn upsert(
+        &mut self,
+        agent: AgentId,
+        dataset: i64,
+        put: &Put<'_>,
+    ) -> Result<Result<u64, (SkipReason, u64)>, Stop> {
+        if put.id.is_empty() || put.id.len() > DOCUMENT_ID_BYTES_MAX {
+            return Ok(Err((SkipReason::Id, 0)));
+        }
+        if put.body.len() > DOCUMENT_BYTES_MAX {
+            return Ok(Err((SkipReason::TooLarge, 0)));
+        }
+        let Some(columns) = Columns::read(put.body) else {
+            return Ok(Err((SkipReason::Json, 0)));
+        };
+        let mut collection = *self.kept.collection(self.db, agent, dataset)?;
+        let found = self.find(&collection, put.id)?;
+        let tombstone = self.tombstone(&collection, put.id)?;
+        let stored = found.as_ref().map(|f| f.version).max(tombstone).unwrap_or(0);
+        if put.version != 0 && stored > put.version {
+            return Ok(Err((SkipReason::Stale, stored)));
+        }
+        if let Some(found) = &found
+            && found.version == put.version
+            && self.run.same.query_row(params![found.number, put.body], |r| r.get(0))?
+        {
+            return Ok(Ok(0));
+        }
+        if tombstone.is_some() {
+            self.run.drop_tombstone.execute(params![collection.number, Packed::new(put.id)])?;
+            collection.tombstones -= 1;
+        }
+        let statement = if found.is_some() { &mut self.run.update } else { &mut self.run.insert };
+        store(statement, collection.number, put, &columns)?;
+        collection.documents += i64::from(found.is_none());
+        collection.bytes += put.body.len() as i64 - found.map_or(0, |f| f.bytes);
+        *self.kept.collection(self.db, agent, dataset)? = collection;
+        Ok(Ok(1))
+    }
+
+    fn delete(
+        &mut self,
+        agent: AgentId,
+        dataset: i64,
+        id: &str,
+        version: u64,
+        at_us: u64,
+    ) -> Result<Result<u64, (SkipReason, u64)>, Stop> {
+        if id.is_empty() || id.len() > DOCUMENT_ID_BYTES_MAX {
+            return Ok(Err((SkipReason::Id, 0)));
+        }
+        let mut collection = *self.kept.collection(self.db, agent, dataset)?;
+        let found = self.find(&collection, id)?;
+        if let Some(found) = &found {
+            if version != 0 && found.version > version {
+                return Ok(Err((SkipReason::Stale, found.version)));
+            }
+            self.run.delete.execute([found.number])?;
+            collection.documents -= 1;
+            collection.bytes -= found.bytes;
+        }
+        let tombstone = self.tombstone(&collection, id)?;
+        if version > tombstone.unwrap_or(0) {
+            let values = params![collection.number, Packed::new(id), version as i64, at_us as i64];
+            self.run.put_tombstone.execute(values)?;
+            collection.tombstones += i64::from(tombstone.is_none());
+        }
+        *self.kept.collection(self.db, agent, dataset)? = collection;
+        Ok(Ok(u64::from(found.is_some())))
+    }
+
+    /// Remove every document and tombstone of a collection; how many documents there were.
+    fn clean(&mut self, agent: AgentId, dataset: i64) -> rusqlite::Result<u64> {
+        let collection = *self.kept.collection(self.db, agent, dataset)?;
+        if collection.documents > 0 {
+            self.db
+                .prepare_cached("DELETE FROM document WHERE collection = ?1")?
+                .execute([collection.number])?;
+        }
+        if collection.tombstones > 0 {
+            self.db
+                .prepare_cached("DELETE FROM tombstone WHERE collection = ?1")?
+                .execute([collection.number])?;
+        }
+        *self.kept.collection(self.db, agent, dataset)? =
+            Collection { documents: 0, bytes: 0, tombstones: 0, ..collection };
+        Ok(collection.documents as u64)
+    }
+
+    /// Append an event; whether it is new, or why it was left out.
+    fn event(
+        &mut self,
+        agent: AgentId,
+        id: &str,
+        received_us: u64,
+        body: &[u8],
+    ) -> rusqlite::Result<Result<bool, SkipReason>> {
+        if id.is_empty() || id.len() > EVENT_ID_BYTES_MAX {
+            return Ok(Err(SkipReason::Id));
+        }
+        if body.len() > DOCUMENT_BYTES_MAX {
+            return Ok(Err(SkipReason::TooLarge));
+        }
+        let Some(columns) = EventColumns::read(body) else {
+            return Ok(Err(SkipReason::Json));
+        };
+        let kind = columns.kind();
+        let number = self.kept.progress.last_event + 1;
+        let new = self.run.insert_event.execute(params![
+            number,
+            agent.0,
+            id,
+            received_us as i64,
+            columns.found_us().unwrap_or(received_us) as i64,
+            kind_number(kind),
+            columns.path(),
+            columns.changed(),
+            body,
+        ])? == 1;
+        if new {
+            self.kept.progress.last_event = number;
+            self.kept.count_events(kind, 1, body.len() as i64);
+            self.kept.agent(self.db, agent)?.events += 1;
+        }
+        Ok(Ok(new))
+    }
+
+    /// Append an event of the server itself.
+    pub(super) fn server_event(
+        &mut self,
+        id: &str,
+        at_us: u64,
+        event: &EventBody,
+    ) -> rusqlite::Result<()> {
+        self.event(AgentId::SERVER, id, at_us, &event.to_json()).map(|_| ())
+    }
+
+    /// What retention changes beside the rows themselves.
+    pub(super) fn kept(&mut self) -> &mut Kept {
+        &mut self.kept
+    }
+}
+
+fn store(
+    statement: &mut CachedStatement<'_>,
+    collection: i64,
+    put: &Put<'_>,
+    columns: &Columns<'_>,
+) -> rusqlite::Result<()> {
+    let [md5, sha1, sha256, blake3] = columns.hashes().map(|h| h.map(Packed::new));
+    statement.execute(params![
+        collection,
+        Packed::new(put.id),
+        put.version as i64,
+        put.received_us as i64,
+        Packed::new(columns.checksum()),
+        columns.path(),
+        columns.directory(),
+        columns.name(),
+        columns.kind(),
+        columns.size(),
+        columns.mode(),
+        columns.uid(),
+        columns.gid(),
+        columns.owner(),
+        columns.group(),
+        columns.mtime_us(),
+        columns.inode(),
+        md5,
+        sha1,
+        sha256,
+        blake3,
+        put.body,
+    ])?;
+    Ok(())
+}
+
+fn received_us(record: &Record) -> u64 {
+    match record {
+        Record::Session(session) => session.received_at_us,
+        Record::AgentRemoved { at_us, .. } | Record::ServerEvent { at_us, .. } => *at_us,
+    }
+}

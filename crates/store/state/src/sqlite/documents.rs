@@ -1,0 +1,389 @@
+//! Documents by SQL with bound values only: the text of a query never becomes text of SQL.
+
+use model::{AgentId, Dataset};
+use rusqlite::types::Value as SqlValue;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use sha1::{Digest, Sha1};
+
+use super::packed::{Packed, Unpacked, unpacked_sql};
+use crate::error::{Context, StateError};
+use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
+use crate::query::{
+    Condition, Direction, DocumentField, DocumentPage, DocumentQuery, StoredDocument, Test, Value,
+};
+
+const WHAT: &str = "read documents";
+/// Longest text that a field is compared with, bytes.
+const TEXT_BYTES_MAX: usize = 8_192;
+const COLUMNS: &str = "id, version, checksum, received_us, body";
+
+/// How a field stands in the table.
+struct Column {
+    name: &'static str,
+    packed: bool,
+    integer: bool,
+}
+
+impl Column {
+    fn of(field: DocumentField) -> Self {
+        use DocumentField as F;
+        let text = |name| Self { name, packed: false, integer: false };
+        let integer = |name| Self { name, packed: false, integer: true };
+        let packed = |name| Self { name, packed: true, integer: false };
+        match field {
+            F::Path => text("path"),
+            F::Directory => text("directory"),
+            F::Name => text("name"),
+            F::Kind => text("kind"),
+            F::Mode => text("mode"),
+            F::Owner => text("owner"),
+            F::Group => text("grp"),
+            F::Size => integer("size"),
+            F::Uid => integer("uid"),
+            F::Gid => integer("gid"),
+            F::Mtime => integer("mtime_us"),
+            F::Inode => integer("inode"),
+            F::Version => integer("version"),
+            F::Received => integer("received_us"),
+            F::Md5 => packed("md5"),
+            F::Sha1 => packed("sha1"),
+            F::Sha256 => packed("sha256"),
+            F::Blake3 => packed("blake3"),
+            F::Checksum => packed("checksum"),
+        }
+    }
+
+    /// The column as text or number again.
+    fn shown(&self) -> String {
+        if self.packed { unpacked_sql(self.name) } else { self.name.to_owned() }
+    }
+}
+
+/// SQL under construction with its values beside it.
+#[derive(Default)]
+struct Where {
+    sql: String,
+    values: Vec<SqlValue>,
+    tests: usize,
+}
+
+impl Where {
+    fn bind(&mut self, value: SqlValue) {
+        self.values.push(value);
+        self.sql.push('?');
+        self.sql.push_str(&self.values.len().to_string());
+    }
+
+    fn condition(&mut self, condition: &Condition, depth: usize) -> Result<(), StateError> {
+        if depth > CONDITION_DEPTH_MAX {
+            return Err(too_much("the condition is nested too deeply"));
+        }
+        match condition {
+            Condition::All(parts) => self.parts(parts, " AND ", "1", depth),
+            Condition::Any(parts) => self.parts(parts, " OR ", "0", depth),
+            Condition::Not(part) => {
+                self.sql.push_str("NOT ");
+                self.condition(part, depth + 1)
+            }
+            Condition::Field(field, test, value) => self.test(*field, *test, value),
+        }
+    }
+
+    fn parts(
+        &mut self,
+        parts: &[Condition],
+        between: &str,
+        none: &str,
+        depth: usize,
+    ) -> Result<(), StateError> {
+        self.sql.push('(');
+        if parts.is_empty() {
+            self.sql.push_str(none);
+        }
+        for (place, part) in parts.iter().enumerate() {
+            if place > 0 {
+                self.sql.push_str(between);
+            }
+            self.condition(part, depth + 1)?;
+        }
+        self.sql.push(')');
+        Ok(())
+    }
+
+    fn test(&mut self, field: DocumentField, test: Test, value: &Value) -> Result<(), StateError> {
+        self.tests += 1;
+        if self.tests > CONDITION_TESTS_MAX {
+            return Err(too_much("the condition has too many tests"));
+        }
+        let column = Column::of(field);
+        let value = match (value, column.integer) {
+            (Value::Integer(number), true) => SqlValue::Integer(*number),
+            (Value::Text(text), false) if text.len() <= TEXT_BYTES_MAX => {
+                SqlValue::Text(text.clone())
+            }
+            (Value::Text(_), false) => {
+                return Err(too_much("the text to compare with is too long"));
+            }
+            _ => return Err(too_much("a number is compared with text")),
+        };
+        match test {
+            Test::Equal => self.compare(&column, " IS ", value),
+            Test::NotEqual => self.compare(&column, " IS NOT ", value),
+            Test::Less => self.ordered(&column, " < ", value),
+            Test::Greater => self.ordered(&column, " > ", value),
+            Test::Contains | Test::Prefix => {
+                let SqlValue::Text(text) = value else {
+                    return Err(too_much("only text has parts"));
+                };
+                if test == Test::Contains {
+                    self.contains(&column, &text);
+                } else {
+                    self.prefix(&column, &text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Equality, by the index where there is one: packed columns compare with packed values.
+    fn compare(&mut self, column: &Column, operator: &str, value: SqlValue) {
+        let value = match value {
+            SqlValue::Text(text) if column.packed => match Packed::new(&text) {
+                Packed::Bytes(bytes, len) => {
+                    SqlValue::Blob(bytes.get(..len).unwrap_or_default().to_vec())
+                }
+                Packed::Text(_) => SqlValue::Text(text),
+            },
+            other => other,
+        };
+        self.sql.push_str(column.name);
+        self.sql.push_str(operator);
+        self.bind(value);
+    }
+
+    fn ordered(&mut self, column: &Column, operator: &str, value: SqlValue) {
+        self.sql.push_str("coalesce(");
+        self.sql.push_str(&column.shown());
+        self.sql.push_str(operator);
+        self.bind(value);
+        self.sql.push_str(", 0)");
+    }
+
+    fn contains(&mut self, column: &Column, text: &str) {
+        let mut pattern = String::with_capacity(text.len() + 2);
+        pattern.push('%');
+        for c in text.chars() {
+            if matches!(c, '%' | '_' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern.push('%');
+        self.sql.push_str("coalesce(");
+        self.sql.push_str(&column.shown());
+        self.sql.push_str(" LIKE ");
+        self.bind(SqlValue::Text(pattern));
+        self.sql.push_str(" ESCAPE '\\', 0)");
+    }
+
+    /// A range, so that the index on paths serves it. `path` is never null, other columns may be.
+    fn prefix(&mut self, column: &Column, text: &str) {
+        let indexed = column.name == "path";
+        self.sql.push_str(if indexed { "(" } else { "coalesce(" });
+        self.sql.push_str(&column.shown());
+        self.sql.push_str(" >= ");
+        self.bind(SqlValue::Text(text.to_owned()));
+        if let Some(end) = prefix_end(text) {
+            self.sql.push_str(" AND ");
+            self.sql.push_str(&column.shown());
+            self.sql.push_str(" < ");
+            self.bind(SqlValue::Text(end));
+        }
+        self.sql.push_str(if indexed { ")" } else { ", 0)" });
+    }
+}
+
+fn too_much(why: &str) -> StateError {
+    StateError::Query(why.to_owned())
+}
+
+/// The smallest text above all that begin with `prefix`; `None` when there is none.
+pub(super) fn prefix_end(prefix: &str) -> Option<String> {
+    let mut chars: Vec<char> = prefix.chars().collect();
+    while let Some(last) = chars.pop() {
+        // The code points from D800 to DFFF are no characters; UTF-8 sorts by code point.
+        let next =
+            if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(last as u32 + 1) };
+        if let Some(next) = next {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
+}
+
+/// Number of the agent's collection and how many documents it has.
+fn collection(
+    db: &Connection,
+    agent: AgentId,
+    dataset: &Dataset,
+) -> Result<Option<(i64, u64)>, StateError> {
+    db.prepare_cached(
+        "SELECT c.number, c.documents FROM collection c JOIN dataset d ON d.number = c.dataset
+         WHERE c.agent = ?1 AND d.name = ?2",
+    )
+    .and_then(|mut s| {
+        s.query_row(params![agent.0, dataset.name()], |r| {
+            Ok((r.get(0)?, r.get::<_, i64>(1)? as u64))
+        })
+        .optional()
+    })
+    .context(WHAT)
+}
+
+fn read_row(agent: AgentId, dataset: &Dataset, r: &Row<'_>) -> rusqlite::Result<StoredDocument> {
+    Ok(StoredDocument {
+        agent,
+        dataset: dataset.clone(),
+        id: r.get::<_, Unpacked>(0)?.0,
+        version: r.get::<_, i64>(1)? as u64,
+        checksum: r.get::<_, Unpacked>(2)?.0,
+        received_at_us: r.get::<_, i64>(3)? as u64,
+        body: r.get(4)?,
+    })
+}
+
+/// One document.
+pub(super) fn document(
+    db: &Connection,
+    agent: AgentId,
+    dataset: &Dataset,
+    id: &str,
+) -> Result<Option<StoredDocument>, StateError> {
+    let Some((number, _)) = collection(db, agent, dataset)? else { return Ok(None) };
+    db.prepare_cached(&format!("SELECT {COLUMNS} FROM document WHERE collection = ?1 AND id = ?2"))
+        .and_then(|mut s| {
+            s.query_row(params![number, Packed::new(id)], |r| read_row(agent, dataset, r))
+                .optional()
+        })
+        .context(WHAT)
+}
+
+/// A page of documents.
+pub(super) fn documents(db: &Connection, q: &DocumentQuery) -> Result<DocumentPage, StateError> {
+    if q.limit > PAGE_ITEMS_MAX {
+        return Err(too_much("the page is too large"));
+    }
+    let Some((number, all)) = collection(db, q.agent, &q.dataset)? else {
+        return Ok(DocumentPage::default());
+    };
+    let mut filter = Where { sql: "collection = ".into(), ..Where::default() };
+    filter.bind(SqlValue::Integer(number));
+    let everything = q.condition == Condition::default();
+    if !everything {
+        filter.sql.push_str(" AND ");
+        filter.condition(&q.condition, 0)?;
+    }
+    let total = if everything {
+        all
+    } else {
+        let sql = format!("SELECT count(*) FROM document WHERE {}", filter.sql);
+        let mut count = db.prepare_cached(&sql).context(WHAT)?;
+        let total: i64 =
+            count.query_row(params_from_iter(&filter.values), |r| r.get(0)).context(WHAT)?;
+        total as u64
+    };
+    let keys = page_keys(db, q, filter)?;
+    let next = match keys.last() {
+        Some((number, path)) if q.sort.is_empty() && keys.len() == q.limit => {
+            Some(format!("{number}:{path}"))
+        }
+        _ => None,
+    };
+    let mut read = db
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM document WHERE number = ?1"))
+        .context(WHAT)?;
+    let items = keys
+        .iter()
+        .map(|(number, _)| read.query_row([number], |r| read_row(q.agent, &q.dataset, r)))
+        .collect::<Result<_, _>>()
+        .context(WHAT)?;
+    Ok(DocumentPage { items, total, next })
+}
+
+/// Numbers and paths of a page, in order: bodies are read afterwards, so that a sort never carries
+/// them.
+fn page_keys(
+    db: &Connection,
+    q: &DocumentQuery,
+    mut filter: Where,
+) -> Result<Vec<(i64, String)>, StateError> {
+    if let Some(after) = &q.after {
+        let (number, path) = after.split_once(':').ok_or(StateError::Cursor)?;
+        let number = number.parse().map_err(|_| StateError::Cursor)?;
+        if !q.sort.is_empty() {
+            return Err(too_much("a page after another one cannot have a sort of its own"));
+        }
+        filter.sql.push_str(" AND (path, number) > (");
+        filter.bind(SqlValue::Text(path.to_owned()));
+        filter.sql.push_str(", ");
+        filter.bind(SqlValue::Integer(number));
+        filter.sql.push(')');
+    }
+    let mut sql = format!("SELECT number, path FROM document WHERE {} ORDER BY ", filter.sql);
+    if q.sort.len() > CONDITION_DEPTH_MAX {
+        return Err(too_much("too many fields to sort by"));
+    }
+    for (field, direction) in &q.sort {
+        sql.push_str(&Column::of(*field).shown());
+        sql.push_str(if *direction == Direction::Descending { " DESC, " } else { ", " });
+    }
+    let limit = filter.values.len() + 1;
+    sql.push_str(&format!("path, number LIMIT ?{limit} OFFSET ?{}", limit + 1));
+    filter.values.push(SqlValue::Integer(q.limit as i64));
+    filter.values.push(SqlValue::Integer(i64::try_from(q.offset).unwrap_or(i64::MAX)));
+    let mut select = db.prepare_cached(&sql).context(WHAT)?;
+    select
+        .query_map(params_from_iter(&filter.values), |r| Ok((r.get(0)?, r.get(1)?)))
+        .and_then(Iterator::collect)
+        .context(WHAT)
+}
+
+/// The digest of an agent's dataset.
+pub(super) fn checksum(
+    db: &Connection,
+    agent: AgentId,
+    dataset: &Dataset,
+) -> Result<String, StateError> {
+    let mut checksums: Vec<String> = Vec::new();
+    if let Some((number, documents)) = collection(db, agent, dataset)? {
+        checksums.reserve(documents as usize);
+        let mut select = db
+            .prepare_cached("SELECT checksum FROM document WHERE collection = ?1")
+            .context(WHAT)?;
+        let rows = select.query_map([number], |r| r.get::<_, Unpacked>(0)).context(WHAT)?;
+        for row in rows {
+            checksums.push(row.context(WHAT)?.0);
+        }
+    }
+    checksums.sort_unstable();
+    let mut digest = Sha1::new();
+    for checksum in &checksums {
+        digest.update(checksum.as_bytes());
+    }
+    Ok(hex::encode(digest.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_text() {
+        assert_eq!(prefix_end("/etc/").as_deref(), Some("/etc0"));
+        assert_eq!(prefix_end("").as_deref(), None);
+        assert_eq!(prefix_end("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(prefix_end("\u{10ffff}"), None);
+        assert_eq!(prefix_end("\u{d7ff}").as_deref(), Some("\u{e000}"));
+    }
+}

@@ -1,0 +1,321 @@
+//! What the columns hold, read from a body once when it is applied.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use model::timestamp::parse_micros;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+
+use crate::query::EventKind;
+
+/// A string, borrowed where the JSON has no escapes.
+#[derive(Deserialize, Default)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Text<'_> {
+    fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A whole number, or a string of one.
+struct Integer(Option<i64>);
+
+impl<'de> Deserialize<'de> for Integer {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = Integer;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Integer, E> {
+                Ok(Integer(text.parse::<u64>().ok().map(|n| n as i64)))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Integer, E> {
+                Ok(Integer(Some(number as i64)))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Integer, E> {
+                Ok(Integer(Some(number)))
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Hashes<'a> {
+    #[serde(borrow)]
+    md5: Option<Text<'a>>,
+    #[serde(borrow)]
+    sha1: Option<Text<'a>>,
+    #[serde(borrow)]
+    sha256: Option<Text<'a>>,
+    #[serde(borrow)]
+    blake3: Option<Text<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct File<'a> {
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
+    #[serde(borrow)]
+    directory: Option<Text<'a>>,
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<Text<'a>>,
+    size: Option<Integer>,
+    #[serde(borrow)]
+    mode: Option<Text<'a>>,
+    uid: Option<Integer>,
+    gid: Option<Integer>,
+    #[serde(borrow)]
+    owner: Option<Text<'a>>,
+    #[serde(borrow)]
+    group: Option<Text<'a>>,
+    #[serde(borrow)]
+    mtime: Option<Text<'a>>,
+    inode: Option<Integer>,
+    #[serde(borrow)]
+    hash: Option<Hashes<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ChecksumHash<'a> {
+    #[serde(borrow)]
+    sha1: Text<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Checksum<'a> {
+    #[serde(borrow)]
+    hash: ChecksumHash<'a>,
+}
+
+/// The columns of a document.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct Columns<'a> {
+    #[serde(borrow)]
+    checksum: Checksum<'a>,
+    #[serde(borrow)]
+    file: File<'a>,
+}
+
+fn text<'b>(text: &'b Option<Text<'_>>) -> Option<&'b str> {
+    text.as_ref().map(Text::as_str)
+}
+
+fn integer(number: Option<&Integer>) -> Option<i64> {
+    number.and_then(|n| n.0)
+}
+
+macro_rules! columns {
+    ($($name:ident: $field:ident;)*) => {
+        $(pub(crate) fn $name(&self) -> Option<&str> { text(&self.file.$field) })*
+    };
+}
+
+impl<'a> Columns<'a> {
+    /// Read a body; `None` when it is not a JSON object in UTF-8. Fields of an unexpected shape
+    /// make the columns that speak of files empty, not the document invalid.
+    pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
+        let body = std::str::from_utf8(body).ok()?;
+        if !body.trim_ascii_start().starts_with('{') {
+            return None;
+        }
+        if let Ok(columns) = serde_json::from_str(body) {
+            return Some(columns);
+        }
+        let value: serde_json::Value = serde_json::from_str(body).ok()?;
+        let at = |pointer: &str| {
+            value.pointer(pointer).and_then(|v| v.as_str()).map(|s| Text(Cow::Owned(s.to_owned())))
+        };
+        Some(Self {
+            checksum: Checksum {
+                hash: ChecksumHash { sha1: at("/checksum/hash/sha1").unwrap_or_default() },
+            },
+            file: File { path: at("/file/path"), ..File::default() },
+        })
+    }
+
+    columns! {
+        directory: directory;
+        name: name;
+        kind: kind;
+        mode: mode;
+        owner: owner;
+        group: group;
+    }
+
+    pub(crate) fn checksum(&self) -> &str {
+        self.checksum.hash.sha1.as_str()
+    }
+
+    /// Empty when the document is not of a file.
+    pub(crate) fn path(&self) -> &str {
+        text(&self.file.path).unwrap_or_default()
+    }
+
+    pub(crate) fn size(&self) -> Option<i64> {
+        integer(self.file.size.as_ref())
+    }
+
+    pub(crate) fn uid(&self) -> Option<i64> {
+        integer(self.file.uid.as_ref())
+    }
+
+    pub(crate) fn gid(&self) -> Option<i64> {
+        integer(self.file.gid.as_ref())
+    }
+
+    pub(crate) fn inode(&self) -> Option<i64> {
+        integer(self.file.inode.as_ref())
+    }
+
+    pub(crate) fn mtime_us(&self) -> Option<i64> {
+        text(&self.file.mtime).and_then(parse_micros).map(|us| us as i64)
+    }
+
+    /// MD5, SHA-1, SHA-256, BLAKE3.
+    pub(crate) fn hashes(&self) -> [Option<&str>; 4] {
+        self.file
+            .hash
+            .as_ref()
+            .map_or([None; 4], |h| [text(&h.md5), text(&h.sha1), text(&h.sha256), text(&h.blake3)])
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Meta<'a> {
+    #[serde(borrow)]
+    action: Text<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Place<'a> {
+    #[serde(borrow)]
+    path: Text<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Holdfast<'a> {
+    #[serde(borrow)]
+    changed_fields: Vec<Text<'a>>,
+    #[serde(borrow)]
+    coverage: Option<Place<'a>>,
+}
+
+/// The columns of an event.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct EventColumns<'a> {
+    #[serde(borrow, rename = "@timestamp")]
+    timestamp: Text<'a>,
+    #[serde(borrow)]
+    event: Meta<'a>,
+    #[serde(borrow)]
+    file: Option<Place<'a>>,
+    #[serde(borrow)]
+    holdfast: Holdfast<'a>,
+}
+
+impl<'a> EventColumns<'a> {
+    /// Read a body; `None` when it is not a JSON object of an event's shape.
+    pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
+        let body = std::str::from_utf8(body).ok()?;
+        if !body.trim_ascii_start().starts_with('{') {
+            return None;
+        }
+        serde_json::from_str(body).ok()
+    }
+
+    /// When it was found, microseconds since the epoch.
+    pub(crate) fn found_us(&self) -> Option<u64> {
+        parse_micros(self.timestamp.as_str())
+    }
+
+    pub(crate) fn kind(&self) -> EventKind {
+        EventKind::of_action(self.event.action.as_str())
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        match (&self.file, &self.holdfast.coverage) {
+            (Some(place), _) | (None, Some(place)) => place.path.as_str(),
+            (None, None) => "",
+        }
+    }
+
+    /// The fields that differ, separated by commas (no field's name has one).
+    pub(crate) fn changed(&self) -> String {
+        let names: Vec<&str> = self.holdfast.changed_fields.iter().map(Text::as_str).collect();
+        names.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{FileDocument, ItemKey, Kind, Observation};
+
+    #[test]
+    fn the_columns_of_a_document_are_its_fields() {
+        let mut o = Observation::empty(Kind::File);
+        o.size = 12;
+        o.mode = 0o644;
+        o.uid = 7;
+        o.mtime_ns = 1_700_000_000_000_001_000;
+        o.hashes.sha256 = Some([0xab; 32]);
+        let key = ItemKey::of_path("/etc/a\"b".as_bytes());
+        let doc = FileDocument::new(&key, &o, 5, &model::document::NoNames);
+        let body = serde_json::to_vec(&doc).unwrap();
+        let columns = Columns::read(&body).unwrap();
+        assert_eq!(columns.path(), "/etc/a\"b");
+        assert_eq!(columns.directory(), Some("/etc"));
+        assert_eq!(columns.name(), Some("a\"b"));
+        assert_eq!(columns.kind(), Some("file"));
+        assert_eq!(columns.mode(), Some("0644"));
+        assert_eq!((columns.size(), columns.uid(), columns.gid()), (Some(12), Some(7), Some(0)));
+        assert_eq!(columns.mtime_us(), Some(1_700_000_000_000_001));
+        assert_eq!(columns.hashes()[2], Some("ab".repeat(32).as_str()));
+        assert_eq!(columns.checksum(), doc.checksum.hash.sha1);
+    }
+
+    #[test]
+    fn anything_but_an_object_is_refused() {
+        for bad in ["", "[]", "1", "\"a\"", "{", "{}x", "null", "{\"a\":1,}"] {
+            assert!(Columns::read(bad.as_bytes()).is_none(), "{bad}");
+        }
+        assert!(Columns::read(b"{\"a\":\"\xff\"}").is_none());
+        assert!(Columns::read(b" {} ").is_some());
+    }
+
+    #[test]
+    fn odd_shapes_keep_the_document() {
+        let body = br#"{"file":{"path":"/a","size":[1]},"checksum":{"hash":{"sha1":"x"}}}"#;
+        let columns = Columns::read(body).unwrap();
+        assert_eq!((columns.path(), columns.checksum()), ("/a", "x"));
+        let body = br#"{"file":"text","checksum":7}"#;
+        assert_eq!(Columns::read(body).unwrap().path(), "");
+    }
+
+    #[test]
+    fn an_event_tells_its_columns() {
+        let body = br#"{"@timestamp":"1970-01-01T00:00:01Z","event":{"action":"modified"},
+            "file":{"path":"/a"},"holdfast":{"changed_fields":["mode","uid"]}}"#;
+        let event = EventColumns::read(body).unwrap();
+        assert_eq!(event.found_us(), Some(1_000_000));
+        assert_eq!((event.kind(), event.path()), (EventKind::Modified, "/a"));
+        assert_eq!(event.changed(), "mode,uid");
+    }
+}

@@ -1,0 +1,281 @@
+//! Small rows that a transaction touches again and again: progress, agents, datasets, collections.
+//! Read once, changed in memory, written back before the transaction commits.
+
+use std::collections::HashMap;
+
+use model::{AgentId, Dataset};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::query::EventKind;
+
+/// The one row of `progress`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub(super) applied: u64,
+    pub(super) last_event: i64,
+    pub(super) tombstones: i64,
+    pub(super) quarantined: i64,
+}
+
+impl Progress {
+    pub(super) fn load(db: &Connection) -> rusqlite::Result<Self> {
+        db.prepare_cached(
+            "SELECT applied, last_event, tombstones, quarantined FROM progress WHERE only = 1",
+        )?
+        .query_row([], |r| {
+            Ok(Self {
+                applied: r.get::<_, i64>(0)? as u64,
+                last_event: r.get(1)?,
+                tombstones: r.get(2)?,
+                quarantined: r.get(3)?,
+            })
+        })
+    }
+
+    pub(super) fn save(&self, db: &Connection) -> rusqlite::Result<()> {
+        db.prepare_cached(
+            "UPDATE progress SET applied = ?1, last_event = ?2, tombstones = ?3, quarantined = ?4
+             WHERE only = 1",
+        )?
+        .execute(params![
+            self.applied as i64,
+            self.last_event,
+            self.tombstones,
+            self.quarantined
+        ])?;
+        Ok(())
+    }
+}
+
+/// One row of `agent`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Agent {
+    pub(super) incarnation: Option<u64>,
+    pub(super) name: String,
+    pub(super) last_session: Option<String>,
+    pub(super) last_session_us: Option<i64>,
+    pub(super) events: i64,
+}
+
+/// One row of `collection`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Collection {
+    pub(super) number: i64,
+    pub(super) dataset: i64,
+    pub(super) documents: i64,
+    pub(super) bytes: i64,
+    pub(super) tombstones: i64,
+}
+
+/// Documents and bytes that a dataset gained or lost.
+#[derive(Debug, Clone, Copy, Default)]
+struct Change {
+    documents: i64,
+    bytes: i64,
+}
+
+/// What one transaction has read and changed so far.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) progress: Progress,
+    agents: HashMap<u32, (Agent, Agent)>,
+    datasets: HashMap<Dataset, i64>,
+    collections: HashMap<(u32, i64), (Collection, Collection)>,
+    kinds: HashMap<EventKind, Change>,
+}
+
+impl Kept {
+    pub(super) fn load(db: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self { progress: Progress::load(db)?, ..Self::default() })
+    }
+
+    /// The agent's row; a new agent gets one.
+    pub(super) fn agent(&mut self, db: &Connection, id: AgentId) -> rusqlite::Result<&mut Agent> {
+        if !self.agents.contains_key(&id.0) {
+            let stored = db
+                .prepare_cached(
+                    "SELECT incarnation, name, last_session, last_session_us, events
+                     FROM agent WHERE number = ?1",
+                )?
+                .query_row([id.0], |r| {
+                    Ok(Agent {
+                        incarnation: r.get::<_, Option<i64>>(0)?.map(|i| i as u64),
+                        name: r.get(1)?,
+                        last_session: r.get(2)?,
+                        last_session_us: r.get(3)?,
+                        events: r.get(4)?,
+                    })
+                })
+                .optional()?
+                .unwrap_or_default();
+            self.agents.insert(id.0, (stored.clone(), stored));
+        }
+        Ok(&mut self.agents.entry(id.0).or_default().1)
+    }
+
+    /// Number of a dataset; a new one gets the next.
+    pub(super) fn dataset(&mut self, db: &Connection, name: &Dataset) -> rusqlite::Result<i64> {
+        if let Some(number) = self.datasets.get(name) {
+            return Ok(*number);
+        }
+        let stored = db
+            .prepare_cached("SELECT number FROM dataset WHERE name = ?1")?
+            .query_row([name.name()], |r| r.get(0))
+            .optional()?;
+        let number = match stored {
+            Some(number) => number,
+            None => db
+                .prepare_cached(
+                    "INSERT INTO dataset (name, documents, bytes) VALUES (?1, 0, 0)
+                     RETURNING number",
+                )?
+                .query_row([name.name()], |r| r.get(0))?,
+        };
+        self.datasets.insert(name.clone(), number);
+        Ok(number)
+    }
+
+    /// The agent's collection of a dataset; a new one gets a row.
+    pub(super) fn collection(
+        &mut self,
+        db: &Connection,
+        agent: AgentId,
+        dataset: i64,
+    ) -> rusqlite::Result<&mut Collection> {
+        let key = (agent.0, dataset);
+        if !self.collections.contains_key(&key) {
+            let stored = db
+                .prepare_cached(
+                    "INSERT INTO collection (agent, dataset, documents, bytes, tombstones)
+                     VALUES (?1, ?2, 0, 0, 0)
+                     ON CONFLICT (agent, dataset) DO UPDATE SET documents = documents
+                     RETURNING number, documents, bytes, tombstones",
+                )?
+                .query_row([i64::from(agent.0), dataset], |r| {
+                    Ok(Collection {
+                        number: r.get(0)?,
+                        dataset,
+                        documents: r.get(1)?,
+                        bytes: r.get(2)?,
+                        tombstones: r.get(3)?,
+                    })
+                })?;
+            self.collections.insert(key, (stored, stored));
+        }
+        let fresh = Collection { number: 0, dataset, documents: 0, bytes: 0, tombstones: 0 };
+        Ok(&mut self.collections.entry(key).or_insert((fresh, fresh)).1)
+    }
+
+    /// All collections of an agent, loaded.
+    pub(super) fn collections_of(
+        &mut self,
+        db: &Connection,
+        agent: AgentId,
+    ) -> rusqlite::Result<Vec<i64>> {
+        let datasets: Vec<i64> = db
+            .prepare_cached("SELECT dataset FROM collection WHERE agent = ?1")?
+            .query_map([agent.0], |r| r.get(0))?
+            .collect::<Result<_, _>>()?;
+        for dataset in &datasets {
+            self.collection(db, agent, *dataset)?;
+        }
+        Ok(datasets)
+    }
+
+    /// One event more (or, with negative numbers, fewer) of a kind.
+    pub(super) fn count_events(&mut self, kind: EventKind, events: i64, bytes: i64) {
+        let change = self.kinds.entry(kind).or_default();
+        change.documents += events;
+        change.bytes += bytes;
+    }
+
+    /// Write back what changed.
+    pub(super) fn save(&mut self, db: &Connection) -> rusqlite::Result<()> {
+        self.save_agents(db)?;
+        self.save_collections(db)?;
+        for (kind, change) in self.kinds.drain() {
+            db.prepare_cached(
+                "UPDATE event_kind_count SET events = events + ?2, bytes = bytes + ?3
+                 WHERE kind = ?1",
+            )?
+            .execute(params![kind_number(kind), change.documents, change.bytes])?;
+        }
+        self.progress.save(db)
+    }
+
+    fn save_agents(&mut self, db: &Connection) -> rusqlite::Result<()> {
+        for (number, (before, now)) in &mut self.agents {
+            if before == now {
+                continue;
+            }
+            db.prepare_cached(
+                "INSERT INTO agent
+                 (number, incarnation, name, last_session, last_session_us, events)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (number) DO UPDATE SET
+                 incarnation = excluded.incarnation, name = excluded.name,
+                 last_session = excluded.last_session,
+                 last_session_us = excluded.last_session_us, events = excluded.events",
+            )?
+            .execute(params![
+                number,
+                now.incarnation.map(|i| i as i64),
+                now.name,
+                now.last_session,
+                now.last_session_us,
+                now.events
+            ])?;
+            *before = now.clone();
+        }
+        Ok(())
+    }
+
+    fn save_collections(&mut self, db: &Connection) -> rusqlite::Result<()> {
+        let mut datasets: HashMap<i64, Change> = HashMap::new();
+        for (before, now) in self.collections.values_mut() {
+            if before == now {
+                continue;
+            }
+            db.prepare_cached(
+                "UPDATE collection SET documents = ?2, bytes = ?3, tombstones = ?4
+                 WHERE number = ?1",
+            )?
+            .execute(params![now.number, now.documents, now.bytes, now.tombstones])?;
+            let change = datasets.entry(now.dataset).or_default();
+            change.documents += now.documents - before.documents;
+            change.bytes += now.bytes - before.bytes;
+            self.progress.tombstones += now.tombstones - before.tombstones;
+            *before = *now;
+        }
+        for (dataset, change) in datasets {
+            db.prepare_cached(
+                "UPDATE dataset SET documents = documents + ?2, bytes = bytes + ?3
+                 WHERE number = ?1",
+            )?
+            .execute(params![dataset, change.documents, change.bytes])?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of a kind in the database.
+pub(super) fn kind_number(kind: EventKind) -> i64 {
+    match kind {
+        EventKind::Created => 0,
+        EventKind::Modified => 1,
+        EventKind::Deleted => 2,
+        EventKind::Coverage => 3,
+        EventKind::Other => 4,
+    }
+}
+
+/// The kind behind a number.
+pub(super) fn kind_of(number: i64) -> EventKind {
+    match number {
+        0 => EventKind::Created,
+        1 => EventKind::Modified,
+        2 => EventKind::Deleted,
+        3 => EventKind::Coverage,
+        _ => EventKind::Other,
+    }
+}

@@ -1,0 +1,162 @@
+//! Tables of `state.db` and the steps that made them (`docs/format/state-db.md`).
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::error::{Context, StateError};
+
+/// `PRAGMA application_id`: "HFst".
+pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
+
+/// Numbered steps; a database of version n has had the first n of them. Never edited once
+/// released: a change is a new step.
+const STEPS: &[&str] = &[STEP_1];
+
+const STEP_1: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE progress (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  applied INTEGER NOT NULL,
+  last_event INTEGER NOT NULL,
+  tombstones INTEGER NOT NULL,
+  quarantined INTEGER NOT NULL
+) STRICT;
+INSERT INTO progress VALUES (1, 0, 0, 0, 0);
+
+CREATE TABLE agent (
+  number INTEGER PRIMARY KEY,
+  incarnation INTEGER,
+  name TEXT NOT NULL,
+  last_session TEXT,
+  last_session_us INTEGER,
+  events INTEGER NOT NULL
+) STRICT;
+CREATE TABLE removed (
+  agent INTEGER NOT NULL,
+  incarnation INTEGER NOT NULL,
+  PRIMARY KEY (agent, incarnation)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE dataset (
+  number INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  documents INTEGER NOT NULL,
+  bytes INTEGER NOT NULL
+) STRICT;
+CREATE TABLE collection (
+  number INTEGER PRIMARY KEY,
+  agent INTEGER NOT NULL,
+  dataset INTEGER NOT NULL,
+  documents INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  tombstones INTEGER NOT NULL,
+  UNIQUE (agent, dataset)
+) STRICT;
+
+CREATE TABLE document (
+  number INTEGER PRIMARY KEY,
+  collection INTEGER NOT NULL,
+  id ANY NOT NULL,
+  version INTEGER NOT NULL,
+  received_us INTEGER NOT NULL,
+  checksum ANY NOT NULL,
+  path TEXT NOT NULL,
+  directory TEXT,
+  name TEXT,
+  kind TEXT,
+  size INTEGER,
+  mode TEXT,
+  uid INTEGER,
+  gid INTEGER,
+  owner TEXT,
+  grp TEXT,
+  mtime_us INTEGER,
+  inode INTEGER,
+  md5 ANY,
+  sha1 ANY,
+  sha256 ANY,
+  blake3 ANY,
+  body BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX document_id ON document (collection, id);
+CREATE INDEX document_path ON document (collection, path);
+CREATE TABLE tombstone (
+  collection INTEGER NOT NULL,
+  id ANY NOT NULL,
+  version INTEGER NOT NULL,
+  at_us INTEGER NOT NULL,
+  PRIMARY KEY (collection, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tombstone_at ON tombstone (at_us);
+
+CREATE TABLE event (
+  number INTEGER PRIMARY KEY,
+  agent INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  received_us INTEGER NOT NULL,
+  found_us INTEGER NOT NULL,
+  kind INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  changed TEXT NOT NULL,
+  body BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX event_id ON event (agent, id);
+CREATE INDEX event_kind ON event (kind, found_us);
+CREATE INDEX event_agent_kind ON event (agent, kind, found_us);
+CREATE INDEX event_path ON event (path, found_us);
+CREATE TABLE event_kind_count (
+  kind INTEGER PRIMARY KEY,
+  events INTEGER NOT NULL,
+  bytes INTEGER NOT NULL
+) STRICT;
+INSERT INTO event_kind_count VALUES (0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0), (4, 0, 0);
+
+CREATE TABLE quarantine (
+  position INTEGER PRIMARY KEY,
+  agent INTEGER NOT NULL,
+  at_us INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  record BLOB NOT NULL
+) STRICT;
+";
+
+/// Newest version known here.
+pub(crate) fn version() -> i64 {
+    STEPS.len() as i64
+}
+
+/// Bring the database to the newest version. Returns whether it was empty before.
+///
+/// # Errors
+/// When it is newer than this program, belongs to something else, or a step fails.
+pub(crate) fn migrate(db: &mut Connection, file: &Path) -> Result<bool, StateError> {
+    let number = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |r| r.get::<_, i64>(0));
+    let found = number("user_version").context("read the version of the state")?;
+    let owner = number("application_id").context("read the owner of the state")?;
+    let not_ours =
+        |reason: &str| StateError::NotOurs { path: file.to_owned(), reason: reason.into() };
+    if found > version() && owner == APPLICATION_ID {
+        return Err(StateError::Newer { path: file.to_owned(), found, known: version() });
+    }
+    if found == 0 {
+        let tables: i64 = db
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))
+            .context("read the tables of the state")?;
+        if tables != 0 {
+            return Err(not_ours("a database of another program"));
+        }
+    } else if owner != APPLICATION_ID {
+        return Err(not_ours("not a state database"));
+    }
+    for (step, sql) in STEPS.iter().enumerate().skip(found.max(0) as usize) {
+        let what = format!("migrate the state to version {}", step + 1);
+        let tx = db.transaction().context(&what)?;
+        tx.execute_batch(sql).context(&what)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID).context(&what)?;
+        tx.pragma_update(None, "user_version", step as i64 + 1).context(&what)?;
+        tx.commit().context(&what)?;
+    }
+    Ok(found == 0)
+}
