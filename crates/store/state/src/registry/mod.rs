@@ -14,8 +14,10 @@
 //! All calls block; an async caller goes through `spawn_blocking`. Limits are the constants of
 //! [`limits`].
 
+mod defaults;
 pub mod limits;
 mod query;
+mod schema;
 mod sqlite;
 mod types;
 
@@ -23,9 +25,9 @@ pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, Sort};
 pub use sqlite::SqliteRegistry;
 pub use types::{
     AgentRow, AuditEntry, CertificateRow, Command, CommandCounts, CommandKind, CommandRow,
-    Enrolled, EnrolmentTokenRow, GroupCount, InfoRow, LivenessRow, NewAgent, NewCertificate, NewCommand,
-    NewEnrolmentToken, Outcome, OutcomeRow, OutcomeState, Policy, RegistryImage, Revocation,
-    RevocationTarget, RoleRef, StatusCode, StatusSummary, Summary, UserRow,
+    Enrolled, EnrolmentTokenRow, GroupCount, InfoRow, LivenessRow, NewAgent, NewCertificate,
+    NewCommand, NewEnrolmentToken, Outcome, OutcomeRow, OutcomeState, Policy, RegistryImage,
+    Revocation, RevocationTarget, RoleRef, StatusCode, StatusSummary, Summary, UserRow,
 };
 
 use model::AgentId;
@@ -49,7 +51,9 @@ pub enum RegistryStoreError {
     #[error("the enrolment token is {0}: ask for a new one")]
     Token(&'static str),
     /// The name belongs to another agent.
-    #[error("an agent named {name} is already registered as {id}: remove it first, or choose another name")]
+    #[error(
+        "an agent named {name} is already registered as {id}: remove it first, or choose another name"
+    )]
     DuplicateName {
         /// The name.
         name: String,
@@ -143,11 +147,12 @@ pub trait RegistryStore: Send + Sync {
     /// the token was not used.
     fn enroll(&self, digest: &[u8; 32], agent: &NewAgent, sign: Sign<'_>) -> StoreResult<Enrolled>;
 
-    /// Register an agent that an operator adds (no token, no certificate yet).
+    /// Register agents that an operator adds or imports (no token, no certificate yet), all or
+    /// none.
     ///
     /// # Errors
-    /// `DuplicateName`, `NotFound` (group).
-    fn add_agent(&self, agent: &NewAgent) -> StoreResult<AgentRow>;
+    /// `DuplicateName`, `NotFound` (group), `Refused` (a number that was given before).
+    fn add_agents(&self, agents: &[NewAgent]) -> StoreResult<Vec<AgentRow>>;
 
     /// Store a further certificate of an agent; earlier ones that were never used are superseded.
     ///
@@ -310,17 +315,23 @@ pub trait RegistryStore: Send + Sync {
         roles: &[u32],
     ) -> StoreResult<u32>;
 
-    /// Replace a user's password hash and refuse every token it had at `now_s`.
+    /// Replace a user's password hash and store the revocation of its tokens.
     ///
     /// # Errors
     /// `NotFound`.
-    fn set_password_hash(&self, name: &str, password_hash: &str, now_s: i64) -> StoreResult<u32>;
+    fn set_password_hash(&self, name: &str, hash: &str, revoked: &Revocation) -> StoreResult<()>;
 
-    /// Delete a user and refuse its tokens; whether it was there. Ids up to 99 are refused.
+    /// Delete a user and store the revocation of its tokens; whether it was there.
     ///
     /// # Errors
-    /// `Refused` for a reserved user.
-    fn delete_user(&self, name: &str, now_s: i64) -> StoreResult<bool>;
+    /// `Refused` for a reserved user (ids up to 99).
+    fn delete_user(&self, name: &str, revoked: &Revocation) -> StoreResult<bool>;
+
+    /// All roles by id.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn roles(&self) -> StoreResult<Vec<RoleRef>>;
 
     /// The policies of a role set, flattened in the order in which a later one overrides an
     /// earlier one.
@@ -334,6 +345,12 @@ pub trait RegistryStore: Send + Sync {
     /// # Errors
     /// See [`RegistryStore`].
     fn revoke_tokens(&self, revocation: &Revocation) -> StoreResult<()>;
+
+    /// The token revocations in force.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn revocations(&self) -> StoreResult<Vec<Revocation>>;
 
     /// Forget all revocations (the keys were replaced, so every token is dead anyway).
     ///

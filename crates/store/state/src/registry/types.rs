@@ -89,6 +89,8 @@ pub struct NewCertificate {
 /// An agent to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAgent {
+    /// Its number, when it brings one; else the next is drawn.
+    pub id: Option<AgentId>,
     /// Its name.
     pub name: String,
     /// Address it registers with, or `any`.

@@ -1,0 +1,169 @@
+//! Roles, policies and rules that exist from the start. Their ids are reserved (up to
+//! [`super::limits::RESERVED_ID_MAX`]) and cannot be changed by people.
+
+use rusqlite::{Transaction, params};
+
+use super::StoreResult;
+use super::limits::RESERVED_ID_MAX;
+
+type DefaultPolicy = (u32, &'static str, &'static [&'static str], &'static [&'static str]);
+
+const AGENTS: &[&str] = &["agent:id:*", "agent:group:*"];
+const GROUPS: &[&str] = &["group:id:*"];
+const NODES: &[&str] = &["node:id:*"];
+const ANY: &[&str] = &["*:*:*"];
+
+const POLICIES: &[DefaultPolicy] = &[
+    (1, "agents_all_resourceless", &["agent:create", "group:create"], ANY),
+    (
+        2,
+        "agents_all_groups",
+        &["group:read", "group:delete", "group:update_config", "group:modify_assignments"],
+        GROUPS,
+    ),
+    (
+        3,
+        "agents_all_agents",
+        &[
+            "agent:read",
+            "agent:delete",
+            "agent:modify_group",
+            "agent:reconnect",
+            "agent:restart",
+            "agent:upgrade",
+        ],
+        AGENTS,
+    ),
+    (4, "agents_read_agents", &["agent:read"], AGENTS),
+    (5, "agents_read_groups", &["group:read"], GROUPS),
+    (6, "agents_commands_agents", &["agent:restart", "agent:reconnect"], AGENTS),
+    (
+        7,
+        "security_all_resourceless",
+        &[
+            "security:create",
+            "security:create_user",
+            "security:read_config",
+            "security:update_config",
+            "security:revoke",
+            "security:edit_run_as",
+        ],
+        ANY,
+    ),
+    (
+        8,
+        "security_all_security",
+        &["security:read", "security:update", "security:delete"],
+        &["role:id:*", "policy:id:*", "user:id:*", "rule:id:*"],
+    ),
+    (
+        9,
+        "users_all_resourceless",
+        &["security:create_user", "security:revoke", "security:edit_run_as"],
+        ANY,
+    ),
+    (
+        10,
+        "users_all_users",
+        &["security:read", "security:update", "security:delete"],
+        &["user:id:*"],
+    ),
+    (11, "users_modify_run_as_flag_resourceless", &["security:edit_run_as"], ANY),
+    (12, "rules_read_rules", &["rules:read"], &["rule:file:*"]),
+    (13, "rules_all_resourceless", &["rules:update"], ANY),
+    (14, "rules_all_rules", &["rules:read", "rules:delete"], &["rule:file:*"]),
+    (15, "cluster_read_resourceless", &["cluster:status", "manager:read"], ANY),
+    (16, "cluster_read_nodes", &["cluster:read", "cluster:read_api_config"], NODES),
+    (
+        17,
+        "cluster_all_resourceless",
+        &[
+            "cluster:status",
+            "manager:read",
+            "manager:read_api_config",
+            "manager:update_config",
+            "manager:restart",
+        ],
+        ANY,
+    ),
+    (
+        18,
+        "cluster_all_nodes",
+        &["cluster:read", "cluster:read_api_config", "cluster:restart", "cluster:update_config"],
+        NODES,
+    ),
+    (19, "syscheck_read_syscheck", &["syscheck:read"], AGENTS),
+    (20, "syscheck_all_syscheck", &["syscheck:read", "syscheck:run", "syscheck:clear"], AGENTS),
+    (21, "history_read_agents", &["change:read", "state:read", "coverage:read"], AGENTS),
+    (22, "commands_read_resourceless", &["command:read"], ANY),
+    (23, "commands_all_resourceless", &["command:read", "command:cancel"], ANY),
+    (24, "audit_read_resourceless", &["audit:read"], ANY),
+    (25, "series_read_resourceless", &["series:read"], ANY),
+    (26, "series_all_resourceless", &["series:read", "series:write", "series:delete"], ANY),
+    (
+        27,
+        "enrolment_all_resourceless",
+        &["enrolment:read", "enrolment:create", "enrolment:delete"],
+        ANY,
+    ),
+    (
+        28,
+        "security_read_security",
+        &["security:read"],
+        &["role:id:*", "policy:id:*", "user:id:*", "rule:id:*"],
+    ),
+    (29, "security_read_resourceless", &["security:read_config"], ANY),
+];
+
+/// Roles with their policies in order.
+const ROLES: &[(u32, &str, &[u32])] = &[
+    (1, "administrator", &[1, 2, 3, 7, 8, 13, 14, 17, 18, 20, 21, 23, 24, 26, 27]),
+    (2, "readonly", &[4, 5, 12, 15, 16, 19, 21, 22, 25]),
+    (3, "users_admin", &[9, 10, 11]),
+    (4, "agents_readonly", &[4, 5, 21]),
+    (5, "agents_admin", &[1, 2, 3, 21, 27]),
+    (6, "cluster_readonly", &[15, 16]),
+    (7, "cluster_admin", &[17, 18]),
+];
+
+/// Rules that give a role to a login with an authorization context, with their roles.
+const RULES: &[(u32, &str, &str, u32)] = &[
+    (1, "elastic_admin", r#"{"FIND":{"username":"elastic"}}"#, 1),
+    (2, "opensearch_admin", r#"{"FIND":{"user_name":"admin"}}"#, 1),
+];
+
+/// Write them; ids of what people add start above the reserved ones.
+pub(super) fn insert(tx: &Transaction<'_>) -> StoreResult<()> {
+    for (id, name, actions, resources) in POLICIES {
+        tx.execute(
+            "INSERT INTO policy VALUES (?1, ?2, ?3, ?4, 1)",
+            params![
+                id,
+                name,
+                serde_json::to_string(actions).unwrap_or_default(),
+                serde_json::to_string(resources).unwrap_or_default()
+            ],
+        )?;
+    }
+    for (id, name, policies) in ROLES {
+        tx.execute("INSERT INTO role VALUES (?1, ?2)", params![id, name])?;
+        for (level, policy) in policies.iter().enumerate() {
+            tx.execute(
+                "INSERT INTO role_policy VALUES (?1, ?2, ?3)",
+                params![id, policy, level as i64],
+            )?;
+        }
+    }
+    for (id, name, body, role) in RULES {
+        tx.execute("INSERT INTO rule VALUES (?1, ?2, ?3)", params![id, name, body])?;
+        tx.execute("INSERT INTO role_rule VALUES (?1, ?2, 0)", params![role, id])?;
+    }
+    for table in ["policy", "role", "rule"] {
+        tx.execute(
+            "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1",
+            params![table, RESERVED_ID_MAX],
+        )?;
+    }
+    tx.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('user', ?1)", [RESERVED_ID_MAX])?;
+    Ok(())
+}

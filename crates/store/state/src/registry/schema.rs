@@ -1,0 +1,42 @@
+//! The tables of `registry.db` and the steps that lead to them. A step that was released is never
+//! changed; a new version appends one (`docs/format/registry-db.md`).
+
+use rusqlite::Connection;
+
+use super::{RegistryStoreError, StoreResult, defaults};
+
+/// `PRAGMA application_id`: `HFRG` in ASCII.
+const APPLICATION_ID: i64 = 0x4846_5247;
+
+/// The steps; step n leads from version n - 1 to n.
+const STEPS: [&str; 1] = [include_str!("schema_1.sql")];
+
+/// The version that this program writes.
+pub(super) const VERSION: i64 = STEPS.len() as i64;
+
+/// Bring the database to [`VERSION`], each step in a transaction of its own.
+pub(super) fn migrate(conn: &mut Connection) -> StoreResult<()> {
+    let found: i64 = conn.query_row("PRAGMA user_version", [], |r| r.get(0))?;
+    if found > VERSION {
+        return Err(RegistryStoreError::Newer { found, known: VERSION });
+    }
+    let application: i64 = conn.query_row("PRAGMA application_id", [], |r| r.get(0))?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
+    let ours = application == APPLICATION_ID || (found == 0 && tables == 0);
+    if !ours {
+        return Err(RegistryStoreError::Corrupt(
+            "the file is another program's database: name another folder".into(),
+        ));
+    }
+    for (step, sql) in (1..).zip(STEPS).filter(|(step, _)| *step > found) {
+        let tx = conn.transaction()?;
+        tx.execute_batch(sql)?;
+        if step == 1 {
+            defaults::insert(&tx)?;
+        }
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(None, "user_version", step)?;
+        tx.commit()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Agents: register, remove, what they say of themselves.
+
+use model::{AgentId, AgentRecord, AgentStatus};
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use super::rows::{self, AGENT_COLUMNS, bits, version_key};
+use super::{groups, users};
+use crate::registry::types::InfoRow;
+use crate::registry::{
+    AgentRow, LivenessRow, NewAgent, RegistryStoreError, StatusCode, StoreResult,
+};
+
+const NEXT_AGENT: &str = "next_agent";
+
+/// Every agent but 000.
+pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<AgentRow>> {
+    let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let rows = statement.query_and_then([], rows::agent)?;
+    rows.collect()
+}
+
+pub(super) fn one(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<AgentRow>> {
+    let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id = ?1");
+    let mut statement = tx.prepare_cached(&sql)?;
+    statement.query_and_then([id.0], rows::agent)?.next().transpose()
+}
+
+pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
+    let there =
+        tx.prepare_cached("SELECT 1 FROM agent WHERE id = ?1 AND id > 0")?.exists([id.0])?;
+    there.then_some(()).ok_or(RegistryStoreError::NotFound { what: "agent", name: id.to_string() })
+}
+
+/// Register one agent. Its number is the next one, or its own if that was never given.
+pub(super) fn add(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<AgentRow> {
+    let taken: Option<u32> = tx
+        .prepare_cached("SELECT id FROM agent WHERE name = ?1 AND id > 0")?
+        .query_row([&new.name], |r| r.get(0))
+        .optional()?;
+    if let Some(id) = taken {
+        let (name, id) = (new.name.clone(), AgentId(id));
+        return Err(RegistryStoreError::DuplicateName { name, id });
+    }
+    let id = draw_number(tx, new.id)?;
+    tx.prepare_cached(
+        "INSERT INTO agent (id, incarnation, name, register_ip, status, added_at_s)
+         VALUES (?1, ?2, ?3, ?4, 'never_connected', ?5)",
+    )?
+    .execute(params![id.0, bits(new.incarnation), new.name, new.register_ip, new.now_s])?;
+    let groups = groups::assign(tx, id, &new.groups)?;
+    let record = AgentRecord {
+        id,
+        incarnation: new.incarnation,
+        name: new.name.clone(),
+        register_ip: new.register_ip.clone(),
+        ip: None,
+        version: None,
+        hostname: None,
+        os: None,
+        groups,
+        status: AgentStatus::NeverConnected,
+        added_at_s: new.now_s,
+        keepalive_at_s: None,
+        disconnected_at_s: None,
+    };
+    Ok(AgentRow { record, status_code: StatusCode::Ok })
+}
+
+/// The numbers only grow: one below the next may have been another agent's.
+fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<AgentId> {
+    let next = users::setting(tx, NEXT_AGENT)?
+        .and_then(|text| text.parse::<u32>().ok())
+        .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))?;
+    let number = match wanted {
+        Some(AgentId(id)) if id < next => {
+            return Err(RegistryStoreError::Refused(format!(
+                "agent number {}: was given before or lies below the next one, {}: \
+                 leave it out to draw the next",
+                AgentId(id),
+                AgentId(next)
+            )));
+        }
+        Some(AgentId(id)) => id,
+        None => next,
+    };
+    let after = number
+        .checked_add(1)
+        .ok_or(RegistryStoreError::Limit { what: "agent numbers", max: u64::from(u32::MAX) })?;
+    users::set_setting(tx, NEXT_AGENT, &after.to_string())?;
+    Ok(AgentId(number))
+}
+
+pub(super) fn remove(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<AgentRow>> {
+    if id == AgentId::SERVER {
+        return Err(RegistryStoreError::Refused(
+            "agent 000 is the server itself and cannot be removed".into(),
+        ));
+    }
+    let row = one(tx, id)?;
+    if row.is_some() {
+        tx.execute("DELETE FROM membership WHERE agent = ?1", [id.0])?;
+        tx.execute("DELETE FROM agent WHERE id = ?1", [id.0])?;
+    }
+    Ok(row)
+}
+
+pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> StoreResult<()> {
+    tx.execute("DELETE FROM agent WHERE id = 0", [])?;
+    tx.execute(
+        "INSERT INTO agent (id, incarnation, name, register_ip, ip, status, added_at_s,
+         keepalive_at_s) VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            bits(server.incarnation),
+            server.name,
+            server.register_ip,
+            server.ip,
+            server.status.name(),
+            server.added_at_s,
+            server.keepalive_at_s
+        ],
+    )?;
+    save_info(
+        tx,
+        0,
+        &InfoRow {
+            version: server.version.clone(),
+            hostname: server.hostname.clone(),
+            ip: server.ip.clone(),
+            os: server.os.clone(),
+        },
+    )
+}
+
+/// Most rows only move the keepalive, which no index holds; the rest is written where it differs.
+pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> StoreResult<()> {
+    let mut seen = tx.prepare_cached(
+        "UPDATE agent SET keepalive_at_s = ?1
+         WHERE id = ?2 AND incarnation = ?3 AND status = ?4 AND status_code = ?5
+         AND disconnected_at_s IS ?6",
+    )?;
+    let mut status = tx.prepare_cached(
+        "UPDATE agent SET keepalive_at_s = ?1, status = ?4, status_code = ?5,
+         disconnected_at_s = ?6 WHERE id = ?2 AND incarnation = ?3",
+    )?;
+    for row in rows {
+        let values = params![
+            row.keepalive_at_s,
+            row.id.0,
+            bits(row.incarnation),
+            row.status.name(),
+            row.status_code.number(),
+            row.disconnected_at_s
+        ];
+        let known = seen.execute(values)? > 0 || status.execute(values)? > 0;
+        if let (true, Some(info)) = (known, &row.info) {
+            save_info(tx, row.id.0, info)?;
+        }
+    }
+    Ok(())
+}
+
+fn save_info(tx: &Transaction<'_>, id: u32, info: &InfoRow) -> StoreResult<()> {
+    let os = info.os.as_ref();
+    let version_key_of = |text: Option<&str>| text.and_then(version_key);
+    tx.prepare_cached(
+        "UPDATE agent SET version = ?2, version_key = ?3, hostname = ?4, ip = ?5, os_name = ?6,
+         os_platform = ?7, os_family = ?8, os_version = ?9, os_version_key = ?10, os_arch = ?11,
+         os_uname = ?12 WHERE id = ?1",
+    )?
+    .execute(params![
+        id,
+        info.version,
+        version_key_of(info.version.as_deref()),
+        info.hostname,
+        info.ip,
+        os.map(|o| &o.name),
+        os.map(|o| &o.platform),
+        os.map(|o| &o.family),
+        os.map(|o| &o.version),
+        version_key_of(os.map(|o| o.version.as_str())),
+        os.map(|o| &o.arch),
+        os.map(|o| &o.uname),
+    ])?;
+    Ok(())
+}

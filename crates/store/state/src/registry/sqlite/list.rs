@@ -1,0 +1,402 @@
+//! Lists of agents and the kept counters. A query becomes SQL from whitelisted pieces; every value
+//! is a bound parameter.
+
+use std::rc::Rc;
+
+use model::{AgentId, AgentStatus};
+use rusqlite::types::Value;
+use rusqlite::{ToSql, Transaction, params_from_iter};
+
+use super::rows::{self, AGENT_COLUMNS, version_key};
+use super::users::array;
+use crate::registry::limits::PAGE_ROWS_MAX;
+use crate::registry::{
+    AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, Sort, StatusSummary, StoreResult,
+    Summary,
+};
+
+/// SQL under construction with its values.
+#[derive(Default)]
+struct Where {
+    sql: String,
+    values: Vec<Bound>,
+}
+
+enum Bound {
+    One(Value),
+    Many(Rc<Vec<Value>>),
+}
+
+impl ToSql for Bound {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        match self {
+            Self::One(value) => value.to_sql(),
+            Self::Many(values) => values.to_sql(),
+        }
+    }
+}
+
+/// How a column's values are compared.
+enum Form {
+    /// Text, without case.
+    Text(&'static str),
+    /// The word of a status.
+    Status,
+    /// A number.
+    Number(&'static str),
+    /// Text that is ordered by a number beside it.
+    Version(&'static str, &'static str),
+    /// Names in another table.
+    Group,
+}
+
+fn form(column: AgentColumn) -> Form {
+    match column {
+        AgentColumn::Id => Form::Number("a.id"),
+        AgentColumn::Name => Form::Text("a.name"),
+        AgentColumn::Ip => Form::Text("coalesce(a.ip, a.register_ip)"),
+        AgentColumn::RegisterIp => Form::Text("a.register_ip"),
+        AgentColumn::Status => Form::Status,
+        AgentColumn::Version => Form::Version("a.version", "a.version_key"),
+        AgentColumn::Hostname => Form::Text("a.hostname"),
+        AgentColumn::OsName => Form::Text("a.os_name"),
+        AgentColumn::OsPlatform => Form::Text("a.os_platform"),
+        AgentColumn::OsVersion => Form::Version("a.os_version", "a.os_version_key"),
+        AgentColumn::OsArch => Form::Text("a.os_arch"),
+        AgentColumn::OsUname => Form::Text("a.os_uname"),
+        AgentColumn::DateAdd => Form::Number("a.added_at_s"),
+        AgentColumn::LastKeepAlive => Form::Number("a.keepalive_at_s"),
+        AgentColumn::DisconnectionTime => Form::Number("a.disconnected_at_s"),
+        AgentColumn::Group => Form::Group,
+    }
+}
+
+const IN_GROUP: &str = "a.id IN (SELECT m.agent FROM agent_group g CROSS JOIN membership m \
+     ON m.grp = g.id WHERE g.name ";
+
+impl Where {
+    fn push(&mut self, sql: &str) {
+        self.sql.push_str(sql);
+    }
+
+    fn bind(&mut self, value: Value) {
+        self.values.push(Bound::One(value));
+        self.push("?");
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bind(Value::Text(text.to_owned()));
+    }
+
+    fn and(&mut self) {
+        self.push(if self.sql.is_empty() { "" } else { " AND " });
+    }
+
+    fn join(&mut self, parts: &[Condition], word: &str, empty: &str) {
+        if parts.is_empty() {
+            return self.push(empty);
+        }
+        for (n, part) in parts.iter().enumerate() {
+            self.push(if n == 0 { "(" } else { word });
+            self.condition(part);
+        }
+        self.push(")");
+    }
+
+    fn condition(&mut self, condition: &Condition) {
+        match condition {
+            Condition::And(parts) => self.join(parts, " AND ", "1"),
+            Condition::Or(parts) => self.join(parts, " OR ", "0"),
+            Condition::IsNull(column) => self.is_null(*column),
+            Condition::Compare { column, op, value } => self.compare(*column, *op, value),
+        }
+    }
+
+    fn is_null(&mut self, column: AgentColumn) {
+        match form(column) {
+            Form::Text(sql) | Form::Number(sql) | Form::Version(sql, _) => {
+                self.push(sql);
+                self.push(" IS NULL");
+            }
+            Form::Status => self.push("0"),
+            Form::Group => {
+                self.push("NOT EXISTS (SELECT 1 FROM membership m WHERE m.agent = a.id)");
+            }
+        }
+    }
+
+    fn compare(&mut self, column: AgentColumn, op: CompareOp, value: &str) {
+        match (form(column), op) {
+            (Form::Group, _) => self.group(op, value),
+            (Form::Number("a.id"), CompareOp::Contains | CompareOp::NotContains) => {
+                self.like("printf('%03d', a.id)", op, value);
+            }
+            (Form::Status, CompareOp::Contains | CompareOp::NotContains) => {
+                self.like("a.status", op, value);
+            }
+            (
+                Form::Text(sql) | Form::Number(sql) | Form::Version(sql, _),
+                CompareOp::Contains | CompareOp::NotContains,
+            ) => self.like(sql, op, value),
+            (Form::Number(sql), _) => match value.trim().parse::<i64>() {
+                Ok(number) => self.operator(sql, op, Value::Integer(number), ""),
+                Err(_) => self.push(if op == CompareOp::NotEqual { "1" } else { "0" }),
+            },
+            (Form::Version(_, key), CompareOp::Less | CompareOp::Greater)
+                if version_key(value).is_some() =>
+            {
+                let number = version_key(value).unwrap_or_default();
+                self.operator(key, op, Value::Integer(number), "");
+            }
+            (Form::Status, _) => {
+                self.operator("a.status", op, Value::Text(value.to_lowercase()), "");
+            }
+            (Form::Text(sql) | Form::Version(sql, _), _) => {
+                self.operator(sql, op, Value::Text(value.to_owned()), " COLLATE NOCASE");
+            }
+        }
+    }
+
+    fn operator(&mut self, sql: &str, op: CompareOp, value: Value, collation: &str) {
+        let sign = match op {
+            CompareOp::NotEqual => " IS NOT ",
+            CompareOp::Less => " < ",
+            CompareOp::Greater => " > ",
+            CompareOp::Equal | CompareOp::Contains | CompareOp::NotContains => " = ",
+        };
+        self.push(sql);
+        self.push(sign);
+        self.bind(value);
+        self.push(collation);
+    }
+
+    fn like(&mut self, sql: &str, op: CompareOp, value: &str) {
+        if op == CompareOp::NotContains {
+            self.push("coalesce(");
+            self.push(sql);
+            self.push(", '') NOT LIKE ");
+        } else {
+            self.push(sql);
+            self.push(" LIKE ");
+        }
+        self.text(&pattern(value));
+        self.push(" ESCAPE '\\'");
+    }
+
+    fn group(&mut self, op: CompareOp, value: &str) {
+        if matches!(op, CompareOp::NotEqual | CompareOp::NotContains) {
+            self.push("NOT ");
+        }
+        self.push(IN_GROUP);
+        match op {
+            CompareOp::Contains | CompareOp::NotContains => {
+                self.push("LIKE ");
+                self.text(&pattern(value));
+                self.push(" ESCAPE '\\')");
+            }
+            CompareOp::Equal | CompareOp::NotEqual => {
+                self.push("= ");
+                self.text(value);
+                self.push(" COLLATE NOCASE)");
+            }
+            CompareOp::Less | CompareOp::Greater => {
+                self.push(if op == CompareOp::Less { "< " } else { "> " });
+                self.text(value);
+                self.push(" COLLATE NOCASE)");
+            }
+        }
+    }
+
+    fn any_of(&mut self, column: AgentColumn, values: &[String]) {
+        if !values.is_empty() {
+            self.and();
+            self.condition(&Condition::any_of(column, values.iter().map(String::as_str)));
+        }
+    }
+
+    fn of(query: &AgentQuery, now_s: i64) -> Self {
+        let mut filter = Self::default();
+        if let Some(ids) = &query.ids {
+            filter.push("a.id IN rarray(?)");
+            filter.values.push(Bound::Many(array(ids.iter().map(|id| i64::from(id.0)))));
+        }
+        let status: Vec<String> = query.status.iter().map(|s| s.name().to_owned()).collect();
+        filter.any_of(AgentColumn::Status, &status);
+        filter.any_of(AgentColumn::Name, &query.name);
+        filter.any_of(AgentColumn::Ip, &query.ip);
+        filter.any_of(AgentColumn::RegisterIp, &query.register_ip);
+        filter.any_of(AgentColumn::Group, &query.group);
+        filter.any_of(AgentColumn::OsPlatform, &query.os_platform);
+        filter.any_of(AgentColumn::OsName, &query.os_name);
+        filter.any_of(AgentColumn::OsVersion, &query.os_version);
+        filter.any_of(AgentColumn::Version, &query.version);
+        if let Some(search) = &query.search {
+            filter.and();
+            filter.condition(&search_condition(search));
+        }
+        if let Some(age_s) = query.older_than_s {
+            filter.and();
+            filter.push("coalesce(a.keepalive_at_s, a.added_at_s) < ");
+            filter.bind(Value::Integer(now_s.saturating_sub_unsigned(age_s)));
+        }
+        if let Some(condition) = &query.condition {
+            filter.and();
+            filter.condition(condition);
+        }
+        filter
+    }
+
+    fn clause(&self) -> String {
+        if self.sql.is_empty() { String::new() } else { format!(" WHERE {}", self.sql) }
+    }
+}
+
+/// `%text%` with the pattern's own signs escaped.
+fn pattern(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len() + 2);
+    pattern.push('%');
+    for c in text.chars() {
+        if matches!(c, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('%');
+    pattern
+}
+
+const SEARCHED: [AgentColumn; 13] = [
+    AgentColumn::Id,
+    AgentColumn::Name,
+    AgentColumn::Ip,
+    AgentColumn::RegisterIp,
+    AgentColumn::Status,
+    AgentColumn::Version,
+    AgentColumn::Hostname,
+    AgentColumn::OsName,
+    AgentColumn::OsPlatform,
+    AgentColumn::OsVersion,
+    AgentColumn::OsArch,
+    AgentColumn::OsUname,
+    AgentColumn::Group,
+];
+
+fn search_condition(search: &str) -> Condition {
+    let (op, text) = match search.strip_prefix('-') {
+        Some(rest) => (CompareOp::NotContains, rest),
+        None => (CompareOp::Contains, search),
+    };
+    let parts = SEARCHED
+        .into_iter()
+        .map(|column| Condition::Compare { column, op, value: text.to_owned() })
+        .collect();
+    if op == CompareOp::NotContains { Condition::And(parts) } else { Condition::Or(parts) }
+}
+
+fn order(sort: &[Sort]) -> String {
+    let mut sql = String::from(" ORDER BY ");
+    for step in sort {
+        let (key, collation) = match form(step.column) {
+            Form::Text(sql) => (sql, " COLLATE NOCASE"),
+            Form::Number(sql) | Form::Version(_, sql) => (sql, ""),
+            Form::Status => ("a.status", ""),
+            Form::Group => (
+                "(SELECT g.name FROM membership m JOIN agent_group g ON g.id = m.grp \
+                 WHERE m.agent = a.id ORDER BY m.priority LIMIT 1)",
+                " COLLATE NOCASE",
+            ),
+        };
+        sql.push_str(key);
+        sql.push_str(collation);
+        sql.push_str(if step.descending { " DESC, " } else { ", " });
+        if step.column == AgentColumn::Id {
+            break;
+        }
+    }
+    sql.push_str("a.id");
+    sql
+}
+
+/// The SQL of a page without its values; also what the plan test looks at.
+fn page_sql(filter: &Where, query: &AgentQuery) -> String {
+    format!(
+        "SELECT {AGENT_COLUMNS} FROM agent a{}{} LIMIT ? OFFSET ?",
+        filter.clause(),
+        order(&query.sort)
+    )
+}
+
+pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage> {
+    let mut filter = Where::of(query, now_s);
+    let total = total(tx, &filter)?;
+    let sql = page_sql(&filter, query);
+    let limit = query.limit.min(PAGE_ROWS_MAX).cast_signed();
+    filter.values.push(Bound::One(Value::Integer(limit)));
+    let offset = rows::signed(query.offset);
+    filter.values.push(Bound::One(Value::Integer(offset)));
+    let items = tx
+        .prepare_cached(&sql)?
+        .query_and_then(params_from_iter(&filter.values), |row| rows::agent(row).map(|a| a.record))?
+        .collect::<StoreResult<_>>()?;
+    Ok(AgentPage { items, total })
+}
+
+/// Without a filter the kept counters know; the server's own row is one more.
+fn total(tx: &Transaction<'_>, filter: &Where) -> StoreResult<u64> {
+    if filter.sql.is_empty() {
+        let server = tx.prepare_cached("SELECT 1 FROM agent WHERE id = 0")?.exists([])?;
+        return Ok(status_summary(tx)?.total + u64::from(server));
+    }
+    let sql = format!("SELECT count(*) FROM agent a{}", filter.clause());
+    let mut statement = tx.prepare_cached(&sql)?;
+    Ok(statement.query_row(params_from_iter(&filter.values), |r| rows::unsigned(r, 0))?)
+}
+
+pub(super) fn ids(
+    tx: &Transaction<'_>,
+    query: &AgentQuery,
+    now_s: i64,
+) -> StoreResult<Vec<AgentId>> {
+    let filter = Where::of(query, now_s);
+    let sql = format!("SELECT a.id FROM agent a{} ORDER BY a.id", filter.clause());
+    let mut statement = tx.prepare_cached(&sql)?;
+    let ids = statement
+        .query_map(params_from_iter(&filter.values), |r| r.get(0).map(AgentId))?
+        .collect::<Result<_, _>>()?;
+    Ok(ids)
+}
+
+pub(super) fn status_summary(tx: &Transaction<'_>) -> StoreResult<StatusSummary> {
+    let mut summary = StatusSummary::default();
+    for (name, n) in counter(tx, "status")? {
+        match AgentStatus::from_name(&name).ok_or_else(|| rows::corrupt("status", &name))? {
+            AgentStatus::Active => summary.active = n,
+            AgentStatus::Disconnected => summary.disconnected = n,
+            AgentStatus::NeverConnected => summary.never_connected = n,
+            AgentStatus::Pending => summary.pending = n,
+        }
+        summary.total += n;
+    }
+    Ok(summary)
+}
+
+fn counter(tx: &Transaction<'_>, kind: &str) -> StoreResult<Vec<(String, u64)>> {
+    let mut statement =
+        tx.prepare_cached("SELECT value, n FROM counter WHERE kind = ?1 ORDER BY n DESC, value")?;
+    let counts = statement
+        .query_map([kind], |r| Ok((r.get(0)?, rows::unsigned(r, 1)?)))?
+        .collect::<Result<_, _>>()?;
+    Ok(counts)
+}
+
+pub(super) fn summary(tx: &Transaction<'_>) -> StoreResult<Summary> {
+    let mut groups: Vec<(String, u64)> =
+        super::groups::all(tx)?.into_iter().map(|g| (g.name, g.count)).collect();
+    groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    Ok(Summary {
+        status: status_summary(tx)?,
+        os: counter(tx, "os")?,
+        groups,
+        versions: counter(tx, "version")?,
+    })
+}

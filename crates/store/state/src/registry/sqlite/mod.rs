@@ -1,0 +1,381 @@
+//! The registry store on SQLite: one writer, a few readers, WAL. See the parent module for what
+//! survives what. One file per family of calls; this one holds the connections.
+
+mod agents;
+mod certificates;
+mod commands;
+mod groups;
+mod list;
+mod rows;
+mod users;
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use model::{AgentId, AgentRecord};
+use parking_lot::{Mutex, MutexGuard};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::{
+    AgentPage, AgentQuery, AgentRow, AuditEntry, CommandRow, Enrolled, EnrolmentTokenRow,
+    GroupCount, LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow,
+    OutcomeState, Policy, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign,
+    StatusSummary, StoreResult, Summary, UserRow, schema,
+};
+
+/// Connections for readers; each holds its own page cache.
+const READERS: usize = 3;
+/// How long a connection waits for another process that holds the database.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Prepared statements kept per connection.
+const STATEMENTS_MAX: usize = 128;
+/// Page cache of one connection, KiB.
+const CACHE_KIB: i64 = 8 * 1024;
+
+/// `registry.db`.
+pub struct SqliteRegistry {
+    path: PathBuf,
+    writer: Mutex<Connection>,
+    readers: Vec<Mutex<Connection>>,
+    turn: AtomicUsize,
+}
+
+impl SqliteRegistry {
+    /// Open or create the database at `path` (mode 0600: it holds password hashes) and bring it
+    /// to this program's version.
+    ///
+    /// # Errors
+    /// `Newer` when a later program wrote it; `Corrupt` when it is no registry.
+    pub fn open(path: &Path) -> StoreResult<Self> {
+        create_private(path)?;
+        let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        writer.pragma_update(None, "journal_mode", "WAL")?;
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        schema::migrate(&mut writer)?;
+        let readers = (0..READERS)
+            .map(|_| {
+                let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+                reader.pragma_update(None, "query_only", true)?;
+                Ok(Mutex::new(reader))
+            })
+            .collect::<StoreResult<_>>()?;
+        let turn = AtomicUsize::new(0);
+        Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers, turn })
+    }
+
+    /// Where the database is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// One durable transaction.
+    fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>) -> StoreResult<T> {
+        let mut conn = self.writer.lock();
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let out = work(&tx)?;
+        tx.commit()?;
+        Ok(out)
+    }
+
+    /// One transaction that survives a killed process, and a power cut once a later durable write
+    /// or a checkpoint has followed: both persist the whole log up to their own end.
+    fn write_soft<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        let mut conn = self.writer.lock();
+        conn.pragma_update(None, "synchronous", "NORMAL")?;
+        let out = soft_transaction(&mut conn, work);
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        out
+    }
+
+    /// One snapshot for all that `work` reads.
+    fn read<T>(&self, work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>) -> StoreResult<T> {
+        let Some(mut conn) = self.reader() else {
+            return Err(RegistryStoreError::Corrupt("no reader".into()));
+        };
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        work(&tx)
+    }
+
+    /// A free reader, else the next in turn.
+    fn reader(&self) -> Option<MutexGuard<'_, Connection>> {
+        self.readers.iter().find_map(Mutex::try_lock).or_else(|| {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.readers.len().max(1);
+            self.readers.get(turn).map(Mutex::lock)
+        })
+    }
+}
+
+fn soft_transaction<T>(
+    conn: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let out = work(&tx)?;
+    tx.commit()?;
+    Ok(out)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> {
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    rusqlite::vtab::array::load_module(&conn)?;
+    Ok(conn)
+}
+
+fn create_private(path: &Path) -> StoreResult<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map(drop)
+        .map_err(|e| RegistryStoreError::Corrupt(format!("{}: {e}", path.display())))
+}
+
+impl RegistryStore for SqliteRegistry {
+    fn load(&self) -> StoreResult<RegistryImage> {
+        self.read(|tx| {
+            Ok(RegistryImage {
+                agents: agents::all(tx)?,
+                certificates: certificates::all(tx)?,
+                outstanding: commands::outstanding(tx)?,
+                revocations: users::revocations(tx)?,
+            })
+        })
+    }
+
+    fn save_server(&self, server: &AgentRecord) -> StoreResult<()> {
+        self.write(|tx| agents::save_server(tx, server))
+    }
+
+    fn add_enrolment_token(&self, token: &NewEnrolmentToken) -> StoreResult<()> {
+        self.write(|tx| certificates::add_token(tx, token))
+    }
+
+    fn enrolment_tokens(&self, now_s: i64) -> StoreResult<Vec<EnrolmentTokenRow>> {
+        self.read(|tx| certificates::tokens(tx, now_s))
+    }
+
+    fn revoke_enrolment_token(&self, digest: &[u8; 32]) -> StoreResult<bool> {
+        self.write(|tx| certificates::revoke_token(tx, digest))
+    }
+
+    fn enroll(&self, digest: &[u8; 32], agent: &NewAgent, sign: Sign<'_>) -> StoreResult<Enrolled> {
+        self.write(|tx| {
+            let groups = certificates::use_token(tx, digest, agent.now_s)?;
+            let mut agent = agent.clone();
+            agent.groups.splice(0..0, groups);
+            let row = agents::add(tx, &agent)?;
+            let certificate = sign(row.record.id).map_err(RegistryStoreError::Certificate)?;
+            certificates::insert(tx, row.record.id, row.record.incarnation, &certificate)?;
+            Ok(Enrolled { row, certificate })
+        })
+    }
+
+    fn add_agents(&self, new: &[NewAgent]) -> StoreResult<Vec<AgentRow>> {
+        self.write(|tx| new.iter().map(|agent| agents::add(tx, agent)).collect())
+    }
+
+    fn add_certificate(
+        &self,
+        agent: AgentId,
+        certificate: &NewCertificate,
+        now_s: i64,
+    ) -> StoreResult<()> {
+        self.write(|tx| certificates::add(tx, agent, certificate, now_s))
+    }
+
+    fn certificate_used(&self, fingerprint: &[u8; 32], now_s: i64) -> StoreResult<()> {
+        self.write(|tx| certificates::used(tx, fingerprint, now_s))
+    }
+
+    fn revoke_certificates(&self, agent: AgentId, now_s: i64) -> StoreResult<u64> {
+        self.write(|tx| certificates::revoke(tx, agent, now_s))
+    }
+
+    fn forget_expired(&self, now_s: i64) -> StoreResult<u64> {
+        self.write(|tx| certificates::forget_expired(tx, now_s))
+    }
+
+    fn remove_agent(&self, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>> {
+        self.write(|tx| {
+            let row = agents::remove(tx, agent)?;
+            if row.is_some() {
+                certificates::revoke(tx, agent, now_s)?;
+                commands::agent_gone(tx, agent, now_s)?;
+            }
+            Ok(row)
+        })
+    }
+
+    fn set_agent_groups(&self, agent: AgentId, groups: &[String]) -> StoreResult<Vec<String>> {
+        self.write(|tx| {
+            agents::require(tx, agent)?;
+            groups::assign(tx, agent, groups)
+        })
+    }
+
+    fn create_group(&self, name: &str, now_s: i64) -> StoreResult<()> {
+        self.write(|tx| groups::create(tx, name, now_s))
+    }
+
+    fn delete_group(&self, name: &str) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+        self.write(|tx| groups::delete(tx, name))
+    }
+
+    fn groups(&self) -> StoreResult<Vec<GroupCount>> {
+        self.read(groups::all)
+    }
+
+    fn save_liveness(&self, rows: &[LivenessRow]) -> StoreResult<()> {
+        self.write_soft(|tx| agents::save_liveness(tx, rows))
+    }
+
+    fn agents(&self, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage> {
+        self.read(|tx| list::page(tx, query, now_s))
+    }
+
+    fn agent_ids(&self, query: &AgentQuery, now_s: i64) -> StoreResult<Vec<AgentId>> {
+        self.read(|tx| list::ids(tx, query, now_s))
+    }
+
+    fn status_summary(&self) -> StoreResult<StatusSummary> {
+        self.read(list::status_summary)
+    }
+
+    fn summary(&self) -> StoreResult<Summary> {
+        self.read(list::summary)
+    }
+
+    fn create_command(&self, command: &NewCommand) -> StoreResult<(u64, Vec<AgentId>)> {
+        self.write(|tx| commands::create(tx, command))
+    }
+
+    fn save_outcomes(&self, rows: &[OutcomeRow]) -> StoreResult<()> {
+        self.write_soft(|tx| commands::save_outcomes(tx, rows))
+    }
+
+    fn finish_command(&self, id: u64, state: OutcomeState, now_s: i64) -> StoreResult<u64> {
+        self.write(|tx| commands::finish(tx, id, state, now_s))
+    }
+
+    fn command(&self, id: u64) -> StoreResult<Option<CommandRow>> {
+        self.read(|tx| commands::one(tx, id))
+    }
+
+    fn commands(&self, limit: u64) -> StoreResult<Vec<CommandRow>> {
+        self.read(|tx| commands::newest(tx, limit))
+    }
+
+    fn outcomes(
+        &self,
+        id: u64,
+        state: Option<OutcomeState>,
+        after: Option<AgentId>,
+        limit: u64,
+    ) -> StoreResult<Vec<OutcomeRow>> {
+        self.read(|tx| commands::outcomes(tx, id, state, after, limit))
+    }
+
+    fn user(&self, name: &str) -> StoreResult<Option<UserRow>> {
+        self.read(|tx| users::one(tx, name))
+    }
+
+    fn users(&self) -> StoreResult<Vec<UserRow>> {
+        self.read(users::all)
+    }
+
+    fn create_user(
+        &self,
+        name: &str,
+        password_hash: &str,
+        allow_run_as: bool,
+        roles: &[u32],
+    ) -> StoreResult<u32> {
+        self.write(|tx| users::create(tx, name, password_hash, allow_run_as, roles))
+    }
+
+    fn set_password_hash(&self, name: &str, hash: &str, revoked: &Revocation) -> StoreResult<()> {
+        self.write(|tx| {
+            users::set_password_hash(tx, name, hash)?;
+            users::revoke_tokens(tx, revoked)
+        })
+    }
+
+    fn delete_user(&self, name: &str, revoked: &Revocation) -> StoreResult<bool> {
+        self.write(|tx| {
+            let there = users::delete(tx, name)?;
+            if there {
+                users::revoke_tokens(tx, revoked)?;
+            }
+            Ok(there)
+        })
+    }
+
+    fn roles(&self) -> StoreResult<Vec<super::RoleRef>> {
+        self.read(users::roles)
+    }
+
+    fn policies(&self, roles: &[u32]) -> StoreResult<Vec<Policy>> {
+        self.read(|tx| users::policies(tx, roles))
+    }
+
+    fn revoke_tokens(&self, revocation: &Revocation) -> StoreResult<()> {
+        self.write(|tx| users::revoke_tokens(tx, revocation))
+    }
+
+    fn revocations(&self) -> StoreResult<Vec<Revocation>> {
+        self.read(users::revocations)
+    }
+
+    fn clear_revocations(&self) -> StoreResult<()> {
+        self.write(|tx| Ok(tx.execute("DELETE FROM token_revocation", []).map(drop)?))
+    }
+
+    fn setting(&self, name: &str) -> StoreResult<Option<String>> {
+        self.read(|tx| users::setting(tx, name))
+    }
+
+    fn set_setting(&self, name: &str, value: &str) -> StoreResult<()> {
+        self.write(|tx| users::set_setting(tx, name, value))
+    }
+
+    fn audit(&self, entry: &AuditEntry) -> StoreResult<u64> {
+        self.write(|tx| users::audit(tx, entry))
+    }
+
+    fn audit_log(&self, before: Option<u64>, limit: u64) -> StoreResult<Vec<AuditEntry>> {
+        self.read(|tx| users::audit_log(tx, before, limit))
+    }
+
+    fn backup_to(&self, file: &Path) -> StoreResult<()> {
+        let name = file.display().to_string();
+        if file.exists() {
+            return Err(RegistryStoreError::Exists { what: "file", name });
+        }
+        let Some(conn) = self.reader() else {
+            return Err(RegistryStoreError::Corrupt("no reader".into()));
+        };
+        conn.execute("VACUUM INTO ?1", [&name])?;
+        File::open(file)
+            .and_then(|f| {
+                f.set_permissions(Permissions::from_mode(0o600)).and_then(|()| f.sync_all())
+            })
+            .map_err(|e| RegistryStoreError::Corrupt(format!("{name}: {e}")))
+    }
+
+    fn checkpoint(&self) -> StoreResult<()> {
+        let conn = self.writer.lock();
+        conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        Ok(())
+    }
+}
