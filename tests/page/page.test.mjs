@@ -1,0 +1,351 @@
+// The dashboard of the real program in a real browser, on real files: what a person does and sees.
+// Every wait is for something to appear; nothing waits for time to pass.
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { chmod, mkdir, rm, symlink, unlink, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { after, before, describe, test } from "node:test";
+import { faint, launch, picture, tab, tabTo } from "./support/browser.mjs";
+import { folder, PASSWORD, up, USER } from "./support/holdfast.mjs";
+
+/** From the order to scan to the change on the page: a heartbeat, a scan, a session, a refresh. */
+const SCAN_MS = 90_000;
+const HOSTILE = "<img src=x onerror=alert(1)>\u202etxt.\nsh";
+const HOSTILE_SHOWN = "<img src=x onerror=alert(1)>\\u{202e}txt.\\nsh";
+
+const sha256 = (text) => createHash("sha256").update(text).digest("hex");
+
+let tree, data, server, browser, view, page;
+const at = (name) => path.join(tree.path, name);
+
+before(async () => {
+  tree = await folder("tree");
+  data = await folder("data");
+  await mkdir(at("conf"));
+  await writeFile(at("conf/app.ini"), "listen = 80\n");
+  await writeFile(at("secret"), "hush");
+  await chmod(at("secret"), 0o600);
+  await writeFile(at("doomed"), "not for long");
+  await symlink("conf/app.ini", at("current"));
+  await writeFile(at("untouched"), "as ever");
+  server = await up(data.path, tree.path);
+  browser = await launch();
+  view = await tab(browser, server.url, { colorScheme: "light" });
+  page = view.page;
+  page.setDefaultTimeout(20_000);
+});
+
+after(async () => {
+  await browser?.close();
+  server?.kill();
+  await tree?.remove();
+  await data?.remove();
+});
+
+async function logIn(password = PASSWORD) {
+  await page.getByLabel("User").fill(USER);
+  await page.getByLabel("Password").fill(password);
+  await page.keyboard.press("Enter");
+}
+
+const open = async (place, heading) => {
+  await page.evaluate((to) => (location.hash = to), place);
+  await page.getByRole("heading", { level: 1, name: heading }).waitFor();
+};
+
+const rowOf = (name) =>
+  page.locator("tr.row").filter({ has: page.locator(`a.row-link[title=${JSON.stringify(name)}]`) });
+
+/** Old and new value of an attribute, of the change that is open; null when it is not shown. */
+async function values(label) {
+  const row = page
+    .locator(".of-values tbody tr")
+    .filter({ has: page.getByRole("rowheader", { name: new RegExp(`^${label}`) }) });
+  if ((await row.count()) === 0) return null;
+  const [before, after] = await row.locator("td").allInnerTexts();
+  const changed = (await row.getByText("changed", { exact: true }).count()) === 1;
+  return { before: before.trim(), after: after.trim(), changed };
+}
+
+async function openChange(name, kind) {
+  await open(`#/agents/001`, /./);
+  await rowOf(at(name)).filter({ hasText: kind }).first().locator("a.row-link").click();
+  await page
+    .getByRole("heading", { level: 1 })
+    .filter({ hasText: path.basename(name) })
+    .waitFor();
+}
+
+async function scanNow() {
+  await page.getByRole("button", { name: "Scan now" }).click();
+  await page.getByText("Ordered.").waitFor();
+}
+
+describe("the dashboard", { concurrency: false }, () => {
+  test("a wrong password is refused with the server's words", async () => {
+    await page.goto("/");
+    await logIn("wrong-Password-1");
+    await page.getByRole("alert").getByText("Invalid credentials").waitFor();
+    await picture(page, "login-refused");
+    assert.deepEqual(await page.evaluate(faint), []);
+    // The browser reports the status of that one answer as an error of its own.
+    const [only, ...more] = view.complaints.splice(0);
+    assert.match(only, /401.*security\/user\/authenticate/);
+    assert.deepEqual(more, []);
+  });
+
+  test("the fleet's three widgets come from one request", async () => {
+    view.requests.length = 0;
+    await logIn();
+    const widget = (name) => page.getByRole("region", { name });
+    await widget("Agents by status")
+      .getByRole("link", { name: /active 1$/ })
+      .waitFor();
+    await widget("Agents by group")
+      .getByRole("link", { name: /default 1$/ })
+      .waitFor();
+    await widget("Agents by operating system").getByRole("link", { name: / 1$/ }).waitFor();
+    await page.getByRole("heading", { name: "Coverage" }).waitFor();
+    const asked = view.requests.filter((r) => r.method === "GET").map((r) => r.pathname);
+    assert.deepEqual(
+      asked.filter((p) => p !== "/changes" && p !== "/coverage"),
+      ["/agents/summary"],
+    );
+  });
+
+  test("the agent is active and every file of its tree is there", async () => {
+    await page.getByRole("link", { name: "Agents", exact: true }).click();
+    const row = page.locator("tr.row", { hasText: "001" });
+    await row.getByText("active", { exact: true }).waitFor();
+    assert.equal(await page.locator("tr.row").count(), 1, "the server itself is no agent");
+    await row.locator("a.row-link").click();
+    await page.getByRole("link", { name: "Files", exact: true }).click();
+    for (const name of ["conf/app.ini", "secret", "doomed", "current", "untouched"]) {
+      await rowOf(at(name)).waitFor({ timeout: SCAN_MS });
+    }
+    assert.match(await rowOf(at("secret")).innerText(), /4 B\s+0600/);
+    await page.getByLabel("Search files").fill("app.i");
+    await page.getByText("1 file found").waitFor();
+    assert.equal(await page.locator("tr.row").count(), 1);
+    await page.keyboard.press("Escape");
+    await rowOf(at("untouched")).waitFor();
+    await picture(page, "files-light");
+  });
+
+  test("what happens on the disk appears after a scan", async () => {
+    await writeFile(at("conf/app.ini"), "listen = 443\ntls = on\n");
+    await chmod(at("secret"), 0o644);
+    await unlink(at("doomed"));
+    await rm(at("current"));
+    await symlink("untouched", at("current"));
+    await writeFile(at("arrived"), "hello");
+    await writeFile(at(HOSTILE), "#!/bin/sh\n");
+    await page.getByRole("link", { name: "Changes", exact: true }).last().click();
+    await scanNow();
+    const expected = {
+      "conf/app.ini": /modified[\s\S]*content \+10 B/,
+      secret: /modified[\s\S]*mode 0600 → 0644/,
+      doomed: /deleted[\s\S]*was a file/,
+      current: /modified[\s\S]*target conf\/app\.ini → untouched/,
+      arrived: /created[\s\S]*5 B/,
+      [HOSTILE_SHOWN]: /created/,
+    };
+    for (const [name, said] of Object.entries(expected)) {
+      const row = rowOf(at(name));
+      await row.waitFor({ timeout: SCAN_MS });
+      assert.match(await row.innerText(), said);
+    }
+    assert.equal(await rowOf(at("untouched")).count(), 0);
+    await picture(page, "agent-light");
+  });
+
+  test("a modified file shows old and new values side by side", async () => {
+    await openChange("conf/app.ini", "modified");
+    assert.deepEqual(await values("SHA-256"), {
+      before: sha256("listen = 80\n"),
+      after: sha256("listen = 443\ntls = on\n"),
+      changed: true,
+    });
+    assert.deepEqual(await values("Size"), { before: "12 B", after: "22 B", changed: true });
+    assert.equal(await values("Mode"), null, "what is equal is not in the way");
+    await page.getByRole("button", { name: /unchanged too/ }).click();
+    const mode = await values("Mode");
+    assert.equal(mode.changed, false);
+    assert.equal(mode.before, mode.after);
+    await picture(page, "change-light");
+  });
+
+  test("new permissions, a new target, a new and a deleted file show theirs", async () => {
+    await openChange("secret", "modified");
+    assert.deepEqual(await values("Mode"), {
+      before: "0600 rw-------",
+      after: "0644 rw-r--r--",
+      changed: true,
+    });
+    assert.equal(await values("SHA-256"), null);
+    await openChange("current", "modified");
+    assert.deepEqual(await values("Points to"), {
+      before: "conf/app.ini",
+      after: "untouched",
+      changed: true,
+    });
+    await openChange("arrived", "created");
+    assert.deepEqual(await values("SHA-256"), {
+      before: "—",
+      after: sha256("hello"),
+      changed: false,
+    });
+    await openChange("doomed", "deleted");
+    assert.deepEqual(await values("SHA-256"), {
+      before: sha256("not for long"),
+      after: "—",
+      changed: false,
+    });
+  });
+
+  test("a hostile name is text and nothing else", async () => {
+    await openChange(HOSTILE_SHOWN, "created");
+    assert.equal(await page.locator("img").count(), 0);
+    assert.ok((await page.locator("h1").innerText()).endsWith(HOSTILE_SHOWN));
+    await page.getByRole("link", { name: /This file/ }).click();
+    await page.getByText(sha256("#!/bin/sh\n")).waitFor();
+    await rowOf(at(HOSTILE_SHOWN)).waitFor();
+    await picture(page, "hostile-name-light");
+  });
+
+  test("the history narrows by kind, path and agent", async () => {
+    await open("#/changes", "Changes");
+    await rowOf(at("secret")).waitFor();
+    await page.getByRole("button", { name: "deleted" }).click();
+    await page.getByText("1 change on this page").waitFor();
+    await rowOf(at("doomed")).waitFor();
+    await page.getByRole("link", { name: "Clear" }).click();
+    await page.getByLabel("Path begins with").fill(at("conf"));
+    await rowOf(at("secret")).waitFor({ state: "detached" });
+    await rowOf(at("conf/app.ini")).waitFor();
+    await page.getByLabel("Agent", { exact: true }).fill("002");
+    await page.getByText("No change fits").waitFor();
+    await page.getByRole("link", { name: "Clear" }).click();
+    await page.getByLabel("Time", { exact: true }).selectOption("last hour");
+    await rowOf(at("secret")).waitFor();
+  });
+
+  test("the keyboard alone leads to a change and back", async () => {
+    await open("#/", "Fleet");
+    await page.reload();
+    await rowOf(at("secret")).waitFor();
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to content");
+    await page.keyboard.press("Enter");
+    await tabTo(page, () => document.activeElement.matches("a.row-link"));
+    const seen = await page.evaluate(() => {
+      const style = getComputedStyle(document.activeElement);
+      return style.outlineStyle !== "none" && Number.parseFloat(style.outlineWidth) >= 2;
+    });
+    assert.ok(seen, "the focus is visible");
+    await page.keyboard.press("ArrowDown");
+    const second = await page.evaluate(() => document.activeElement.getAttribute("href"));
+    await page.keyboard.press("Enter");
+    await page.getByRole("table", { name: "Old and new values" }).waitFor();
+    assert.equal(new URL(page.url()).hash, second);
+    assert.equal(await page.evaluate(() => document.activeElement.tagName), "H1");
+    await page.keyboard.press("Escape");
+    await page.getByRole("heading", { level: 1, name: "Changes" }).waitFor();
+    await page.waitForFunction((to) => document.activeElement.getAttribute("href") === to, second);
+    await page.keyboard.press("/");
+    await page.keyboard.type(at("arrived"));
+    await page.keyboard.press("Enter");
+    await rowOf(at("secret")).waitFor({ state: "detached" });
+    await rowOf(at("arrived")).waitFor();
+  });
+
+  test("a refresh brings the new and leaves the focus where it is", async () => {
+    await open("#/agents/001", /./);
+    await writeFile(at("later"), "later");
+    await scanNow();
+    const link = rowOf(at("secret")).first().locator("a.row-link");
+    await link.focus();
+    await rowOf(at("later")).waitFor({ timeout: SCAN_MS });
+    assert.ok(await link.evaluate((element) => element === document.activeElement));
+  });
+
+  test("every view is legible in light and dark, and fits the narrowest screen", async () => {
+    await open("#/agents/001", /./);
+    const change = await rowOf(at("conf/app.ini")).first().locator("a").getAttribute("href");
+    const places = {
+      fleet: "#/",
+      agents: "#/agents",
+      agent: "#/agents/001",
+      files: "#/agents/001/files",
+      file: `#/agents/001/file?${new URLSearchParams({ path: at("conf/app.ini") })}`,
+      changes: "#/changes?kind=modified&within=between",
+      change,
+    };
+    for (const scheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme: scheme });
+      for (const width of [1280, 360]) {
+        await page.setViewportSize({ width, height: 800 });
+        for (const [name, place] of Object.entries(places)) {
+          await open(place, /./);
+          await page.locator(".waiting").first().waitFor({ state: "detached" });
+          await page.locator("table, .counts").first().waitFor();
+          const label = `${name}-${scheme}-${width}`;
+          await picture(page, label);
+          assert.deepEqual(await page.evaluate(faint), [], label);
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+          assert.ok(wide <= width, `${label} is ${wide} wide`);
+        }
+      }
+    }
+    await page.setViewportSize({ width: 1280, height: 800 });
+    const colours = page.getByRole("button", { name: /^Colours/ });
+    await colours.click();
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "light");
+    await colours.click();
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+    await colours.click();
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), undefined);
+  });
+
+  test("a session that ended is taken up where it was", async () => {
+    assert.deepEqual(view.complaints.splice(0), []);
+    await open("#/agents/001/files?search=app", /./);
+    await page.evaluate(() => {
+      const kept = JSON.parse(sessionStorage.getItem("holdfast.session"));
+      sessionStorage.setItem("holdfast.session", JSON.stringify({ ...kept, token: "a.b.c" }));
+    });
+    await page.reload();
+    await page.getByText("Your session has ended").waitFor();
+    await logIn();
+    await rowOf(at("conf/app.ini")).waitFor();
+    assert.ok(view.complaints.splice(0).every((c) => c.includes("401")));
+  });
+
+  test("logging out ends the session here and on the server", async () => {
+    const token = await page.evaluate(
+      () => JSON.parse(sessionStorage.getItem("holdfast.session")).token,
+    );
+    const ask = () =>
+      fetch(new URL("/agents/summary", server.url), {
+        headers: { authorization: `Bearer ${token}` },
+      }).then((answer) => answer.status);
+    assert.equal(await ask(), 200);
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByText("You are logged out.").waitFor();
+    assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+    assert.equal(await ask(), 401);
+    await page.reload();
+    await page.getByLabel("Password").waitFor();
+  });
+
+  test("nothing complained, and nothing was asked of another host", async () => {
+    assert.deepEqual(view.complaints, []);
+    const origins = new Set(view.requests.map((r) => r.origin));
+    assert.deepEqual([...origins], [new URL(server.url).origin]);
+  });
+
+  test("an interrupt stops the program cleanly", async () => {
+    assert.equal(await server.stop(), 0);
+  });
+});

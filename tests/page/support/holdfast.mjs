@@ -1,0 +1,77 @@
+// The real program: `holdfast up` on a tree and a data folder of its own.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import readline from "node:readline";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
+export const USER = "admin";
+export const PASSWORD = "Correct-Horse-4";
+
+const BINARY = process.env.HOLDFAST_BIN ?? path.join(ROOT, "target/debug/holdfast");
+const READY_MS = 60_000;
+const STOP_MS = 20_000;
+
+/** A folder that goes when the test ends. */
+export async function folder(name) {
+  const made = await mkdtemp(path.join(tmpdir(), `holdfast-${name}-`));
+  return { path: made, remove: () => rm(made, { recursive: true, force: true }) };
+}
+
+const within = (ms, what, promise) => {
+  let timer;
+  const late = new Promise((_, fail) => {
+    timer = setTimeout(() => fail(new Error(`${what} took longer than ${ms} ms`)), ms);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+};
+
+/** Start it and wait for `ready: URL`. */
+export async function up(data, tree) {
+  if (!existsSync(BINARY)) {
+    throw new Error(`${BINARY} is not there: build it, or name another with HOLDFAST_BIN`);
+  }
+  const flags = ["--api", "127.0.0.1:0", "--scan-interval", "1h", "--plain-http"];
+  const child = spawn(BINARY, ["up", "--data", data, "--watch", tree, ...flags], {
+    env: { ...process.env, HOLDFAST_ADMIN_PASSWORD: PASSWORD },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const said = [];
+  const exit = once(child, "exit");
+  child.stderr.setEncoding("utf8").on("data", (text) => said.push(text));
+  const ready = new Promise((resolve, fail) => {
+    readline.createInterface({ input: child.stdout }).on("line", (line) => {
+      said.push(`${line}\n`);
+      const url = /^ready: (\S+)/.exec(line)?.[1];
+      if (url) resolve(url);
+    });
+    child.on("error", fail);
+    exit.then(([code]) => fail(new Error(`it ended with ${code}`)));
+  });
+  const tell = (error) => {
+    throw new Error(`holdfast up: ${error.message}\n${said.join("")}`);
+  };
+  const kill = () => child.exitCode === null && child.kill("SIGKILL");
+  try {
+    const url = await within(READY_MS, "its start", ready);
+    return {
+      url,
+      output: () => said.join(""),
+      kill,
+      /** As Ctrl-C does; answers the exit code. */
+      async stop() {
+        child.kill("SIGINT");
+        const [code] = await within(STOP_MS, "its stop", exit).catch(tell);
+        return code;
+      },
+    };
+  } catch (error) {
+    kill();
+    return tell(error);
+  }
+}
