@@ -1,17 +1,86 @@
-//! The baseline side: what was last observed.
+//! The baseline side: what was last observed, one range read for each directory.
+
+use std::sync::Arc;
 
 use model::traits::PortError;
-use model::{Baseline, BaselineItem};
+use model::{Baseline, BaselineItem, ItemKey, Observation};
+use rusqlite::Connection;
 
-/// A dataset's baseline on a connection of its own; see [`crate::Queue::baseline`].
-pub struct QueueBaseline {}
+use crate::error::QueueError;
+use crate::queue::Inner;
 
-impl Baseline for QueueBaseline {
-    fn directory(&mut self, _: &[u8], _: &mut Vec<BaselineItem>) -> Result<(), PortError> {
-        todo!()
+/// A dataset's baseline on a connection of its own; see [`crate::Queue::baseline`]. Each call
+/// sees everything committed before it and holds no read transaction afterwards.
+pub struct QueueBaseline {
+    inner: Arc<Inner>,
+    conn: Connection,
+    dataset: i64,
+}
+
+impl QueueBaseline {
+    pub(crate) fn new(inner: Arc<Inner>, dataset: i64) -> Result<Self, QueueError> {
+        let conn = inner.open_reader()?;
+        Ok(Self { inner, conn, dataset })
     }
 
-    fn directories_below(&mut self, _: &[u8]) -> Result<Vec<Vec<u8>>, PortError> {
-        todo!()
+    fn read(
+        &self,
+        directory: &[u8],
+        id: i64,
+        into: &mut Vec<BaselineItem>,
+    ) -> Result<(), QueueError> {
+        let failed = |error| self.inner.classify("read the baseline", error);
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT name, observation FROM item \
+                 WHERE dataset = ?1 AND directory = ?2 AND gone = 0",
+            )
+            .map_err(failed)?;
+        let mut rows = select.query((self.dataset, id)).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let name: Vec<u8> = row.get(0).map_err(failed)?;
+            let bytes = row.get_ref(1).map_err(failed)?.as_blob().map_err(|e| failed(e.into()))?;
+            let Some(observation) = Observation::decode(bytes) else {
+                return Err(self.inner.undecodable(&ItemKey::new(directory, name)));
+            };
+            into.push(BaselineItem { name, observation });
+        }
+        Ok(())
+    }
+}
+
+impl Baseline for QueueBaseline {
+    fn directory(
+        &mut self,
+        directory: &[u8],
+        into: &mut Vec<BaselineItem>,
+    ) -> Result<(), PortError> {
+        into.clear();
+        let id = {
+            let catalog = self.inner.catalog.read();
+            let state = catalog.datasets.get(&self.dataset);
+            state.and_then(|state| state.paths.get(directory).copied())
+        };
+        match id {
+            Some(id) => Ok(self.read(directory, id, into)?),
+            None => Ok(()),
+        }
+    }
+
+    fn directories_below(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, PortError> {
+        let mut prefix = directory.to_vec();
+        if !prefix.ends_with(b"/") {
+            prefix.push(b'/');
+        }
+        let catalog = self.inner.catalog.read();
+        let Some(state) = catalog.datasets.get(&self.dataset) else { return Ok(Vec::new()) };
+        Ok(state
+            .paths
+            .range::<[u8], _>((std::ops::Bound::Included(&prefix[..]), std::ops::Bound::Unbounded))
+            .take_while(|(path, _)| path.starts_with(&prefix))
+            .filter(|(path, _)| path[..] != prefix[..])
+            .map(|(path, _)| path.to_vec())
+            .collect())
     }
 }

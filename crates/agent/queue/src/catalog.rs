@@ -1,1 +1,240 @@
-//! catalog
+//! What is kept in memory beside the database: per dataset its watermarks and its directories,
+//! each with the newest `seen` of its items, so that a lease skips directories without reading
+//! them. Rebuilt at open; changed only after the commit it mirrors.
+//!
+//! About 150 bytes and the path for each directory that holds items.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::Dataset;
+use rusqlite::Connection;
+
+use crate::cycle::Cursor;
+use crate::transition::Marks;
+
+/// One directory that holds items.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    /// Its path.
+    pub(crate) path: Arc<[u8]>,
+    /// Highest `seen` of its items; never below it, may stay above it after a removal.
+    pub(crate) newest: u64,
+    /// Its rows, gone ones included.
+    pub(crate) rows: u64,
+}
+
+/// How far a dataset's telling has come: the row of table `dataset`.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) marks: Marks,
+    /// Cycles begun; a lease of another cycle is stale.
+    pub(crate) cycle: u64,
+    pub(crate) cursor: Cursor,
+    /// The last directory this cycle visits: what is younger holds nothing seen before it.
+    pub(crate) last_directory: i64,
+    pub(crate) last_cycle_us: Option<u64>,
+}
+
+/// One dataset.
+#[derive(Debug)]
+pub(crate) struct DatasetState {
+    pub(crate) name: Dataset,
+    pub(crate) head: Head,
+    /// Items that the server refused.
+    pub(crate) exceptions: u64,
+    pub(crate) directories: BTreeMap<i64, Directory>,
+    pub(crate) paths: BTreeMap<Arc<[u8]>, i64>,
+}
+
+impl DatasetState {
+    fn new(name: Dataset) -> Self {
+        Self {
+            name,
+            head: Head {
+                marks: Marks::default(),
+                cycle: 0,
+                cursor: Cursor::default(),
+                last_directory: i64::MAX,
+                last_cycle_us: None,
+            },
+            exceptions: 0,
+            directories: BTreeMap::new(),
+            paths: BTreeMap::new(),
+        }
+    }
+}
+
+/// Everything in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    pub(crate) datasets: BTreeMap<i64, DatasetState>,
+    pub(crate) next_directory: i64,
+    /// First seq and epoch, ascending.
+    pub(crate) epochs: Vec<(u64, u64)>,
+}
+
+/// What a transaction changed in directories, applied after its commit.
+#[derive(Debug, Default)]
+pub(crate) struct Delta {
+    /// New directories by dataset and path.
+    pub(crate) created: BTreeMap<(i64, Vec<u8>), i64>,
+    /// By dataset and directory: highest `seen` written, rows more or fewer.
+    pub(crate) changed: BTreeMap<(i64, i64), (u64, i64)>,
+    /// Exceptions more or fewer, by dataset.
+    pub(crate) exceptions: BTreeMap<i64, i64>,
+}
+
+impl Delta {
+    /// An item of the directory was written or removed.
+    pub(crate) fn touch(&mut self, dataset: i64, directory: i64, seen: u64, rows: i64) {
+        let entry = self.changed.entry((dataset, directory)).or_default();
+        entry.0 = entry.0.max(seen);
+        entry.1 += rows;
+    }
+}
+
+impl Catalog {
+    pub(crate) fn id_of(&self, name: &Dataset) -> Option<i64> {
+        self.datasets.iter().find(|(_, state)| state.name == *name).map(|(id, _)| *id)
+    }
+
+    pub(crate) fn add_dataset(&mut self, id: i64, name: Dataset) {
+        self.datasets.insert(id, DatasetState::new(name));
+    }
+
+    /// Rows that a directory holds once `delta` is applied.
+    pub(crate) fn rows_after(&self, delta: &Delta, dataset: i64, directory: i64) -> u64 {
+        let before = self
+            .datasets
+            .get(&dataset)
+            .and_then(|state| state.directories.get(&directory))
+            .map_or(0, |directory| directory.rows);
+        let change = delta.changed.get(&(dataset, directory)).map_or(0, |change| change.1);
+        before.saturating_add_signed(change)
+    }
+
+    /// Mirror a commit. Directories without rows go.
+    pub(crate) fn apply(&mut self, delta: Delta) {
+        for ((dataset, path), id) in delta.created {
+            self.next_directory = self.next_directory.max(id + 1);
+            if let Some(state) = self.datasets.get_mut(&dataset) {
+                let path: Arc<[u8]> = path.into();
+                state.paths.insert(Arc::clone(&path), id);
+                state.directories.insert(id, Directory { path, newest: 0, rows: 0 });
+            }
+        }
+        for ((dataset, id), (newest, rows)) in delta.changed {
+            let Some(state) = self.datasets.get_mut(&dataset) else { continue };
+            let Some(directory) = state.directories.get_mut(&id) else { continue };
+            directory.newest = directory.newest.max(newest);
+            directory.rows = directory.rows.saturating_add_signed(rows);
+            if directory.rows == 0 {
+                let path = Arc::clone(&directory.path);
+                state.directories.remove(&id);
+                state.paths.remove(&path);
+            }
+        }
+        for (dataset, change) in delta.exceptions {
+            if let Some(state) = self.datasets.get_mut(&dataset) {
+                state.exceptions = state.exceptions.saturating_add_signed(change);
+            }
+        }
+    }
+
+    /// Epoch and number of an event as its id on the wire.
+    pub(crate) fn event_id(&self, seq: u64) -> String {
+        let at = self.epochs.partition_point(|(first, _)| *first <= seq);
+        let epoch = at.checked_sub(1).and_then(|i| self.epochs.get(i)).map_or(0, |e| e.1);
+        format!("{epoch:016x}-{seq}")
+    }
+
+    /// Epoch of new events.
+    pub(crate) fn epoch(&self) -> String {
+        format!("{:016x}", self.epochs.last().map_or(0, |e| e.1))
+    }
+
+    /// Rebuild from the database. Also gives the highest version found in it.
+    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<(Self, u64)> {
+        let mut catalog = Self { next_directory: 1, ..Self::default() };
+        let mut last = catalog.load_datasets(conn)?;
+        let mut statement = conn.prepare("SELECT id, dataset, path FROM directory")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (id, dataset, path): (i64, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            catalog.next_directory = catalog.next_directory.max(id + 1);
+            if let Some(state) = catalog.datasets.get_mut(&dataset) {
+                let path: Arc<[u8]> = path.into();
+                state.paths.insert(Arc::clone(&path), id);
+                state.directories.insert(id, Directory { path, newest: 0, rows: 0 });
+            }
+        }
+        let mut statement = conn.prepare(
+            "SELECT dataset, directory, count(*), max(seen) FROM item GROUP BY dataset, directory",
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (dataset, id, count, newest): (i64, i64, i64, i64) =
+                (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+            last = last.max(newest as u64);
+            let state = catalog.datasets.get_mut(&dataset);
+            if let Some(directory) = state.and_then(|state| state.directories.get_mut(&id)) {
+                directory.newest = newest as u64;
+                directory.rows = count as u64;
+            }
+        }
+        for (id, state) in &mut catalog.datasets {
+            let count: i64 =
+                conn.query_row("SELECT count(*) FROM exception WHERE dataset = ?1", [id], |row| {
+                    row.get(0)
+                })?;
+            state.exceptions = count as u64;
+            state.head.last_directory = catalog.next_directory;
+        }
+        Ok((catalog, last))
+    }
+
+    fn load_datasets(&mut self, conn: &Connection) -> rusqlite::Result<u64> {
+        let mut last = 0;
+        let mut statement = conn.prepare(
+            "SELECT id, name, leased, told, reached, unfinished, cycle, cursor_directory, \
+             cursor_name, last_cycle_us FROM dataset",
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let mut state = DatasetState::new(Dataset::new(row.get::<_, String>(1)?));
+            let head = &mut state.head;
+            head.marks = Marks {
+                leased: row.get::<_, i64>(2)? as u64,
+                told: row.get::<_, i64>(3)? as u64,
+                reached: row.get::<_, i64>(4)? as u64,
+                unfinished: row.get(5)?,
+            };
+            head.cycle = row.get::<_, i64>(6)? as u64;
+            head.cursor = Cursor { directory: row.get(7)?, name: row.get(8)? };
+            head.last_cycle_us = row.get::<_, Option<i64>>(9)?.map(|us| us as u64);
+            last = last.max(head.marks.leased).max(head.marks.told).max(head.marks.reached);
+            self.datasets.insert(row.get(0)?, state);
+        }
+        let mut statement =
+            conn.prepare("SELECT first_seq, epoch FROM epoch ORDER BY first_seq")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            self.epochs.push((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
+        }
+        Ok(last)
+    }
+
+    /// Whether the database's rows agree with its dictionaries: every item belongs to a directory,
+    /// every directory to a dataset. Names what does not.
+    pub(crate) fn contradiction(conn: &Connection) -> rusqlite::Result<Option<String>> {
+        let orphans: i64 = conn.query_row(
+            "SELECT count(*) FROM (SELECT DISTINCT dataset, directory FROM item) AS held \
+             LEFT JOIN directory ON directory.id = held.directory \
+                AND directory.dataset = held.dataset WHERE directory.id IS NULL",
+            [],
+            |row| row.get(0),
+        )?;
+        Ok((orphans > 0).then(|| format!("items in {orphans} unknown directories")))
+    }
+}

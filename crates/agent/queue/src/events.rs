@@ -1,4 +1,14 @@
-//! Events.
+//! Events: append-only, first in first out, never coalesced, removed once acknowledged.
+//!
+//! An event's id is `epoch-seq`: seq from AUTOINCREMENT, the epoch in force when it was appended.
+//! A power cut may set seq back; the epoch drawn at the next opening keeps the ids apart, while
+//! events that were queued before keep theirs, so that one sent twice is known as the same.
+
+use crate::error::QueueError;
+use crate::queue::Inner;
+
+/// What an event's id and framing take on the wire, bytes: for the budget of a lease.
+const EVENT_OVERHEAD_BYTES: usize = 128;
 
 /// One queued event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,5 +32,51 @@ impl EventLease {
     /// Keep the first `count` events: the next lease begins with the rest.
     pub fn truncate(&mut self, count: usize) {
         self.items.truncate(count);
+    }
+}
+
+impl Inner {
+    pub(crate) fn lease_events(
+        &self,
+        count: usize,
+        byte_budget: usize,
+    ) -> Result<EventLease, QueueError> {
+        let found = self.read(|conn| {
+            let mut select =
+                conn.prepare_cached("SELECT seq, body FROM event ORDER BY seq LIMIT ?1")?;
+            let mut rows = select.query([i64::try_from(count).unwrap_or(i64::MAX)])?;
+            let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+            let mut bytes = 0;
+            while let Some(row) = rows.next()? {
+                let body = row.get_ref(1)?.as_blob()?;
+                bytes += body.len() + EVENT_OVERHEAD_BYTES;
+                if bytes > byte_budget && !found.is_empty() {
+                    break;
+                }
+                found.push((row.get::<_, i64>(0)? as u64, body.to_vec()));
+            }
+            Ok(found)
+        })?;
+        let catalog = self.catalog.read();
+        let items = found
+            .into_iter()
+            .map(|(seq, body)| Event { seq, id: catalog.event_id(seq), body })
+            .collect();
+        Ok(EventLease { items })
+    }
+
+    pub(crate) fn ack_events(&self, lease: &EventLease) -> Result<u64, QueueError> {
+        let (Some(first), Some(last)) = (lease.items.first(), lease.items.last()) else {
+            return Ok(0);
+        };
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or_else(|| self.closed())?;
+        let removed = self.transact(writer, "acknowledge events", |txn| {
+            txn.conn
+                .prepare_cached("DELETE FROM event WHERE seq BETWEEN ?1 AND ?2")?
+                .execute((first.seq as i64, last.seq as i64))
+        })?;
+        self.upkeep(writer, 0);
+        Ok(removed as u64)
     }
 }

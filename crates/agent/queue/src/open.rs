@@ -1,1 +1,353 @@
-//! open
+//! Opening agent.db: lock, checks, moving a damaged file aside, loading.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use env::clock::Clock;
+use env::random::Random;
+use model::{Coverage, CoverageKind, EventBody};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
+
+use crate::catalog::Catalog;
+use crate::cycle::{Cursor, store};
+use crate::error::QueueError;
+use crate::options::{OpenReport, QueueOptions, Rebuilt};
+use crate::schema;
+use crate::transition::HybridClock;
+use crate::writer::Writer;
+
+/// Permissions of every file of the database.
+const FILE_MODE: u32 = 0o640;
+/// Damaged files that are kept; older ones are removed.
+const DAMAGED_FILES_MAX: usize = 3;
+
+/// What opening gives to the handle.
+pub(crate) struct Opened {
+    pub(crate) lock: File,
+    pub(crate) writer: Writer,
+    pub(crate) catalog: Catalog,
+    pub(crate) report: OpenReport,
+}
+
+/// Why one attempt failed.
+enum Attempt {
+    /// The content is damaged: move it aside.
+    Damaged(String),
+    Engine(rusqlite::Error),
+    Failed(QueueError),
+}
+
+impl From<rusqlite::Error> for Attempt {
+    fn from(error: rusqlite::Error) -> Self {
+        if is_damage(&error) { Self::Damaged(error.to_string()) } else { Self::Engine(error) }
+    }
+}
+
+impl Attempt {
+    fn into_error(self, path: &Path) -> QueueError {
+        match self {
+            Self::Damaged(detail) => QueueError::Corrupt { path: path.to_path_buf(), detail },
+            Self::Engine(error) => classify(path, "open", error),
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+/// Whether the error speaks of damaged content.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::SqliteFailure(cause, _) => {
+            matches!(cause.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+        }
+        rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::FromSqlConversionFailure(..) => true,
+        _ => false,
+    }
+}
+
+/// The engine's error in this crate's words.
+pub(crate) fn classify(path: &Path, action: &'static str, error: rusqlite::Error) -> QueueError {
+    let path = path.to_path_buf();
+    if is_damage(&error) {
+        return QueueError::Corrupt { path, detail: error.to_string() };
+    }
+    if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
+        return QueueError::DiskFull { path, action };
+    }
+    QueueError::Sqlite { path, action, source: Arc::new(error) }
+}
+
+pub(crate) fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> QueueError {
+    if source.kind() == std::io::ErrorKind::StorageFull {
+        return QueueError::DiskFull { path: path.to_path_buf(), action };
+    }
+    QueueError::Io { path: path.to_path_buf(), action, source: Arc::new(source) }
+}
+
+/// The database's path with something behind it.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Open, repair by replacing, load.
+pub(crate) fn open(
+    path: &Path,
+    options: &QueueOptions,
+    clock: &dyn Clock,
+    random: &dyn Random,
+) -> Result<Opened, QueueError> {
+    let lock = lock(path)?;
+    let mut report = OpenReport::default();
+    let (conn, catalog, last) = match attempt(path, options, &mut report) {
+        Ok(opened) => opened,
+        Err(Attempt::Damaged(reason)) => {
+            tracing::error!(path = %path.display(), reason, "agent database damaged: rebuilding");
+            let from_us = modified_us(path);
+            let moved_to = move_aside(path, clock.now_us() / 1_000_000)?;
+            report = OpenReport { rebuilt: Some(Rebuilt { moved_to, reason }), ..report };
+            let opened =
+                attempt(path, options, &mut report).map_err(|again| again.into_error(path))?;
+            append_rebuilt(&opened.0, &report, from_us, clock.now_us())
+                .map_err(|error| classify(path, "record the rebuilding", error))?;
+            opened
+        }
+        Err(other) => return Err(other.into_error(path)),
+    };
+    finish(path, options, random, conn, catalog, last, &mut report)
+        .map(|(writer, catalog)| Opened { lock, writer, catalog, report })
+}
+
+fn lock(path: &Path) -> Result<File, QueueError> {
+    let lock_path = beside(path, ".lock");
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(FILE_MODE)
+        .open(&lock_path)
+        .map_err(|error| io_error(&lock_path, "open", error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(QueueError::Locked { path: path.to_path_buf() }),
+        Err(TryLockError::Error(error)) => Err(io_error(&lock_path, "lock", error)),
+    }
+}
+
+fn attempt(
+    path: &Path,
+    options: &QueueOptions,
+    report: &mut OpenReport,
+) -> Result<(Connection, Catalog, u64), Attempt> {
+    // Made here for its permissions; the engine gives them to its other files too.
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(FILE_MODE)
+        .open(path)
+        .map_err(|error| Attempt::Failed(io_error(path, "create", error)))?;
+    let mut conn = schema::open_writer(path, options)?;
+    let version = schema::pragma(&conn, "user_version")?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |r| r.get(0))?;
+    if version == 0 && tables == 0 {
+        schema::create(&mut conn)?;
+        schema::set_meta(&conn, schema::META_CLEAN, 1)?;
+        report.created = true;
+    } else if schema::pragma(&conn, "application_id")? != schema::APPLICATION_ID {
+        return Err(Attempt::Failed(QueueError::Foreign { path: path.to_path_buf() }));
+    } else if version > schema::VERSION {
+        return Err(Attempt::Failed(QueueError::Newer {
+            path: path.to_path_buf(),
+            found: version,
+            known: schema::VERSION,
+        }));
+    }
+    let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
+        return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
+    };
+    report.unclean = clean == 0;
+    if report.unclean {
+        let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if found != "ok" {
+            return Err(Attempt::Damaged(found));
+        }
+        if let Some(contradiction) = Catalog::contradiction(&conn)? {
+            return Err(Attempt::Damaged(contradiction));
+        }
+    }
+    let (catalog, last) = Catalog::load(&conn)?;
+    let clock = schema::meta(&conn, schema::META_CLOCK)?.unwrap_or(0) as u64;
+    Ok((conn, catalog, last.max(clock)))
+}
+
+/// Mark the database as in use, draw an epoch where needed, and take everything held for possibly
+/// known after an unclean end.
+fn finish(
+    path: &Path,
+    options: &QueueOptions,
+    random: &dyn Random,
+    conn: Connection,
+    mut catalog: Catalog,
+    last: u64,
+    report: &mut OpenReport,
+) -> Result<(Writer, Catalog), QueueError> {
+    let fresh = (catalog.epochs.is_empty() || report.unclean)
+        .then(|| random.next_u64())
+        .transpose()
+        .map_err(|error| io_error(path, "draw an epoch", error))?;
+    prepare(&conn, &mut catalog, last, fresh, report.unclean)
+        .and_then(|()| schema::set_durability(&conn, options.durability))
+        .map_err(|error| classify(path, "open", error))?;
+    report.items = catalog
+        .datasets
+        .values()
+        .flat_map(|state| state.directories.values())
+        .map(|directory| directory.rows)
+        .sum();
+    report.events = event_count(&conn).map_err(|error| classify(path, "count events", error))?;
+    report.epoch = catalog.epoch();
+    Ok((Writer::new(conn, HybridClock::after(last)), catalog))
+}
+
+fn prepare(
+    conn: &Connection,
+    catalog: &mut Catalog,
+    last: u64,
+    fresh_epoch: Option<u64>,
+    unclean: bool,
+) -> rusqlite::Result<()> {
+    conn.execute_batch("BEGIN IMMEDIATE")?;
+    schema::set_meta(conn, schema::META_CLEAN, 0)?;
+    schema::set_meta(conn, schema::META_CLOCK, last as i64)?;
+    if let Some(epoch) = fresh_epoch {
+        let next: i64 = conn
+            .query_row("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'event'", [], |r| r.get(0))
+            .optional()?
+            .unwrap_or(1);
+        // A database that was just rebuilt holds its first event before it has an epoch.
+        let first = if catalog.epochs.is_empty() { 1 } else { next };
+        conn.execute("INSERT OR REPLACE INTO epoch VALUES(?1, ?2)", (first, epoch as i64))?;
+        catalog.epochs.retain(|(seq, _)| *seq != first as u64);
+        catalog.epochs.push((first as u64, epoch));
+    }
+    // Epochs whose events are all gone.
+    let oldest: Option<i64> = conn.query_row("SELECT min(seq) FROM event", [], |r| r.get(0))?;
+    let keep = oldest.unwrap_or(i64::MAX) as u64;
+    let current = catalog.epochs.partition_point(|(first, _)| *first <= keep).saturating_sub(1);
+    for (first, _) in catalog.epochs.drain(..current) {
+        conn.execute("DELETE FROM epoch WHERE first_seq = ?1", [first as i64])?;
+    }
+    if unclean {
+        for (id, state) in &mut catalog.datasets {
+            let head = &mut state.head;
+            if !head.marks.unfinished {
+                head.marks = head.marks.begin(last);
+                head.cycle += 1;
+                head.cursor = Cursor::default();
+                store(conn, *id, head)?;
+            }
+        }
+    }
+    conn.execute_batch("COMMIT")
+}
+
+/// Events held: their numbers have no holes, because only the oldest are ever removed.
+pub(crate) fn event_count(conn: &Connection) -> rusqlite::Result<u64> {
+    conn.query_row("SELECT min(seq), max(seq) FROM event", [], |row| {
+        let (min, max): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        Ok(min.zip(max).map_or(0, |(min, max)| (max - min + 1) as u64))
+    })
+}
+
+fn append_rebuilt(
+    conn: &Connection,
+    report: &OpenReport,
+    from_us: u64,
+    to_us: u64,
+) -> rusqlite::Result<()> {
+    let detail = report.rebuilt.as_ref().map_or_else(String::new, |rebuilt| {
+        format!("{}; the damaged file is kept as {}", rebuilt.reason, rebuilt.moved_to.display())
+    });
+    let event = EventBody::of_coverage(Coverage {
+        kind: CoverageKind::DatabaseRebuilt,
+        path: String::new(),
+        from_us: from_us.min(to_us),
+        to_us,
+        found: None,
+        detail,
+    });
+    conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [event.to_json()]).map(drop)
+}
+
+/// When the file was last written, microseconds since the epoch; 0 when nobody knows.
+fn modified_us(path: &Path) -> u64 {
+    std::fs::metadata(path)
+        .and_then(|metadata| metadata.modified())
+        .ok()
+        .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok())
+        .map_or(0, |since| since.as_micros() as u64)
+}
+
+/// Rename the database and its log; gives the new name.
+fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
+    let free = (now_s..).map(|at| beside(path, &format!(".corrupt-{at}"))).find(|p| !p.exists());
+    let Some(target) = free else {
+        return Err(QueueError::Corrupt {
+            path: path.to_path_buf(),
+            detail: "no name left".into(),
+        });
+    };
+    let rename = |from: PathBuf, to: PathBuf| match std::fs::rename(&from, &to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(io_error(&from, "move aside", error))
+        }
+        _ => Ok(()),
+    };
+    // The log first: a database without its log would be taken for a whole one.
+    rename(beside(path, "-wal"), beside(&target, "-wal"))?;
+    rename(path.to_path_buf(), target.clone())?;
+    match std::fs::remove_file(beside(path, "-shm")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io_error(path, "remove the shared index", error));
+        }
+        _ => {}
+    }
+    if let Some(folder) = path.parent() {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| io_error(folder, "persist the folder", error))?;
+        remove_old_copies(path, folder);
+    }
+    Ok(target)
+}
+
+/// Bound the damaged copies. Failing to is no reason not to start.
+fn remove_old_copies(path: &Path, folder: &Path) {
+    let Some(name) = path.file_name() else { return };
+    let prefix = format!("{}.corrupt-", name.to_string_lossy());
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let mut copies: Vec<(u64, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let at = entry.file_name().to_str()?.strip_prefix(&prefix)?.parse().ok()?;
+            Some((at, entry.path()))
+        })
+        .collect();
+    copies.sort();
+    let excess = copies.len().saturating_sub(DAMAGED_FILES_MAX);
+    for (_, copy) in copies.into_iter().take(excess) {
+        tracing::warn!(path = %copy.display(), "removing an old damaged agent database");
+        for file in [beside(&copy, "-wal"), copy] {
+            if let Err(error) = std::fs::remove_file(&file)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %file.display(), %error, "cannot remove");
+            }
+        }
+    }
+}

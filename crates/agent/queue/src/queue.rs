@@ -1,24 +1,138 @@
 //! The handle that everything else goes through.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use env::clock::Clock;
 use env::random::Random;
-use model::{Coverage, Dataset, ItemKey, Names};
+use model::{Coverage, Dataset, EventBody, ItemKey, Names};
+use parking_lot::{Mutex, RwLock};
+use rusqlite::{Connection, ffi};
 
 use crate::baseline::QueueBaseline;
+use crate::catalog::{Catalog, Head};
 use crate::cycle::{AckOutcome, Cycle, Lease, Skip};
 use crate::error::QueueError;
 use crate::events::EventLease;
+use crate::open;
 use crate::options::{OpenReport, QueueOptions};
-use crate::sink::QueueSink;
+use crate::schema;
+use crate::sink::{self, QueueSink};
 use crate::snapshot::Snapshot;
 use crate::status::QueueStatus;
+use crate::writer::{Job, StepKind, Waiting, Writer};
+
+/// Read connections kept for reuse.
+const READERS_MAX: usize = 4;
+
+/// What all handles of one database share.
+pub(crate) struct Inner {
+    pub(crate) path: PathBuf,
+    pub(crate) options: QueueOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Follows each commit; changed only by the holder of `writer`.
+    pub(crate) catalog: RwLock<Catalog>,
+    /// `None` once closed.
+    pub(crate) writer: Mutex<Option<Writer>>,
+    /// Jobs waiting for the writer.
+    pub(crate) line: Mutex<Vec<Waiting>>,
+    readers: Mutex<Vec<Connection>>,
+    lock: Mutex<Option<File>>,
+}
+
+impl Inner {
+    pub(crate) fn closed(&self) -> QueueError {
+        QueueError::Closed { path: self.path.clone() }
+    }
+
+    pub(crate) fn classify(&self, action: &'static str, error: rusqlite::Error) -> QueueError {
+        open::classify(&self.path, action, error)
+    }
+
+    /// As [`Inner::classify`], for the writer: what leaves doubt about the disk closes it.
+    pub(crate) fn failed(
+        &self,
+        writer: &mut Writer,
+        action: &'static str,
+        error: rusqlite::Error,
+    ) -> QueueError {
+        let doubtful = error.sqlite_error().is_some_and(|cause| {
+            matches!(cause.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
+        });
+        if doubtful || open::is_damage(&error) {
+            tracing::error!(path = %self.path.display(), %error, "agent database closed");
+            writer.poisoned = Some(error.to_string());
+        }
+        self.classify(action, error)
+    }
+
+    pub(crate) fn undecodable(&self, key: &ItemKey) -> QueueError {
+        let name = model::path::show_terminal(&key.path());
+        QueueError::Corrupt { path: self.path.clone(), detail: format!("content of {name}") }
+    }
+
+    /// Number of the dataset; a new one is entered.
+    pub(crate) fn dataset_id(&self, dataset: &Dataset) -> Result<i64, QueueError> {
+        if let Some(id) = self.catalog.read().id_of(dataset) {
+            return Ok(id);
+        }
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or_else(|| self.closed())?;
+        if let Some(id) = self.catalog.read().id_of(dataset) {
+            return Ok(id);
+        }
+        let id = self.transact(writer, "enter a dataset", |txn| {
+            txn.conn.execute("INSERT INTO dataset(name) VALUES(?1)", [dataset.name()])?;
+            Ok(txn.conn.last_insert_rowid())
+        })?;
+        self.catalog.write().add_dataset(id, dataset.clone());
+        Ok(id)
+    }
+
+    /// How far the dataset's telling has come.
+    pub(crate) fn head(&self, id: i64, dataset: &Dataset) -> Result<Head, QueueError> {
+        let catalog = self.catalog.read();
+        let state = catalog.datasets.get(&id);
+        state
+            .map(|state| state.head.clone())
+            .ok_or_else(|| QueueError::NoCycle { dataset: dataset.to_string() })
+    }
+
+    pub(crate) fn set_head(&self, id: i64, head: &Head) {
+        if let Some(state) = self.catalog.write().datasets.get_mut(&id) {
+            state.head = head.clone();
+        }
+    }
+
+    pub(crate) fn open_reader(&self) -> Result<Connection, QueueError> {
+        schema::open_reader(&self.path).map_err(|e| self.classify("open for reading", e))
+    }
+
+    /// Run `read` on a read connection.
+    pub(crate) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, QueueError> {
+        if self.lock.lock().is_none() {
+            return Err(self.closed());
+        }
+        let kept = self.readers.lock().pop();
+        let conn = kept.map_or_else(|| self.open_reader(), Ok)?;
+        let value = read(&conn).map_err(|e| self.classify("read", e))?;
+        let mut readers = self.readers.lock();
+        if readers.len() < READERS_MAX {
+            readers.push(conn);
+        }
+        Ok(value)
+    }
+}
 
 /// An open agent.db. Clones share it.
 #[derive(Clone)]
-pub struct Queue {}
+pub struct Queue {
+    inner: Arc<Inner>,
+}
 
 impl Queue {
     /// Open or create the database. A damaged one is moved aside and replaced
@@ -28,32 +142,41 @@ impl Queue {
     /// [`QueueError::Locked`], [`QueueError::Newer`], [`QueueError::Foreign`], or what the
     /// operating system says.
     pub fn open(
-        _path: &Path,
-        _options: QueueOptions,
-        _clock: Arc<dyn Clock>,
-        _random: Arc<dyn Random>,
+        path: &Path,
+        options: QueueOptions,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
     ) -> Result<(Self, OpenReport), QueueError> {
-        todo!()
+        let opened = open::open(path, &options, &*clock, &*random)?;
+        let inner = Inner {
+            path: path.to_path_buf(),
+            options,
+            clock,
+            catalog: RwLock::new(opened.catalog),
+            writer: Mutex::new(Some(opened.writer)),
+            line: Mutex::default(),
+            readers: Mutex::default(),
+            lock: Mutex::new(Some(opened.lock)),
+        };
+        Ok((Self { inner: Arc::new(inner) }, opened.report))
     }
 
     /// The dataset's baseline on a read connection of its own.
     ///
     /// # Errors
     /// When the database cannot be opened once more.
-    pub fn baseline(&self, _dataset: &Dataset) -> Result<QueueBaseline, QueueError> {
-        todo!()
+    pub fn baseline(&self, dataset: &Dataset) -> Result<QueueBaseline, QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        QueueBaseline::new(Arc::clone(&self.inner), id)
     }
 
     /// Where the dataset's changes go. Events name users and groups by `names`.
     ///
     /// # Errors
     /// When a new dataset cannot be registered.
-    pub fn sink(
-        &self,
-        _dataset: &Dataset,
-        _names: Arc<dyn Names>,
-    ) -> Result<QueueSink, QueueError> {
-        todo!()
+    pub fn sink(&self, dataset: &Dataset, names: Arc<dyn Names>) -> Result<QueueSink, QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        Ok(QueueSink::new(Arc::clone(&self.inner), id, names))
     }
 
     /// Put documents of a dataset without observations, in one transaction: key and body of each.
@@ -63,10 +186,12 @@ impl Queue {
     /// [`QueueError::TooLarge`], or when they could not be committed; then none was.
     pub fn put_documents(
         &self,
-        _dataset: &Dataset,
-        _documents: &[(&[u8], &[u8])],
+        dataset: &Dataset,
+        documents: &[(&[u8], &[u8])],
     ) -> Result<u64, QueueError> {
-        todo!()
+        let id = self.inner.dataset_id(dataset)?;
+        let job = sink::documents(id, dataset, StepKind::PutIfDifferent, documents)?;
+        self.inner.submit(job).1.map(|outcome| outcome.items)
     }
 
     /// [`Queue::put_documents`] of one. `true` when it changed.
@@ -75,35 +200,40 @@ impl Queue {
     /// As there.
     pub fn put_document(
         &self,
-        _dataset: &Dataset,
-        _key: &[u8],
-        _body: &[u8],
+        dataset: &Dataset,
+        key: &[u8],
+        body: &[u8],
     ) -> Result<bool, QueueError> {
-        todo!()
+        self.put_documents(dataset, &[(key, body)]).map(|changed| changed > 0)
     }
 
     /// Delete documents by key, in one transaction. Returns how many were there.
     ///
     /// # Errors
     /// When it could not be committed; then none was.
-    pub fn delete_documents(&self, _dataset: &Dataset, _keys: &[&[u8]]) -> Result<u64, QueueError> {
-        todo!()
+    pub fn delete_documents(&self, dataset: &Dataset, keys: &[&[u8]]) -> Result<u64, QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        let keys: Vec<_> = keys.iter().map(|key| (*key, &[][..])).collect();
+        let job = sink::documents(id, dataset, StepKind::Delete, &keys)?;
+        self.inner.submit(job).1.map(|outcome| outcome.items)
     }
 
     /// Append a coverage event that no sink carries.
     ///
     /// # Errors
     /// When it could not be committed.
-    pub fn append_coverage(&self, _dataset: &Dataset, _gap: Coverage) -> Result<(), QueueError> {
-        todo!()
+    pub fn append_coverage(&self, dataset: &Dataset, gap: Coverage) -> Result<(), QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        let events = vec![EventBody::of_coverage(gap).to_json()];
+        self.inner.submit(Job { dataset: id, events, ..Job::default() }).1.map(drop)
     }
 
     /// Begin a cycle, or go on with the unfinished one. Committed when this returns.
     ///
     /// # Errors
     /// When it could not be committed.
-    pub fn begin_cycle(&self, _dataset: &Dataset) -> Result<Cycle, QueueError> {
-        todo!()
+    pub fn begin_cycle(&self, dataset: &Dataset) -> Result<Cycle, QueueError> {
+        self.inner.begin_cycle(dataset)
     }
 
     /// The next items of the cycle, about `byte_budget` bytes of documents but at least one item;
@@ -113,10 +243,10 @@ impl Queue {
     /// [`QueueError::NoCycle`], or when the database cannot be read.
     pub fn lease(
         &self,
-        _dataset: &Dataset,
-        _byte_budget: usize,
+        dataset: &Dataset,
+        byte_budget: usize,
     ) -> Result<Option<Lease>, QueueError> {
-        todo!()
+        self.inner.lease(dataset, byte_budget)
     }
 
     /// The server accepted the lease's session but for what it `skipped`.
@@ -124,8 +254,8 @@ impl Queue {
     /// # Errors
     /// [`QueueError::StaleLease`], or when it could not be committed; then the same items are
     /// leased again.
-    pub fn ack(&self, _lease: Lease, _skipped: &[Skip]) -> Result<AckOutcome, QueueError> {
-        todo!()
+    pub fn ack(&self, lease: Lease, skipped: &[Skip]) -> Result<AckOutcome, QueueError> {
+        self.inner.ack(&lease, skipped)
     }
 
     /// The session failed: the same items are leased again.
@@ -137,8 +267,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::NoCycle`], [`QueueError::CycleUnfinished`], or when it could not be committed.
-    pub fn end_cycle(&self, _dataset: &Dataset) -> Result<(), QueueError> {
-        todo!()
+    pub fn end_cycle(&self, dataset: &Dataset) -> Result<(), QueueError> {
+        self.inner.end_cycle(dataset)
     }
 
     /// Tell these items again in the next cycle, under new versions (repair). Unknown keys are
@@ -146,16 +276,16 @@ impl Queue {
     ///
     /// # Errors
     /// When it could not be committed.
-    pub fn resend(&self, _dataset: &Dataset, _keys: &[ItemKey]) -> Result<u64, QueueError> {
-        todo!()
+    pub fn resend(&self, dataset: &Dataset, keys: &[ItemKey]) -> Result<u64, QueueError> {
+        self.inner.resend(dataset, keys)
     }
 
     /// Tell every item again under its version: the server's store is a new one.
     ///
     /// # Errors
     /// When it could not be committed.
-    pub fn resend_all(&self, _dataset: &Dataset) -> Result<(), QueueError> {
-        todo!()
+    pub fn resend_all(&self, dataset: &Dataset) -> Result<(), QueueError> {
+        self.inner.resend_all(dataset)
     }
 
     /// The oldest events of all datasets: at most `count`, about `bytes` but at least one; empty
@@ -163,24 +293,24 @@ impl Queue {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn lease_events(&self, _count: usize, _bytes: usize) -> Result<EventLease, QueueError> {
-        todo!()
+    pub fn lease_events(&self, count: usize, bytes: usize) -> Result<EventLease, QueueError> {
+        self.inner.lease_events(count, bytes)
     }
 
     /// The server has them: remove. Returns how many were removed.
     ///
     /// # Errors
     /// When it could not be committed.
-    pub fn ack_events(&self, _lease: EventLease) -> Result<u64, QueueError> {
-        todo!()
+    pub fn ack_events(&self, lease: EventLease) -> Result<u64, QueueError> {
+        self.inner.ack_events(&lease)
     }
 
     /// The dataset at this instant, on one read transaction.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn snapshot(&self, _dataset: &Dataset) -> Result<Snapshot, QueueError> {
-        todo!()
+    pub fn snapshot(&self, dataset: &Dataset) -> Result<Snapshot, QueueError> {
+        Snapshot::new(&self.inner, dataset)
     }
 
     /// What it holds and costs.
@@ -188,23 +318,24 @@ impl Queue {
     /// # Errors
     /// When the database cannot be read.
     pub fn status(&self) -> Result<QueueStatus, QueueError> {
-        todo!()
+        self.inner.status()
     }
 
     /// A note of the program by its name.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn meta_get(&self, _name: &str) -> Result<Option<Vec<u8>>, QueueError> {
-        todo!()
+    pub fn meta_get(&self, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
+        self.inner.note(name)
     }
 
     /// Keep a note durably, at most [`crate::NOTE_BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// [`QueueError::TooLarge`], or when it could not be committed.
-    pub fn meta_set(&self, _name: &str, _value: &[u8]) -> Result<(), QueueError> {
-        todo!()
+    /// [`QueueError::TooLarge`] for its value or for one name too many, or when it could not be
+    /// committed.
+    pub fn meta_set(&self, name: &str, value: &[u8]) -> Result<(), QueueError> {
+        self.inner.set_note(name, value)
     }
 
     /// Give unused space back to the file system. Returns the bytes given back.
@@ -212,7 +343,7 @@ impl Queue {
     /// # Errors
     /// When the database cannot be written.
     pub fn compact(&self) -> Result<u64, QueueError> {
-        todo!()
+        self.inner.compact()
     }
 
     /// Mark a clean end and fold the write-ahead log in. Later calls on any clone fail.
@@ -220,6 +351,12 @@ impl Queue {
     /// # Errors
     /// When it could not be committed; the next opening is then unclean.
     pub fn close(&self) -> Result<(), QueueError> {
-        todo!()
+        let mut guard = self.inner.writer.lock();
+        let Some(writer) = guard.take() else { return Ok(()) };
+        let closed = self.inner.finish(&writer);
+        drop(writer);
+        self.inner.readers.lock().clear();
+        *self.inner.lock.lock() = None;
+        closed
     }
 }

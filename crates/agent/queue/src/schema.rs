@@ -1,1 +1,120 @@
-//! schema
+//! The tables of agent.db and how its connections are set up (`docs/format/agent-db.md`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::options::{Durability, QueueOptions};
+
+/// `PRAGMA application_id`: "HFAG".
+pub(crate) const APPLICATION_ID: i64 = 0x4846_4147;
+/// `PRAGMA user_version` of this program's format.
+pub(crate) const VERSION: i64 = 1;
+/// How long a connection waits for a lock of another process (inspection, backup), milliseconds.
+const BUSY_TIMEOUT_MS: u64 = 10_000;
+/// Statements each connection keeps prepared.
+const STATEMENTS_MAX: usize = 48;
+
+/// Step 1: from nothing to version 1.
+const CREATE: &str = "
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE note(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE dataset(
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
+    leased INTEGER NOT NULL DEFAULT 0, told INTEGER NOT NULL DEFAULT 0,
+    reached INTEGER NOT NULL DEFAULT 0, unfinished INTEGER NOT NULL DEFAULT 0,
+    cycle INTEGER NOT NULL DEFAULT 0,
+    cursor_directory INTEGER NOT NULL DEFAULT 0, cursor_name BLOB NOT NULL DEFAULT x'',
+    last_cycle_us INTEGER);
+CREATE TABLE directory(id INTEGER PRIMARY KEY, dataset INTEGER NOT NULL, path BLOB NOT NULL);
+CREATE TABLE item(
+    dataset INTEGER NOT NULL, directory INTEGER NOT NULL, name BLOB NOT NULL,
+    seen INTEGER NOT NULL, known INTEGER NOT NULL, gone INTEGER NOT NULL,
+    observation BLOB NOT NULL,
+    PRIMARY KEY(dataset, directory, name)) WITHOUT ROWID;
+CREATE TABLE exception(
+    dataset INTEGER NOT NULL, directory INTEGER NOT NULL, name BLOB NOT NULL,
+    seen INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY(dataset, directory, name)) WITHOUT ROWID;
+CREATE TABLE event(seq INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE epoch(first_seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL);
+";
+
+/// The one writing connection. Sets what must be set before the first table exists.
+pub(crate) fn open_writer(path: &Path, options: &QueueOptions) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    conn.pragma_update(None, "page_size", options.page_bytes)?;
+    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    // Fails with NOTADB or CORRUPT when the header is damaged: the caller moves the file aside.
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "wal_autocheckpoint", options.wal_autocheckpoint_pages)?;
+    conn.pragma_update(
+        None,
+        "journal_size_limit",
+        i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX),
+    )?;
+    conn.pragma_update(None, "cache_size", -i64::from(options.cache_bytes / 1024))?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    Ok(conn)
+}
+
+/// From here on commits are as durable as the options say. Opening itself runs at FULL.
+pub(crate) fn set_durability(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
+    let synchronous = match durability {
+        Durability::Process => "NORMAL",
+        Durability::Power => "FULL",
+    };
+    conn.pragma_update(None, "synchronous", synchronous)
+}
+
+/// A reading connection.
+pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(conn)
+}
+
+/// Make the tables in one transaction.
+pub(crate) fn create(conn: &mut Connection) -> rusqlite::Result<()> {
+    let tx = conn.transaction()?;
+    tx.execute_batch(CREATE)?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+    tx.pragma_update(None, "user_version", VERSION)?;
+    tx.commit()
+}
+
+/// A pragma's number.
+pub(crate) fn pragma(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
+    conn.pragma_query_value(None, name, |row| row.get(0))
+}
+
+/// A number of the `meta` table.
+pub(crate) fn meta(conn: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
+    use rusqlite::OptionalExtension as _;
+    conn.prepare_cached("SELECT value FROM meta WHERE key = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()
+}
+
+/// Set a number of the `meta` table.
+pub(crate) fn set_meta(conn: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached("INSERT OR REPLACE INTO meta(key, value) VALUES(?1, ?2)")?
+        .execute((key, value))
+        .map(drop)
+}
+
+/// `meta`: 1 while no process has the database open and the last one closed it.
+pub(crate) const META_CLEAN: &str = "clean";
+/// `meta`: the clock, at least as high as any version ever given out and since removed.
+pub(crate) const META_CLOCK: &str = "clock";
+/// `meta`: events dropped by the byte limit.
+pub(crate) const META_DROPPED: &str = "events_dropped";

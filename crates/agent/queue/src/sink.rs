@@ -1,13 +1,143 @@
-//! The sink side: changes become rows and events.
+//! The sink side: changes become rows and events, prepared outside the writer's lock.
+
+use std::mem;
+use std::sync::Arc;
 
 use model::traits::PortError;
-use model::{Batch, Sink, SinkOutcome};
+use model::{Batch, Dataset, EventBody, ItemKey, Names, Op, Sink, SinkOutcome};
+
+use crate::body::DOCUMENT_TAG;
+use crate::error::QueueError;
+use crate::options::Transaction;
+use crate::queue::Inner;
+use crate::writer::{Job, Step, StepKind};
+
+/// Bytes of an encoded observation that are reserved ahead.
+const OBSERVATION_BYTES_USUAL: usize = 96;
 
 /// Takes a dataset's changes; see [`crate::Queue::sink`]. Cheap; one per thread.
-pub struct QueueSink {}
+pub struct QueueSink {
+    inner: Arc<Inner>,
+    dataset: i64,
+    names: Arc<dyn Names>,
+}
+
+impl QueueSink {
+    pub(crate) fn new(inner: Arc<Inner>, dataset: i64, names: Arc<dyn Names>) -> Self {
+        Self { inner, dataset, names }
+    }
+
+    /// Move the operations' keys into a job, bodies and events encoded.
+    fn prepare(&self, ops: &mut [Op]) -> Job {
+        let mut job = Job {
+            dataset: self.dataset,
+            steps: Vec::with_capacity(ops.len()),
+            bodies: Vec::with_capacity(ops.len() * OBSERVATION_BYTES_USUAL),
+            events: Vec::new(),
+        };
+        for op in ops {
+            let start = job.bodies.len();
+            let (key, kind, change) = match op {
+                Op::Put { key, observation, change } => {
+                    observation.encode(&mut job.bodies);
+                    (key, StepKind::Put, change.as_deref())
+                }
+                Op::Touch { key, observation } => {
+                    observation.encode(&mut job.bodies);
+                    (key, StepKind::Touch, None)
+                }
+                Op::Delete { key, change } => (key, StepKind::Delete, change.as_deref()),
+                Op::Coverage(gap) => {
+                    job.events.push(EventBody::of_coverage(gap.clone()).to_json());
+                    continue;
+                }
+            };
+            if let Some(change) = change {
+                job.events.push(EventBody::of_change(change, &*self.names).to_json());
+            }
+            let body = start..job.bodies.len();
+            job.steps.push(Step { key: mem::take(key), kind, body });
+        }
+        job
+    }
+
+    /// Commit these operations. When that fails they are as before.
+    fn commit(&self, ops: &mut [Op]) -> Result<SinkOutcome, QueueError> {
+        let job = self.prepare(ops);
+        let (job, result) = self.inner.submit(job);
+        if result.is_err() {
+            let keys = ops.iter_mut().filter_map(key_of);
+            for (key, step) in keys.zip(job.steps) {
+                *key = step.key;
+            }
+        }
+        result.map(|outcome| SinkOutcome { items: outcome.items, events: outcome.events })
+    }
+}
+
+fn key_of(op: &mut Op) -> Option<&mut ItemKey> {
+    match op {
+        Op::Put { key, .. } | Op::Touch { key, .. } | Op::Delete { key, .. } => Some(key),
+        Op::Coverage(_) => None,
+    }
+}
 
 impl Sink for QueueSink {
-    fn apply(&mut self, _: &mut Batch) -> Result<SinkOutcome, PortError> {
-        todo!()
+    /// One transaction for the whole batch; with [`Transaction::PerEvent`] one for each step, and
+    /// after a failure the batch holds the steps that were not committed.
+    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+        if self.inner.options.transaction == Transaction::Group {
+            let outcome = self.commit(batch)?;
+            batch.clear();
+            return Ok(outcome);
+        }
+        let mut total = SinkOutcome::default();
+        for done in 0..batch.len() {
+            let Some(op) = batch.get_mut(done..=done) else { break };
+            match self.commit(op) {
+                Ok(outcome) => {
+                    total.items += outcome.items;
+                    total.events += outcome.events;
+                }
+                Err(error) => {
+                    batch.drain(..done);
+                    return Err(error.into());
+                }
+            }
+        }
+        batch.clear();
+        Ok(total)
     }
+}
+
+/// A job over documents: key and body of each.
+pub(crate) fn documents(
+    id: i64,
+    dataset: &Dataset,
+    kind: StepKind,
+    documents: &[(&[u8], &[u8])],
+) -> Result<Job, QueueError> {
+    let mut job = Job { dataset: id, ..Job::default() };
+    for (key, body) in documents {
+        check(dataset, "key", key.len(), crate::KEY_BYTES_MAX)?;
+        check(dataset, "document", body.len(), model::limits::DOCUMENT_BYTES_MAX)?;
+        let start = job.bodies.len();
+        job.bodies.push(DOCUMENT_TAG);
+        job.bodies.extend_from_slice(body);
+        let key = ItemKey::new(Vec::new(), *key);
+        job.steps.push(Step { key, kind, body: start..job.bodies.len() });
+    }
+    Ok(job)
+}
+
+fn check(
+    dataset: &Dataset,
+    what: &'static str,
+    bytes: usize,
+    bytes_max: usize,
+) -> Result<(), QueueError> {
+    if bytes > bytes_max {
+        return Err(QueueError::TooLarge { dataset: dataset.to_string(), what, bytes, bytes_max });
+    }
+    Ok(())
 }

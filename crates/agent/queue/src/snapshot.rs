@@ -1,9 +1,13 @@
-//! Snapshots for integrity checks.
+//! Snapshots for integrity checks: one dataset on one read transaction.
 
-use model::{ItemKey, SkipReason};
+use model::{Dataset, ItemKey, SkipReason};
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::body::Body;
+use crate::cycle::reason_of;
 use crate::error::QueueError;
+use crate::open::classify;
+use crate::queue::Inner;
 
 /// One item that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,13 +31,38 @@ pub struct Exception {
     pub reason: SkipReason,
 }
 
-/// One dataset at one instant, for digests.
+/// One dataset at one instant, for digests. Holds a read transaction: drop it soon, or the
+/// write-ahead log grows meanwhile.
 pub struct Snapshot {
-    pub(crate) pending: Vec<ItemKey>,
-    pub(crate) exceptions: Vec<Exception>,
+    conn: Connection,
+    path: std::path::PathBuf,
+    dataset: i64,
+    told: u64,
+    pending: Vec<ItemKey>,
+    exceptions: Vec<Exception>,
 }
 
 impl Snapshot {
+    pub(crate) fn new(inner: &Inner, dataset: &Dataset) -> Result<Self, QueueError> {
+        let id = inner.dataset_id(dataset)?;
+        let conn = inner.open_reader()?;
+        let failed = |error| inner.classify("take a snapshot", error);
+        conn.execute_batch("BEGIN").map_err(failed)?;
+        // The first read fixes what all later ones see.
+        let told: i64 = conn
+            .query_row("SELECT told FROM dataset WHERE id = ?1", [id], |row| row.get(0))
+            .map_err(failed)?;
+        let pending = pending(&conn, id, told).map_err(failed)?;
+        let exceptions = exceptions(&conn, id, told).map_err(failed)?;
+        let path = inner.path.clone();
+        Ok(Self { conn, path, dataset: id, told: told as u64, pending, exceptions })
+    }
+
+    /// Everything seen up to here was told.
+    pub fn told(&self) -> u64 {
+        self.told
+    }
+
     /// Items seen but not told, gone ones included: left out on both sides.
     pub fn pending(&self) -> &[ItemKey] {
         &self.pending
@@ -44,14 +73,95 @@ impl Snapshot {
         &self.exceptions
     }
 
-    /// Every told item that is neither pending nor an exception, in the order of the keys' places.
+    /// Every told item that is neither pending nor an exception, in the order of the table.
     ///
     /// # Errors
     /// When the database cannot be read, or with what `visit` gives.
     pub fn for_each(
         &self,
-        _visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
+        visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
     ) -> Result<(), QueueError> {
-        todo!()
+        let failed = |error| classify(&self.path, "read a snapshot", error);
+        let mut paths = Paths::new(&self.conn);
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT directory, name, seen, observation FROM item AS i \
+                 WHERE dataset = ?1 AND seen <= ?2 AND gone = 0 AND NOT EXISTS( \
+                    SELECT 1 FROM exception AS e WHERE e.dataset = i.dataset \
+                    AND e.directory = i.directory AND e.name = i.name)",
+            )
+            .map_err(failed)?;
+        let mut rows = select.query((self.dataset, self.told as i64)).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let read = || -> rusqlite::Result<_> { Ok((row.get(0)?, row.get(1)?, row.get(2)?)) };
+            let (directory, name, seen): (i64, Vec<u8>, i64) = read().map_err(failed)?;
+            let key = ItemKey::new(paths.get(directory).map_err(failed)?, name);
+            let bytes = row.get_ref(3).map_err(failed)?.as_blob().map_err(|e| failed(e.into()))?;
+            let Some(body) = Body::decode(bytes) else {
+                let detail = format!("content of {}", model::path::show_terminal(&key.path()));
+                return Err(QueueError::Corrupt { path: self.path.clone(), detail });
+            };
+            visit(ToldItem { key, seen: seen as u64, body })?;
+        }
+        Ok(())
     }
+}
+
+/// Paths of directories by number, the last one remembered.
+pub(crate) struct Paths<'a> {
+    conn: &'a Connection,
+    last: Option<(i64, Vec<u8>)>,
+}
+
+impl<'a> Paths<'a> {
+    pub(crate) fn new(conn: &'a Connection) -> Self {
+        Self { conn, last: None }
+    }
+
+    pub(crate) fn get(&mut self, id: i64) -> rusqlite::Result<Vec<u8>> {
+        if let Some((known, path)) = &self.last
+            && *known == id
+        {
+            return Ok(path.clone());
+        }
+        let path: Vec<u8> = self
+            .conn
+            .prepare_cached("SELECT path FROM directory WHERE id = ?1")?
+            .query_row([id], |row| row.get(0))
+            .optional()?
+            .unwrap_or_default();
+        self.last = Some((id, path.clone()));
+        Ok(path)
+    }
+}
+
+fn pending(conn: &Connection, dataset: i64, told: i64) -> rusqlite::Result<Vec<ItemKey>> {
+    let mut paths = Paths::new(conn);
+    let mut select =
+        conn.prepare("SELECT directory, name FROM item WHERE dataset = ?1 AND seen > ?2")?;
+    let mut rows = select.query((dataset, told))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(ItemKey::new(paths.get(row.get(0)?)?, row.get::<_, Vec<u8>>(1)?));
+    }
+    Ok(found)
+}
+
+fn exceptions(conn: &Connection, dataset: i64, told: i64) -> rusqlite::Result<Vec<Exception>> {
+    let mut paths = Paths::new(conn);
+    let mut select = conn.prepare(
+        "SELECT e.directory, e.name, e.seen, e.reason FROM exception AS e \
+         JOIN item USING(dataset, directory, name) WHERE e.dataset = ?1 AND item.seen <= ?2",
+    )?;
+    let mut rows = select.query((dataset, told))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(Exception {
+            key: ItemKey::new(paths.get(row.get(0)?)?, row.get::<_, Vec<u8>>(1)?),
+            seen: row.get::<_, i64>(2)? as u64,
+            reason: reason_of(row.get_ref(3)?.as_str()?),
+        });
+    }
+    Ok(found)
 }

@@ -1,8 +1,15 @@
 //! What a queue holds and costs, for people and metrics.
 
+use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 
+use crate::catalog::DatasetState;
+use crate::error::QueueError;
+use crate::open::{beside, event_count};
 use crate::options::{Durability, Transaction};
+use crate::queue::Inner;
+use crate::schema;
+use crate::upkeep::{Size, event_time_us, file_bytes};
 
 /// State of one dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,4 +65,90 @@ pub struct QueueStatus {
     pub wal_autocheckpoint_pages: u32,
     /// See [`crate::QueueOptions::journal_size_limit_bytes`].
     pub journal_size_limit_bytes: u64,
+}
+
+/// The oldest pending item's place in the count.
+struct Pending {
+    items: u64,
+    oldest_us: Option<u64>,
+}
+
+impl Inner {
+    pub(crate) fn status(&self) -> Result<QueueStatus, QueueError> {
+        // Read connections wait for nobody; the catalog is copied piece by piece.
+        let ids: Vec<i64> = self.catalog.read().datasets.keys().copied().collect();
+        let epoch = self.catalog.read().epoch();
+        self.read(|conn| {
+            let size = Size::of(conn)?;
+            let mut datasets = Vec::new();
+            for id in ids {
+                let pending = self.pending(conn, id)?;
+                if let Some(state) = self.catalog.read().datasets.get(&id) {
+                    datasets.push(dataset_status(state, &pending));
+                }
+            }
+            let oldest_event_us = conn
+                .query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
+                    Ok(event_time_us(row.get_ref(0)?.as_blob()?))
+                })
+                .optional()?;
+            Ok(QueueStatus {
+                datasets,
+                events: event_count(conn)?,
+                oldest_event_us,
+                events_dropped: schema::meta(conn, schema::META_DROPPED)?.unwrap_or(0) as u64,
+                epoch,
+                bytes: size.used_bytes(),
+                file_bytes: file_bytes(&self.path),
+                wal_bytes: file_bytes(&beside(&self.path, "-wal")),
+                byte_limit: self.options.byte_limit,
+                durability: self.options.durability,
+                transaction: self.options.transaction,
+                page_bytes: size.page_bytes as u32,
+                wal_autocheckpoint_pages: self.options.wal_autocheckpoint_pages,
+                journal_size_limit_bytes: self.options.journal_size_limit_bytes,
+            })
+        })
+    }
+
+    /// Count what is pending, reading only directories that may hold some.
+    fn pending(&self, conn: &Connection, id: i64) -> rusqlite::Result<Pending> {
+        let (told, directories) = {
+            let catalog = self.catalog.read();
+            let Some(state) = catalog.datasets.get(&id) else {
+                return Ok(Pending { items: 0, oldest_us: None });
+            };
+            let told = state.head.marks.told;
+            let newer = state.directories.iter().filter(|(_, held)| held.newest > told);
+            (told, newer.map(|(id, _)| *id).collect::<Vec<_>>())
+        };
+        let mut select = conn.prepare_cached(
+            "SELECT count(*), min(seen) FROM item \
+             WHERE dataset = ?1 AND directory = ?2 AND seen > ?3",
+        )?;
+        let mut pending = Pending { items: 0, oldest_us: None };
+        for directory in directories {
+            let (count, oldest): (i64, Option<i64>) = select
+                .query_row((id, directory, told as i64), |row| Ok((row.get(0)?, row.get(1)?)))?;
+            pending.items += count as u64;
+            let oldest = oldest.map(|us| us as u64);
+            pending.oldest_us = pending.oldest_us.into_iter().chain(oldest).min();
+        }
+        Ok(pending)
+    }
+}
+
+fn dataset_status(state: &DatasetState, pending: &Pending) -> DatasetStatus {
+    let marks = state.head.marks;
+    DatasetStatus {
+        name: state.name.to_string(),
+        items: state.directories.values().map(|directory| directory.rows).sum(),
+        pending: pending.items,
+        oldest_pending_us: pending.oldest_us,
+        exceptions: state.exceptions,
+        leased: marks.leased,
+        told: marks.told,
+        unfinished: marks.unfinished,
+        last_cycle_us: state.head.last_cycle_us,
+    }
 }

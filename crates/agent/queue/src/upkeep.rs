@@ -1,1 +1,267 @@
-//! upkeep
+//! The byte limit, unused space, notes, and the clean end.
+//!
+//! State is never dropped: above the limit the oldest events go, with a coverage event that says
+//! from when to when. When there are none left to drop, a coverage event says that once.
+
+use model::{Coverage, CoverageKind, EventBody};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::error::QueueError;
+use crate::open::beside;
+use crate::queue::Inner;
+use crate::schema;
+use crate::writer::Writer;
+
+/// Bytes written between two looks at the limits, unless a small limit asks for more.
+const LOOK_AFTER_BYTES: u64 = 4 * 1024 * 1024;
+/// Above the limit events are dropped until this many percent of it are used.
+const DROP_TO_PERCENT: u64 = 90;
+/// Unused pages below which none are given back.
+const UNUSED_PAGES_MIN: i64 = 1024;
+/// Pages given back at a time, so that writers need not wait for long.
+const VACUUM_PAGES_PER_STEP: u32 = 2048;
+/// A log of this many times its checkpoint size is reported.
+const WAL_REPORT_FACTOR: u64 = 4;
+
+/// The size of a database.
+pub(crate) struct Size {
+    pub(crate) page_bytes: u64,
+    pub(crate) pages: i64,
+    pub(crate) unused: i64,
+}
+
+impl Size {
+    pub(crate) fn of(conn: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            page_bytes: schema::pragma(conn, "page_size")? as u64,
+            pages: schema::pragma(conn, "page_count")?,
+            unused: schema::pragma(conn, "freelist_count")?,
+        })
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        (self.pages - self.unused) as u64 * self.page_bytes
+    }
+}
+
+impl Inner {
+    /// Look after the limits once enough was written (`written` more bytes). A failure is logged:
+    /// what was committed before stays so.
+    pub(crate) fn upkeep(&self, writer: &mut Writer, written: u64) {
+        // Removing counts too: it makes space to give back.
+        writer.written_bytes += written.max(1);
+        if writer.written_bytes < LOOK_AFTER_BYTES.min(self.options.byte_limit / 32) {
+            return;
+        }
+        writer.written_bytes = 0;
+        if let Err(error) = self.keep_limits(writer) {
+            tracing::warn!(path = %self.path.display(), %error, "upkeep of the agent database");
+        }
+        self.report_log(writer);
+    }
+
+    fn keep_limits(&self, writer: &mut Writer) -> Result<(), QueueError> {
+        let size = Size::of(&writer.conn).map_err(|e| self.classify("measure", e))?;
+        let used = size.used_bytes();
+        if used > self.options.byte_limit {
+            let target = self.options.byte_limit / 100 * DROP_TO_PERCENT;
+            self.drop_events(writer, used, used - target)?;
+        }
+        let size = Size::of(&writer.conn).map_err(|e| self.classify("measure", e))?;
+        if size.unused > UNUSED_PAGES_MIN && size.unused > size.pages / 4 {
+            vacuum(&writer.conn, VACUUM_PAGES_PER_STEP)
+                .map_err(|e| self.classify("give back space", e))?;
+        }
+        Ok(())
+    }
+
+    /// Drop the oldest events until about `excess` bytes are free, and say so in one transaction.
+    fn drop_events(&self, writer: &mut Writer, used: u64, excess: u64) -> Result<(), QueueError> {
+        let limit = self.options.byte_limit;
+        let reported = writer.limit_reported;
+        let dropped = self.transact(writer, "drop events", |txn| {
+            let oldest = oldest_events(txn.conn, excess)?;
+            let gap = match &oldest {
+                Some(oldest) => Coverage {
+                    kind: CoverageKind::EventsDropped,
+                    path: String::new(),
+                    from_us: oldest.from_us,
+                    to_us: oldest.to_us,
+                    found: Some(oldest.count),
+                    detail: format!(
+                        "{} events dropped: the queue reached its limit of {limit} bytes; \
+                         raise it or restore the connection to the server",
+                        oldest.count
+                    ),
+                },
+                None if reported => return Ok(0),
+                None => Coverage {
+                    kind: CoverageKind::LimitReached,
+                    path: String::new(),
+                    from_us: txn.now_us,
+                    to_us: txn.now_us,
+                    found: None,
+                    detail: format!(
+                        "state alone takes {used} bytes, the queue's limit is {limit}: raise it \
+                         or watch less"
+                    ),
+                },
+            };
+            let count = oldest.as_ref().map_or(0, |oldest| oldest.count);
+            if let Some(oldest) = oldest {
+                txn.conn.execute("DELETE FROM event WHERE seq <= ?1", [oldest.last_seq])?;
+                let before = schema::meta(txn.conn, schema::META_DROPPED)?.unwrap_or(0);
+                schema::set_meta(txn.conn, schema::META_DROPPED, before + count as i64)?;
+            }
+            let body = EventBody::of_coverage(gap).to_json();
+            txn.conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [body])?;
+            Ok(count)
+        })?;
+        writer.limit_reported = dropped == 0;
+        tracing::warn!(path = %self.path.display(), limit, used, dropped, "byte limit reached");
+        Ok(())
+    }
+
+    /// Say when the log does not shrink: a reader holds it.
+    fn report_log(&self, writer: &mut Writer) {
+        let usual =
+            u64::from(self.options.wal_autocheckpoint_pages) * u64::from(self.options.page_bytes);
+        let wal_bytes = file_bytes(&beside(&self.path, "-wal"));
+        let large = wal_bytes > usual.max(1) * WAL_REPORT_FACTOR;
+        if large && !writer.wal_reported {
+            tracing::warn!(
+                path = %self.path.display(), wal_bytes,
+                "write-ahead log cannot be folded in: a reader holds it"
+            );
+        }
+        writer.wal_reported = large;
+    }
+
+    pub(crate) fn compact(&self) -> Result<u64, QueueError> {
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or_else(|| self.closed())?;
+        let failed = |error| self.classify("compact", error);
+        let before = Size::of(&writer.conn).map_err(failed)?;
+        vacuum(&writer.conn, 0).map_err(failed)?;
+        fold(&writer.conn).map_err(failed)?;
+        let after = Size::of(&writer.conn).map_err(failed)?;
+        Ok((before.pages - after.pages).max(0) as u64 * after.page_bytes)
+    }
+
+    /// The clean end: durable whatever the mode, then the log folded in.
+    pub(crate) fn finish(&self, writer: &Writer) -> Result<(), QueueError> {
+        if let Some(detail) = &writer.poisoned {
+            return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
+        }
+        let end = || -> rusqlite::Result<()> {
+            let conn = &writer.conn;
+            conn.pragma_update(None, "synchronous", "FULL")?;
+            // Everything before is on the disk before the flag says so.
+            fold(conn)?;
+            conn.execute_batch("BEGIN IMMEDIATE")?;
+            schema::set_meta(conn, schema::META_CLOCK, writer.clock.last() as i64)?;
+            schema::set_meta(conn, schema::META_CLEAN, 1)?;
+            conn.execute_batch("COMMIT")?;
+            fold(conn)
+        };
+        end().map_err(|error| self.classify("close", error))
+    }
+
+    pub(crate) fn note(&self, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
+        self.read(|conn| {
+            conn.prepare_cached("SELECT value FROM note WHERE name = ?1")?
+                .query_row([name], |row| row.get(0))
+                .optional()
+        })
+    }
+
+    pub(crate) fn set_note(&self, name: &str, value: &[u8]) -> Result<(), QueueError> {
+        let too_large = |what, bytes, bytes_max| QueueError::TooLarge {
+            dataset: format!("note {name}"),
+            what,
+            bytes,
+            bytes_max,
+        };
+        if value.len() > crate::NOTE_BYTES_MAX {
+            return Err(too_large("value", value.len(), crate::NOTE_BYTES_MAX));
+        }
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or_else(|| self.closed())?;
+        let kept = self.transact(writer, "keep a note", |txn| {
+            let others: i64 = txn.conn.query_row(
+                "SELECT count(*) FROM note WHERE name <> ?1",
+                [name],
+                |row| row.get(0),
+            )?;
+            if others >= crate::NOTES_MAX as i64 {
+                return Ok(false);
+            }
+            txn.conn
+                .prepare_cached("INSERT OR REPLACE INTO note(name, value) VALUES(?1, ?2)")?
+                .execute((name, value))?;
+            Ok(true)
+        })?;
+        let notes_max = crate::NOTES_MAX as usize;
+        if kept { Ok(()) } else { Err(too_large("number of notes", notes_max + 1, notes_max)) }
+    }
+}
+
+/// Events to drop.
+struct Oldest {
+    last_seq: i64,
+    count: u64,
+    from_us: u64,
+    to_us: u64,
+}
+
+/// The oldest events that take about `bytes`, or all.
+fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldest>> {
+    let mut select = conn.prepare("SELECT seq, body FROM event ORDER BY seq")?;
+    let mut rows = select.query([])?;
+    let mut found: Option<Oldest> = None;
+    let mut freed = 0;
+    while let Some(row) = rows.next()? {
+        let body = row.get_ref(1)?.as_blob()?;
+        let at_us = event_time_us(body);
+        let oldest =
+            found.get_or_insert(Oldest { last_seq: 0, count: 0, from_us: at_us, to_us: 0 });
+        oldest.last_seq = row.get(0)?;
+        oldest.count += 1;
+        oldest.to_us = oldest.to_us.max(at_us);
+        freed += body.len() as u64;
+        if freed >= bytes {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// When the event happened; 0 when its body does not say.
+pub(crate) fn event_time_us(body: &[u8]) -> u64 {
+    #[derive(serde::Deserialize)]
+    struct Timed<'a> {
+        #[serde(rename = "@timestamp")]
+        timestamp: &'a str,
+    }
+    serde_json::from_slice::<Timed<'_>>(body)
+        .ok()
+        .and_then(|timed| model::timestamp::parse_micros(timed.timestamp))
+        .unwrap_or(0)
+}
+
+/// Give back at most `pages` unused pages, all when 0. Each step of the statement frees one.
+fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
+/// Copy the log into the database and empty it, as far as readers allow.
+fn fold(conn: &Connection) -> rusqlite::Result<()> {
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
+
+pub(crate) fn file_bytes(path: &std::path::Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
