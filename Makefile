@@ -1,0 +1,44 @@
+# The project's commands. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+ARGS ?=
+# Warnings are errors wherever a person or a machine decides whether a change is good.
+LINT := -D warnings
+
+.PHONY: help up build test check unit end-to-end page soak bench-scan clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+up: ## Build and run server and local agent in ./data (more flags: ARGS="--watch /srv")
+	cargo build --release --bin holdfast
+	./target/release/holdfast up $(ARGS)
+
+build: ## The release binary, target/release/holdfast
+	cargo build --release --bin holdfast
+
+test: check unit page ## Everything that must pass before a change lands
+	@echo "make test: all passed"
+
+check: ## Formatting, lints, documentation, dashboard files
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- $(LINT)
+	RUSTDOCFLAGS="$(LINT)" cargo doc --workspace --no-deps --document-private-items --quiet
+	./tests/ui.sh
+
+unit: ## All Rust tests: units, models, crash images, real processes
+	cargo test --workspace
+
+page: ## The dashboard in a real Chromium against the real binary
+	cargo build --bin holdfast
+	./tests/page.sh
+
+soak: ## The same tests with much larger numbers (hours)
+	HOLDFAST_SOAK=$${HOLDFAST_SOAK:-100} cargo test --workspace --release -- --nocapture
+
+bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)
+	./bench/run.sh $*
+
+clean: ## Forget everything built
+	cargo clean
+	rm -rf ui/node_modules tests/page/node_modules

@@ -1,0 +1,320 @@
+//! Real processes of the real binary, and what the server says over its unix socket.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// How long anything that must happen may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One process of `holdfast`.
+pub struct Running {
+    child: Child,
+    lines: Arc<(Mutex<Vec<String>>, Condvar)>,
+}
+
+impl Running {
+    /// Start with these words; stderr is appended to `log`.
+    pub fn start(words: &[&str], log: &Path) -> Self {
+        Self::start_with(words, log, &[])
+    }
+
+    /// As [`Running::start`], with environment variables.
+    pub fn start_with(words: &[&str], log: &Path, env: &[(&str, &str)]) -> Self {
+        let stderr = File::options().create(true).append(true).open(log).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(words)
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let shared = lines.clone();
+        std::thread::spawn(move || {
+            for line in out.lines() {
+                let Ok(line) = line else { break };
+                shared.0.lock().unwrap().push(line);
+                shared.1.notify_all();
+            }
+            shared.0.lock().unwrap().push(END.into());
+            shared.1.notify_all();
+        });
+        Self { child, lines }
+    }
+
+    /// Wait for a line of stdout that begins so; the rest of it.
+    pub fn line(&self, prefix: &str) -> String {
+        self.line_after(0, prefix).1
+    }
+
+    /// Wait for such a line at or behind place `from`; its place and its rest.
+    pub fn line_after(&self, from: usize, prefix: &str) -> (usize, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut lines = self.lines.0.lock().unwrap();
+        loop {
+            let found = lines.iter().enumerate().skip(from).find_map(|(place, line)| {
+                line.strip_prefix(prefix).map(|rest| (place, rest.to_owned()))
+            });
+            if let Some(found) = found {
+                return found;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ended = lines.last().is_some_and(|l| l == END);
+            assert!(!left.is_zero() && !ended, "no line {prefix:?} behind {from} in {lines:#?}");
+            lines = self.lines.1.wait_timeout(lines, left).unwrap().0;
+        }
+    }
+
+    /// Lines printed so far.
+    pub fn lines(&self) -> usize {
+        self.lines.0.lock().unwrap().len()
+    }
+
+    /// Everything printed so far.
+    pub fn printed(&self) -> Vec<String> {
+        self.lines.0.lock().unwrap().clone()
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Send a signal by name.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
+    }
+
+    /// SIGTERM; the exit code.
+    pub fn stop(mut self) -> i32 {
+        self.signal("TERM");
+        self.wait()
+    }
+
+    /// Wait for its end; the exit code.
+    pub fn wait(&mut self) -> i32 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(Instant::now() < deadline, "the process does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Resident memory at its highest so far, KiB.
+    pub fn peak_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+const END: &str = "\u{0}end of output";
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Run to the end; exit code, stdout, stderr.
+pub fn run(words: &[&str]) -> (i32, String, String) {
+    run_with(words, &[])
+}
+
+/// As [`run`], with environment variables.
+pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(words)
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+    (out.status.code().unwrap_or(-1), text(out.stdout), text(out.stderr))
+}
+
+/// A port that is free now.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Ask a server over its unix socket.
+pub struct Api {
+    runtime: tokio::runtime::Runtime,
+    http: reqwest::Client,
+}
+
+impl Api {
+    /// Of the server of this data folder.
+    pub fn of(data: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let http =
+            reqwest::Client::builder().unix_socket(data.join("holdfast.sock")).build().unwrap();
+        Self { runtime, http }
+    }
+
+    /// One request; `None` when there is no answer.
+    pub fn request(&self, method: &str, path: &str) -> Option<(u16, Value)> {
+        let url = format!("http://localhost{path}");
+        let request = self.http.request(method.parse().unwrap(), url);
+        self.runtime.block_on(async {
+            let answer = request.send().await.ok()?;
+            let status = answer.status().as_u16();
+            let body = answer.bytes().await.ok()?;
+            Some((status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
+        })
+    }
+
+    /// GET that must succeed.
+    pub fn get(&self, path: &str) -> Value {
+        let (status, body) = self.request("GET", path).unwrap_or_else(|| panic!("no answer: {path}"));
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// All items of a list that pages by offset.
+    pub fn all(&self, path: &str) -> Vec<Value> {
+        let mut items = Vec::new();
+        loop {
+            let sign = if path.contains('?') { '&' } else { '?' };
+            let body = self.get(&format!("{path}{sign}offset={}&limit=50000", items.len()));
+            let page = body["data"]["affected_items"].as_array().unwrap().clone();
+            if page.is_empty() {
+                return items;
+            }
+            items.extend(page);
+        }
+    }
+
+    /// All items of a list that pages by cursor.
+    pub fn history(&self, path: &str) -> Vec<Value> {
+        let mut items = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let sign = if path.contains('?') { '&' } else { '?' };
+            let body = self.get(&format!("{path}{sign}limit=1000{cursor}"));
+            items.extend(body["data"]["affected_items"].as_array().unwrap().clone());
+            match body["data"]["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return items,
+            }
+        }
+    }
+
+    /// Order a scan of an agent and wait for its outcome.
+    pub fn rescan(&self, agent: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        let (status, body) = self.request("PUT", &format!("/syscheck?agents_list={agent}")).unwrap();
+        assert_eq!(status, 200, "{body}");
+        let id = body["command_id"].as_u64().or_else(|| body["data"]["command_id"].as_u64());
+        let id = id.unwrap_or_else(|| panic!("no command id in {body}"));
+        loop {
+            let command = self.get(&format!("/commands/{id}"));
+            let counts = &command["data"]["counts"];
+            if counts["done"].as_u64() == Some(1) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the scan was not done: {command}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Poll until it holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match holds() {
+            Ok(()) => return,
+            Err(why) => assert!(Instant::now() < deadline, "{what}: {why}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What is on the disk: path to (type, size, permission bits, SHA-256), by an independent walk.
+pub fn disk(root: &Path) -> BTreeMap<String, (String, Option<u64>, String, Option<String>)> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(path) = todo.pop() {
+        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        let kind = meta.file_type();
+        let mode = {
+            use std::os::unix::fs::PermissionsExt as _;
+            format!("{:04o}", meta.permissions().mode() & 0o7777)
+        };
+        let shown = model::path::show(path.as_os_str().as_encoded_bytes()).into_owned();
+        if kind.is_dir() {
+            for entry in fs::read_dir(&path).unwrap() {
+                todo.push(entry.unwrap().path());
+            }
+            found.insert(shown, ("dir".into(), None, mode, None));
+        } else if kind.is_symlink() {
+            found.insert(shown, ("symlink".into(), Some(meta.len()), mode, None));
+        } else {
+            let hash = hex::encode(Sha256::digest(fs::read(&path).unwrap()));
+            found.insert(shown, ("file".into(), Some(meta.len()), mode, Some(hash)));
+        }
+    }
+    found
+}
+
+/// What the server holds of an agent, in the shape of [`disk`]; fails on a path twice.
+pub fn stored(
+    api: &Api,
+    agent: &str,
+) -> BTreeMap<String, (String, Option<u64>, String, Option<String>)> {
+    let mut found = BTreeMap::new();
+    for item in api.all(&format!("/syscheck/{agent}")) {
+        let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
+        let kind = text("type");
+        let hash = Some(text("sha256")).filter(|h| !h.is_empty());
+        let size = item["size"].as_u64().filter(|_| kind != "dir");
+        let before = found.insert(text("file"), (kind, size, text("mode"), hash));
+        assert_eq!(before, None, "{} is there twice", text("file"));
+    }
+    found
+}
+
+/// The first differences of two maps, for a message.
+pub fn differences<T: PartialEq + std::fmt::Debug>(
+    a: &BTreeMap<String, T>,
+    b: &BTreeMap<String, T>,
+) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for (path, value) in a {
+        match b.get(path) {
+            Some(other) if other == value => {}
+            other => wrong.push(format!("{path}: disk {value:?}, server {other:?}")),
+        }
+    }
+    wrong.extend(b.keys().filter(|p| !a.contains_key(*p)).map(|p| format!("{p}: only server")));
+    wrong.truncate(10);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+/// A folder of this test below the target folder: real disk, not a tmpfs.
+pub fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}

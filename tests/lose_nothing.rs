@@ -1,0 +1,170 @@
+//! Agent and server as real processes on a changing tree, killed with SIGKILL at random instants:
+//! in the end the server's state is the disk, and every event that was acknowledged is there.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
+use env::random::{Random as _, SeededRandom, SystemRandom};
+
+/// Kills of one run; `HOLDFAST_SOAK` multiplies it.
+const KILLS: u64 = 60;
+/// Most files of the tree.
+const FILES: u64 = 200;
+
+fn below(random: &SeededRandom, n: u64) -> u64 {
+    random.next_u64().unwrap() % n
+}
+
+/// Change the tree until told to stop.
+fn churn(root: &Path, seed: u64, stop: &AtomicBool) -> u64 {
+    let random = SeededRandom::new(seed);
+    let mut steps = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let name = |i: u64| root.join(format!("d{}/f{i}", i % 7));
+        let path = name(below(&random, FILES));
+        let _ = fs::create_dir_all(path.parent().unwrap());
+        // Each may fail (the file is not there, a directory just went): that is part of it.
+        let _ = match below(&random, 8) {
+            0..=2 => fs::write(&path, vec![b'x'; below(&random, 5_000) as usize]),
+            3 => fs::remove_file(&path),
+            4 => fs::set_permissions(&path, fs::Permissions::from_mode(0o600 + below(&random, 8) as u32)),
+            5 => fs::rename(&path, name(below(&random, FILES))),
+            6 => std::os::unix::fs::symlink("nowhere", &path),
+            _ if below(&random, 40) == 0 => fs::remove_dir_all(path.parent().unwrap()),
+            _ => Ok(()),
+        };
+        steps += 1;
+        std::thread::sleep(Duration::from_millis(1 + below(&random, 3)));
+    }
+    steps
+}
+
+struct Fleet {
+    base: PathBuf,
+    tree: PathBuf,
+    server: Option<Running>,
+    agent: Option<Running>,
+}
+
+impl Fleet {
+    fn start(base: &Path) -> Self {
+        let tree = base.join("tree");
+        fs::create_dir_all(&tree).unwrap();
+        let agents = free_port();
+        let server_toml = format!(
+            "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
+             max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n",
+            base.join("server")
+        );
+        let agent_toml = format!(
+            "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"150ms\"\n\
+             background_priority = false\n[sync]\nheartbeat = \"200ms\"\n[[watch]]\npath = {tree:?}\n",
+            base.join("agent")
+        );
+        fs::write(base.join("server.toml"), server_toml).unwrap();
+        fs::write(base.join("agent.toml"), agent_toml).unwrap();
+        let mut fleet = Self { base: base.to_owned(), tree, server: None, agent: None };
+        fleet.start_server();
+        let data = base.join("server");
+        let (code, token, error) = run(&["token", "--data", data.to_str().unwrap()]);
+        assert_eq!(code, 0, "{error}");
+        let (code, _, error) =
+            run(&["enroll", "--config", &fleet.file("agent.toml"), "--token", token.trim(), "--name", "churn"]);
+        assert_eq!(code, 0, "{error}");
+        fleet.start_agent();
+        fleet
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.base.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn start_server(&mut self) {
+        let config = self.file("server.toml");
+        let server = Running::start(&["server", "--config", &config], &self.base.join("server.log"));
+        server.line("ready: ");
+        self.server = Some(server);
+    }
+
+    fn start_agent(&mut self) {
+        let config = self.file("agent.toml");
+        let words = ["agent", "--config", &config, "--log", "info,sync=debug", "--log-format", "json"];
+        self.agent = Some(Running::start(&words, &self.base.join("agent.log")));
+    }
+}
+
+/// Ids of all events that the agent's log says were acknowledged.
+fn acknowledged(log: &Path) -> BTreeSet<String> {
+    let text = String::from_utf8_lossy(&fs::read(log).unwrap()).into_owned();
+    text.lines()
+        // A kill may cut the last line of a run.
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|line| line["message"] == "events acknowledged")
+        .flat_map(|line| {
+            let ids = line["ids"].as_str().unwrap().to_owned();
+            ids.split(',').map(String::from).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_over_sixty_kills() {
+    let soak: u64 = std::env::var("HOLDFAST_SOAK").map_or(1, |s| s.parse().unwrap());
+    let seed = match std::env::var("HOLDFAST_SEED") {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => SystemRandom.next_u64().unwrap(),
+    };
+    println!("HOLDFAST_SEED={seed}");
+    let random = SeededRandom::new(seed);
+    let base = folder("lose-nothing");
+    let mut fleet = Fleet::start(&base);
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let (root, flag) = (fleet.tree.clone(), stop.clone());
+    let churning = std::thread::spawn(move || churn(&root, seed, &flag));
+    for _ in 0..KILLS * soak {
+        // Not to wait for anything: the random instant at which the process dies.
+        std::thread::sleep(Duration::from_millis(20 + below(&random, 400)));
+        if below(&random, 2) == 0 {
+            fleet.agent.take().unwrap().kill();
+            fleet.start_agent();
+        } else {
+            fleet.server.take().unwrap().kill();
+            fleet.start_server();
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let steps = churning.join().unwrap();
+
+    let api = Api::of(&base.join("server"));
+    api.rescan("001");
+    let on_disk = disk(&fleet.tree);
+    eventually("the server's documents equal the disk", || {
+        differences(&on_disk, &stored(&api, "001"))
+    });
+    let told = acknowledged(&base.join("agent.log"));
+    let history: BTreeSet<String> = ["/changes", "/coverage"]
+        .iter()
+        .flat_map(|path| api.history(&format!("{path}?agents_list=001")))
+        .map(|item| item["id"].as_str().unwrap().strip_prefix("001.").unwrap().to_owned())
+        .collect();
+    let missing: Vec<_> = told.difference(&history).collect();
+    assert!(missing.is_empty(), "acknowledged but not there: {missing:?}");
+    assert!(told.len() > 100, "only {} events were told: the test is too tame", told.len());
+    println!(
+        "{steps} changes made, {} files at the end, {} events acknowledged, {} in the history",
+        on_disk.len(),
+        told.len(),
+        history.len()
+    );
+    assert_eq!(fleet.agent.take().unwrap().stop(), 0);
+    assert_eq!(fleet.server.take().unwrap().stop(), 0);
+}

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs a Debian package that the tests need, unless the command it brings is there already.
+# usage: packages.sh COMMAND PACKAGE...
+set -euo pipefail
+command=$1; shift
+command -v "$command" >/dev/null && exit 0
+if [ "$(id -u)" != 0 ]; then
+  echo "the tests need $command: apt-get install $*" >&2
+  exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "$@" >/dev/null

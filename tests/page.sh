@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The dashboard in a real Chromium, against the real binary on real files.
+set -euo pipefail
+cd "$(dirname "$0")"
+./packages.sh chromium chromium
+cd page
+npm ci --no-audit --no-fund --loglevel=error
+node --test --test-timeout=300000 page.test.mjs

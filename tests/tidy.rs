@@ -1,0 +1,231 @@
+//! The house rules that a compiler does not check: who may import whom, how long a file may be,
+//! that ARCHITECTURE names every crate, that links resolve and that the README's commands exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Longest source file, lines. What is longer is more than one noun.
+const FILE_LINES_MAX: usize = 500;
+
+/// Which crates each crate may import, by folder. Every crate must be listed.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("base/model", &[]),
+    ("base/env", &[]),
+    ("link", &["model"]),
+    ("agent/detect", &["model", "env"]),
+    ("agent/queue", &["model", "env"]),
+    ("agent/sync", &["model", "env", "link", "queue"]),
+    ("store/journal", &["env"]),
+    ("store/state", &["model", "env"]),
+    ("store/commit", &["model", "env", "journal", "state"]),
+    ("server/registry", &["model", "env", "state", "commit"]),
+    ("server/sessions", &["model", "env", "link", "commit", "state", "registry"]),
+    ("web/api", &["model", "env", "registry", "state", "commit"]),
+    ("web/page", &[]),
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file that git tracks or would track.
+fn files() -> Vec<PathBuf> {
+    let out = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "git ls-files");
+    String::from_utf8(out.stdout).unwrap().lines().map(|l| root().join(l)).filter(|p| p.is_file()).collect()
+}
+
+fn crates() -> Vec<String> {
+    let mut found: Vec<String> = files()
+        .iter()
+        .filter(|p| p.ends_with("Cargo.toml"))
+        .filter_map(|p| p.parent()?.strip_prefix(root().join("crates")).ok().map(Path::to_owned))
+        .map(|p| p.to_string_lossy().into_owned())
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn imports_run_one_way() {
+    let table: BTreeMap<_, _> = MAY_IMPORT.iter().copied().collect();
+    let ours: BTreeSet<&str> =
+        MAY_IMPORT.iter().map(|(folder, _)| folder.rsplit('/').next().unwrap()).collect();
+    let mut broken = Vec::new();
+    for folder in crates() {
+        let Some(allowed) = table.get(folder.as_str()) else {
+            broken.push(format!("crates/{folder} is not in the table of tests/tidy.rs"));
+            continue;
+        };
+        let manifest = fs::read_to_string(root().join("crates").join(&folder).join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        let Some(dependencies) = manifest.get("dependencies").and_then(|d| d.as_table()) else {
+            continue;
+        };
+        for name in dependencies.keys().filter(|n| ours.contains(n.as_str())) {
+            if !allowed.contains(&name.as_str()) {
+                broken.push(format!("crates/{folder} may not import {name}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn no_source_file_is_longer_than_one_noun_needs() {
+    let long: Vec<String> = files()
+        .iter()
+        .filter(|p| p.extension().is_some_and(|e| ["rs", "ts", "tsx"].iter().any(|x| e == *x)))
+        .filter_map(|p| {
+            let lines = fs::read_to_string(p).unwrap().lines().count();
+            (lines > FILE_LINES_MAX).then(|| format!("{} has {lines} lines", p.display()))
+        })
+        .collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn the_architecture_names_every_crate() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let missing: Vec<String> =
+        crates().into_iter().filter(|c| !text.contains(&format!("crates/{c}"))).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not name {missing:?}");
+}
+
+#[test]
+fn links_in_documents_resolve() {
+    let mut broken = Vec::new();
+    for file in files().iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
+        let text = fs::read_to_string(file).unwrap();
+        for target in links(&text) {
+            if target.contains("://") || target.starts_with('#') || target.starts_with("mailto:") {
+                continue;
+            }
+            let path = target.split('#').next().unwrap();
+            if !file.parent().unwrap().join(path).exists() {
+                broken.push(format!("{}: {target}", file.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The targets of `[text](target)` outside code.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        let mut rest = line;
+        while let Some(at) = rest.find("](") {
+            rest = &rest[at + 2..];
+            if let Some(end) = rest.find(')') {
+                found.push(rest[..end].trim_start_matches('<').trim_end_matches('>').to_owned());
+                rest = &rest[end..];
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_commands_of_the_documents_exist() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let mut broken = Vec::new();
+    for file in files().iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
+        let text = fs::read_to_string(file).unwrap();
+        for line in shell_lines(&text) {
+            let words: Vec<&str> = line.split_whitespace().skip_while(|w| w.contains('=')).collect();
+            let ok = match words.as_slice() {
+                ["make", target, ..] => target_exists(&makefile, target),
+                [program, rest @ ..] if program.rsplit('/').next() == Some("holdfast") => {
+                    command_exists(rest)
+                }
+                _ => true,
+            };
+            if !ok {
+                broken.push(format!("{}: {line}", file.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Lines of fenced `sh` blocks, without prompt and comment.
+fn shell_lines(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(info) = line.strip_prefix("```") {
+            inside = !inside && ["sh", "console", "bash"].contains(&info);
+        } else if inside {
+            let line = line.strip_prefix("$ ").unwrap_or(line);
+            let line = line.split(" #").next().unwrap_or(line).trim();
+            let line = line.strip_prefix("sudo ").unwrap_or(line);
+            if !line.is_empty() && !line.starts_with('#') {
+                found.push(line.to_owned());
+            }
+        }
+    }
+    found
+}
+
+fn target_exists(makefile: &str, target: &str) -> bool {
+    makefile.lines().any(|l| {
+        l.split(':').next().is_some_and(|names| {
+            names.split_whitespace().any(|n| {
+                n == target || n.strip_suffix('%').is_some_and(|p| target.starts_with(p))
+            })
+        })
+    })
+}
+
+/// `holdfast` takes these words: the sub-commands exist and every long flag stands in their help.
+fn command_exists(words: &[&str]) -> bool {
+    let mut path: Vec<&str> = Vec::new();
+    let mut help = help_of(&path).unwrap();
+    for word in words.iter().take_while(|w| !w.starts_with('-')) {
+        path.push(word);
+        match help_of(&path) {
+            Some(deeper) => help = deeper,
+            None => {
+                path.pop();
+                break;
+            }
+        }
+    }
+    if path.is_empty() && words.first().is_some_and(|w| !w.starts_with('-')) {
+        return false;
+    }
+    words.iter().filter(|w| w.starts_with("--")).all(|flag| {
+        let flag = flag.split('=').next().unwrap();
+        ["--help", "--version"].contains(&flag) || help.contains(flag)
+    })
+}
+
+fn help_of(path: &[&str]) -> Option<String> {
+    let out = Command::new(env!("CARGO_BIN_EXE_holdfast")).args(path).arg("--help").output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let usage = format!("Usage: {}", [&["holdfast"], path].concat().join(" "));
+    (out.status.success() && text.contains(&usage)).then_some(text)
+}
+
+#[test]
+fn no_foreign_tls_or_hash_library_slips_in() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    for unwanted in ["openssl-sys", "aws-lc-sys", "native-tls"] {
+        assert!(!lock.contains(&format!("name = \"{unwanted}\"")), "{unwanted} is in Cargo.lock");
+    }
+}
