@@ -79,7 +79,7 @@ async function openChange(name, kind) {
 
 async function scanNow() {
   await page.getByRole("button", { name: "Scan now" }).click();
-  await page.getByText("Ordered.").waitFor();
+  await page.getByText(/^(Ordered|The agent has the order|Scanned)\./).waitFor();
 }
 
 describe("the dashboard", { concurrency: false }, () => {
@@ -126,7 +126,7 @@ describe("the dashboard", { concurrency: false }, () => {
     }
     assert.match(await rowOf(at("secret")).innerText(), /4 B\s+0600/);
     await page.getByLabel("Search files").fill("app.i");
-    await page.getByText("1 file found").waitFor();
+    await page.getByText("1 item found").waitFor();
     assert.equal(await page.locator("tr.row").count(), 1);
     await page.keyboard.press("Escape");
     await rowOf(at("untouched")).waitFor();
@@ -157,6 +157,7 @@ describe("the dashboard", { concurrency: false }, () => {
       assert.match(await row.innerText(), said);
     }
     assert.equal(await rowOf(at("untouched")).count(), 0);
+    await page.getByText(/^Scanned\./).waitFor({ timeout: SCAN_MS });
     await picture(page, "agent-light");
   });
 

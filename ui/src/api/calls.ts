@@ -1,8 +1,8 @@
 // The operations the dashboard uses, one function each.
 
 import { access } from "../core/session";
-import { address, listOf, request, type Parameters } from "./client";
-import type { Agent, Change, FileItem, Gap, List, Summary } from "./types";
+import { address, ApiError, listOf, request, type Parameters } from "./client";
+import type { Agent, Change, FileItem, Gap, List, Outcome, Summary } from "./types";
 
 async function list<T>(path: string, p: Parameters, signal?: AbortSignal): Promise<List<T>> {
   return listOf<T>(await request(access, "GET", address(path, p), signal));
@@ -32,7 +32,38 @@ export const change = (id: string, signal?: AbortSignal) =>
 
 export const coverage = (p: Parameters, signal?: AbortSignal) => list<Gap>("/coverage", p, signal);
 
-/** Order a scan now; the agent takes the order up at its next heartbeat. */
-export async function scan(id: string): Promise<List<string>> {
-  return listOf<string>(await request(access, "PUT", address("/syscheck", { agents_list: id })));
+/** Order a scan now; the agent takes the order up at its next heartbeat. Answers its number. */
+export async function scan(id: string): Promise<number> {
+  const body = await request(access, "PUT", address("/syscheck", { agents_list: id }));
+  const [failed] = listOf<string>(body).failed;
+  if (failed) {
+    throw new ApiError(200, "Not ordered", failed.message, failed.remediation, failed.code);
+  }
+  return (body as { data: { command: number } }).data.command;
+}
+
+/** How far one agent is with an order; null where the server knows nothing of it. */
+export async function outcome(command: number, id: string, stop: AbortSignal) {
+  const path = `/commands/${command}`;
+  const { outcomes } = await data<{ outcomes: Outcome[] }>(path, {}, stop);
+  return outcomes.find((found) => found.agent === id) ?? null;
+}
+
+/**
+ * A loader of the newest changes that asks only whether something is new, once it has them: the
+ * answer is a page of files before and after, which nobody needs every few seconds. `key` names
+ * the filter, without the moment in which it was applied.
+ */
+export function newest() {
+  let held: { key: string; page: List<Change> } | null = null;
+  return async (key: string, p: Parameters, stop: AbortSignal): Promise<List<Change>> => {
+    const since = held?.key === key ? held.page.newest : null;
+    if (held && since !== null) {
+      const fresh = await changes({ ...p, since, limit: 1 }, stop);
+      if (fresh.items.length === 0) return held.page;
+    }
+    const page = await changes(p, stop);
+    held = { key, page };
+    return page;
+  };
 }

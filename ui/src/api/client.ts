@@ -60,6 +60,7 @@ export function listOf<T>(body: unknown): List<T> {
     items,
     total: Number(data["total_affected_items"] ?? items.length),
     cursor: typeof cursor === "string" && cursor !== "" ? cursor : null,
+    newest: typeof data["newest"] === "number" ? data["newest"] : null,
     message: whole.message ?? "",
     failed: failed.map((f) => ({ ...f.error, ids: f.id })),
   };

@@ -106,10 +106,20 @@ export interface Gap {
   detail?: string;
 }
 
+/** How far an agent is with an order. */
+export interface Outcome {
+  agent: string;
+  state: "pending" | "sent" | "acknowledged" | "failed" | "expired" | "cancelled";
+  detail: string;
+  time: string;
+}
+
 export interface List<T> {
   items: T[];
   total: number;
   cursor: string | null;
+  /** Number up to which a history is told. */
+  newest: number | null;
   message: string;
   failed: { code: number; message: string; remediation?: string; ids: string[] }[];
 }

@@ -49,6 +49,7 @@ test("a list is read with its cursor and its failures", () => {
     items: ["a"],
     total: 7,
     cursor: "c",
+    newest: null,
     message: "",
     failed: [{ ...error, ids: ["003"] }],
   });

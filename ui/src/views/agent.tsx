@@ -1,22 +1,19 @@
 // One agent: what it is, what changed on it, what it watches.
 
 import { useState } from "preact/hooks";
-import { agent as find, changes, coverage, files, scan } from "../api/calls";
-import { ApiError } from "../api/client";
-import type { Agent, FileItem } from "../api/types";
-import { bytes, plain, plural, word } from "../core/format";
+import { agent as find, coverage, newest } from "../api/calls";
+import type { Agent } from "../api/types";
+import { plain } from "../core/format";
 import { useResource } from "../core/load";
-import { place, refine, route } from "../core/route";
+import { place } from "../core/route";
 import { Changes } from "../parts/changes";
 import { Gaps } from "../parts/gaps";
 import { Status } from "../parts/marks";
-import { Pager } from "../parts/pager";
-import { Search } from "../parts/search";
-import { Row, Table } from "../parts/table";
-import { Empty, Failure, Path, Safe, Time, Title, Waiting } from "../parts/text";
+import { ScanNow } from "../parts/scan";
+import { Empty, Failure, Safe, Time, Title, Waiting } from "../parts/text";
 import { system } from "./agents";
+import { Files } from "./files";
 
-const FILES = 100;
 const CHANGES = 50;
 const GAPS = 5;
 
@@ -43,49 +40,10 @@ function Facts({ agent }: { agent: Agent }) {
   );
 }
 
-type Order = { state: "none" | "busy" | "sent"; error: ApiError | null };
-
-function ScanNow({ id }: { id: string }) {
-  const [order, setOrder] = useState<Order>({ state: "none", error: null });
-  const send = async () => {
-    if (order.state === "busy") return;
-    setOrder({ state: "busy", error: null });
-    try {
-      const answer = await scan(id);
-      const failed = answer.failed[0];
-      if (failed) {
-        throw new ApiError(200, "Not sent", failed.message, failed.remediation, failed.code);
-      }
-      setOrder({ state: "sent", error: null });
-    } catch (cause) {
-      const error =
-        cause instanceof ApiError ? cause : new ApiError(0, "Unexpected", String(cause));
-      setOrder({ state: "none", error });
-    }
-  };
-  return (
-    <>
-      <div class="order">
-        <button
-          type="button"
-          class="button primary"
-          aria-disabled={order.state === "busy"}
-          onClick={() => void send()}
-        >
-          Scan now
-        </button>
-        <span class="quiet" role="status">
-          {order.state === "sent" ? "Ordered. The agent takes it up at its next heartbeat." : ""}
-        </span>
-      </div>
-      {order.error ? <Failure error={order.error} /> : null}
-    </>
-  );
-}
-
 function History({ id }: { id: string }) {
+  const [recent] = useState(newest);
   const found = useResource(`changes ${id}`, (stop) =>
-    changes({ agents_list: id, limit: CHANGES }, stop),
+    recent(id, { agents_list: id, limit: CHANGES }, stop),
   );
   const gaps = useResource(`gaps ${id}`, (stop) =>
     coverage({ agents_list: id, limit: GAPS }, stop),
@@ -117,84 +75,6 @@ function History({ id }: { id: string }) {
         {gaps.data ? <Gaps gaps={gaps.data.items} oneAgent /> : null}
       </section>
     </>
-  );
-}
-
-function FileLine({ id, file }: { id: string; file: FileItem }) {
-  const to = place(["agents", id, "file"], { path: file.file });
-  return (
-    <Row to={to}>
-      <td class="c-path">
-        <a class="row-link" href={to} title={plain(file.file)}>
-          <Path path={file.file} />
-        </a>
-      </td>
-      <td class="c-type">{word(file.type)}</td>
-      <td class="c-size">{file.size === undefined ? "—" : bytes(file.size)}</td>
-      <td class="c-mode mono">{file.mode ?? file.perm ?? "—"}</td>
-      <td class="c-owner">
-        <Safe text={`${file.uname || (file.uid ?? "?")}:${file.gname || (file.gid ?? "?")}`} />
-      </td>
-      <td class="c-time">
-        <Time time={file.mtime} />
-      </td>
-    </Row>
-  );
-}
-
-function Files({ id }: { id: string }) {
-  const { query } = route.value;
-  const search = query.get("search") ?? "";
-  const offset = Number(query.get("offset") ?? 0) || 0;
-  const found = useResource(JSON.stringify([id, search, offset]), (stop) =>
-    files(id, { search, offset, limit: FILES }, stop),
-  );
-  const set = (change: Record<string, string>) =>
-    refine(place(["agents", id, "files"], { search, ...change }));
-  const total = found.data?.total ?? 0;
-  return (
-    <section aria-labelledby="files">
-      <div class="section-head">
-        <h2 id="files">Files</h2>
-        <p class="quiet" role="status">
-          {found.data ? `${plural(total, "file")}${search === "" ? " watched" : " found"}` : ""}
-        </p>
-      </div>
-      <div class="filters" role="search">
-        <Search
-          label="Search files"
-          hint="part of a path"
-          slash
-          value={search}
-          ask={(text) => set({ search: text })}
-        />
-      </div>
-      {found.error ? <Failure error={found.error} retry={found.reload} /> : null}
-      {found.data === null ? (
-        found.error ? null : (
-          <Waiting />
-        )
-      ) : found.data.items.length === 0 ? (
-        <Empty title={search === "" ? "No files yet" : "No file fits"} />
-      ) : (
-        <Table
-          label="Files"
-          shape="of-files"
-          head={["Path", "Type", "Size", "Mode", "Owner", "Modified"]}
-        >
-          {found.data.items.map((file) => (
-            <FileLine key={file.path_hex ?? file.file} id={id} file={file} />
-          ))}
-        </Table>
-      )}
-      <Pager
-        label="Pages of files"
-        offset={offset}
-        size={FILES}
-        total={total}
-        to={(next) => set({ offset: next === 0 ? "" : String(next) })}
-      />
-    </section>
   );
 }
 

@@ -1,19 +1,26 @@
 // The list of agents, by status, group, operating system and search.
 
-import type { TargetedEvent } from "preact";
 import { agents } from "../api/calls";
 import type { Agent } from "../api/types";
 import { word } from "../core/format";
 import { useResource } from "../core/load";
 import { place, refine, route } from "../core/route";
 import { Status } from "../parts/marks";
+import { Choice, type Choices } from "../parts/choice";
 import { Pager } from "../parts/pager";
 import { Search } from "../parts/search";
 import { Row, Table } from "../parts/table";
 import { Empty, Failure, Safe, Time, Title, Waiting } from "../parts/text";
 
 const PAGE = 50;
-const STATUSES = ["active", "disconnected", "pending", "never_connected"];
+const SERVER = "000";
+const STATUSES: Choices = [
+  ["", "any"],
+  ...["active", "disconnected", "pending", "never_connected"].map((name): [string, string] => [
+    name,
+    word(name),
+  ]),
+];
 const FILTERS = ["search", "status", "group", "os"] as const;
 
 export function system(agent: Agent): string {
@@ -53,12 +60,14 @@ export function Agents() {
   const offset = Number(query.get("offset") ?? 0) || 0;
   const { search, status, group, os } = filter;
   const found = useResource(JSON.stringify([filter, offset]), (stop) =>
-    agents({ search, status, group, "os.platform": os, q: "id!=000", offset, limit: PAGE }, stop),
+    agents({ search, status, group, "os.platform": os, offset, limit: PAGE }, stop),
   );
+  // The server lists itself as agent 000; it is no agent of the fleet.
+  const items = found.data?.items.filter((agent) => agent.id !== SERVER) ?? [];
+  const itself = found.data !== null && (found.data.items.length > items.length || offset > 0);
+  const total = (found.data?.total ?? 0) - (itself ? 1 : 0);
   const set = (change: Record<string, string>) =>
     refine(place(["agents"], { ...filter, ...change }));
-  const choose = (event: TargetedEvent<HTMLSelectElement>) =>
-    set({ status: event.currentTarget.value });
   const narrowed = FILTERS.some((name) => filter[name] !== "");
 
   return (
@@ -72,15 +81,12 @@ export function Agents() {
           value={search ?? ""}
           ask={(text) => set({ search: text })}
         />
-        <div class="field">
-          <label for="status">Status</label>
-          <select id="status" value={status} onChange={choose}>
-            <option value="">any</option>
-            {STATUSES.map((name) => (
-              <option value={name}>{word(name)}</option>
-            ))}
-          </select>
-        </div>
+        <Choice
+          label="Status"
+          value={status ?? ""}
+          of={STATUSES}
+          choose={(next) => set({ status: next })}
+        />
         {(["group", "os"] as const).map((name) =>
           filter[name] ? (
             <button
@@ -100,7 +106,7 @@ export function Agents() {
         found.error ? null : (
           <Waiting />
         )
-      ) : found.data.items.length === 0 ? (
+      ) : items.length === 0 ? (
         narrowed ? (
           <Empty title="No agent fits" />
         ) : (
@@ -114,7 +120,7 @@ export function Agents() {
           shape="of-agents"
           head={["Id", "Name", "Status", "System", "Groups", "Last seen"]}
         >
-          {found.data.items.map((agent) => (
+          {items.map((agent) => (
             <Line key={agent.id} agent={agent} />
           ))}
         </Table>
@@ -123,7 +129,7 @@ export function Agents() {
         label="Pages of agents"
         offset={offset}
         size={PAGE}
-        total={found.data?.total ?? 0}
+        total={total}
         to={(next) => set({ offset: next === 0 ? "" : String(next) })}
       />
     </>

@@ -1,8 +1,8 @@
 // The whole history, newest first, narrowed by agent, path, kind and time.
 
 import type { TargetedEvent } from "preact";
-import { useRef } from "preact/hooks";
-import { agents, changes } from "../api/calls";
+import { useRef, useState } from "preact/hooks";
+import { agents, newest } from "../api/calls";
 import { plural } from "../core/format";
 import { useResource } from "../core/load";
 import { place, refine, route } from "../core/route";
@@ -93,13 +93,15 @@ function Offered() {
 export function ChangesView() {
   const filter = filterOf(route.value.query);
   const since = useRef("");
+  const [load] = useState(newest);
+  const key = JSON.stringify(filter);
   const later = filter.cursor !== "";
   const found = useResource(
-    JSON.stringify(filter),
+    key,
     (stop) => {
       const sent = parameters(filter, Date.now());
       since.current = sent.from;
-      return changes({ ...sent, limit: PAGE }, stop);
+      return load(key, { ...sent, limit: PAGE }, stop);
     },
     // A page further back stands still.
     !later,

@@ -1,6 +1,7 @@
 // The fleet at a glance: three widgets from one request, what changed last, what was not watched.
 
-import { changes, coverage, summary } from "../api/calls";
+import { useState } from "preact/hooks";
+import { coverage, newest, summary } from "../api/calls";
 import type { AgentStatus, Summary } from "../api/types";
 import { count, plural, word } from "../core/format";
 import { useResource } from "../core/load";
@@ -59,7 +60,8 @@ function Widgets({ of }: { of: Summary }) {
 }
 
 function Recent() {
-  const recent = useResource("recent", (stop) => changes({ limit: CHANGES }, stop));
+  const [load] = useState(newest);
+  const recent = useResource("recent", (stop) => load("recent", { limit: CHANGES }, stop));
   return (
     <section aria-labelledby="recent">
       <div class="section-head">
