@@ -271,8 +271,60 @@ describe("the dashboard", { concurrency: false }, () => {
     assert.ok(await link.evaluate((element) => element === document.activeElement));
   });
 
-  test("every view is legible in light and dark, and fits the narrowest screen", async () => {
+  test("long lists come in pages, each item once", async () => {
+    await mkdir(at("many"));
+    const names = Array.from({ length: 130 }, (_, i) => at(`many/${String(i).padStart(3, "0")}`));
+    await Promise.all(names.map((name) => writeFile(name, name)));
     await open("#/agents/001", /./);
+    await scanNow();
+    await page.getByText(/^Scanned\./).waitFor({ timeout: SCAN_MS });
+    const shown = () =>
+      page.locator("a.row-link").evaluateAll((all) => all.map((link) => link.title));
+
+    await open(`#/changes?${new URLSearchParams({ path: at("many/") })}`, "Changes");
+    await page.getByText("100 changes on this page").waitFor({ timeout: SCAN_MS });
+    const first = await shown();
+    await page.getByRole("link", { name: "Older" }).click();
+    await page.getByText("30 changes on this page").waitFor();
+    assert.deepEqual([...first, ...(await shown())].sort(), names);
+    await page.getByRole("link", { name: "Newest" }).click();
+    await page.getByText("100 changes on this page").waitFor();
+    assert.deepEqual(await shown(), first);
+
+    await open("#/agents/001/files?search=many%2F", /./);
+    await page.getByText("1–100 of 130").waitFor();
+    assert.deepEqual(await shown(), names.slice(0, 100));
+    await page.getByRole("button", { name: "Next" }).click();
+    await page.getByText("101–130 of 130").waitFor();
+    assert.deepEqual(await shown(), names.slice(100));
+    await page.getByLabel("Order").selectOption("largest first");
+    await page.getByText("1–100 of 130").waitFor();
+  });
+
+  test("a refusal is shown with the server's words", async () => {
+    assert.deepEqual(view.complaints.splice(0), []);
+    await open("#/changes/none", "Change");
+    await page.getByRole("alert").getByText("no such change").waitFor();
+    const [only, ...more] = view.complaints.splice(0);
+    assert.match(only, /404.*changes\/none/);
+    assert.deepEqual(more, []);
+  });
+
+  test("a server that does not answer is said so, and what is known stays", async () => {
+    await open("#/", "Fleet");
+    await page.locator("tr.row").first().waitFor();
+    await view.context.setOffline(true);
+    await page.getByRole("alert").getByText("the server does not answer").first().waitFor();
+    await page.getByRole("button", { name: /No answer/ }).waitFor();
+    assert.ok((await page.locator("tr.row").count()) > 0);
+    await view.context.setOffline(false);
+    await page.getByRole("button", { name: /Live/ }).waitFor();
+    await page.getByRole("alert").first().waitFor({ state: "detached" });
+    assert.ok(view.complaints.splice(0).every((c) => c.includes("ERR_INTERNET_DISCONNECTED")));
+  });
+
+  test("every view is legible in light and dark, and fits the narrowest screen", async () => {
+    await open(`#/changes?${new URLSearchParams({ path: at("conf") })}`, "Changes");
     const change = await rowOf(at("conf/app.ini")).first().locator("a").getAttribute("href");
     const places = {
       fleet: "#/",

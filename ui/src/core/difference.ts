@@ -154,7 +154,7 @@ function modified(before: FileBody, after: FileBody, all: Row[]): string[] {
     said.push(`was a ${word(before.type ?? "")}, now a ${word(after.type ?? "")}`);
   const grown = growth(before.size ?? 0, after.size ?? 0);
   if (differs("hash")) said.push(grown === "" ? "content, same size" : `content ${grown}`);
-  else if (differs("size")) said.push(`size ${grown}`);
+  else if (differs("size") && !differs("target_path")) said.push(`size ${grown}`);
   if (differs("mode")) said.push(`mode ${arrow(before.mode, after.mode)}`);
   if (differs("uid"))
     said.push(`owner ${arrow(before.owner ?? before.uid, after.owner ?? after.uid)}`);
