@@ -1,5 +1,6 @@
 //! What things cost: the outcome of one append, the totals of a journal.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::options::{IoPath, Layout};
@@ -109,4 +110,87 @@ pub struct TrimOutcome {
     pub segments_recycled: u32,
     /// Segments removed.
     pub segments_removed: u32,
+}
+
+/// What a group cost, as the writer counts it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cost {
+    pub(crate) bytes: u64,
+    pub(crate) archive_bytes: u64,
+    pub(crate) flushes: u32,
+    pub(crate) compressed: u64,
+}
+
+/// Bytes by which a block of zeros and some text is larger, compressed, than the text.
+const COMPRESSION_OVERHEAD_BYTES: u64 = 24;
+
+impl Cost {
+    /// `bytes` in whole blocks were written, of which `used` were not zeros.
+    pub(crate) fn write(&mut self, bytes: u64, used: u64, flushes: u32) {
+        let blocks = bytes / crate::options::BLOCK_BYTES as u64;
+        self.bytes += bytes;
+        self.flushes += flushes;
+        self.compressed += used + blocks * COMPRESSION_OVERHEAD_BYTES;
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.bytes / crate::options::BLOCK_BYTES as u64
+    }
+}
+
+/// Running totals, counted without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    records: AtomicU64,
+    groups: AtomicU64,
+    payload: AtomicU64,
+    bytes: AtomicU64,
+    archive: AtomicU64,
+    flushes: AtomicU64,
+    compressed: AtomicU64,
+    zeros: AtomicU64,
+    started: AtomicU64,
+    recycled: AtomicU64,
+}
+
+impl Totals {
+    pub(crate) fn zeros(&self, bytes: u64) {
+        self.zeros.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn started(&self, recycled: bool) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.recycled.fetch_add(u64::from(recycled), Ordering::Relaxed);
+    }
+
+    pub(crate) fn group(&self, records: u32, payload: u64) {
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        self.records.fetch_add(u64::from(records), Ordering::Relaxed);
+        self.payload.fetch_add(payload, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cost(&self, cost: &Cost) {
+        self.bytes.fetch_add(cost.bytes, Ordering::Relaxed);
+        self.archive.fetch_add(cost.archive_bytes, Ordering::Relaxed);
+        self.flushes.fetch_add(u64::from(cost.flushes), Ordering::Relaxed);
+        self.compressed.fetch_add(cost.compressed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        Stats {
+            records: read(&self.records),
+            groups: read(&self.groups),
+            payload_bytes: read(&self.payload),
+            bytes_written: read(&self.bytes),
+            archive_bytes: read(&self.archive),
+            blocks: read(&self.bytes) / crate::options::BLOCK_BYTES as u64,
+            flushes: read(&self.flushes),
+            compressed_bytes: read(&self.compressed),
+            zero_bytes: read(&self.zeros),
+            segments_started: read(&self.started),
+            segments_recycled: read(&self.recycled),
+            ..Stats::default()
+        }
+    }
 }

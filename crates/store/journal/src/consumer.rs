@@ -1,0 +1,167 @@
+//! Consumers: who reads a journal at their own pace, and how far each has come.
+//!
+//! A checkpoint is a file of 24 bytes, replaced by rename; both are persisted before
+//! [`Consumer::checkpoint`] returns. A journal is trimmed only below the lowest checkpoint, and one
+//! that ends below the highest is refused at open: records that somebody has seen are missing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::{Access, Files};
+
+use crate::bytes::{array, put};
+use crate::core::Core;
+use crate::error::{AppendError, Damage, OpenError, ReadError};
+use crate::folder::{Named, consumer_name, named};
+use crate::options::CONSUMER_NAME_BYTES_MAX;
+use crate::reader::Reader;
+use crate::recover::refused;
+
+const MAGIC: [u8; 8] = *b"hfconsum";
+const CHECKPOINT_BYTES: usize = 24;
+
+/// Checkpoints by consumer.
+#[derive(Debug, Default)]
+pub(crate) struct Pins(BTreeMap<String, u64>);
+
+impl Pins {
+    pub(crate) fn lowest(&self) -> Option<u64> {
+        self.0.values().copied().min()
+    }
+
+    pub(crate) fn highest(&self) -> Option<(&str, u64)> {
+        let highest = self.0.iter().max_by_key(|(_, position)| **position);
+        highest.map(|(name, position)| (name.as_str(), *position))
+    }
+}
+
+fn encode(position: u64) -> [u8; CHECKPOINT_BYTES] {
+    let mut bytes = [0; CHECKPOINT_BYTES];
+    put(&mut bytes, 0, &MAGIC);
+    put(&mut bytes, 8, &position.to_le_bytes());
+    let checksum = crc32c::crc32c(bytes.get(..16).unwrap_or_default());
+    put(&mut bytes, 16, &checksum.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<u64> {
+    let position = array(bytes, 8).map(u64::from_le_bytes)?;
+    (bytes == encode(position)).then_some(position)
+}
+
+/// The checkpoints of a folder.
+pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pins, OpenError> {
+    let mut pins = Pins::default();
+    for name in names {
+        let Named::Consumer(consumer) = named(name) else { continue };
+        let path = dir.join(name);
+        let open = files.open(&path, Access::READ);
+        let file = open.map_err(refused(&path, "cannot open the checkpoint"))?;
+        let mut bytes = vec![0; CHECKPOINT_BYTES + 1];
+        let read = file.read_at(&mut bytes, 0);
+        bytes.truncate(read.map_err(refused(&path, "cannot read the checkpoint"))?);
+        let Some(position) = decode(&bytes) else {
+            return Err(OpenError::Corrupt(Damage {
+                file: path,
+                block: 0,
+                position: 0,
+                what: "the checkpoint of a consumer is damaged".into(),
+                records_lost_at_least: 0,
+            }));
+        };
+        pins.0.insert(consumer, position);
+    }
+    Ok(pins)
+}
+
+/// One that reads the journal at its own pace. Nothing above its checkpoint is trimmed.
+pub struct Consumer {
+    core: Arc<Core>,
+    name: String,
+}
+
+impl Consumer {
+    /// Find the consumer `name`, or add it with a checkpoint just below the oldest record kept.
+    pub(crate) fn open(core: &Arc<Core>, name: &str) -> Result<Self, AppendError> {
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > CONSUMER_NAME_BYTES_MAX || !name.chars().all(good) {
+            return Err(AppendError::Io {
+                path: name.into(),
+                what: "not a name for a consumer",
+                cause: format!("use 1 to {CONSUMER_NAME_BYTES_MAX} letters, digits, - and _"),
+            });
+        }
+        let consumer = Self { core: Arc::clone(core), name: name.into() };
+        let known = core.pins.lock().0.contains_key(name);
+        if !known {
+            consumer.store(core.beginning().saturating_sub(1))?;
+        }
+        Ok(consumer)
+    }
+
+    /// The last position it is done with; 0 when none.
+    pub fn position(&self) -> u64 {
+        self.core.pins.lock().0.get(&self.name).copied().unwrap_or(0)
+    }
+
+    /// Read what it is not done with.
+    ///
+    /// # Errors
+    /// As [`crate::Journal::read_from`].
+    pub fn read(&self) -> Result<Reader, ReadError> {
+        Reader::new(Arc::clone(&self.core), self.position() + 1)
+    }
+
+    /// Remember, through power loss, that everything up to `position` is done with.
+    ///
+    /// # Errors
+    /// When the position is not persisted in the journal yet, or the disk refuses.
+    pub fn checkpoint(&self, position: u64) -> Result<(), AppendError> {
+        if position > self.core.gate.persisted() {
+            return Err(AppendError::Io {
+                path: consumer_name(&self.name),
+                what: "not a checkpoint",
+                cause: format!("position {position} is not persisted yet"),
+            });
+        }
+        self.store(position)
+    }
+
+    /// Forget this consumer: it holds back no trim any more.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove(self) -> Result<(), AppendError> {
+        let path = self.core.dir.join(consumer_name(&self.name));
+        let mut pins = self.core.pins.lock();
+        let removed = self.core.files.remove(&path);
+        removed
+            .and_then(|()| self.core.files.persist_dir(&self.core.dir))
+            .map_err(failed(&path, "cannot remove the checkpoint"))?;
+        pins.0.remove(&self.name);
+        Ok(())
+    }
+
+    fn store(&self, position: u64) -> Result<(), AppendError> {
+        let core = &self.core;
+        let path = core.dir.join(consumer_name(&self.name));
+        let new = core.dir.join(format!("{}.new", consumer_name(&self.name)));
+        let mut pins = core.pins.lock();
+        let stored = core.files.open(&new, Access::CREATE).and_then(|file| {
+            file.set_size(CHECKPOINT_BYTES as u64)?;
+            file.write_all_at(&encode(position), 0)?;
+            file.persist()?;
+            core.files.rename(&new, &path)?;
+            core.files.persist_dir(&core.dir)
+        });
+        stored.map_err(failed(&path, "cannot store the checkpoint"))?;
+        pins.0.insert(self.name.clone(), position);
+        Ok(())
+    }
+}
+
+fn failed(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> AppendError {
+    let path = path.display().to_string();
+    move |e| AppendError::Io { path, what, cause: e.to_string() }
+}

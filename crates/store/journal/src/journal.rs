@@ -1,0 +1,159 @@
+//! The handle.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use crate::consumer::Consumer;
+use crate::core::Core;
+use crate::error::{AppendError, OpenError, ReadError};
+use crate::meter::{Outcome, Recovery, Stats, TrimOutcome};
+use crate::options::{Durability, Options};
+use crate::reader::Reader;
+use crate::recover::refused;
+
+/// A journal, open for appends. Cheap to clone; all clones are the same journal. It is closed by
+/// [`Journal::close`], or when the last clone is dropped.
+#[derive(Clone)]
+pub struct Journal(Arc<Handle>);
+
+struct Handle {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // What fails here fails again, and is reported, when the journal is opened.
+        let _ = self.close();
+    }
+}
+
+impl Handle {
+    fn close(&self) -> Result<(), AppendError> {
+        let closed = self.core.close();
+        for thread in self.threads.lock().drain(..) {
+            // A thread that panicked has poisoned nothing: its work is done at the moment of need.
+            let _ = thread.join();
+        }
+        self.core.unlock();
+        closed
+    }
+}
+
+impl Journal {
+    /// Open the journal in `dir`, creating it if there is none, and recover what it holds.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
+    pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), OpenError> {
+        let (core, recovery) = Core::open(dir, options)?;
+        let journal = Self(Arc::new(Handle { core, threads: Mutex::default() }));
+        if journal.0.core.options.background {
+            let (gate, pool) = (Arc::clone(&journal.0.core), Arc::clone(&journal.0.core.pool));
+            let size = journal.0.core.options.segment_bytes;
+            let mut threads = journal.0.threads.lock();
+            let started = start("journal-group", move || gate.gate.serve());
+            threads.push(started.map_err(refused(dir, "cannot start a thread"))?);
+            let started = start("journal-fill", move || pool.serve(size));
+            threads.push(started.map_err(refused(dir, "cannot start a thread"))?);
+        }
+        Ok((journal, recovery))
+    }
+
+    /// Append one record. Returns when it is as durable as asked for.
+    ///
+    /// # Errors
+    /// See [`AppendError`].
+    pub fn append(&self, record: &[u8], durability: Durability) -> Result<Outcome, AppendError> {
+        self.0.core.gate.append(&[record], durability)
+    }
+
+    /// Append several records, of which all survive or none.
+    ///
+    /// # Errors
+    /// See [`AppendError`].
+    pub fn append_all(
+        &self,
+        records: &[&[u8]],
+        durability: Durability,
+    ) -> Result<Outcome, AppendError> {
+        self.0.core.gate.append(records, durability)
+    }
+
+    /// As [`Journal::append_all`], from a task: no thread waits. If the future is dropped, the
+    /// records may or may not be appended.
+    ///
+    /// # Errors
+    /// See [`AppendError`].
+    pub async fn append_async(
+        &self,
+        records: Vec<Vec<u8>>,
+        durability: Durability,
+    ) -> Result<Outcome, AppendError> {
+        self.0.core.gate.append_async(&records, durability).await
+    }
+
+    /// Persist everything appended so far, whatever durability it was appended with.
+    ///
+    /// # Errors
+    /// See [`AppendError`].
+    pub fn persist(&self) -> Result<(), AppendError> {
+        self.0.core.gate.persist().map(|_| ())
+    }
+
+    /// Read persisted records from `position` on (0: from the oldest one kept).
+    ///
+    /// # Errors
+    /// [`ReadError::Trimmed`] when the position is not kept any more.
+    pub fn read_from(&self, position: u64) -> Result<Reader, ReadError> {
+        let position = if position == 0 { self.0.core.beginning() } else { position };
+        Reader::new(Arc::clone(&self.0.core), position)
+    }
+
+    /// The consumer of this name, added if there is none.
+    ///
+    /// # Errors
+    /// When the name is not one, or the disk refuses.
+    pub fn consumer(&self, name: &str) -> Result<Consumer, AppendError> {
+        Consumer::open(&self.0.core, name)
+    }
+
+    /// Oldest position kept; 0 when there is none.
+    pub fn first_position(&self) -> u64 {
+        self.0.core.first_position()
+    }
+
+    /// Last position persisted; 0 when there is none.
+    pub fn persisted_position(&self) -> u64 {
+        self.0.core.gate.persisted()
+    }
+
+    /// Give up records below `below`, in whole segments, as far as no consumer needs them.
+    ///
+    /// # Errors
+    /// When the disk refuses; the journal itself stays good.
+    pub fn trim(&self, below: u64) -> Result<TrimOutcome, AppendError> {
+        self.0.core.trim(below)
+    }
+
+    /// Totals since it was opened, and where it stands.
+    pub fn stats(&self) -> Stats {
+        self.0.core.stats()
+    }
+
+    /// Take no more appends, finish and persist those that were taken, and mark the journal as
+    /// closed in good order. Clones that still exist answer [`AppendError::Closed`].
+    ///
+    /// # Errors
+    /// When the last flush fails, or the journal was poisoned before.
+    pub fn close(self) -> Result<(), AppendError> {
+        self.0.close()
+    }
+}
+
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(run)
+}

@@ -1,0 +1,274 @@
+//! Files before they become segments: created, reserved and zero-filled ahead of their use, and
+//! taken back after their last one.
+//!
+//! A file whose blocks were written once takes later writes without a change of file-system
+//! metadata; that is why zeros are written ahead of the writer, and why trimmed segments come back
+//! here. A spare's name is its own until its header is persisted; only then is it renamed.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use env::files::{Access, File, Files};
+use parking_lot::{Condvar, Mutex};
+
+use crate::bytes::Blocks;
+use crate::error::AppendError;
+use crate::folder::spare_name;
+use crate::meter::Totals;
+use crate::options::{BLOCK_BYTES, IoPath};
+
+/// Zeros written at a time, in bytes.
+const ZERO_BYTES: usize = 256 << 10;
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// Nothing was written; the caller may try again.
+    Refused(AppendError),
+    /// What is on the medium is in doubt.
+    Fatal(String),
+}
+
+/// An error that came before anything was published.
+pub(crate) fn harmless(what: &'static str, path: PathBuf) -> impl FnOnce(io::Error) -> WriteError {
+    move |e| {
+        let full = matches!(
+            e.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        );
+        WriteError::Refused(if full {
+            AppendError::Full(format!("{}: {what}: {e}", path.display()))
+        } else {
+            AppendError::Io { path: path.display().to_string(), what, cause: e.to_string() }
+        })
+    }
+}
+
+/// An error after which what is on the medium is in doubt.
+pub(crate) fn fatal(what: &'static str, path: PathBuf) -> impl FnOnce(io::Error) -> WriteError {
+    move |e| WriteError::Fatal(format!("{}: {what}: {e}", path.display()))
+}
+
+/// A file that waits for its use.
+pub(crate) struct Spare {
+    pub(crate) path: PathBuf,
+    pub(crate) fill: Arc<Fill>,
+    pub(crate) recycled: bool,
+}
+
+/// How far a file is filled with zeros (or older content).
+pub(crate) struct Fill {
+    pub(crate) file: Arc<dyn File>,
+    path: PathBuf,
+    size: u64,
+    ahead: u64,
+    frontier: Mutex<u64>,
+    totals: Arc<Totals>,
+}
+
+impl Fill {
+    /// Have everything below `end` written once, and some more.
+    pub(crate) fn ensure(&self, end: u64) -> Result<(), WriteError> {
+        let mut frontier = self.frontier.lock();
+        if end <= *frontier {
+            return Ok(());
+        }
+        let to =
+            end.max(*frontier + self.ahead).min(self.size).next_multiple_of(BLOCK_BYTES as u64);
+        let mut zeros = Blocks::new();
+        let zeros = zeros.reset(ZERO_BYTES.min((to - *frontier) as usize));
+        let mut at = *frontier;
+        while at < to {
+            let n = (to - at).min(zeros.len() as u64);
+            let piece = zeros.get(..n as usize).unwrap_or_default();
+            let wrote = self.file.write_all_at(piece, at);
+            wrote.map_err(harmless("cannot fill with zeros", self.path.clone()))?;
+            at += n;
+        }
+        self.totals.zeros(to - *frontier);
+        let persisted = self.file.persist();
+        persisted.map_err(harmless("cannot persist the zeros", self.path.clone()))?;
+        *frontier = to;
+        Ok(())
+    }
+
+    /// Fill ahead of a writer that is at `next`, if it comes near.
+    pub(crate) fn keep_ahead(&self, next: u64) -> Result<(), WriteError> {
+        let wanted = (next + self.ahead).min(self.size);
+        if wanted > *self.frontier.lock() { self.ensure(wanted) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_behind(&self, next: u64) -> bool {
+        let wanted = (next + self.ahead / 2).min(self.size);
+        self.frontier.try_lock().is_some_and(|frontier| wanted > *frontier)
+    }
+}
+
+/// Spares of one journal.
+pub(crate) struct Pool {
+    files: Arc<dyn Files>,
+    dir: PathBuf,
+    io: IoPath,
+    ahead: u64,
+    keep: usize,
+    state: Mutex<State>,
+    signal: Condvar,
+    pub(crate) totals: Arc<Totals>,
+}
+
+struct State {
+    ready: Vec<Spare>,
+    /// Trimmed files whose new name is persisted, or spares found at open.
+    idle: Vec<u64>,
+    number: u64,
+    active: Option<(Arc<Fill>, u64)>,
+    wanted: bool,
+    stopped: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        (files, dir): (Arc<dyn Files>, PathBuf),
+        io: IoPath,
+        (ahead, keep): (u64, usize),
+        found: Vec<u64>,
+    ) -> Self {
+        let number = found.iter().max().map_or(0, |n| n + 1);
+        let state = Mutex::new(State {
+            ready: Vec::new(),
+            idle: found,
+            number,
+            active: None,
+            wanted: false,
+            stopped: false,
+        });
+        let signal = Condvar::new();
+        Self { files, dir, io, ahead, keep, state, signal, totals: Arc::default() }
+    }
+
+    /// How plain writes and zeros reach a file.
+    pub(crate) fn plain(&self) -> Access {
+        Access { direct: self.io == IoPath::Direct, ..Access::WRITE }
+    }
+
+    /// A name for one more spare.
+    pub(crate) fn number(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.number += 1;
+        state.number - 1
+    }
+
+    /// Take back file number `number`, whose name is persisted. Whether it is kept.
+    pub(crate) fn recycle(&self, number: u64) -> bool {
+        let mut state = self.state.lock();
+        let room = state.idle.len() + state.ready.len() < self.keep;
+        if room {
+            state.idle.push(number);
+        }
+        room
+    }
+
+    /// A file of at least `size` bytes whose beginning is filled.
+    pub(crate) fn take(&self, size: u64) -> Result<Spare, WriteError> {
+        let ready = {
+            let mut state = self.state.lock();
+            let found = state.ready.iter().position(|s| s.fill.size >= size);
+            found.map(|i| state.ready.swap_remove(i))
+        };
+        ready.map_or_else(|| self.make(size), Ok)
+    }
+
+    /// A spare that could not be put into use after all.
+    pub(crate) fn give_back(&self, spare: Spare) {
+        self.state.lock().ready.push(spare);
+    }
+
+    fn make(&self, size: u64) -> Result<Spare, WriteError> {
+        let idle = self.state.lock().idle.pop();
+        let number = idle.unwrap_or_else(|| self.number());
+        let path = self.dir.join(spare_name(number));
+        let made = self.prepare(&path, size, idle.is_some());
+        if made.is_err() {
+            if idle.is_some() {
+                self.state.lock().idle.push(number);
+            } else {
+                let _ = self.files.remove(&path);
+            }
+        }
+        made
+    }
+
+    fn prepare(
+        &self,
+        path: &std::path::Path,
+        size: u64,
+        recycled: bool,
+    ) -> Result<Spare, WriteError> {
+        let failed = |what| harmless(what, path.to_owned());
+        let access = Access { create: !recycled, ..self.plain() };
+        let file = self.files.open(path, access).map_err(failed("cannot open a spare"))?;
+        let have = file.size().map_err(failed("cannot size a spare"))?;
+        if have < size {
+            file.allocate(size).map_err(failed("cannot reserve a segment"))?;
+        }
+        let frontier = have.min(size) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let fill = Fill {
+            file,
+            path: path.to_owned(),
+            size,
+            ahead: self.ahead,
+            frontier: Mutex::new(frontier),
+            totals: Arc::clone(&self.totals),
+        };
+        fill.ensure(self.ahead.min(size))?;
+        Ok(Spare { path: path.to_owned(), fill: Arc::new(fill), recycled })
+    }
+
+    /// The writer is at `next` of this file now. Whether there is something to do ahead of it.
+    pub(crate) fn writing(&self, fill: &Arc<Fill>, next: u64) -> bool {
+        let mut state = self.state.lock();
+        state.active = Some((Arc::clone(fill), next));
+        let due = fill.is_behind(next) || (next > fill.size / 2 && state.ready.is_empty());
+        if due && !state.wanted {
+            state.wanted = true;
+            self.signal.notify_one();
+        }
+        due
+    }
+
+    /// The journal's other thread: works ahead of the writer until it is told to stop.
+    pub(crate) fn serve(&self, size: u64) {
+        let mut state = self.state.lock();
+        while !state.stopped {
+            if state.wanted {
+                state.wanted = false;
+                drop(state);
+                self.work_ahead(size);
+                state = self.state.lock();
+            } else {
+                self.signal.wait(&mut state);
+            }
+        }
+    }
+
+    /// Let [`Pool::serve`] return.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.signal.notify_all();
+    }
+
+    /// Do what is to be done ahead of the writer. What fails here is tried again when needed.
+    pub(crate) fn work_ahead(&self, size: u64) {
+        let Some((fill, next)) = self.state.lock().active.clone() else { return };
+        if fill.keep_ahead(next).is_err() {
+            return;
+        }
+        if next > fill.size / 2 && self.state.lock().ready.is_empty() {
+            let made = self.make(size);
+            if let Ok(spare) = made {
+                self.state.lock().ready.push(spare);
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Reads persisted records in order: once through, or following the writer.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::core::Core;
+use crate::error::{Damage, ReadError};
+use crate::folder::{RingGroup, Segment};
+use crate::format::Records;
+use crate::options::BLOCK_BYTES;
+use crate::scan::Scanner;
+
+/// Persisted records from a position on. As an iterator it ends at the persisted end; asked again
+/// later it goes on with what came since. Every record is verified before it is handed out.
+pub struct Reader {
+    core: Arc<Core>,
+    /// Position of the next record.
+    position: u64,
+    place: Option<Place>,
+    records: VecDeque<Vec<u8>>,
+}
+
+/// Where the next frame of a segment is.
+struct Place {
+    segment: Arc<Segment>,
+    scan: Scanner,
+    start: u64,
+    sequence: u64,
+    /// Position of the first record of that frame.
+    position: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(core: Arc<Core>, position: u64) -> Result<Self, ReadError> {
+        let mut reader = Self { core, position, place: None, records: VecDeque::new() };
+        reader.seek(position)?;
+        Ok(reader)
+    }
+
+    /// Position of the record that comes next.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The next record; waits for it up to `timeout`. `None` when the time is over or the journal
+    /// was closed or poisoned.
+    pub fn next_within(&mut self, timeout: Duration) -> Option<Result<(u64, Vec<u8>), ReadError>> {
+        let until = Instant::now() + timeout;
+        loop {
+            if let Some(next) = self.next() {
+                return Some(next);
+            }
+            if !self.core.gate.wait_beyond(self.position - 1, until) {
+                return None;
+            }
+        }
+    }
+
+    /// The next record; the task waits for it. `None` when the journal was closed or poisoned.
+    pub async fn next_async(&mut self) -> Option<Result<(u64, Vec<u8>), ReadError>> {
+        loop {
+            if let Some(next) = self.next() {
+                return Some(next);
+            }
+            let position = self.position - 1;
+            let core = Arc::clone(&self.core);
+            if !poll_fn(move |cx| core.gate.poll_beyond(cx, position)).await {
+                return None;
+            }
+        }
+    }
+
+    fn seek(&mut self, position: u64) -> Result<(), ReadError> {
+        let catalog = self.core.catalog.read();
+        let first = catalog.segments.front().map_or(1, |s| s.header.first_position);
+        if position < first {
+            return Err(ReadError::Trimmed { position, first });
+        }
+        let Some(segment) = catalog.find(position) else { return Ok(()) };
+        drop(catalog);
+        let mark = segment.nearest(position);
+        let file = Arc::clone(&segment.file);
+        let scan = Scanner::new(file, segment.grid(), segment.seed(), 0);
+        let (start, sequence, position) = (mark.start, mark.sequence, mark.position);
+        self.place = Some(Place { segment, scan, start, sequence, position });
+        Ok(())
+    }
+
+    /// Have records at hand, if there are any. False at the persisted end.
+    fn fill(&mut self) -> Result<bool, ReadError> {
+        while self.records.is_empty() {
+            if self.position > self.core.gate.persisted() {
+                return Ok(false);
+            }
+            if self.place.is_none() {
+                self.seek(self.position)?;
+            }
+            let Some(place) = &mut self.place else { return Ok(false) };
+            if place.start >= place.segment.end() {
+                let segment = Arc::clone(&place.segment);
+                let (start, position) = (place.start, place.position);
+                if segment.is_sealed() && start >= segment.end() {
+                    self.place = None;
+                    self.after(&segment, position)?;
+                } else if !self.from_ring() && start >= segment.end() && !segment.is_sealed() {
+                    return Ok(false);
+                }
+                continue;
+            }
+            self.frame()?;
+        }
+        Ok(true)
+    }
+
+    /// Go on in the segment that follows `segment`.
+    fn after(&mut self, segment: &Segment, position: u64) -> Result<(), ReadError> {
+        let catalog = self.core.catalog.read();
+        let epoch = segment.header.epoch;
+        let next = catalog.segments.iter().find(|s| s.header.epoch > epoch).cloned();
+        let Some(next) = next else { return Ok(()) };
+        drop(catalog);
+        if next.header.first_position > position {
+            let first = next.header.first_position;
+            return Err(ReadError::Trimmed { position, first });
+        }
+        let scan = Scanner::new(Arc::clone(&next.file), next.grid(), next.seed(), 0);
+        let (start, sequence) = (next.grid().first(), next.header.first_sequence);
+        self.place = Some(Place { segment: next, scan, start, sequence, position });
+        Ok(())
+    }
+
+    /// Take the records of the next frame of the segment.
+    fn frame(&mut self) -> Result<(), ReadError> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        place.scan.set_limit(place.segment.grid().written_end(place.segment.end()));
+        let failed = |e: std::io::Error| ReadError::Io {
+            path: place.segment.path.clone(),
+            what: "cannot read the segment",
+            cause: e.to_string(),
+        };
+        let mut look = place.scan.look(place.start, place.sequence).map_err(failed)?;
+        if look.is_err() {
+            place.scan.forget();
+            look = place.scan.look(place.start, place.sequence).map_err(failed)?;
+        }
+        let frame = match look {
+            Ok(frame) => frame,
+            Err(why) => return Err(self.broken(why)),
+        };
+        let mut position = place.position;
+        for record in Records::of(place.scan.body(), frame.single).flatten() {
+            if position >= self.position {
+                self.records.push_back(record.to_vec());
+            }
+            position += 1;
+        }
+        place.position = position;
+        (place.start, place.sequence) = (frame.next, place.sequence + 1);
+        Ok(())
+    }
+
+    /// Take the records of the next group that only the ring has.
+    fn from_ring(&mut self) -> bool {
+        let catalog = self.core.catalog.read();
+        let holds = |g: &&RingGroup| g.next_position() > self.position;
+        let Some(group) = catalog.ring.iter().find(holds) else { return false };
+        if group.first_position > self.position
+            || group.next_position() > self.core.gate.persisted() + 1
+        {
+            return false;
+        }
+        let skip = (self.position - group.first_position) as usize;
+        let records = Records::of(&group.body, group.single).flatten().skip(skip);
+        self.records.extend(records.map(<[u8]>::to_vec));
+        true
+    }
+
+    /// A frame is not what was written: trimmed under the reader, or damaged.
+    fn broken(&self, why: &str) -> ReadError {
+        let catalog = self.core.catalog.read();
+        let Some(place) = &self.place else {
+            return ReadError::Trimmed { position: self.position, first: self.position };
+        };
+        let first = catalog.segments.front().map_or(1, |s| s.header.first_position);
+        if !catalog.segments.iter().any(|s| Arc::ptr_eq(s, &place.segment)) {
+            return ReadError::Trimmed { position: self.position, first };
+        }
+        ReadError::Corrupt(Damage {
+            file: place.segment.path.clone(),
+            block: place.start / BLOCK_BYTES as u64,
+            position: place.position,
+            what: why.into(),
+            records_lost_at_least: 1,
+        })
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<(u64, Vec<u8>), ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.fill() {
+            Err(e) => Some(Err(e)),
+            Ok(false) => None,
+            Ok(true) => {
+                let record = self.records.pop_front()?;
+                self.position += 1;
+                Some(Ok((self.position - 1, record)))
+            }
+        }
+    }
+}

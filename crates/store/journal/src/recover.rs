@@ -1,0 +1,348 @@
+//! The whole opening, as far as it only reads: which segments there are, what they hold, where the
+//! journal ends, and whether that end is a torn tail or damage.
+//!
+//! Strict: every frame of every segment is verified. All segments but the last must reach the seal
+//! that their successor's header carries. The last one ends at its first bad frame; that is a torn
+//! tail unless something later proves that the frame had been persisted: a later frame whose lag
+//! says so, the header's own prefilled end, a consumer's checkpoint or the caller's position.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use env::files::{Access, Files};
+
+use crate::error::{Damage, OpenError};
+use crate::folder::{Mark, Named, RingGroup, Segment, at, named, ring_name, segment_name};
+use crate::format::{Header, HeaderFault, Seed};
+use crate::meter::Cut;
+use crate::options::{BLOCK_BYTES, Layout};
+use crate::place::{Grid, block_floor};
+use crate::scan::{Frame, Scanner};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What was found. With `damage`, everything before it.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) ring: VecDeque<RingGroup>,
+    pub(crate) spares: Vec<u64>,
+    pub(crate) names: Vec<String>,
+    pub(crate) damage: Option<Damage>,
+    pub(crate) cut: Option<Cut>,
+    pub(crate) closed: bool,
+    pub(crate) groups: u64,
+    pub(crate) bytes_read: u64,
+    /// Position of the next record.
+    pub(crate) next_position: u64,
+    /// Sequence of the next group.
+    pub(crate) next_sequence: u64,
+    /// Highest epoch in use, 0 for none.
+    pub(crate) epoch: u64,
+}
+
+/// The operating system's refusal, as an error of opening.
+pub(crate) fn refused(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Io { path, what, source }
+}
+
+struct Walk<'a> {
+    files: &'a dyn Files,
+    dir: &'a Path,
+    found: Found,
+}
+
+/// Read the folder. With `persist`, what the last segment and its ring hold is persisted before it
+/// is trusted; without, nothing is written.
+pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Found, OpenError> {
+    let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
+    let mut epochs = Vec::new();
+    let mut found = Found { next_position: 1, next_sequence: 1, ..Found::default() };
+    for name in &names {
+        match named(name) {
+            Named::Segment(epoch) => epochs.push(epoch),
+            Named::Spare(number) => found.spares.push(number),
+            _ => {}
+        }
+    }
+    epochs.sort_unstable();
+    found.names = names;
+    found.epoch = epochs.last().copied().unwrap_or(0);
+    let mut walk = Walk { files, dir, found };
+    let headers = walk.headers(&epochs)?;
+    for (i, (segment, _)) in headers.iter().enumerate() {
+        let successor = headers.get(i + 1).map(|(s, _)| s.header);
+        if successor.is_none() && persist {
+            let path = &segment.path;
+            segment.file.persist().map_err(refused(path, "cannot persist the last segment"))?;
+        }
+        walk.segment(segment, successor, persist)?;
+        if walk.found.damage.is_some() && successor.is_some() {
+            return Ok(walk.finish(&headers));
+        }
+    }
+    Ok(walk.finish(&headers))
+}
+
+impl Walk<'_> {
+    /// Open every segment and verify its header and its place in the chain. Stops with the damage
+    /// noted at the first one that is wrong.
+    fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, OpenError> {
+        let mut headers: Vec<(Arc<Segment>, u64)> = Vec::new();
+        for epoch in epochs {
+            let path = at(self.dir, &segment_name(*epoch));
+            let open = self.files.open(&path, Access::READ);
+            let file = open.map_err(refused(&path, "cannot open the segment"))?;
+            let mut block = vec![0; BLOCK_BYTES];
+            let read = file.read_at(&mut block, 0);
+            block.truncate(read.map_err(refused(&path, "cannot read the segment"))?);
+            let before = headers.last().map(|(s, _)| s.header);
+            let checked = Header::decode(&block).and_then(|h| chained(h, *epoch, before));
+            match checked {
+                Ok(header) => {
+                    let size = file.size().map_err(refused(&path, "cannot size the segment"))?;
+                    headers.push((Arc::new(Segment::new(path, header, file)), size));
+                }
+                Err(fault) => {
+                    if let Some(newer) = fault.newer(&path) {
+                        return Err(newer);
+                    }
+                    let HeaderFault::Damaged(what) = fault else { continue };
+                    self.note(path, 0, before.map_or(0, |h| h.first_position), what, 0);
+                    break;
+                }
+            }
+        }
+        Ok(headers)
+    }
+
+    fn note(&mut self, file: PathBuf, offset: u64, position: u64, what: &str, lost: u64) {
+        let block = offset / BLOCK;
+        self.found.damage.get_or_insert(Damage {
+            file,
+            block,
+            position,
+            what: what.into(),
+            records_lost_at_least: lost,
+        });
+    }
+
+    /// Verify one segment up to its seal, or up to its end if it is the last.
+    fn segment(
+        &mut self,
+        segment: &Arc<Segment>,
+        successor: Option<Header>,
+        persist: bool,
+    ) -> Result<(), OpenError> {
+        let header = segment.header;
+        let path = &segment.path;
+        let failed = |e| refused(path, "cannot read the segment")(e);
+        let limit = match successor {
+            Some(next) => segment.grid().written_end(next.previous_end),
+            None => segment.file.size().map_err(failed)?,
+        };
+        let file = Arc::clone(&segment.file);
+        let mut scan = Scanner::new(file, segment.grid(), segment.seed(), limit);
+        let (mut start, mut sequence) = (segment.grid().first(), header.first_sequence);
+        let mut position = header.first_position;
+        self.found.closed = false;
+        let mut why = "the segment ends before its seal";
+        while successor.is_none_or(|next| start < next.previous_end) {
+            match scan.look(start, sequence).map_err(failed)? {
+                Ok(frame) => {
+                    segment.mark(Mark { position, sequence, start });
+                    self.found.closed = frame.records == 0;
+                    (start, sequence) = (frame.next, sequence + 1);
+                    position += u64::from(frame.records);
+                    self.found.groups += 1;
+                }
+                Err(bad) => {
+                    why = bad;
+                    break;
+                }
+            }
+        }
+        segment.advance(start, position - 1);
+        self.found.segments.push(Arc::clone(segment));
+        self.found.next_position = position;
+        self.found.next_sequence = sequence;
+        match successor {
+            Some(next) => {
+                segment.seal();
+                let sealed = (next.previous_end, next.first_sequence, next.first_position);
+                if (start, sequence, position) != sealed {
+                    let lost = next.first_position.saturating_sub(position);
+                    self.note(path.clone(), start, position, why, lost);
+                }
+            }
+            None => self.tail(segment, &mut scan, why, persist)?,
+        }
+        self.found.bytes_read += scan.bytes_read;
+        Ok(())
+    }
+
+    /// The last segment ended at a bad frame: torn or damaged?
+    fn tail(
+        &mut self,
+        segment: &Arc<Segment>,
+        scan: &mut Scanner,
+        why: &'static str,
+        persist: bool,
+    ) -> Result<(), OpenError> {
+        let failed = |e| refused(&segment.path, "cannot read the segment")(e);
+        let (start, sequence) = (segment.end(), self.found.next_sequence);
+        let position = self.found.next_position;
+        if start < segment.header.prefilled_end {
+            let lost = self.lost_after(scan, start, sequence, None).map_err(failed)?.0;
+            self.note(segment.path.clone(), start, position, why, lost);
+            return Ok(());
+        }
+        if segment.header.layout == Layout::Ring {
+            return self.ring(segment, persist);
+        }
+        if self.found.closed {
+            return Ok(());
+        }
+        let later = scan.resynchronise(start, sequence).map_err(failed)?;
+        let (lost, proved) = self.lost_after(scan, start, sequence, later).map_err(failed)?;
+        if proved {
+            self.note(segment.path.clone(), start, position, why, lost);
+        } else if !blank(scan, start).map_err(failed)? {
+            self.cut(&segment.path, start);
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, path: &Path, offset: u64) {
+        let file = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        self.found.cut = Some(Cut { file, offset, position: self.found.next_position });
+    }
+
+    /// Follow the chain of later frames: how many records they hold, and whether one of them
+    /// proves that group `sequence` had been persisted.
+    fn lost_after(
+        &mut self,
+        scan: &mut Scanner,
+        start: u64,
+        sequence: u64,
+        later: Option<Frame>,
+    ) -> io::Result<(u64, bool)> {
+        let mut next = match later {
+            Some(frame) => Some(frame),
+            None => scan.resynchronise(start, sequence)?,
+        };
+        let (mut lost, mut proved) = (1, false);
+        while let Some(frame) = next {
+            lost += u64::from(frame.records);
+            proved |= frame.proves(sequence);
+            next = match scan.look(frame.next, frame.sequence + 1)? {
+                Ok(frame) => Some(frame),
+                Err(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
+            };
+        }
+        Ok((lost, proved))
+    }
+
+    /// The ring continues where the archive ends.
+    fn ring(&mut self, segment: &Arc<Segment>, persist: bool) -> Result<(), OpenError> {
+        let header = segment.header;
+        let path = at(self.dir, &ring_name(header.ring_blocks));
+        let open = self.files.open(&path, Access::READ);
+        let file = match open {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.note(path, 0, self.found.next_position, "the ring is missing", 0);
+                return Ok(());
+            }
+            Err(e) => return Err(refused(&path, "cannot open the ring")(e)),
+        };
+        if persist {
+            file.persist().map_err(refused(&path, "cannot persist the ring"))?;
+        }
+        let limit = u64::from(header.ring_blocks) * BLOCK;
+        let seed = Seed::ring(header.journal, header.epoch);
+        let mut scan = Scanner::new(file, Grid::Sparse, seed, limit);
+        let base = self.found.next_sequence;
+        let ahead = u64::from(header.ring_blocks);
+        let mut groups: Vec<(Frame, Arc<[u8]>)> = Vec::new();
+        for block in 0..ahead {
+            let look = scan.look_ahead(block * BLOCK, base - 1, ahead);
+            if let Some(frame) = look.map_err(refused(&path, "cannot read the ring"))? {
+                groups.push((frame, scan.body().into()));
+            }
+        }
+        groups.sort_unstable_by_key(|(frame, _)| frame.sequence);
+        self.found.bytes_read += scan.bytes_read;
+        let mut beyond = groups.len();
+        for (i, (frame, body)) in groups.iter().enumerate() {
+            if frame.sequence != self.found.next_sequence {
+                beyond = i;
+                break;
+            }
+            self.found.ring.push_back(RingGroup {
+                sequence: frame.sequence,
+                first_position: self.found.next_position,
+                records: frame.records,
+                single: frame.single,
+                body: Arc::clone(body),
+                block: (frame.start / BLOCK) as u32,
+                blocks: ((frame.next - frame.start) / BLOCK) as u32,
+            });
+            self.found.closed = frame.records == 0;
+            self.found.next_sequence += 1;
+            self.found.next_position += u64::from(frame.records);
+            self.found.groups += 1;
+        }
+        let later = groups.get(beyond..).unwrap_or_default();
+        let missing = self.found.next_sequence;
+        if later.iter().any(|(frame, _)| frame.proves(missing)) {
+            let lost = later.iter().map(|(f, _)| u64::from(f.records)).sum::<u64>() + 1;
+            let before = self.found.ring.back().map_or(0, |g| g.block + g.blocks);
+            let what = "a group of the ring or the end of its archive is missing or damaged";
+            let position = self.found.next_position;
+            let (file, offset) = match self.found.ring.is_empty() {
+                true => (segment.path.clone(), segment.end()),
+                false => (path, u64::from(before) * BLOCK),
+            };
+            self.note(file, offset, position, what, lost);
+        } else if !self.found.closed && !later.is_empty() {
+            let end = self.found.ring.back().map_or(0, |g| g.block + g.blocks);
+            self.cut(&path, u64::from(end) * BLOCK);
+        }
+        Ok(())
+    }
+
+    /// Say of the damage how much lies behind it, as far as later headers tell.
+    fn finish(mut self, headers: &[(Arc<Segment>, u64)]) -> Found {
+        if let Some(damage) = &mut self.found.damage {
+            damage.position = self.found.next_position;
+            let last = headers.last().map_or(0, |(s, _)| s.header.first_position);
+            let known = last.saturating_sub(damage.position);
+            damage.records_lost_at_least = damage.records_lost_at_least.max(known);
+        }
+        self.found
+    }
+}
+
+/// Whether the rest of the block at `start` is zero: nothing was being written there.
+fn blank(scan: &mut Scanner, start: u64) -> io::Result<bool> {
+    let end = block_floor(start) + BLOCK;
+    scan.is_zero(start, end)
+}
+
+fn chained(header: Header, epoch: u64, before: Option<Header>) -> Result<Header, HeaderFault> {
+    if header.epoch != epoch {
+        return Err(HeaderFault::Damaged("the header belongs to another segment"));
+    }
+    let Some(before) = before else { return Ok(header) };
+    if header.journal != before.journal {
+        return Err(HeaderFault::Damaged("the segment belongs to another journal"));
+    }
+    if header.previous_epoch != before.epoch {
+        return Err(HeaderFault::Damaged("the segment before this one is missing"));
+    }
+    Ok(header)
+}

@@ -1,0 +1,217 @@
+//! Reads frames off a file, one at a time, and finds frames after damage.
+//!
+//! Memory: one window, and one frame. Nothing is handed out unverified.
+
+use std::io;
+use std::sync::Arc;
+
+use env::files::File;
+
+use crate::bytes::array;
+use crate::format::{HEAD_BYTES_MAX, Head, LAG_UNKNOWN, Seed, count_records};
+use crate::options::BLOCK_BYTES;
+use crate::place::{Grid, HINT_BYTES, block_floor};
+
+/// Read at a time, in bytes.
+const WINDOW_BYTES: usize = 256 << 10;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Sequences ahead that the low 16 bits can tell apart.
+const AHEAD_MAX: u64 = 0xffff;
+
+/// A verified frame; its body is in the scanner until the next look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) start: u64,
+    /// Where the next frame begins.
+    pub(crate) next: u64,
+    pub(crate) sequence: u64,
+    pub(crate) single: bool,
+    /// Groups before it that were not persisted when it was written.
+    pub(crate) lag: u8,
+    pub(crate) records: u32,
+}
+
+impl Frame {
+    /// Whether this frame proves that group `sequence` had been persisted.
+    pub(crate) fn proves(&self, sequence: u64) -> bool {
+        self.lag != LAG_UNKNOWN && self.sequence > sequence + u64::from(self.lag)
+    }
+}
+
+/// Frames of one file.
+pub(crate) struct Scanner {
+    file: Arc<dyn File>,
+    grid: Grid,
+    seed: Seed,
+    /// Bytes of the file that may be looked at.
+    limit: u64,
+    window: Vec<u8>,
+    base: u64,
+    frame: Vec<u8>,
+    head_bytes: usize,
+    pub(crate) bytes_read: u64,
+}
+
+impl Scanner {
+    pub(crate) fn new(file: Arc<dyn File>, grid: Grid, seed: Seed, limit: u64) -> Self {
+        let (window, frame) = (Vec::new(), Vec::new());
+        Self { file, grid, seed, limit, window, base: 0, frame, head_bytes: 0, bytes_read: 0 }
+    }
+
+    /// Look no further than `limit` from now on.
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Forget what was read, so that it is read again.
+    pub(crate) fn forget(&mut self) {
+        self.window.clear();
+    }
+
+    /// The body of the last frame.
+    pub(crate) fn body(&self) -> &[u8] {
+        self.frame.get(self.head_bytes..).unwrap_or_default()
+    }
+
+    /// Have `bytes` from `at` on in the window, or as many as there are.
+    fn load(&mut self, at: u64, bytes: usize) -> io::Result<()> {
+        let end = at.saturating_add(bytes as u64).min(self.limit);
+        let have = self.base + self.window.len() as u64;
+        if at >= self.base && end <= have {
+            return Ok(());
+        }
+        self.base = block_floor(at);
+        let want = (end.saturating_sub(self.base)).max(WINDOW_BYTES as u64);
+        let want = want.min(self.limit.saturating_sub(self.base)) as usize;
+        self.window.resize(want, 0);
+        let got = self.file.read_at(&mut self.window, self.base)?;
+        self.window.truncate(got);
+        self.bytes_read += got as u64;
+        Ok(())
+    }
+
+    /// Whether `from..to` holds nothing but zeros.
+    pub(crate) fn is_zero(&mut self, from: u64, to: u64) -> io::Result<bool> {
+        self.load(from, to.saturating_sub(from) as usize)?;
+        let begin = (from - self.base) as usize;
+        let end = begin + to.saturating_sub(from) as usize;
+        let end = end.min(self.window.len());
+        Ok(self.window.get(begin..end).unwrap_or_default().iter().all(|b| *b == 0))
+    }
+
+    fn head(&mut self, at: u64) -> io::Result<Option<Head>> {
+        self.load(at, HEAD_BYTES_MAX + HINT_BYTES)?;
+        let mut bytes = [0; HEAD_BYTES_MAX];
+        let mut from = (at - self.base) as usize;
+        let mut filled = 0;
+        for slot in &mut bytes {
+            if self.grid == Grid::Packed && from.is_multiple_of(BLOCK_BYTES) {
+                from += HINT_BYTES;
+            }
+            let Some(byte) = self.window.get(from) else { break };
+            (*slot, from, filled) = (*byte, from + 1, filled + 1);
+        }
+        Ok(Head::parse(bytes.get(..filled).unwrap_or_default()))
+    }
+
+    /// The frame at `at`, if it is group `sequence`; else why not.
+    pub(crate) fn look(
+        &mut self,
+        at: u64,
+        sequence: u64,
+    ) -> io::Result<Result<Frame, &'static str>> {
+        let Some(head) = self.head(at)? else { return Ok(Err("no frame begins here")) };
+        if head.sequence_low != sequence as u16 {
+            return Ok(Err("no frame of the expected sequence begins here"));
+        }
+        self.verify(at, head, sequence)
+    }
+
+    fn verify(
+        &mut self,
+        at: u64,
+        head: Head,
+        sequence: u64,
+    ) -> io::Result<Result<Frame, &'static str>> {
+        let next = self.grid.next(at, head.frame_bytes());
+        if self.grid.written_end(next) > self.limit.next_multiple_of(BLOCK) {
+            return Ok(Err("a frame runs past the end of its segment"));
+        }
+        self.load(at, (next - at) as usize)?;
+        let from = (at - self.base) as usize;
+        let whole = head.frame_bytes() as usize;
+        if !self.grid.collect(&self.window, from, whole, &mut self.frame) {
+            return Ok(Err("a block does not belong to its frame"));
+        }
+        if !head.matches(&self.frame, self.seed, at, sequence) {
+            return Ok(Err("the checksum does not match"));
+        }
+        self.head_bytes = head.head_bytes;
+        let Some(records) = count_records(self.body(), head.single) else {
+            return Ok(Err("the records do not fill their frame"));
+        };
+        let (single, lag) = (head.single, head.lag);
+        Ok(Ok(Frame { start: at, next, sequence, single, lag, records }))
+    }
+
+    /// The frame at `at`, if it is one of the `ahead` groups after `sequence`.
+    pub(crate) fn look_ahead(
+        &mut self,
+        at: u64,
+        sequence: u64,
+        ahead: u64,
+    ) -> io::Result<Option<Frame>> {
+        let Some(head) = self.head(at)? else { return Ok(None) };
+        let distance = u64::from(head.sequence_low.wrapping_sub(sequence as u16));
+        if distance == 0 || distance > ahead.min(AHEAD_MAX) {
+            return Ok(None);
+        }
+        Ok(self.verify(at, head, sequence + distance)?.ok())
+    }
+
+    /// The first frame of a later group after a bad frame of group `sequence` at `bad`: by the bad
+    /// frame's own length, byte by byte to the end of its block, then on the grid of blocks.
+    pub(crate) fn resynchronise(&mut self, bad: u64, sequence: u64) -> io::Result<Option<Frame>> {
+        if let Some(head) = self.head(bad)? {
+            let next = self.grid.next(bad, head.frame_bytes());
+            if next < self.limit
+                && let Some(frame) = self.look_ahead(next, sequence, 1)?
+            {
+                return Ok(Some(frame));
+            }
+        }
+        let least = HEAD_BYTES_MAX as u64 / 2;
+        let mut block = block_floor(bad);
+        if self.grid == Grid::Packed {
+            for at in bad + 1..(block + BLOCK).min(self.limit) {
+                if let Some(frame) = self.look_ahead(at, sequence, 1 + (at - bad) / least)? {
+                    return Ok(Some(frame));
+                }
+            }
+        }
+        loop {
+            block += BLOCK;
+            if block >= self.limit {
+                return Ok(None);
+            }
+            let at = match self.grid {
+                Grid::Sparse => block,
+                Grid::Packed => {
+                    self.load(block, HINT_BYTES)?;
+                    let hint = array(&self.window, (block - self.base) as usize);
+                    match hint.map(u16::from_le_bytes).map(u64::from) {
+                        Some(hint) if (HINT_BYTES as u64..BLOCK).contains(&hint) => block + hint,
+                        _ => continue,
+                    }
+                }
+            };
+            let ahead = match self.grid {
+                Grid::Sparse => (at - block_floor(bad)) / BLOCK,
+                Grid::Packed => 1 + (at - bad) / least,
+            };
+            if let Some(frame) = self.look_ahead(at, sequence, ahead)? {
+                return Ok(Some(frame));
+            }
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Lays groups on the medium. One leader at a time owns it; it knows nothing of who waits.
+//!
+//! Order of things, on which recovery relies:
+//! - a segment gets its name only after its header (which seals the segment before) is persisted,
+//!   and takes its first group only after the folder is;
+//! - a segment is persisted before the next one is started;
+//! - a block of the ring is written again only after the archive holds its group, persisted.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use env::files::{Access, File, Files};
+
+use crate::bytes::{Blocks, put};
+use crate::folder::{Mark, RingGroup, Segment, SharedCatalog, segment_name};
+use crate::format::{Header, LAG_UNKNOWN, Seed, encode_head, frame_bytes};
+use crate::meter::Cost;
+use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
+use crate::place::{Grid, block_floor};
+use crate::pool::{Fill, Pool, Spare, WriteError, fatal, harmless};
+use crate::recover::Found;
+use crate::ring::Ring;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A group to be written.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) body: &'a [u8],
+    pub(crate) single: bool,
+    pub(crate) records: u32,
+    pub(crate) persist: bool,
+}
+
+/// A file that takes groups: one way that persists, one that does not.
+pub(crate) struct Target {
+    pub(crate) path: PathBuf,
+    sync: Option<Arc<dyn File>>,
+    plain: Arc<dyn File>,
+    /// Something was written that is not persisted.
+    pub(crate) dirty: bool,
+}
+
+impl Target {
+    pub(crate) fn open(
+        files: &dyn Files,
+        path: PathBuf,
+        plain: Arc<dyn File>,
+        io: IoPath,
+    ) -> std::io::Result<Self> {
+        let access = Access { direct: true, dsync: true, ..Access::WRITE };
+        let sync = match io {
+            IoPath::Direct => Some(files.open(&path, access)?),
+            _ => None,
+        };
+        Ok(Self { path, sync, plain, dirty: false })
+    }
+
+    /// Write whole blocks; the number of flushes it took.
+    pub(crate) fn write(
+        &mut self,
+        bytes: &[u8],
+        at: u64,
+        persist: bool,
+    ) -> Result<u32, WriteError> {
+        let failed = |what| fatal(what, self.path.clone());
+        if let Some(sync) = self.sync.as_ref().filter(|_| persist && !self.dirty) {
+            sync.write_all_at(bytes, at).map_err(failed("a write failed"))?;
+            return Ok(1);
+        }
+        self.plain.write_all_at(bytes, at).map_err(failed("a write failed"))?;
+        self.dirty = true;
+        if persist { self.persist() } else { Ok(0) }
+    }
+
+    /// Persist what was written; the number of flushes it took.
+    pub(crate) fn persist(&mut self) -> Result<u32, WriteError> {
+        if !self.dirty {
+            return Ok(0);
+        }
+        self.plain.persist().map_err(fatal("a flush failed", self.path.clone()))?;
+        self.dirty = false;
+        Ok(1)
+    }
+}
+
+/// The segment that takes groups now.
+pub(crate) struct Active {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) target: Target,
+    pub(crate) fill: Arc<Fill>,
+    pub(crate) size: u64,
+    /// Where the next frame begins.
+    pub(crate) next: u64,
+    /// Packed: the block of `next` as it is on the medium.
+    pub(crate) tail: Vec<u8>,
+    /// Ring: blocks of the archive below this are complete on the medium.
+    pub(crate) complete: u64,
+    pub(crate) ring: Option<Ring>,
+}
+
+/// See the module.
+pub(crate) struct Writer {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) io: IoPath,
+    pub(crate) catalog: Arc<SharedCatalog>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) journal: u64,
+    epoch: u64,
+    pub(crate) next_sequence: u64,
+    pub(crate) next_position: u64,
+    /// Groups below this sequence are persisted.
+    pub(crate) persisted_below: u64,
+    /// Last position persisted.
+    pub(crate) persisted_position: u64,
+    pub(crate) active: Option<Active>,
+    pub(crate) blocks: Blocks,
+    pub(crate) head: Vec<u8>,
+    /// Costs since they were last taken.
+    pub(crate) cost: Cost,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        (options, dir, io): (Options, PathBuf, IoPath),
+        (catalog, pool): (Arc<SharedCatalog>, Arc<Pool>),
+        journal: u64,
+        found: &Found,
+    ) -> Self {
+        Self {
+            files: Arc::clone(&options.files),
+            dir,
+            options,
+            io,
+            catalog,
+            pool,
+            journal,
+            epoch: found.epoch,
+            next_sequence: found.next_sequence,
+            next_position: found.next_position,
+            persisted_below: found.next_sequence,
+            persisted_position: found.next_position - 1,
+            active: None,
+            blocks: Blocks::new(),
+            head: Vec::new(),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Write one group; its records get the next positions. Gives its cost.
+    pub(crate) fn group(&mut self, batch: Batch<'_>) -> Result<Cost, WriteError> {
+        self.cost = Cost::default();
+        let bytes = frame_bytes(batch.body.len());
+        let fits = self.active.as_ref().is_some_and(|a| a.fits(bytes));
+        if !fits {
+            self.roll(bytes)?;
+        }
+        let in_ring = self.active.as_ref().is_some_and(|a| a.ring.is_some());
+        if in_ring {
+            self.group_in_ring(batch)?
+        } else {
+            self.group_in_segment(batch)?
+        }
+        if batch.persist {
+            self.published();
+        }
+        if self.active.as_ref().is_some_and(|a| self.pool.writing(&a.fill, a.next))
+            && !self.options.background
+        {
+            self.pool.work_ahead(self.options.segment_bytes);
+        }
+        Ok(self.cost)
+    }
+
+    /// How many groups before the next one are not persisted, as its frame says it.
+    pub(crate) fn lag(&self) -> u8 {
+        let lag = self.next_sequence.saturating_sub(self.persisted_below);
+        u8::try_from(lag).unwrap_or(LAG_UNKNOWN).min(LAG_UNKNOWN)
+    }
+
+    fn group_in_segment(&mut self, batch: Batch<'_>) -> Result<(), WriteError> {
+        let lag = self.lag();
+        let Some(active) = self.active.as_mut() else { return Err(no_segment()) };
+        let (grid, start) = (active.segment.grid(), active.next);
+        let next = grid.next(start, frame_bytes(batch.body.len()));
+        let base = block_floor(start);
+        let end = grid.written_end(next).next_multiple_of(BLOCK);
+        active.fill.ensure(end)?;
+        let out = self.blocks.reset((end - base) as usize);
+        put(out, 0, &active.tail);
+        let place = (active.segment.seed(), start, self.next_sequence);
+        encode_head(&mut self.head, batch.body, (batch.single, lag), place);
+        grid.lay(out, base, start, [&self.head, batch.body]);
+        let flushes = active.target.write(out, base, batch.persist)?;
+        self.cost.write(end - base, grid.written_end(next) - base, flushes);
+        active.segment.mark(Mark {
+            position: self.next_position,
+            sequence: self.next_sequence,
+            start,
+        });
+        active.keep_tail(out, base, next);
+        self.next_sequence += 1;
+        self.next_position += u64::from(batch.records);
+        Ok(())
+    }
+
+    /// Persist whatever is written and not persisted.
+    pub(crate) fn persist(&mut self) -> Result<Cost, WriteError> {
+        self.cost = Cost::default();
+        if let Some(active) = &mut self.active {
+            let mut flushes = active.target.persist()?;
+            if let Some(ring) = &mut active.ring {
+                flushes += ring.target.persist()?;
+            }
+            self.cost.flushes += flushes;
+        }
+        self.published();
+        Ok(self.cost)
+    }
+
+    /// Everything written so far is persisted: readers may have it.
+    pub(crate) fn published(&mut self) {
+        self.persisted_below = self.next_sequence;
+        self.persisted_position = self.next_position - 1;
+        if let Some(active) = self.active.as_ref().filter(|a| a.ring.is_none()) {
+            active.segment.advance(active.next, self.next_position - 1);
+        }
+    }
+
+    /// Start the next segment with what only the ring has, and room for a frame of `bytes`.
+    fn roll(&mut self, bytes: u64) -> Result<(), WriteError> {
+        let left: Vec<RingGroup> = self.catalog.read().ring.iter().cloned().collect();
+        self.roll_with(&left, bytes)
+    }
+
+    /// Start the next segment; it begins with the groups `left`, and has room for a frame of
+    /// `bytes` after them.
+    pub(crate) fn roll_with(&mut self, left: &[RingGroup], bytes: u64) -> Result<(), WriteError> {
+        let before = self.cost;
+        let persisted = self.persist()?;
+        self.cost = before;
+        self.cost.flushes += persisted.flushes;
+        let grid = self.options.layout.grid();
+        let mut end = grid.first();
+        for group in left {
+            end = grid.next(end, frame_bytes(group.body.len()));
+        }
+        let needed = grid.written_end(grid.next(end, bytes)).next_multiple_of(BLOCK);
+        let size = self.options.segment_bytes.max(needed);
+        let spare = self.pool.take(size)?;
+        let started = self.start(&spare, size, end, left);
+        if matches!(started, Err(WriteError::Refused(_))) {
+            self.pool.give_back(spare);
+        }
+        started
+    }
+
+    /// Turn a spare into the active segment.
+    fn start(
+        &mut self,
+        spare: &Spare,
+        size: u64,
+        end: u64,
+        left: &[RingGroup],
+    ) -> Result<(), WriteError> {
+        let layout = self.options.layout;
+        let previous = self.catalog.read().segments.back().cloned();
+        let ring = match layout {
+            Layout::Ring => Some(Ring::open(self)?),
+            _ => None,
+        };
+        let header = Header {
+            layout,
+            journal: self.journal,
+            epoch: self.epoch + 1,
+            segment_bytes: size,
+            first_position: left.first().map_or(self.next_position, |g| g.first_position),
+            first_sequence: left.first().map_or(self.next_sequence, |g| g.sequence),
+            previous_epoch: previous.as_ref().map_or(0, |s| s.header.epoch),
+            previous_end: previous.as_ref().map_or(0, |s| s.end()),
+            prefilled_end: end,
+            ring_blocks: ring.as_ref().map_or(0, |r| r.blocks),
+        };
+        let tail = self.prefill(&spare.fill, &header, left)?;
+        let failed = |what| harmless(what, spare.path.clone());
+        let plain = Arc::clone(&spare.fill.file);
+        let target = Target::open(&*self.files, spare.path.clone(), plain, self.io);
+        let mut target = target.map_err(failed("cannot open a spare"))?;
+        let reader = self.files.open(&spare.path, Access::READ);
+        let reader = reader.map_err(failed("cannot open a spare"))?;
+        let path = self.dir.join(segment_name(header.epoch));
+        self.publish(&spare.path, &path)?;
+        target.path.clone_from(&path);
+        self.epoch = header.epoch;
+        let segment = Arc::new(Segment::new(path, header, reader));
+        self.enter(&segment, left, end);
+        self.seal(previous.as_deref());
+        self.pool.totals.started(spare.recycled);
+        let complete = block_floor(end);
+        let fill = Arc::clone(&spare.fill);
+        self.active = Some(Active { segment, target, fill, size, next: end, tail, complete, ring });
+        Ok(())
+    }
+
+    /// Write the header and what only the ring has into a spare, and persist both. Gives the last
+    /// block, as far as it is in use.
+    fn prefill(
+        &mut self,
+        fill: &Fill,
+        header: &Header,
+        left: &[RingGroup],
+    ) -> Result<Vec<u8>, WriteError> {
+        let grid = header.layout.grid();
+        let end = grid.written_end(header.prefilled_end);
+        fill.ensure(end.next_multiple_of(BLOCK))?;
+        let out = self.blocks.reset(end as usize);
+        let seed = Seed::segment(header.journal, header.epoch);
+        let mut start = grid.first();
+        for group in left {
+            let place = (seed, start, group.sequence);
+            encode_head(&mut self.head, &group.body, (group.single, LAG_UNKNOWN), place);
+            grid.lay(out, 0, start, [&self.head, &group.body]);
+            start = grid.next(start, frame_bytes(group.body.len()));
+        }
+        header.encode(out.get_mut(..BLOCK_BYTES).unwrap_or_default());
+        let failed = |what| harmless(what, self.dir.clone());
+        fill.file.write_all_at(out, 0).map_err(failed("cannot write the head of a segment"))?;
+        fill.file.persist().map_err(failed("cannot persist the head of a segment"))?;
+        self.cost.write(out.len() as u64, end, 1);
+        let tail = block_floor(start) as usize..start as usize;
+        let keep = grid == Grid::Packed;
+        Ok(if keep { out.get(tail).unwrap_or_default().to_vec() } else { Vec::new() })
+    }
+
+    fn publish(&mut self, from: &PathBuf, to: &PathBuf) -> Result<(), WriteError> {
+        let renamed = self.files.rename(from, to);
+        renamed.map_err(fatal("cannot rename a spare", from.clone()))?;
+        let persisted = self.files.persist_dir(&self.dir);
+        persisted.map_err(fatal("cannot persist the folder", self.dir.clone()))?;
+        self.cost.flushes += 1;
+        Ok(())
+    }
+
+    /// Let readers have the new segment.
+    fn enter(&mut self, segment: &Arc<Segment>, left: &[RingGroup], end: u64) {
+        let grid = segment.grid();
+        let mut start = grid.first();
+        for group in left {
+            let (position, sequence) = (group.first_position, group.sequence);
+            segment.mark(Mark { position, sequence, start });
+            start = grid.next(start, frame_bytes(group.body.len()));
+        }
+        let last = left.last().map_or(self.next_position, RingGroup::next_position) - 1;
+        segment.advance(end, last);
+        let mut catalog = self.catalog.write();
+        catalog.segments.push_back(Arc::clone(segment));
+        catalog.ring.clear();
+    }
+
+    /// Nothing more comes to the segment before; one found at open gives back its unused room.
+    fn seal(&self, previous: Option<&Segment>) {
+        let Some(previous) = previous else { return };
+        let found_at_open = self.active.is_none();
+        previous.seal();
+        if found_at_open && let Ok(file) = self.files.open(&previous.path, Access::WRITE) {
+            let end = previous.grid().written_end(previous.end()).next_multiple_of(BLOCK);
+            // Room only: it is asked for again when the file is recycled.
+            let _ = file.set_size(end);
+        }
+    }
+
+    /// Say in the segment that everything before was persisted, if there is room for it.
+    pub(crate) fn close(&mut self) -> Result<Cost, WriteError> {
+        self.persist()?;
+        let fits = self.active.as_ref().is_some_and(|a| a.fits(frame_bytes(0)));
+        if !fits {
+            return Ok(self.cost);
+        }
+        self.group(Batch { body: &[], single: false, records: 0, persist: true })
+    }
+}
+
+/// There is always a segment after a successful roll; this names the defect if there is none.
+pub(crate) fn no_segment() -> WriteError {
+    WriteError::Fatal("no segment takes groups; this is a defect".into())
+}
+
+impl Active {
+    /// Whether a frame of `bytes` still goes here.
+    pub(crate) fn fits(&self, bytes: u64) -> bool {
+        if self.ring.is_some() {
+            return true;
+        }
+        let grid = self.segment.grid();
+        grid.written_end(grid.next(self.next, bytes)) <= self.size
+    }
+
+    /// The next frame begins at `next`; keep its block if it is packed and in use.
+    pub(crate) fn keep_tail(&mut self, out: &[u8], base: u64, next: u64) {
+        self.next = next;
+        self.tail.clear();
+        if self.segment.grid() == Grid::Packed {
+            let tail = (block_floor(next) - base) as usize..(next - base) as usize;
+            self.tail.extend_from_slice(out.get(tail).unwrap_or_default());
+        }
+    }
+}

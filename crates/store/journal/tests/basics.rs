@@ -1,0 +1,249 @@
+//! Append, read, reopen, trim: on a real folder, in every layout.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use journal::{AppendError, Durability, IoPath, Journal, Layout, OpenError, Options, ReadError};
+
+const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
+
+fn small(layout: Layout) -> Options {
+    Options {
+        layout,
+        segment_bytes: 256 << 10,
+        ring_bytes: 64 << 10,
+        fill_ahead_bytes: 16 << 10,
+        ..Options::default()
+    }
+}
+
+fn all(journal: &Journal) -> Vec<(u64, Vec<u8>)> {
+    journal.read_from(0).unwrap().map(Result::unwrap).collect()
+}
+
+fn record(n: u64) -> Vec<u8> {
+    let bytes = [3, 0, 17, 200, 4096, 70, 9000][n as usize % 7];
+    n.to_le_bytes().iter().cycle().take(bytes).copied().collect()
+}
+
+fn open(dir: &Path, layout: Layout) -> Journal {
+    Journal::open(dir, small(layout)).unwrap().0
+}
+
+#[test]
+fn what_was_appended_is_read_before_and_after_opening_again() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let mut expected = Vec::new();
+        for round in 0..3 {
+            let journal = open(dir.path(), layout);
+            assert_eq!(all(&journal), expected, "{layout:?} round {round}");
+            for n in 0..150 {
+                let outcome = journal.append(&record(n), Durability::Persist).unwrap();
+                expected.push((outcome.position, record(n)));
+                assert_eq!(outcome.position, expected.len() as u64);
+                assert!(outcome.flushes >= 1 && outcome.bytes_written >= 4096);
+            }
+            assert_eq!(all(&journal), expected, "{layout:?} round {round}");
+            assert_eq!(journal.persisted_position(), expected.len() as u64);
+            journal.close().unwrap();
+        }
+        let (_, recovery) = Journal::open(dir.path(), small(layout)).unwrap();
+        assert!(recovery.clean, "{layout:?} {recovery:?}");
+        assert_eq!(recovery.cut, None);
+        assert_eq!((recovery.first_position, recovery.last_position), (1, 450));
+    }
+}
+
+#[test]
+fn a_journal_may_change_its_layout_when_it_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut expected = Vec::new();
+    for round in 0..9 {
+        let journal = open(dir.path(), LAYOUTS[round * 2 % 3]);
+        for n in 0..40 {
+            expected.push((
+                journal.append(&record(n), Durability::Persist).unwrap().position,
+                record(n),
+            ));
+        }
+        assert_eq!(all(&journal), expected);
+    }
+}
+
+#[test]
+fn several_records_get_neighbouring_positions() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(dir.path(), layout);
+        let outcome = journal.append_all(&[b"a", b"", b"ccc"], Durability::Persist).unwrap();
+        assert_eq!((outcome.first, outcome.position, outcome.group_records), (1, 3, 3));
+        let empty: [&[u8]; 0] = [];
+        assert!(matches!(journal.append_all(&empty, Durability::Persist), Err(AppendError::Empty)));
+        let huge = vec![0; 300 << 10];
+        let refused = journal.append(&huge, Durability::Persist);
+        assert!(matches!(refused, Err(AppendError::TooLarge { .. })));
+        let large = vec![7; 200 << 10];
+        assert_eq!(journal.append(&large, Durability::Persist).unwrap().position, 4);
+        assert_eq!(all(&journal)[3], (4, large));
+    }
+}
+
+#[test]
+fn writers_on_many_threads_share_groups_and_lose_nothing() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(dir.path(), layout);
+        let threads: Vec<_> = (0..8u64)
+            .map(|t| {
+                let journal = journal.clone();
+                thread::spawn(move || {
+                    let append = |n: u64| {
+                        let body = [t.to_le_bytes(), n.to_le_bytes()].concat();
+                        (journal.append(&body, Durability::Persist).unwrap().position, body)
+                    };
+                    (0..100).map(append).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut expected: Vec<_> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
+        expected.sort_unstable();
+        assert_eq!(all(&journal), expected);
+        assert!(journal.stats().groups <= 800);
+    }
+}
+
+#[test]
+fn tasks_share_groups_without_a_thread_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path(), Layout::Packed);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for t in 0..64u64 {
+            let journal = journal.clone();
+            tasks.push(tokio::spawn(async move {
+                for n in 0..10u64 {
+                    let body = (t * 10 + n).to_le_bytes().to_vec();
+                    journal.append_async(vec![body], Durability::Persist).await.unwrap();
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let mut bodies: Vec<_> = all(&journal).into_iter().map(|(_, body)| body).collect();
+    bodies.sort_unstable_by_key(|b| u64::from_le_bytes(b[..].try_into().unwrap()));
+    let expected: Vec<_> = (0..640u64).map(|n| n.to_le_bytes().to_vec()).collect();
+    assert_eq!(bodies, expected);
+    assert!(journal.stats().groups < 640);
+}
+
+#[test]
+fn trimmed_segments_are_used_again_and_their_records_are_gone() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(dir.path(), layout);
+        for n in 0..400 {
+            journal.append(&record(n), Durability::Persist).unwrap();
+        }
+        let outcome = journal.trim(390).unwrap();
+        assert!(outcome.first_position > 1 && outcome.first_position <= 390, "{outcome:?}");
+        assert!(matches!(journal.read_from(1), Err(ReadError::Trimmed { .. })));
+        for n in 400..1200 {
+            journal.append(&record(n), Durability::Persist).unwrap();
+            journal.trim(n).unwrap();
+        }
+        assert!(journal.stats().segments_recycled > 0, "{layout:?} {:?}", journal.stats());
+        let kept = all(&journal);
+        assert_eq!(kept.last().unwrap(), &(1200, record(1199)));
+        drop(journal);
+        assert_eq!(all(&open(dir.path(), layout)), kept);
+    }
+}
+
+#[test]
+fn a_journal_that_is_open_is_refused_a_second_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path(), Layout::Packed);
+    assert!(matches!(Journal::open(dir.path(), Options::default()), Err(OpenError::Locked(_))));
+    let clone = journal.clone();
+    journal.close().unwrap();
+    assert!(matches!(clone.append(b"x", Durability::Persist), Err(AppendError::Closed)));
+    open(dir.path(), Layout::Packed);
+}
+
+#[test]
+fn the_way_through_the_page_cache_works_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { io: IoPath::Fdatasync, ..small(Layout::Packed) };
+    let (journal, recovery) = Journal::open(dir.path(), options).unwrap();
+    assert_eq!(recovery.io, IoPath::Fdatasync);
+    for n in 0..100 {
+        journal.append(&record(n), Durability::Persist).unwrap();
+    }
+    assert_eq!(all(&journal).len(), 100);
+}
+
+#[test]
+fn records_that_are_only_flushed_are_read_once_they_are_persisted() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(dir.path(), layout);
+        for n in 0..10 {
+            journal.append(&record(n), Durability::Flush).unwrap();
+        }
+        assert_eq!((journal.persisted_position(), all(&journal).len()), (0, 0));
+        journal.append(b"soon", Durability::Within(Duration::from_millis(5))).unwrap();
+        let mut reader = journal.read_from(11).unwrap();
+        let found = reader.next_within(Duration::from_secs(20)).unwrap().unwrap();
+        assert_eq!(found, (11, b"soon".to_vec()));
+        assert_eq!(all(&journal).len(), 11);
+    }
+}
+
+#[test]
+fn a_reader_follows_the_writer() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Arc::new(open(dir.path(), layout));
+        let writer = Arc::clone(&journal);
+        let thread = thread::spawn(move || {
+            for n in 0..500 {
+                writer.append(&record(n), Durability::Persist).unwrap();
+            }
+        });
+        let mut reader = journal.read_from(1).unwrap();
+        for n in 0..500 {
+            let next = reader.next_within(Duration::from_secs(20)).unwrap().unwrap();
+            assert_eq!(next, (n + 1, record(n)), "{layout:?}");
+        }
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_consumer_holds_back_the_trim_and_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path(), Layout::Packed);
+    let consumer = journal.consumer("shipper").unwrap();
+    for n in 0..400 {
+        journal.append(&record(n), Durability::Persist).unwrap();
+    }
+    assert_eq!(journal.trim(400).unwrap().first_position, 1);
+    assert!(consumer.checkpoint(401).is_err());
+    consumer.checkpoint(200).unwrap();
+    assert!(journal.consumer("../x").is_err());
+    let first = journal.trim(400).unwrap().first_position;
+    assert!(first > 1 && first <= 201);
+    drop((journal, consumer));
+    let journal = open(dir.path(), Layout::Packed);
+    let consumer = journal.consumer("shipper").unwrap();
+    assert_eq!(consumer.position(), 200);
+    assert_eq!(consumer.read().unwrap().next().unwrap().unwrap(), (201, record(200)));
+    consumer.remove().unwrap();
+    assert!(journal.trim(400).unwrap().first_position > 201);
+}
