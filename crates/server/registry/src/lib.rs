@@ -17,26 +17,47 @@
 //! All calls block except [`Registry::login`]; those that write wait for the disk, so an async
 //! caller goes through `spawn_blocking` for everything but the four named above.
 
+mod agents;
+mod attempts;
+mod ca;
+mod commands;
 mod error;
+mod files;
+mod fleet;
+mod hashing;
+mod host;
+mod identity;
 pub mod limits;
 mod options;
+mod passwords;
+mod tokens;
 mod types;
+mod users;
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use env::clock::Clock;
 use env::random::Random;
-use model::{AgentId, AgentRecord, Incarnation, Overlay};
+use model::AgentRecord;
+use moka::sync::Cache;
+use parking_lot::{Mutex, RwLock};
+
+use ca::Authority;
+use fleet::{Fleet, Now};
+use limits::{
+    FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, POLICIES_KEPT_MAX, POLICIES_TTL_SECONDS,
+    REVOCATIONS_RELOAD_SECONDS,
+};
 
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use options::{HashCost, RegistryOptions};
 pub use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AuditEntry, Command, CommandCounts, CommandKind,
-    CommandRow, CompareOp, Condition, GroupCount, Outcome, OutcomeRow, OutcomeState, Policy,
-    RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, Sort, SqliteRegistry, StatusCode,
-    StatusSummary, Summary,
+    CommandRow, CompareOp, Condition, EnrolmentTokenRow, GroupCount, Outcome, OutcomeRow,
+    OutcomeState, Policy, RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, Sort,
+    SqliteRegistry, StatusCode, StatusSummary, Summary,
 };
 pub use types::{
     AgentInfo, EnrollRequest, Enrolled, Identity, IssuedKeyPair, TickReport, TokenKeys, User,
@@ -45,13 +66,47 @@ pub use types::{
 /// The registry. Clones share one state.
 #[derive(Clone)]
 pub struct Registry {
-    _inner: Arc<()>,
+    inner: Arc<Inner>,
 }
 
-#[expect(clippy::missing_errors_doc, clippy::todo, unused_variables)]
+struct Inner {
+    store: Arc<dyn RegistryStore>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    options: RegistryOptions,
+    authority: Authority,
+    server: AgentRecord,
+    fleet: RwLock<Fleet>,
+    certificates: RwLock<identity::Certificates>,
+    outstanding: Mutex<commands::Outstanding>,
+    tokens: tokens::Tokens,
+    policies: Cache<Vec<u32>, Arc<Vec<Policy>>>,
+    attempts: Mutex<attempts::Attempts>,
+    hashing: hashing::Pool,
+    /// What a password of an unknown user is checked against.
+    nobody_hash: String,
+    /// Held over store and memory by whoever decides (enrolment, removal, groups, commands), so
+    /// that both see decisions in the same order. Taken before any other lock.
+    decisions: Mutex<()>,
+    /// Held while what agents said is written, so that an older row never overwrites a newer one.
+    flush: Mutex<()>,
+    due: Mutex<Due>,
+}
+
+/// When the parts of a tick are due, on the monotone clock.
+struct Due {
+    flush: Duration,
+    forget: Duration,
+    revocations: Duration,
+}
+
 impl Registry {
     /// Open: loads the fleet into memory, makes the certificate authority and the token keys in
     /// `folder` at first start, writes agent 000.
+    ///
+    /// # Errors
+    /// When a key file is missing although agents rely on it, is readable by others or damaged;
+    /// when the store fails.
     pub fn open(
         store: Arc<dyn RegistryStore>,
         folder: &Path,
@@ -59,265 +114,220 @@ impl Registry {
         random: Arc<dyn Random>,
         options: RegistryOptions,
     ) -> Result<Self, RegistryError> {
-        todo!()
-    }
-    /// Write everything that is still only in memory.
-    pub fn close(&self) -> Result<(), RegistryError> {
-        todo!()
-    }
-    /// As opened.
-    pub fn options(&self) -> &RegistryOptions {
-        todo!()
+        let now = now(&*clock);
+        let image = store.load()?;
+        let relied_on = !image.certificates.is_empty();
+        let authority =
+            Authority::open(folder, &options.cluster_name, relied_on, &*random, now.s)?;
+        let tokens = tokens::Tokens::open(folder, &image.revocations)?;
+        let server = host::record(now.s);
+        store.save_server(&server)?;
+        let nobody = passwords::make(&*random)?;
+        let block = Duration::from_secs(options.login_block_s);
+        let inner = Inner {
+            authority,
+            tokens,
+            server,
+            fleet: RwLock::new(Fleet::load(image.agents, now)),
+            certificates: RwLock::new(identity::Certificates::load(image.certificates)),
+            outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
+            policies: Cache::builder()
+                .max_capacity(POLICIES_KEPT_MAX)
+                .time_to_live(Duration::from_secs(POLICIES_TTL_SECONDS))
+                .build(),
+            attempts: Mutex::new(attempts::Attempts::new(options.login_attempts_max, block)),
+            hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
+            nobody_hash: hashing::hash(&nobody, options.hash_cost, &*random)?,
+            decisions: Mutex::default(),
+            flush: Mutex::default(),
+            due: Mutex::new(Due {
+                flush: now.monotonic + options.flush_interval,
+                forget: now.monotonic,
+                revocations: now.monotonic,
+            }),
+            store,
+            clock,
+            random,
+            options,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Sweep silent agents, write what agents said if the flush interval has passed, expire
-    /// commands. The binary calls it every second.
-    pub fn tick(&self) -> Result<TickReport, RegistryError> {
-        todo!()
+    /// Write everything that is still only in memory and make it survive a power cut.
+    ///
+    /// # Errors
+    /// When the store fails; what was not written is still in memory.
+    pub fn close(&self) -> Result<(), RegistryError> {
+        self.flush()?;
+        Ok(self.inner.store.checkpoint()?)
     }
-    /// Write what agents said now.
+
+    /// As opened.
+    pub fn options(&self) -> &RegistryOptions {
+        &self.inner.options
+    }
+
+    fn now(&self) -> Now {
+        now(&*self.inner.clock)
+    }
+
+    /// Disconnect who fell silent, expire commands, and write what agents said if the flush
+    /// interval has passed. The binary calls it every second.
+    ///
+    /// # Errors
+    /// When the store fails; what was not written is written with a later tick.
+    pub fn tick(&self) -> Result<TickReport, RegistryError> {
+        let now = self.now();
+        let silence = Duration::from_secs(self.inner.options.disconnection_s);
+        let mut report = TickReport {
+            disconnected: self.inner.fleet.write().sweep(silence, now),
+            expired: self.expire_commands()?,
+            ..TickReport::default()
+        };
+        let due = |next: &mut Duration, every: Duration| {
+            let due = now.monotonic >= *next;
+            if due {
+                *next = now.monotonic + every;
+            }
+            due
+        };
+        let (flush, forget, revocations) = {
+            let mut at = self.inner.due.lock();
+            (
+                due(&mut at.flush, self.inner.options.flush_interval),
+                due(&mut at.forget, Duration::from_secs(FORGET_EVERY_SECONDS)),
+                due(&mut at.revocations, Duration::from_secs(REVOCATIONS_RELOAD_SECONDS)),
+            )
+        };
+        if flush {
+            report.outcomes = self.flush_outcomes()?;
+            report.written = self.write_liveness(true)?;
+        }
+        if revocations {
+            let refused = self.inner.store.revocations()?;
+            refused.into_iter().for_each(|r| self.inner.tokens.add(r));
+        }
+        if forget {
+            self.inner.store.forget_expired(now.s)?;
+            self.inner.certificates.write().forget_expired(now.s);
+            self.inner.tokens.replace(&self.inner.store.revocations()?);
+        }
+        Ok(report)
+    }
+
+    /// Write what agents said now; how many agents.
+    ///
+    /// # Errors
+    /// When the store fails; what was not written is still in memory.
     pub fn flush(&self) -> Result<u64, RegistryError> {
-        todo!()
+        self.flush_outcomes()?;
+        self.write_liveness(true)
+    }
+
+    /// Before a list or a counter is read: write what it would miss. `all`: the keepalives too.
+    fn settle(&self, all: bool) -> Result<(), RegistryError> {
+        if all || self.inner.fleet.read().unsettled() {
+            self.write_liveness(all)?;
+        }
+        Ok(())
+    }
+
+    fn write_liveness(&self, all: bool) -> Result<u64, RegistryError> {
+        let _order = self.inner.flush.lock();
+        self.write_uses()?;
+        let mut written = 0;
+        loop {
+            let rows = self.inner.fleet.write().take(FLUSH_ROWS_MAX, all);
+            if rows.is_empty() {
+                return Ok(written);
+            }
+            if let Err(e) = self.inner.store.save_liveness(&rows) {
+                self.inner.fleet.write().put_back(&rows);
+                return Err(e.into());
+            }
+            written += rows.len() as u64;
+        }
+    }
+
+    /// First uses of certificates.
+    fn write_uses(&self) -> Result<(), RegistryError> {
+        let uses = self.inner.certificates.write().take_uses();
+        for (n, fingerprint) in uses.iter().enumerate() {
+            if let Err(e) = self.inner.store.certificate_used(fingerprint, self.now().s) {
+                self.inner.certificates.write().put_back(uses.get(n..).unwrap_or_default());
+                return Err(e.into());
+            }
+        }
+        Ok(())
     }
 
     /// The certificate authority's certificate.
     pub fn ca_pem(&self) -> String {
-        todo!()
+        self.inner.authority.pem.clone()
     }
+
     /// SHA-256 of the certificate authority's DER bytes, lower-case hex.
     pub fn ca_fingerprint(&self) -> String {
-        todo!()
+        self.inner.authority.fingerprint.clone()
     }
+
     /// A server certificate for `names` (DNS names and IP addresses) and localhost, 127.0.0.1,
-    /// `::1`, the host's name.
+    /// `::1`, the host's name. Valid for 397 days: issue one at every start.
+    ///
+    /// # Errors
+    /// `Certificate` for a name that is neither.
     pub fn issue_server_certificate(
         &self,
         names: &[String],
     ) -> Result<IssuedKeyPair, RegistryError> {
-        todo!()
-    }
-    /// Whose certificate it is. Memory only.
-    pub fn identify(&self, peer_cert_der: &[u8]) -> Result<Identity, IdentityError> {
-        todo!()
-    }
-
-    /// A token that registers `uses` agents within `ttl_s` seconds:
-    /// `hf1.<base64url secret>.<ca fingerprint hex>`.
-    pub fn create_enrolment_token(
-        &self,
-        groups: &[String],
-        uses: u32,
-        ttl_s: u64,
-    ) -> Result<String, RegistryError> {
-        todo!()
-    }
-    /// Register an agent with a token and issue its certificate.
-    pub fn enroll(
-        &self,
-        token: &str,
-        csr_pem: &str,
-        request: &EnrollRequest,
-    ) -> Result<Enrolled, EnrollError> {
-        todo!()
-    }
-    /// Issue a further certificate; the present one stays valid until the new one is used.
-    pub fn renew(&self, agent: AgentId, csr_pem: &str) -> Result<Enrolled, EnrollError> {
-        todo!()
-    }
-    /// Remove the agent; its certificates are revoked, its number is never used again. What the
-    /// journal's removal record needs; `None` when there is no such agent.
-    pub fn remove_agent(
-        &self,
-        id: AgentId,
-    ) -> Result<Option<(AgentId, Incarnation)>, RegistryError> {
-        todo!()
-    }
-    /// Refuse every certificate of the agent from now on; how many were in force.
-    pub fn revoke(&self, id: AgentId) -> Result<u64, RegistryError> {
-        todo!()
-    }
-    /// Replace the agent's groups; `default` when empty. The groups it has now.
-    pub fn set_agent_groups(
-        &self,
-        id: AgentId,
-        groups: &[String],
-    ) -> Result<Vec<String>, RegistryError> {
-        todo!()
-    }
-    /// Create a group.
-    pub fn create_group(&self, name: &str) -> Result<(), RegistryError> {
-        todo!()
-    }
-    /// Delete a group; its agents that are left with none get `default`.
-    pub fn delete_group(&self, name: &str) -> Result<u64, RegistryError> {
-        todo!()
-    }
-    /// Every group with its number of agents.
-    pub fn groups(&self) -> Result<Vec<GroupCount>, RegistryError> {
-        todo!()
-    }
-
-    /// The agent's program started: pending. `false` when there is no such agent.
-    pub fn startup(&self, id: AgentId, info: &AgentInfo) -> bool {
-        todo!()
-    }
-    /// The agent is alive: active. `false` when there is no such agent. Memory only.
-    pub fn keepalive(&self, id: AgentId, info: &AgentInfo) -> bool {
-        todo!()
-    }
-    /// The agent's program stopped: disconnected. `false` when there is no such agent.
-    pub fn goodbye(&self, id: AgentId) -> bool {
-        todo!()
-    }
-    /// What the server knows of the agent, for a session's record. Memory only.
-    pub fn overlay(&self, id: AgentId) -> Option<Overlay> {
-        todo!()
-    }
-    /// The agent as it is now, 000 included. Memory only.
-    pub fn agent(&self, id: AgentId) -> Option<AgentRecord> {
-        todo!()
-    }
-    /// One page of agents, 000 included.
-    pub fn agents(&self, query: &AgentQuery) -> Result<AgentPage, RegistryError> {
-        todo!()
-    }
-    /// The numbers of all agents that match, ascending; offset, limit and order are ignored.
-    pub fn agent_ids(&self, query: &AgentQuery) -> Result<Vec<AgentId>, RegistryError> {
-        todo!()
-    }
-    /// Agents by status, without 000; kept, not counted.
-    pub fn status_summary(&self) -> Result<StatusSummary, RegistryError> {
-        todo!()
-    }
-    /// Agents by status, platform, group and version, without 000; kept, not counted.
-    pub fn summary(&self) -> Result<Summary, RegistryError> {
-        todo!()
-    }
-
-    /// Make the first user (`admin`, role administrator) unless there is one. With a preset that
-    /// is its password and nothing is returned; else a random one, returned to be shown once.
-    pub fn ensure_admin(&self, preset: Option<&str>) -> Result<Option<String>, RegistryError> {
-        todo!()
-    }
-    /// Check a name and a password; `source` is the peer's address (`None`: a trusted local
-    /// caller, never blocked).
-    pub async fn login(
-        &self,
-        name: &str,
-        password: &str,
-        source: Option<IpAddr>,
-    ) -> Result<User, LoginError> {
-        todo!()
-    }
-    /// Replace a password; every token the user has is refused.
-    pub fn set_password(&self, name: &str, password: &str) -> Result<(), RegistryError> {
-        todo!()
-    }
-    /// Create a user with roles by name.
-    pub fn create_user(
-        &self,
-        name: &str,
-        password: &str,
-        allow_run_as: bool,
-        roles: &[&str],
-    ) -> Result<User, RegistryError> {
-        todo!()
-    }
-    /// Delete a user; its tokens are refused.
-    pub fn delete_user(&self, name: &str) -> Result<bool, RegistryError> {
-        todo!()
-    }
-    /// A user by name.
-    pub fn user(&self, name: &str) -> Result<Option<User>, RegistryError> {
-        todo!()
-    }
-    /// All users.
-    pub fn users(&self) -> Result<Vec<User>, RegistryError> {
-        todo!()
-    }
-    /// Whether the roles allow the action on the resource (`agent:id:001`, `*:*:*`): nothing is
-    /// permitted unless allowed; a later policy overrides an earlier one.
-    pub fn permits(
-        &self,
-        roles: &[u32],
-        action: &str,
-        resource: &str,
-    ) -> Result<bool, RegistryError> {
-        todo!()
-    }
-    /// The key pair of the API's tokens, made at first start.
-    pub fn token_keys(&self) -> Result<TokenKeys, RegistryError> {
-        todo!()
-    }
-    /// Replace the key pair: every token dies.
-    pub fn replace_token_keys(&self) -> Result<TokenKeys, RegistryError> {
-        todo!()
-    }
-    /// Refuse tokens of the target issued up to now.
-    pub fn revoke_tokens(&self, target: RevocationTarget) -> Result<(), RegistryError> {
-        todo!()
-    }
-    /// Whether a token with these claims was revoked. Memory only.
-    pub fn token_revoked(&self, user: u32, roles: &[u32], run_as: bool, nbf_s: i64) -> bool {
-        todo!()
-    }
-
-    /// Create a command for agents; durable when it returns. Numbers that are not registered are
-    /// passed over. Its number.
-    pub fn create_command(
-        &self,
-        kind: CommandKind,
-        agents: &[AgentId],
-        user: &str,
-    ) -> Result<u64, RegistryError> {
-        todo!()
-    }
-    /// What the agent is to do; handed out again after a minute without an outcome, so the
-    /// agent must know the numbers it has done. Memory only.
-    pub fn pending_commands(&self, agent: AgentId) -> Vec<Command> {
-        todo!()
-    }
-    /// The agent's report. `false` when it was not asked.
-    pub fn command_outcome(&self, agent: AgentId, id: u64, outcome: &Outcome) -> bool {
-        todo!()
-    }
-    /// One command with its counts.
-    pub fn command(&self, id: u64) -> Result<Option<CommandRow>, RegistryError> {
-        todo!()
-    }
-    /// The newest commands.
-    pub fn commands(&self, limit: u64) -> Result<Vec<CommandRow>, RegistryError> {
-        todo!()
-    }
-    /// The outcomes of a command by agent number above `after`.
-    pub fn outcomes(
-        &self,
-        id: u64,
-        state: Option<OutcomeState>,
-        after: Option<AgentId>,
-        limit: u64,
-    ) -> Result<Vec<OutcomeRow>, RegistryError> {
-        todo!()
-    }
-    /// Take back a command where it is not answered yet; for how many agents.
-    pub fn cancel_command(&self, id: u64) -> Result<u64, RegistryError> {
-        todo!()
+        let own = ["localhost", "127.0.0.1", "::1"].map(String::from);
+        let mut all: Vec<String> = Vec::new();
+        for name in names.iter().cloned().chain(own).chain([host::name()]) {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        self.inner.authority.server_certificate(&all, &*self.inner.random, self.now().s)
     }
 
     /// Append to the audit log; durable when it returns.
+    ///
+    /// # Errors
+    /// When the store fails.
     pub fn audit(&self, user: &str, action: &str, detail: &str) -> Result<(), RegistryError> {
-        todo!()
+        self.inner.store.audit(&AuditEntry {
+            id: 0,
+            at_us: self.inner.clock.now_us(),
+            user: user.to_owned(),
+            action: action.to_owned(),
+            detail: detail.to_owned(),
+        })?;
+        Ok(())
     }
-    /// The audit log, newest first.
+
+    /// The audit log, newest first, below the row `before` where given.
+    ///
+    /// # Errors
+    /// When the store fails.
     pub fn audit_log(
         &self,
         before: Option<u64>,
         limit: u64,
     ) -> Result<Vec<AuditEntry>, RegistryError> {
-        todo!()
+        Ok(self.inner.store.audit_log(before, limit)?)
     }
-    /// Copy `registry.db` consistently while in use; keys are the caller's to copy.
+
+    /// Copy `registry.db` consistently while it is in use, what agents said included; `ca.key`,
+    /// `ca.pem` and `token.key` are the caller's to copy.
+    ///
+    /// # Errors
+    /// `Store(Exists)` when the file is there already.
     pub fn backup_to(&self, file: &Path) -> Result<(), RegistryError> {
-        todo!()
+        self.flush()?;
+        Ok(self.inner.store.backup_to(file)?)
     }
+}
+
+fn now(clock: &dyn Clock) -> Now {
+    Now { s: (clock.now_us() / 1_000_000) as i64, monotonic: clock.monotonic() }
 }

@@ -28,3 +28,11 @@ pub const FORGET_EVERY_SECONDS: u64 = 3600;
 pub const FLUSH_ROWS_MAX: usize = 5_000;
 /// Bytes of an enrolment token's secret.
 pub const TOKEN_SECRET_BYTES: usize = 32;
+/// Most command outcomes that wait for a flush before unasked ones are dropped.
+pub const OUTCOMES_WAITING_MAX: usize = 100_000;
+/// Revocations that another process wrote are taken over this often, seconds.
+pub const REVOCATIONS_RELOAD_SECONDS: u64 = 10;
+/// Policies of a role set are kept in memory this long, seconds.
+pub const POLICIES_TTL_SECONDS: u64 = 10;
+/// Most role sets whose policies are kept in memory.
+pub const POLICIES_KEPT_MAX: u64 = 1_000;

@@ -1,0 +1,394 @@
+//! Enrolment, renewal, removal, groups, lists and liveness.
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use model::{AgentId, AgentRecord, Incarnation, Overlay};
+use state::registry::limits::{
+    ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN,
+};
+use state::registry::{
+    AgentColumn, AgentPage, AgentQuery, Condition, EnrolmentTokenRow, GroupCount, NewAgent,
+    NewCertificate, NewEnrolmentToken, RegistryStoreError, StatusSummary, Summary,
+};
+
+use crate::limits::TOKEN_SECRET_BYTES;
+use crate::types::{AgentInfo, EnrollRequest, Enrolled, Identity};
+use crate::{EnrollError, IdentityError, Registry, RegistryError, ca};
+
+/// First part of an enrolment token: its version.
+const TOKEN_VERSION: &str = "hf1";
+/// Address of an agent that may come from anywhere.
+const ANY_IP: &str = "any";
+
+impl Registry {
+    /// A token that registers `uses` agents within `ttl_s` seconds:
+    /// `hf1.<base64url secret>.<ca fingerprint hex>`. Only its digest is kept; durable when it
+    /// returns.
+    ///
+    /// # Errors
+    /// `Store(NotFound)` for a group, `Store(Refused)` or `Refused` for a number out of range.
+    pub fn create_enrolment_token(
+        &self,
+        groups: &[String],
+        uses: u32,
+        ttl_s: u64,
+    ) -> Result<String, RegistryError> {
+        if ttl_s == 0 || ttl_s > ENROLMENT_TOKEN_TTL_SECONDS_MAX {
+            return Err(RegistryError::Refused(format!(
+                "enrolment token: its life must be 1 to {ENROLMENT_TOKEN_TTL_SECONDS_MAX} seconds"
+            )));
+        }
+        let mut secret = [0; TOKEN_SECRET_BYTES];
+        self.inner.random.fill(&mut secret)?;
+        let now_s = self.now().s;
+        self.inner.store.add_enrolment_token(&NewEnrolmentToken {
+            digest: ca::fingerprint(&secret),
+            groups: groups.to_vec(),
+            uses,
+            expires_at_s: now_s.saturating_add_unsigned(ttl_s),
+            now_s,
+        })?;
+        let secret = URL_SAFE_NO_PAD.encode(secret);
+        Ok(format!("{TOKEN_VERSION}.{secret}.{}", self.ca_fingerprint()))
+    }
+
+    /// The enrolment tokens in force, by their digests.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn enrolment_tokens(&self) -> Result<Vec<EnrolmentTokenRow>, RegistryError> {
+        Ok(self.inner.store.enrolment_tokens(self.now().s)?)
+    }
+
+    /// Forget an enrolment token by its digest; whether it was there.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn revoke_enrolment_token(&self, digest: &[u8; 32]) -> Result<bool, RegistryError> {
+        Ok(self.inner.store.revoke_enrolment_token(digest)?)
+    }
+
+    /// Register an agent with a token and issue its certificate; durable when it returns.
+    ///
+    /// # Errors
+    /// [`EnrollError`]; then nothing was changed and the token was not used.
+    pub fn enroll(
+        &self,
+        token: &str,
+        csr_pem: &str,
+        request: &EnrollRequest,
+    ) -> Result<Enrolled, EnrollError> {
+        let digest = self.token_digest(token)?;
+        let now = self.now();
+        let agent = NewAgent {
+            id: None,
+            name: agent_name(&request.name)?,
+            register_ip: agent_ip(&request.ip)?,
+            groups: request.groups.clone(),
+            incarnation: self.draw_incarnation()?,
+            now_s: now.s,
+        };
+        // Only a valid token makes the server look at the request.
+        let mut refused = None;
+        let mut sign = |id: AgentId| match self.sign(id, csr_pem, now.s) {
+            Ok(certificate) => Ok(certificate),
+            Err(e) => {
+                let text = e.to_string();
+                refused = Some(e);
+                Err(text)
+            }
+        };
+        let _order = self.inner.decisions.lock();
+        let enrolled = self.inner.store.enroll(&digest, &agent, &mut sign);
+        let enrolled = match (enrolled, refused) {
+            (Err(RegistryStoreError::Certificate(_)), Some(e)) => return Err(e),
+            (enrolled, _) => enrolled?,
+        };
+        let (id, incarnation) = (enrolled.row.record.id, enrolled.row.record.incarnation);
+        self.inner.fleet.write().insert(enrolled.row, now);
+        let mut certificates = self.inner.certificates.write();
+        certificates.issued(id, incarnation, &enrolled.certificate, now.s);
+        Ok(self.enrolled(id, incarnation, enrolled.certificate))
+    }
+
+    /// Issue a further certificate; the present one stays valid until the new one is used.
+    ///
+    /// # Errors
+    /// `NoSuchAgent`, `Request`.
+    pub fn renew(&self, agent: AgentId, csr_pem: &str) -> Result<Enrolled, EnrollError> {
+        let now_s = self.now().s;
+        let certificate = self.sign(agent, csr_pem, now_s)?;
+        let _order = self.inner.decisions.lock();
+        let known = self.inner.fleet.read().get(agent).map(|record| record.incarnation);
+        let incarnation = known.ok_or(EnrollError::NoSuchAgent(agent))?;
+        self.inner.store.add_certificate(agent, &certificate, now_s)?;
+        self.inner.certificates.write().issued(agent, incarnation, &certificate, now_s);
+        Ok(self.enrolled(agent, incarnation, certificate))
+    }
+
+    fn sign(&self, id: AgentId, csr: &str, now_s: i64) -> Result<NewCertificate, EnrollError> {
+        let csr = ca::read_csr(csr).map_err(EnrollError::Request)?;
+        Ok(self.inner.authority.agent_certificate(id, &csr, &*self.inner.random, now_s)?)
+    }
+
+    fn enrolled(&self, id: AgentId, incarnation: Incarnation, new: NewCertificate) -> Enrolled {
+        Enrolled {
+            agent: id,
+            incarnation,
+            certificate_pem: new.pem,
+            ca_pem: self.ca_pem(),
+            cluster_name: self.inner.options.cluster_name.clone(),
+        }
+    }
+
+    fn token_digest(&self, token: &str) -> Result<[u8; 32], EnrollError> {
+        let mut parts = token.trim().split('.');
+        let (Some(TOKEN_VERSION), Some(secret), Some(fingerprint), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(EnrollError::Token("not of the form hf1.SECRET.FINGERPRINT"));
+        };
+        if !fingerprint.eq_ignore_ascii_case(&self.inner.authority.fingerprint) {
+            return Err(EnrollError::Token("made by another server"));
+        }
+        let secret = URL_SAFE_NO_PAD.decode(secret).ok().filter(|s| s.len() == TOKEN_SECRET_BYTES);
+        let secret = secret.ok_or(EnrollError::Token("not of the form hf1.SECRET.FINGERPRINT"))?;
+        Ok(ca::fingerprint(&secret))
+    }
+
+    fn draw_incarnation(&self) -> Result<Incarnation, RegistryError> {
+        Ok(Incarnation(self.inner.random.next_u64()?))
+    }
+
+    /// Register agents without token and certificate (import, or by an operator), all or none; a
+    /// name or a number that is taken is refused. Their numbers.
+    ///
+    /// # Errors
+    /// As [`Registry::enroll`].
+    pub fn add_agents(
+        &self,
+        agents: &[(Option<AgentId>, EnrollRequest)],
+    ) -> Result<Vec<AgentId>, EnrollError> {
+        let now = self.now();
+        let new = |(id, request): &(Option<AgentId>, EnrollRequest)| {
+            Ok(NewAgent {
+                id: *id,
+                name: agent_name(&request.name)?,
+                register_ip: agent_ip(&request.ip)?,
+                groups: request.groups.clone(),
+                incarnation: self.draw_incarnation()?,
+                now_s: now.s,
+            })
+        };
+        let agents = agents.iter().map(new).collect::<Result<Vec<_>, EnrollError>>()?;
+        let _order = self.inner.decisions.lock();
+        let rows = self.inner.store.add_agents(&agents)?;
+        let ids = rows.iter().map(|row| row.record.id).collect();
+        let mut fleet = self.inner.fleet.write();
+        rows.into_iter().for_each(|row| fleet.insert(row, now));
+        Ok(ids)
+    }
+
+    /// Remove the agent; its certificates are revoked, its number is never drawn again. What the
+    /// journal's removal record needs; `None` when there is no such agent.
+    ///
+    /// # Errors
+    /// `Store(Refused)` for 000.
+    pub fn remove_agent(
+        &self,
+        id: AgentId,
+    ) -> Result<Option<(AgentId, Incarnation)>, RegistryError> {
+        let now_s = self.now().s;
+        let _order = self.inner.decisions.lock();
+        let Some(row) = self.inner.store.remove_agent(id, now_s)? else { return Ok(None) };
+        self.inner.certificates.write().revoke(id, now_s);
+        self.inner.outstanding.lock().forget_agent(id);
+        self.inner.fleet.write().remove(id);
+        Ok(Some((id, row.record.incarnation)))
+    }
+
+    /// Refuse every certificate of the agent from now on; how many were in force.
+    ///
+    /// # Errors
+    /// When the store fails; then none is refused.
+    pub fn revoke(&self, id: AgentId) -> Result<u64, RegistryError> {
+        let now_s = self.now().s;
+        let _order = self.inner.decisions.lock();
+        let n = self.inner.store.revoke_certificates(id, now_s)?;
+        self.inner.certificates.write().revoke(id, now_s);
+        Ok(n)
+    }
+
+    /// Whose certificate it is (the leaf's DER bytes). Memory only; the first use of a renewed
+    /// certificate is written with the next flush.
+    ///
+    /// # Errors
+    /// [`IdentityError`]: why it is refused.
+    pub fn identify(&self, peer_cert_der: &[u8]) -> Result<Identity, IdentityError> {
+        let fingerprint = ca::fingerprint(peer_cert_der);
+        let now_s = self.now().s;
+        let (identity, first) = self.inner.certificates.read().check(&fingerprint, now_s)?;
+        if first {
+            return self.inner.certificates.write().first_use(&fingerprint, now_s);
+        }
+        Ok(identity)
+    }
+
+    /// Replace the agent's groups; `default` when empty. The groups it has now.
+    ///
+    /// # Errors
+    /// `Store(NotFound)` for an agent or a group, `Store(Limit)`.
+    pub fn set_agent_groups(
+        &self,
+        id: AgentId,
+        groups: &[String],
+    ) -> Result<Vec<String>, RegistryError> {
+        let _order = self.inner.decisions.lock();
+        let groups = self.inner.store.set_agent_groups(id, groups)?;
+        self.inner.fleet.write().set_groups(id, groups.clone());
+        Ok(groups)
+    }
+
+    /// Create a group: 1 to 128 of `A-Z a-z 0-9 . _ -`.
+    ///
+    /// # Errors
+    /// `Store(Exists)`, `Store(Refused)` for a bad name.
+    pub fn create_group(&self, name: &str) -> Result<(), RegistryError> {
+        Ok(self.inner.store.create_group(name, self.now().s)?)
+    }
+
+    /// Delete a group; its agents that are left with none get `default`. How many agents it had.
+    ///
+    /// # Errors
+    /// `Store(NotFound)`, `Store(Refused)` for `default`.
+    pub fn delete_group(&self, name: &str) -> Result<u64, RegistryError> {
+        let _order = self.inner.decisions.lock();
+        let changed = self.inner.store.delete_group(name)?;
+        let n = changed.len() as u64;
+        let mut fleet = self.inner.fleet.write();
+        changed.into_iter().for_each(|(id, groups)| fleet.set_groups(id, groups));
+        Ok(n)
+    }
+
+    /// Every group with its number of agents, by name.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn groups(&self) -> Result<Vec<GroupCount>, RegistryError> {
+        Ok(self.inner.store.groups()?)
+    }
+
+    /// The agent's program started: pending. `false` when there is no such agent. Memory only.
+    pub fn startup(&self, id: AgentId, info: &AgentInfo) -> bool {
+        self.inner.fleet.write().startup(id, info, self.now())
+    }
+
+    /// The agent is alive: active. `false` when there is no such agent. Memory only.
+    pub fn keepalive(&self, id: AgentId, info: &AgentInfo) -> bool {
+        self.inner.fleet.write().keepalive(id, info, self.now())
+    }
+
+    /// The agent's program stopped: disconnected. `false` when there is no such agent. Memory
+    /// only.
+    pub fn goodbye(&self, id: AgentId) -> bool {
+        self.inner.fleet.write().goodbye(id, self.now())
+    }
+
+    /// What the server knows of the agent, for a session's record; `None` when there is no such
+    /// agent. Memory only.
+    pub fn overlay(&self, id: AgentId) -> Option<Overlay> {
+        self.inner.fleet.read().overlay(id, &self.inner.options.cluster_name)
+    }
+
+    /// The agent as it is now, 000 included. Memory only.
+    pub fn agent(&self, id: AgentId) -> Option<AgentRecord> {
+        if id == AgentId::SERVER {
+            return Some(self.inner.server.clone());
+        }
+        self.inner.fleet.read().get(id).cloned()
+    }
+
+    /// One page of agents, 000 included. What agents said up to the call is in it.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn agents(&self, query: &AgentQuery) -> Result<AgentPage, RegistryError> {
+        self.settle(by_keepalive(query))?;
+        let mut page = self.inner.store.agents(query, self.now().s)?;
+        let fleet = self.inner.fleet.read();
+        for item in &mut page.items {
+            if let Some(live) = fleet.get(item.id) {
+                item.keepalive_at_s = live.keepalive_at_s;
+            }
+        }
+        Ok(page)
+    }
+
+    /// The numbers of all agents that match, ascending, 000 included; offset, limit and order are
+    /// ignored.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn agent_ids(&self, query: &AgentQuery) -> Result<Vec<AgentId>, RegistryError> {
+        self.settle(by_keepalive(query))?;
+        Ok(self.inner.store.agent_ids(query, self.now().s)?)
+    }
+
+    /// Agents by status, without 000; kept, not counted.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn status_summary(&self) -> Result<StatusSummary, RegistryError> {
+        self.settle(false)?;
+        Ok(self.inner.store.status_summary()?)
+    }
+
+    /// Agents by status, platform, group and version, without 000, from one snapshot; kept, not
+    /// counted.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn summary(&self) -> Result<Summary, RegistryError> {
+        self.settle(false)?;
+        Ok(self.inner.store.summary()?)
+    }
+}
+
+/// Whether the query looks at the keepalive itself, so that all of them must be written first.
+fn by_keepalive(query: &AgentQuery) -> bool {
+    fn looks(condition: &Condition) -> bool {
+        match condition {
+            Condition::And(parts) | Condition::Or(parts) => parts.iter().any(looks),
+            Condition::Compare { column, .. } | Condition::IsNull(column) => {
+                *column == AgentColumn::LastKeepAlive
+            }
+        }
+    }
+    query.older_than_s.is_some()
+        || query.sort.iter().any(|s| s.column == AgentColumn::LastKeepAlive)
+        || query.condition.as_ref().is_some_and(looks)
+}
+
+fn agent_name(name: &str) -> Result<String, EnrollError> {
+    let fine = (NAME_CHARS_MIN..=NAME_CHARS_MAX).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    fine.then(|| name.to_owned()).ok_or_else(|| {
+        EnrollError::Name(format!(
+            "{name:?}: use {NAME_CHARS_MIN} to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -"
+        ))
+    })
+}
+
+fn agent_ip(ip: &str) -> Result<String, EnrollError> {
+    if ip.is_empty() || ip == ANY_IP {
+        return Ok(ANY_IP.into());
+    }
+    // A network is accepted as it is written: `192.0.2.0/24`.
+    let (address, bits) = ip.split_once('/').unwrap_or((ip, "0"));
+    let fine = address.parse::<IpAddr>().is_ok_and(|address| {
+        bits.parse::<u8>().is_ok_and(|bits| bits <= if address.is_ipv4() { 32 } else { 128 })
+    });
+    fine.then(|| ip.to_owned()).ok_or_else(|| EnrollError::Ip(ip.to_owned()))
+}

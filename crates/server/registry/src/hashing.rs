@@ -1,0 +1,87 @@
+//! Password hashes (Argon2id) and the threads that check them: a fixed number, with a bounded
+//! queue in front. Nothing else runs there, and nothing else waits behind a login.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
+use env::random::Random;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::options::HashCost;
+use crate::{RegistryError, files};
+
+/// Bytes of salt: RFC 9106, 3.1 recommends 16.
+const SALT_BYTES: usize = 16;
+
+/// Hash with a fresh salt; PHC form.
+pub(crate) fn hash(
+    password: &str,
+    cost: HashCost,
+    random: &dyn Random,
+) -> Result<String, RegistryError> {
+    let bad = |e: &dyn std::fmt::Display| RegistryError::Hash(e.to_string());
+    let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, None).map_err(|e| bad(&e))?;
+    let mut salt = [0; SALT_BYTES];
+    random.fill(&mut salt)?;
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+        .hash_password_with_salt(password.as_bytes(), &salt)
+        .map(|hash| hash.to_string())
+        .map_err(|e| bad(&e))
+}
+
+/// Whether the password belongs to the hash, at the cost that the hash names.
+pub(crate) fn verify(password: &str, hash: &str) -> bool {
+    PasswordHash::new(hash)
+        .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads. They end when the pool is dropped.
+pub(crate) struct Pool {
+    jobs: SyncSender<Job>,
+}
+
+/// All threads are busy and the queue is full.
+pub(crate) struct Full;
+
+impl Pool {
+    pub(crate) fn start(workers: usize, queue_max: usize) -> Result<Self, RegistryError> {
+        let (jobs, queue) = sync_channel::<Job>(queue_max);
+        let queue = Arc::new(Mutex::new(queue));
+        for n in 0..workers.max(1) {
+            let queue = queue.clone();
+            thread::Builder::new()
+                .name(format!("login-{n}"))
+                .spawn(move || work(&queue))
+                .map_err(|e| files::failed("login threads".as_ref(), &e.to_string()))?;
+        }
+        Ok(Self { jobs })
+    }
+
+    /// Run `job` on a thread of the pool; `None` when it did not come to its end.
+    pub(crate) fn submit<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<oneshot::Receiver<T>, Full> {
+        let (done, result) = oneshot::channel();
+        let job = Box::new(move || drop(done.send(job())));
+        match self.jobs.try_send(job) {
+            Ok(()) => Ok(result),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Full),
+        }
+    }
+}
+
+fn work(queue: &Mutex<Receiver<Job>>) {
+    loop {
+        // The lock is held while waiting: whoever has it takes the next job.
+        let job = queue.lock().recv();
+        let Ok(job) = job else { return };
+        job();
+    }
+}

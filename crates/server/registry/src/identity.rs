@@ -1,0 +1,148 @@
+//! Certificates in memory: by fingerprint, so that a request is identified without a query.
+
+use std::collections::HashMap;
+
+use model::{AgentId, Incarnation};
+use state::registry::{CertificateRow, NewCertificate};
+
+use crate::IdentityError;
+use crate::types::Identity;
+
+type Fingerprint = [u8; 32];
+
+/// Every certificate that is kept, of every agent.
+#[derive(Default)]
+pub(crate) struct Certificates {
+    rows: HashMap<Fingerprint, CertificateRow>,
+    by_agent: HashMap<AgentId, Vec<Fingerprint>>,
+    /// First uses that are not yet in the database.
+    uses: Vec<Fingerprint>,
+}
+
+impl Certificates {
+    pub(crate) fn load(rows: Vec<CertificateRow>) -> Self {
+        let mut all = Self::default();
+        rows.into_iter().for_each(|row| all.insert(row));
+        all
+    }
+
+    fn insert(&mut self, row: CertificateRow) {
+        self.by_agent.entry(row.agent).or_default().push(row.fingerprint);
+        self.rows.insert(row.fingerprint, row);
+    }
+
+    /// A certificate was issued: one that was issued before and never used is superseded if
+    /// another one is in use.
+    pub(crate) fn issued(
+        &mut self,
+        agent: AgentId,
+        incarnation: Incarnation,
+        new: &NewCertificate,
+        now_s: i64,
+    ) {
+        let in_use = self.of(agent).any(|row| {
+            row.used_at_s.is_some() && row.superseded_at_s.is_none() && row.revoked_at_s.is_none()
+        });
+        if in_use {
+            self.each(agent, |row| {
+                if row.used_at_s.is_none() {
+                    row.superseded_at_s.get_or_insert(now_s);
+                }
+            });
+        }
+        self.insert(CertificateRow {
+            fingerprint: new.fingerprint,
+            agent,
+            incarnation,
+            not_before_s: new.not_before_s,
+            not_after_s: new.not_after_s,
+            used_at_s: None,
+            superseded_at_s: None,
+            revoked_at_s: None,
+        });
+    }
+
+    fn of(&self, agent: AgentId) -> impl Iterator<Item = &CertificateRow> {
+        self.by_agent.get(&agent).into_iter().flatten().filter_map(|f| self.rows.get(f))
+    }
+
+    fn each(&mut self, agent: AgentId, mut change: impl FnMut(&mut CertificateRow)) {
+        for fingerprint in self.by_agent.get(&agent).into_iter().flatten() {
+            if let Some(row) = self.rows.get_mut(fingerprint) {
+                change(row);
+            }
+        }
+    }
+
+    /// Whose it is, and whether this is its first use.
+    pub(crate) fn check(
+        &self,
+        fingerprint: &Fingerprint,
+        now_s: i64,
+    ) -> Result<(Identity, bool), IdentityError> {
+        let row = self.rows.get(fingerprint).ok_or(IdentityError::Unknown)?;
+        if row.revoked_at_s.is_some() {
+            return Err(IdentityError::Revoked);
+        }
+        if row.superseded_at_s.is_some() {
+            return Err(IdentityError::Superseded);
+        }
+        if now_s > row.not_after_s {
+            return Err(IdentityError::Expired);
+        }
+        if now_s < row.not_before_s {
+            return Err(IdentityError::NotYetValid);
+        }
+        let identity = Identity {
+            agent: row.agent,
+            incarnation: row.incarnation,
+            renew_at_s: row.not_before_s + (row.not_after_s - row.not_before_s) / 3 * 2,
+        };
+        Ok((identity, row.used_at_s.is_none()))
+    }
+
+    /// First use: every other one of the agent is superseded. Checked again, since two
+    /// certificates may be used for the first time at once: the second is refused.
+    pub(crate) fn first_use(
+        &mut self,
+        fingerprint: &Fingerprint,
+        now_s: i64,
+    ) -> Result<Identity, IdentityError> {
+        let (identity, first) = self.check(fingerprint, now_s)?;
+        if first {
+            self.each(identity.agent, |row| {
+                if row.fingerprint == *fingerprint {
+                    row.used_at_s = Some(now_s);
+                } else {
+                    row.superseded_at_s.get_or_insert(now_s);
+                }
+            });
+            self.uses.push(*fingerprint);
+        }
+        Ok(identity)
+    }
+
+    pub(crate) fn revoke(&mut self, agent: AgentId, now_s: i64) {
+        self.each(agent, |row| {
+            row.revoked_at_s.get_or_insert(now_s);
+        });
+    }
+
+    /// First uses to write.
+    pub(crate) fn take_uses(&mut self) -> Vec<Fingerprint> {
+        std::mem::take(&mut self.uses)
+    }
+
+    pub(crate) fn put_back(&mut self, uses: &[Fingerprint]) {
+        self.uses.extend_from_slice(uses);
+    }
+
+    pub(crate) fn forget_expired(&mut self, now_s: i64) {
+        self.rows.retain(|_, row| row.not_after_s >= now_s);
+        let rows = &self.rows;
+        self.by_agent.retain(|_, list| {
+            list.retain(|f| rows.contains_key(f));
+            !list.is_empty()
+        });
+    }
+}

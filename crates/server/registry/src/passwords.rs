@@ -1,0 +1,66 @@
+//! The password rule, and passwords that the program makes itself.
+
+use env::random::Random;
+
+use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PASSWORD_MADE_CHARS};
+use crate::{PasswordError, RegistryError};
+
+/// Characters of a made password: none that a shell or a reader mistakes for another.
+const ALPHABET: &[u8; 64] = b"abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789-_.+=:@%";
+
+/// 8 to 64 characters with a lower-case and an upper-case letter, a digit and a symbol.
+pub(crate) fn check(password: &str) -> Result<(), PasswordError> {
+    let has = |kind: fn(char) -> bool| password.chars().any(kind);
+    let fine = length_fits(password)
+        && has(char::is_lowercase)
+        && has(char::is_uppercase)
+        && has(char::is_numeric)
+        && has(|c| !c.is_alphanumeric());
+    fine.then_some(()).ok_or(PasswordError)
+}
+
+/// Whether its length is within the rule.
+pub(crate) fn length_fits(password: &str) -> bool {
+    (PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&password.chars().count())
+}
+
+/// A random password that keeps the rule: 24 characters of 6 bits.
+pub(crate) fn make(random: &dyn Random) -> Result<String, RegistryError> {
+    loop {
+        let mut bytes = [0; PASSWORD_MADE_CHARS];
+        random.fill(&mut bytes)?;
+        let password: String = bytes
+            .iter()
+            .filter_map(|b| ALPHABET.get(usize::from(b & 63)))
+            .map(|b| char::from(*b))
+            .collect();
+        if check(&password).is_ok() {
+            return Ok(password);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use env::random::SeededRandom;
+
+    use super::*;
+
+    #[test]
+    fn the_rule_names_every_kind_of_character() {
+        assert!(check("aB3-efgh").is_ok());
+        for bad in ["aB3-efg", "AB3-EFGH", "ab3-efgh", "aBc-efgh", "aB3defgh"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+        assert!(check(&"aB3-".repeat(16)).is_ok());
+        assert!(check(&"aB3-".repeat(17)).is_err());
+    }
+
+    #[test]
+    fn a_made_password_keeps_the_rule_and_differs_each_time() {
+        let random = SeededRandom::new(1);
+        let made: Vec<_> = (0..50).map(|_| make(&random).unwrap()).collect();
+        assert!(made.iter().all(|p| check(p).is_ok() && p.len() >= 20));
+        assert!(made.windows(2).all(|w| w[0] != w[1]));
+    }
+}

@@ -1,0 +1,119 @@
+//! The API's tokens: the key pair that signs them and which of them are refused. Issuing and
+//! verifying is the API's.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use parking_lot::RwLock;
+use rcgen::KeyPair;
+use state::registry::{Revocation, RevocationTarget};
+
+use crate::types::TokenKeys;
+use crate::{Registry, RegistryError, files};
+
+/// The private key; the public one follows from it.
+const KEY_FILE: &str = "token.key";
+
+/// Keys and revocations in memory.
+pub(crate) struct Tokens {
+    path: PathBuf,
+    keys: RwLock<TokenKeys>,
+    refused: RwLock<HashMap<RevocationTarget, Revocation>>,
+}
+
+impl Tokens {
+    pub(crate) fn open(folder: &Path, revocations: &[Revocation]) -> Result<Self, RegistryError> {
+        let path = folder.join(KEY_FILE);
+        let keys = match files::read_private(&path)? {
+            Some(pem) => pair(&pem).map_err(|cause| files::failed(&path, &cause))?,
+            None => make(&path)?,
+        };
+        let tokens = Self { path, keys: RwLock::new(keys), refused: RwLock::default() };
+        tokens.replace(revocations);
+        Ok(tokens)
+    }
+
+    /// Refuse further tokens.
+    pub(crate) fn add(&self, revocation: Revocation) {
+        let mut refused = self.refused.write();
+        let known = refused.entry(revocation.target).or_insert(revocation);
+        known.issued_until_s = known.issued_until_s.max(revocation.issued_until_s);
+        known.expires_at_s = known.expires_at_s.max(revocation.expires_at_s);
+    }
+
+    /// What the database holds; another process may have added to it.
+    pub(crate) fn replace(&self, revocations: &[Revocation]) {
+        *self.refused.write() = revocations.iter().map(|r| (r.target, *r)).collect();
+    }
+
+    fn refused_until(&self, user: u32, roles: &[u32], run_as: bool) -> Option<i64> {
+        let refused = self.refused.read();
+        let roles = roles.iter().map(|id| RevocationTarget::Role(*id));
+        let run_as = run_as.then_some(RevocationTarget::RunAs);
+        roles
+            .chain(run_as)
+            .chain([RevocationTarget::User(user)])
+            .filter_map(|target| refused.get(&target).map(|r| r.issued_until_s))
+            .max()
+    }
+}
+
+fn pair(pem: &str) -> Result<TokenKeys, String> {
+    let key = KeyPair::from_pem(pem).map_err(|e| format!("{e}: restore it from a backup"))?;
+    if key.algorithm() != &rcgen::PKCS_ECDSA_P256_SHA256 {
+        return Err("not an EC P-256 key: restore it from a backup".into());
+    }
+    Ok(TokenKeys { private_pem: key.serialize_pem(), public_pem: key.public_key_pem() })
+}
+
+fn make(path: &Path) -> Result<TokenKeys, RegistryError> {
+    let bad = |e: rcgen::Error| RegistryError::Certificate(e.to_string());
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(bad)?;
+    files::write_private(path, &key.serialize_pem())?;
+    Ok(TokenKeys { private_pem: key.serialize_pem(), public_pem: key.public_key_pem() })
+}
+
+impl Registry {
+    /// The key pair of the API's tokens (ES256), made at first start.
+    ///
+    /// # Errors
+    /// None today; a store of keys elsewhere may fail.
+    pub fn token_keys(&self) -> Result<TokenKeys, RegistryError> {
+        Ok(self.inner.tokens.keys.read().clone())
+    }
+
+    /// Replace the key pair: every token dies, so the revocations are forgotten.
+    ///
+    /// # Errors
+    /// When the key file cannot be written; then the old keys stay.
+    pub fn replace_token_keys(&self) -> Result<TokenKeys, RegistryError> {
+        let mut keys = self.inner.tokens.keys.write();
+        *keys = make(&self.inner.tokens.path)?;
+        self.inner.store.clear_revocations()?;
+        self.inner.tokens.replace(&[]);
+        Ok(keys.clone())
+    }
+
+    /// Refuse tokens of the target issued up to now; durable when it returns.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn revoke_tokens(&self, target: RevocationTarget) -> Result<(), RegistryError> {
+        let revocation = self.revocation(target);
+        self.inner.store.revoke_tokens(&revocation)?;
+        self.inner.tokens.add(revocation);
+        Ok(())
+    }
+
+    /// Whether a token with these claims was revoked. Memory only.
+    pub fn token_revoked(&self, user: u32, roles: &[u32], run_as: bool, nbf_s: i64) -> bool {
+        self.inner.tokens.refused_until(user, roles, run_as).is_some_and(|until| nbf_s <= until)
+    }
+
+    /// The `nbf` of a token issued now: now, or the second after a revocation of this second, so
+    /// that a login right after a logout gives a token that works. Verify with a second of leeway.
+    pub fn token_nbf_s(&self, user: u32, roles: &[u32], run_as: bool) -> i64 {
+        let until = self.inner.tokens.refused_until(user, roles, run_as);
+        self.now().s.max(until.map_or(i64::MIN, |until| until.saturating_add(1)))
+    }
+}
