@@ -10,10 +10,207 @@
 //! - Replay starts behind the position that the state stored with what it applied: nothing is
 //!   applied twice, nothing is left out; a journal that lacks records the state needs is refused.
 //! - The journal is trimmed only below the position of the last *completed* checkpoint.
+//! - A submit that its caller gives up on is appended and applied all the same, or not at all:
+//!   positions have no holes.
 //! - Nothing waits without bound: beyond the limits a submit is refused as [`CommitError::Full`].
+//!
+//! # Failures
+//! A full disk refuses and passes. A failed flush of the journal or a damaged state database stops
+//! every further submit until the program is started again: then the journal is replayed.
 
+mod applier;
 pub mod error;
+mod keeper;
 pub mod options;
+mod replay;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use journal::{Durability, Journal};
+use model::{Position, Record};
+use parking_lot::Mutex;
+use state::StateStore;
+use tokio::sync::oneshot;
 
 pub use error::CommitError;
 pub use options::{CommitOptions, CommitStats, Committed, ReplayReport};
+
+use applier::{Caller, Message, Submitted};
+use shared::{Permit, Shared};
+
+/// The one way into journal and state.
+pub struct Commit {
+    shared: Arc<Shared>,
+    sender: mpsc::Sender<Message>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commit").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Commit {
+    /// Apply what the journal holds beyond the state's position, then take submits. Blocks for the
+    /// time of the replay.
+    ///
+    /// # Errors
+    /// When the journal lacks records that the state needs, cannot be read, or the state fails.
+    pub fn open(
+        journal: Journal,
+        state: Arc<dyn StateStore>,
+        options: CommitOptions,
+    ) -> Result<(Arc<Self>, ReplayReport), CommitError> {
+        let report = replay::replay(&journal, &*state, &options)?;
+        let shared = Arc::new(Shared::new(journal, state, options, report.to));
+        let (sender, receiver) = mpsc::channel();
+        let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.into())
+                .spawn(work)
+                .map_err(|e| CommitError::State(format!("cannot start a thread: {e}")))
+        };
+        let applier = Arc::clone(&shared);
+        let mut threads =
+            vec![start("applier", Box::new(move || applier::run(&applier, &receiver)))?];
+        let keeper = Arc::clone(&shared);
+        let own = sender.clone();
+        threads.push(start("checkpoints", Box::new(move || keeper::run(&keeper, own)))?);
+        Ok((Arc::new(Self { shared, sender, threads: Mutex::new(threads) }), report))
+    }
+
+    /// Append a record; answered when it is persisted and applied. A caller that stops waiting
+    /// stops nothing.
+    ///
+    /// # Errors
+    /// [`CommitError::Full`] and [`CommitError::TooLarge`]: nothing was stored, except that after a
+    /// full disk the record may still be applied later; sending it again is harmless. Others: see
+    /// there.
+    pub async fn submit(&self, record: Record) -> Result<Committed, CommitError> {
+        let (bytes, permit) = self.shared.admit(&record)?;
+        let shared = Arc::clone(&self.shared);
+        let sender = self.sender.clone();
+        let (answer, answered) = oneshot::channel();
+        // On a task of its own: a position that was given must reach the applier.
+        tokio::spawn(async move {
+            let outcome = shared.journal.append_async(vec![bytes], Durability::Persist).await;
+            hand_over(&shared, &sender, record, outcome, permit, answer);
+        });
+        answered.await.unwrap_or(Err(CommitError::Closed))
+    }
+
+    /// As [`Commit::submit`], for threads that may block.
+    ///
+    /// # Errors
+    /// As [`Commit::submit`].
+    pub fn submit_blocking(&self, record: Record) -> Result<Committed, CommitError> {
+        submit_blocking(&self.shared, &self.sender, record)
+    }
+
+    /// Wait until everything that was persisted before is applied; up to where that is.
+    ///
+    /// # Errors
+    /// When the state fails, or the commit is closed first.
+    pub async fn barrier(&self) -> Result<Position, CommitError> {
+        let target = self.shared.journal.persisted_position();
+        let mut progress = self.shared.progress.subscribe();
+        let reached = progress
+            .wait_for(|p| p.applied.0 >= target || p.failed.is_some())
+            .await
+            .map_err(|_| CommitError::Closed)?;
+        match &reached.failed {
+            Some(error) if reached.applied.0 < target => Err(error.clone()),
+            _ => Ok(reached.applied),
+        }
+    }
+
+    /// Make the state survive a power cut up to the returned position, and free what the journal
+    /// no longer needs. Blocks.
+    ///
+    /// # Errors
+    /// When the state or the journal cannot be written.
+    pub fn checkpoint(&self) -> Result<Position, CommitError> {
+        self.shared.checkpoint()
+    }
+
+    /// Counters since opening.
+    pub fn stats(&self) -> CommitStats {
+        self.shared.stats()
+    }
+
+    /// Take no more submits, finish those under way, checkpoint and close the journal.
+    ///
+    /// # Errors
+    /// When the last checkpoint fails; the journal then keeps what the next start replays.
+    pub async fn close(&self) -> Result<(), CommitError> {
+        self.shared.close();
+        self.shared.drained().await;
+        // The applier ends with the message, the keeper with the flag.
+        let _ = self.sender.send(Message::Stop);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let shared = Arc::clone(&self.shared);
+        let finish = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                // A thread that panicked has said so; what it left is replayed at the next start.
+                let _ = thread.join();
+            }
+            let checkpoint = shared.checkpoint().map(|_| ());
+            let closed = shared.journal.clone().close().map_err(CommitError::from);
+            checkpoint.and(closed)
+        });
+        finish.await.map_err(|e| CommitError::State(e.to_string()))?
+    }
+}
+
+impl Drop for Commit {
+    fn drop(&mut self) {
+        self.shared.close();
+        let _ = self.sender.send(Message::Stop);
+    }
+}
+
+fn submit_blocking(
+    shared: &Arc<Shared>,
+    sender: &mpsc::Sender<Message>,
+    record: Record,
+) -> Result<Committed, CommitError> {
+    let (bytes, permit) = shared.admit(&record)?;
+    let (answer, answered) = oneshot::channel();
+    let outcome = shared.journal.append(&bytes, Durability::Persist);
+    hand_over(shared, sender, record, outcome, permit, answer);
+    answered.blocking_recv().unwrap_or(Err(CommitError::Closed))
+}
+
+/// A persisted record goes to the applier; a refused one is answered.
+fn hand_over(
+    shared: &Shared,
+    sender: &mpsc::Sender<Message>,
+    record: Record,
+    outcome: Result<journal::Outcome, journal::AppendError>,
+    permit: Permit,
+    answer: oneshot::Sender<Result<Committed, CommitError>>,
+) {
+    match outcome {
+        Ok(outcome) => {
+            let position = Position(outcome.position);
+            let caller = Some(Caller { permit, answer });
+            let submitted = Submitted { position, record, caller };
+            // When the applier is gone, the caller learns it from the dropped answer.
+            let _ = sender.send(Message::Record(Box::new(submitted)));
+        }
+        Err(error) => {
+            let error = CommitError::from(error);
+            if matches!(error, CommitError::Poisoned(_)) {
+                shared.fail(&error);
+            }
+            drop(permit);
+            let _ = answer.send(Err(error));
+        }
+    }
+}

@@ -136,6 +136,9 @@ impl Where {
                     return Err(too_much("only text has parts"));
                 };
                 if test == Test::Contains {
+                    if text.contains('\0') {
+                        return Err(too_much("no field holds a NUL"));
+                    }
                     self.contains(&column, &text);
                 } else {
                     self.prefix(&column, &text);

@@ -1,1 +1,256 @@
-//! What only this engine promises.
+//! What only this engine promises: the file, its versions, the checkpoint, copies, and that no
+//! query of the API walks a whole table.
+
+mod model;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ::model::{AgentId, ChangeKind, Dataset, Position};
+use env::random::SeededRandom;
+use tempfile::TempDir;
+
+use super::*;
+use crate::conformance::{apply, document, event, paths, session};
+
+struct Fresh {
+    state: SqliteState,
+    _dir: TempDir,
+}
+
+impl std::ops::Deref for Fresh {
+    type Target = SqliteState;
+    fn deref(&self) -> &SqliteState {
+        &self.state
+    }
+}
+
+fn open(file: &Path) -> SqliteState {
+    SqliteState::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
+}
+
+fn fresh() -> Fresh {
+    let dir = tempfile::tempdir().unwrap();
+    Fresh { state: open(&dir.path().join("state.db")), _dir: dir }
+}
+
+crate::state_conformance!(fresh);
+
+#[test]
+fn everything_is_there_after_opening_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    let id = store.store_id();
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let counts = store.counts().unwrap();
+    drop(store);
+    let store = open(&file);
+    assert_eq!(store.store_id(), id);
+    assert_eq!((store.applied().unwrap(), store.counts().unwrap()), (Position(1), counts));
+    assert_eq!(paths(&store, 1), ["/a"]);
+    let other = fresh();
+    assert_ne!(other.store_id(), id, "every store has a name of its own");
+}
+
+#[test]
+fn a_newer_database_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    drop(open(&file));
+    Connection::open(&file).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = SqliteState::open(&file, StateOptions::default()).unwrap_err();
+    assert!(matches!(error, StateError::Newer { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("state.db") && error.to_string().contains("99"), "{error}");
+}
+
+#[test]
+fn another_file_is_refused_by_name_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text.db");
+    std::fs::write(&text, "not a database at all, but long enough to look like one: ".repeat(40))
+        .unwrap();
+    let error = SqliteState::open(&text, StateOptions::default()).unwrap_err();
+    assert!(matches!(error, StateError::NotOurs { .. }), "{error}");
+    let other = dir.path().join("other.db");
+    let db = Connection::open(&other).unwrap();
+    db.execute_batch("CREATE TABLE theirs (a)").unwrap();
+    drop(db);
+    let error = SqliteState::open(&other, StateOptions::default()).unwrap_err();
+    assert!(matches!(error, StateError::NotOurs { .. }), "{error}");
+    let db = Connection::open(&other).unwrap();
+    let tables: i64 =
+        db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).unwrap();
+    assert_eq!(tables, 1);
+}
+
+/// The committed file of version 1; `BLESS=1` writes it anew (only before that version is
+/// released).
+#[test]
+fn a_database_of_version_1_opens() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/state-v1.db");
+    if std::env::var_os("BLESS").is_some() {
+        bless(&fixture);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    std::fs::copy(&fixture, &file).unwrap();
+    let store = open(&file);
+    assert_eq!(store.applied().unwrap(), Position(2));
+    assert_eq!(paths(&store, 1), ["/etc/hosts", "/etc/passwd"]);
+    assert_eq!(store.last_session(AgentId(1)).unwrap().as_deref(), Some("fim-2"));
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.events, counts.tombstones), (1, 1));
+    assert_eq!(store.changes(&ChangeQuery::default()).unwrap().items[0].path, "/etc/gone");
+    apply(&store, session(1, 3, vec![document("/etc/new", 9, |_| ())]));
+    assert_eq!(paths(&store, 1).len(), 3);
+}
+
+fn bless(fixture: &Path) {
+    std::fs::create_dir_all(fixture.parent().unwrap()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let random = Arc::new(SeededRandom::new(1));
+    let options = StateOptions { random, ..StateOptions::default() };
+    let store = SqliteState::open(&dir.path().join("state.db"), options).unwrap();
+    apply(&store, session(1, 1, vec![
+        document("/etc/passwd", 1, |o| o.hashes.sha256 = Some([7; 32])),
+        document("/etc/hosts", 2, |o| o.mode = 0o644),
+        document("/etc/gone", 3, |_| ()),
+    ]));
+    let id = ::model::ItemKey::of_path(b"/etc/gone").document_id();
+    let removal = ::model::Write::Delete { dataset: Dataset::fim_files(), id, version: 4 };
+    let told = event("e-1", "/etc/gone", ChangeKind::Deleted, 1_700_000_000_000_000);
+    apply(&store, session(1, 2, vec![removal, told]));
+    let _ = std::fs::remove_file(fixture);
+    store.backup_to(fixture).unwrap();
+}
+
+#[test]
+fn a_checkpoint_tells_what_it_completed() {
+    let store = fresh();
+    apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    assert_eq!(store.checkpoint().unwrap(), Position(1));
+    // A reader's snapshot keeps later frames from being copied.
+    let reader = store.readers.detached().unwrap();
+    let snapshot = reader.unchecked_transaction().unwrap();
+    let seen = |db: &Connection| Progress::load(db).unwrap().applied;
+    assert_eq!(seen(&snapshot), 1);
+    apply(&*store, session(1, 2, vec![document("/b", 1, |_| ())]));
+    apply(&*store, session(1, 3, vec![document("/c", 1, |_| ())]));
+    assert_eq!(store.checkpoint().unwrap(), Position(1));
+    assert_eq!(seen(&snapshot), 1);
+    drop(snapshot);
+    assert_eq!(store.checkpoint().unwrap(), Position(3));
+}
+
+#[test]
+fn the_log_starts_anew_after_a_checkpoint() {
+    let store = fresh();
+    let log = store.file.with_extension("db-wal");
+    let mut largest = 0;
+    for n in 1..=40 {
+        let writes = (0..50).map(|f| document(&format!("/{f}"), n, |_| ())).collect();
+        apply(&*store, session(1, n, writes));
+        store.checkpoint().unwrap();
+        let bytes = std::fs::metadata(&log).unwrap().len();
+        if n == 5 {
+            largest = bytes * 2;
+        }
+        assert!(n < 5 || bytes <= largest, "{bytes} after {n} rounds");
+    }
+}
+
+#[test]
+fn a_copy_is_one_moment_of_a_busy_store() {
+    let store = Arc::new(fresh());
+    let dir = tempfile::tempdir().unwrap();
+    for n in 1..=20 {
+        let writes = (0..40).map(|f| document(&format!("/{n}/{f}"), 1, |_| ())).collect();
+        apply(&**store, session(1, n, writes));
+    }
+    let writer = {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            for n in 21..=60 {
+                // Each session replaces what it adds: the number of documents tells the moment.
+                let writes = vec![document(&format!("/x/{n}"), 1, |_| ())];
+                apply(&**store, session(1, n, writes));
+            }
+        })
+    };
+    let file = dir.path().join("copy.db");
+    store.backup_to(&file).unwrap();
+    writer.join().unwrap();
+    let copy = open(&file);
+    let position = copy.applied().unwrap().0;
+    assert!((20..=60).contains(&position));
+    assert_eq!(paths(&copy, 1).len() as u64, 800 + position - 20);
+    let error = store.backup_to(&file).unwrap_err();
+    assert!(error.to_string().contains("copy.db"), "{error}");
+}
+
+#[test]
+fn a_restored_copy_starts_over_under_a_new_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = fresh();
+    apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let file = dir.path().join("copy.db");
+    store.backup_to(&file).unwrap();
+    SqliteState::prepare_restored(&file).unwrap();
+    let copy = open(&file);
+    assert_eq!(copy.applied().unwrap(), Position(0));
+    assert_ne!(copy.store_id(), store.store_id());
+    assert_eq!(paths(&copy, 1), ["/a"]);
+}
+
+#[test]
+fn readers_see_whole_batches_while_a_writer_works() {
+    let store = Arc::new(fresh());
+    let dataset = Dataset::fim_files();
+    let writer = {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            for n in 1..=50 {
+                let both = vec![document("/a", n, |o| o.size = n), document("/b", n, |o| o.size = n)];
+                apply(&**store, session(1, n, both));
+            }
+        })
+    };
+    let query = DocumentQuery::new(AgentId(1), dataset);
+    while !writer.is_finished() {
+        let page = store.documents(&query).unwrap();
+        let versions: Vec<_> = page.items.iter().map(|d| d.version).collect();
+        assert!(versions.is_empty() || versions[0] == versions[1], "{versions:?}");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn counters_and_pages_never_walk_a_table() {
+    let store = fresh();
+    apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let db = store.writer.lock();
+    let plan = |sql: &str| -> String {
+        let mut explain = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let count = explain.parameter_count();
+        let lines = explain
+            .query_map(rusqlite::params_from_iter(vec![1; count]), |r| r.get::<_, String>(3))
+            .unwrap();
+        lines.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+    };
+    for sql in [
+        "SELECT number, path FROM document WHERE collection = ?1 ORDER BY path, number LIMIT 5",
+        "SELECT number, path FROM document WHERE collection = ?1 AND (path, number) > (?2, ?3)
+         ORDER BY path, number LIMIT 5",
+        "SELECT count(*) FROM document WHERE collection = ?1 AND ((path >= ?2 AND path < ?3))",
+        "SELECT found_us, number FROM event INDEXED BY event_kind WHERE kind = ?1
+         AND found_us <= ?2 AND (found_us, number) < (?3, ?4)
+         ORDER BY found_us DESC, number DESC LIMIT 5",
+        "SELECT found_us, number FROM event INDEXED BY event_agent_kind WHERE agent = ?1
+         AND kind = ?2 ORDER BY found_us DESC, number DESC LIMIT 5",
+    ] {
+        let plan = plan(sql);
+        assert!(plan.contains("SEARCH") && plan.contains("INDEX"), "{plan}");
+        assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+}

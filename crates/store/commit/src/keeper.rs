@@ -1,0 +1,122 @@
+//! The thread that keeps house: checkpoints when they are due, looks at the free space, publishes
+//! what the journal costs.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use model::{Coverage, CoverageKind, EventBody, Record};
+use state::DiskState;
+use state::disk::disk_state;
+
+use crate::applier::Message;
+use crate::options::DISK_CHECK_INTERVAL;
+use crate::shared::Shared;
+
+/// Run until the commit is closed. `sender` is for the server's own events.
+pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
+    let mut warned = false;
+    let mut checkpointed_at = Instant::now();
+    let mut sender = Some(sender);
+    loop {
+        watch_disk(shared, &mut warned, sender.as_ref());
+        if !wait(shared, checkpointed_at) {
+            break;
+        }
+        let due = {
+            let due = shared.due.lock();
+            let late = checkpointed_at.elapsed() >= shared.options.checkpoint_interval;
+            shared.is_due(&due) || (due.records > 0 && late)
+        };
+        if due {
+            checkpointed_at = Instant::now();
+            if let Err(error) = shared.checkpoint() {
+                tracing::error!(%error, "checkpoint failed");
+                metrics::counter!("holdfast_commit_checkpoint_failures_total").increment(1);
+            }
+        }
+        publish(shared);
+    }
+    // The applier ends when the last sender is gone.
+    sender.take();
+}
+
+/// Wait until there may be something to do; `false` when the commit is closed.
+fn wait(shared: &Shared, checkpointed_at: Instant) -> bool {
+    let mut due = shared.due.lock();
+    if !shared.is_closed() && !shared.is_due(&due) {
+        let left = shared.options.checkpoint_interval.saturating_sub(checkpointed_at.elapsed());
+        let pause =
+            if due.records > 0 { left.min(DISK_CHECK_INTERVAL) } else { DISK_CHECK_INTERVAL };
+        shared.wake.wait_for(&mut due, pause);
+    }
+    !shared.is_closed()
+}
+
+/// Judge the fullest of the watched disks.
+fn watch_disk(shared: &Arc<Shared>, warned: &mut bool, sender: Option<&Sender<Message>>) {
+    let mut worst: Option<(DiskState, &Path)> = None;
+    for folder in &shared.options.folders {
+        match disk_state(folder, &shared.options.disk) {
+            Ok(state) if worst.is_none_or(|(w, _)| state.free_bytes() < w.free_bytes()) => {
+                worst = Some((state, folder));
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "free space is unknown"),
+        }
+    }
+    let Some((state, folder)) = worst else { return };
+    metrics::gauge!("holdfast_disk_free_bytes").set(state.free_bytes() as f64);
+    let critical = matches!(state, DiskState::Critical(_));
+    let low = !matches!(state, DiskState::Fine(_));
+    if critical && !shared.disk_full.load(Ordering::Relaxed) {
+        tracing::error!(folder = %folder.display(), free_bytes = state.free_bytes(),
+            "disk nearly full: sessions are refused until there is room");
+    }
+    if low && !*warned {
+        tracing::warn!(folder = %folder.display(), free_bytes = state.free_bytes(),
+            "disk is getting full: free space or lower the retention");
+        if let Some(sender) = sender {
+            tell(shared, sender, state, folder);
+        }
+    }
+    *warned = low;
+    shared.disk_full.store(critical, Ordering::Relaxed);
+}
+
+/// A low disk is part of the history. Told before it is too late to tell.
+fn tell(shared: &Arc<Shared>, sender: &Sender<Message>, state: DiskState, folder: &Path) {
+    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+    let event = EventBody::of_coverage(Coverage {
+        kind: CoverageKind::DiskLow,
+        path: folder.display().to_string(),
+        from_us: now_us,
+        to_us: now_us,
+        found: None,
+        detail: format!("{} bytes are free", state.free_bytes()),
+    });
+    let record = Record::ServerEvent {
+        id: format!("disk-low-{now_us}"),
+        at_us: now_us,
+        body: event.to_json(),
+    };
+    if let Err(error) = crate::submit_blocking(shared, sender, record) {
+        tracing::warn!(%error, "a low disk could not be recorded");
+    }
+}
+
+/// What the journal cost, as counters.
+fn publish(shared: &Shared) {
+    let journal = shared.journal.stats();
+    metrics::counter!("holdfast_journal_bytes_written_total").absolute(journal.bytes_written);
+    metrics::counter!("holdfast_journal_payload_bytes_total").absolute(journal.payload_bytes);
+    metrics::counter!("holdfast_journal_blocks_total").absolute(journal.blocks);
+    metrics::counter!("holdfast_journal_flushes_total").absolute(journal.flushes);
+    metrics::gauge!("holdfast_commit_in_flight_bytes").set(shared.stats().in_flight_bytes as f64);
+    if journal.payload_bytes > 0 {
+        let ratio = journal.bytes_written as f64 / journal.payload_bytes as f64;
+        metrics::gauge!("holdfast_journal_write_amplification").set(ratio);
+    }
+}

@@ -1,0 +1,159 @@
+//! Before anything new is taken: what the journal holds beyond the state's position is applied.
+
+use std::time::Instant;
+
+use journal::{AppendError, Journal};
+use model::{Position, Record};
+use state::StateStore;
+
+use crate::error::CommitError;
+use crate::options::{CommitOptions, ReplayReport};
+
+impl From<AppendError> for CommitError {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Poisoned(reason) => Self::Poisoned(reason),
+            AppendError::TooLarge { bytes, bytes_max } => {
+                Self::TooLarge { bytes: bytes as u64, limit: bytes_max as u64 }
+            }
+            AppendError::Closed => Self::Closed,
+            other => Self::Full(other.to_string()),
+        }
+    }
+}
+
+/// Records gathered for one transaction.
+struct Replay<'a> {
+    state: &'a dyn StateStore,
+    options: &'a CommitOptions,
+    batch: Vec<(Position, Record)>,
+    bytes: u64,
+    since_checkpoint: u64,
+    report: ReplayReport,
+}
+
+/// Apply what the state lacks.
+pub(crate) fn replay(
+    journal: &Journal,
+    state: &dyn StateStore,
+    options: &CommitOptions,
+) -> Result<ReplayReport, CommitError> {
+    let started = Instant::now();
+    let applied = state.applied().map_err(|e| CommitError::State(e.to_string()))?;
+    let end = journal.persisted_position();
+    check(applied, journal.first_position(), end)?;
+    let report = ReplayReport { from: applied, to: applied, ..ReplayReport::default() };
+    let mut replay =
+        Replay { state, options, batch: Vec::new(), bytes: 0, since_checkpoint: 0, report };
+    if end > applied.0 {
+        replay.read(journal, end)?;
+    }
+    let mut report = replay.report;
+    report.took_us = started.elapsed().as_micros() as u64;
+    if report.records > 0 {
+        tracing::info!(from = %report.from, to = %report.to, records = report.records,
+            quarantined = report.quarantined, took_us = report.took_us, "journal replayed");
+    }
+    Ok(report)
+}
+
+/// Whether the journal holds every record that the state lacks.
+fn check(applied: Position, first: u64, end: u64) -> Result<(), CommitError> {
+    if end < applied.0 {
+        return Err(CommitError::Behind { end, applied });
+    }
+    let needed = Position(applied.0 + 1);
+    // An empty journal begins behind its end.
+    let first = if first == 0 { end + 1 } else { first };
+    if first > needed.0 {
+        return Err(CommitError::Gap { first, applied, needed });
+    }
+    Ok(())
+}
+
+impl Replay<'_> {
+    fn read(&mut self, journal: &Journal, end: u64) -> Result<(), CommitError> {
+        let failed = |position, error: journal::ReadError| CommitError::Journal {
+            position,
+            reason: error.to_string(),
+        };
+        let mut next = self.report.to.0 + 1;
+        for read in journal.read_from(next).map_err(|e| failed(next, e))? {
+            let (position, bytes) = read.map_err(|e| failed(next, e))?;
+            if position != next {
+                let reason = format!("record {position} comes next");
+                return Err(CommitError::Journal { position: next, reason });
+            }
+            next += 1;
+            self.take(Position(position), &bytes)?;
+        }
+        self.flush()?;
+        if next != end + 1 {
+            let reason = format!("the journal ends there instead of at {end}");
+            return Err(CommitError::Journal { position: next, reason });
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
+        self.bytes += bytes.len() as u64;
+        self.since_checkpoint += bytes.len() as u64;
+        match Record::decode(bytes) {
+            Ok(record) => self.batch.push((position, record)),
+            Err(reason) => {
+                self.flush()?;
+                tracing::error!(%position, reason, "record set aside");
+                self.state.quarantine(position, bytes, &reason).map_err(state_failed)?;
+                self.report.records += 1;
+                self.report.quarantined += 1;
+                self.report.to = position;
+            }
+        }
+        if self.batch.len() >= self.options.batch_records_max
+            || self.bytes >= self.options.batch_bytes_max
+        {
+            self.flush()?;
+        }
+        if self.since_checkpoint >= self.options.checkpoint_bytes {
+            self.flush()?;
+            self.state.checkpoint().map_err(state_failed)?;
+            self.since_checkpoint = 0;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), CommitError> {
+        self.bytes = 0;
+        let Some((last, _)) = self.batch.last() else { return Ok(()) };
+        let last = *last;
+        let applied = self.state.apply(&self.batch).map_err(state_failed)?;
+        self.report.records += applied.len() as u64;
+        self.report.quarantined +=
+            applied.iter().filter(|a| a.quarantined.is_some()).count() as u64;
+        self.report.to = last;
+        self.batch.clear();
+        Ok(())
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
+fn state_failed(error: state::StateError) -> CommitError {
+    CommitError::State(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_fits_only_where_it_meets_the_state() {
+        let fits = |applied, first, end| check(Position(applied), first, end).is_ok();
+        assert!(fits(0, 0, 0) && fits(0, 1, 5) && fits(5, 1, 5) && fits(5, 6, 9) && fits(5, 0, 5));
+        let gap = check(Position(5), 7, 9).unwrap_err().to_string();
+        assert!(gap.contains('7') && gap.contains('5'), "{gap}");
+        assert!(matches!(check(Position(0), 3, 9), Err(CommitError::Gap { .. })));
+        assert!(matches!(check(Position(0), 0, 9), Err(CommitError::Gap { .. })));
+        assert!(matches!(check(Position(5), 1, 4), Err(CommitError::Behind { .. })));
+        assert!(matches!(check(Position(5), 0, 0), Err(CommitError::Behind { .. })));
+    }
+}

@@ -1,0 +1,259 @@
+//! What the submitters, the applier and the keeper of checkpoints share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use journal::Journal;
+use model::{Position, Record};
+use parking_lot::{Condvar, Mutex};
+use state::StateStore;
+use tokio::sync::{Notify, watch};
+
+use crate::error::CommitError;
+use crate::options::{CommitOptions, CommitStats};
+
+/// What a record in flight counts at least, bytes: so that the limit bounds their number too.
+const RECORD_BYTES_MIN: u64 = 1_024;
+
+/// How far the applier is, and what stopped it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    pub(crate) applied: Position,
+    pub(crate) failed: Option<CommitError>,
+}
+
+/// Counters of the applier.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) records: AtomicU64,
+    pub(crate) record_bytes: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) batch_records_max: AtomicU64,
+    pub(crate) quarantined: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) apply_us: AtomicU64,
+}
+
+/// Applied since the last checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+}
+
+pub(crate) struct Shared {
+    pub(crate) journal: Journal,
+    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) options: CommitOptions,
+    pub(crate) progress: watch::Sender<Progress>,
+    pub(crate) counters: Counters,
+    /// Guards the count of what is due and wakes the keeper.
+    pub(crate) due: Mutex<Due>,
+    pub(crate) wake: Condvar,
+    in_flight: Arc<InFlight>,
+    checkpointed: Mutex<Position>,
+    closed: AtomicBool,
+    /// The disk is too full to take more.
+    pub(crate) disk_full: AtomicBool,
+    /// The state could not apply for lack of room; the applier tries again.
+    pub(crate) stalled: AtomicBool,
+}
+
+#[derive(Default)]
+struct InFlight {
+    bytes: AtomicU64,
+    none: Notify,
+}
+
+/// Room for one record, given back when dropped.
+pub(crate) struct Permit {
+    in_flight: Arc<InFlight>,
+    counted: u64,
+    /// Length of the encoded record, bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.in_flight.bytes.fetch_sub(self.counted, Ordering::AcqRel) == self.counted {
+            self.in_flight.none.notify_waiters();
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        journal: Journal,
+        state: Arc<dyn StateStore>,
+        options: CommitOptions,
+        applied: Position,
+    ) -> Self {
+        Self {
+            journal,
+            state,
+            options,
+            progress: watch::Sender::new(Progress { applied, failed: None }),
+            counters: Counters::default(),
+            due: Mutex::default(),
+            wake: Condvar::new(),
+            in_flight: Arc::default(),
+            checkpointed: Mutex::default(),
+            closed: AtomicBool::new(false),
+            disk_full: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
+        }
+    }
+
+    /// Check that a record may be taken now; its bytes and its room.
+    pub(crate) fn admit(&self, record: &Record) -> Result<(Vec<u8>, Permit), CommitError> {
+        if let Some(error) = self.progress.borrow().failed.clone() {
+            return Err(error);
+        }
+        if self.is_closed() {
+            return Err(CommitError::Closed);
+        }
+        if self.disk_full.load(Ordering::Relaxed) || self.stalled.load(Ordering::Relaxed) {
+            return Err(self.refuse("the disk is nearly full: free space"));
+        }
+        let encoded = record.encode();
+        let bytes = encoded.len() as u64;
+        if bytes > self.options.record_bytes_max {
+            return Err(CommitError::TooLarge { bytes, limit: self.options.record_bytes_max });
+        }
+        let permit = self.reserve(bytes)?;
+        // Looked at again after the reservation: a close waits for every permit it can see.
+        if self.is_closed() {
+            return Err(CommitError::Closed);
+        }
+        Ok((encoded, permit))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Permit, CommitError> {
+        let counted = bytes.max(RECORD_BYTES_MIN);
+        let before = self.in_flight.bytes.fetch_add(counted, Ordering::AcqRel);
+        let permit = Permit { in_flight: Arc::clone(&self.in_flight), counted, bytes };
+        // One record passes alone, however small the limit.
+        if before > 0 && before + counted > self.options.in_flight_bytes_max {
+            drop(permit);
+            return Err(self.refuse("too many sessions are in flight"));
+        }
+        Ok(permit)
+    }
+
+    fn refuse(&self, why: &str) -> CommitError {
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        metrics::counter!("holdfast_commit_refused_total").increment(1);
+        CommitError::Full(why.to_owned())
+    }
+
+    /// Stop taking submits for good, loudly and once.
+    pub(crate) fn fail(&self, error: &CommitError) {
+        self.progress.send_if_modified(|progress| {
+            let first = progress.failed.is_none();
+            if first {
+                tracing::error!(%error, "commit stopped");
+                metrics::gauge!("holdfast_commit_failed").set(1.0);
+                progress.failed = Some(error.clone());
+            }
+            first
+        });
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let _due = self.due.lock();
+        self.wake.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Wait until nothing is in flight.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let none = self.in_flight.none.notified();
+            tokio::pin!(none);
+            none.as_mut().enable();
+            if self.in_flight.bytes.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+
+    /// Count an applied batch; a checkpoint may be due.
+    pub(crate) fn applied(&self, position: Position, records: u64, bytes: u64, took: Duration) {
+        let took_us = took.as_micros() as u64;
+        let counters = &self.counters;
+        counters.records.fetch_add(records, Ordering::Relaxed);
+        counters.record_bytes.fetch_add(bytes, Ordering::Relaxed);
+        counters.batches.fetch_add(1, Ordering::Relaxed);
+        counters.batch_records_max.fetch_max(records, Ordering::Relaxed);
+        counters.apply_us.fetch_add(took_us, Ordering::Relaxed);
+        metrics::counter!("holdfast_commit_records_total").increment(records);
+        metrics::counter!("holdfast_commit_record_bytes_total").increment(bytes);
+        metrics::histogram!("holdfast_commit_batch_records").record(records as f64);
+        metrics::histogram!("holdfast_commit_apply_seconds").record(took.as_secs_f64());
+        self.progress.send_modify(|progress| progress.applied = position);
+        let mut due = self.due.lock();
+        due.records += records;
+        due.bytes += bytes;
+        if self.is_due(&due) {
+            self.wake.notify_all();
+        }
+    }
+
+    pub(crate) fn is_due(&self, due: &Due) -> bool {
+        due.records >= self.options.checkpoint_records || due.bytes >= self.options.checkpoint_bytes
+    }
+
+    /// One checkpoint at a time: the state first, then the journal below it.
+    pub(crate) fn checkpoint(&self) -> Result<Position, CommitError> {
+        let mut checkpointed = self.checkpointed.lock();
+        let before = std::mem::take(&mut *self.due.lock());
+        let position = match self.state.checkpoint() {
+            Ok(position) => position,
+            Err(error) => {
+                let mut due = self.due.lock();
+                due.records += before.records;
+                due.bytes += before.bytes;
+                return Err(CommitError::State(error.to_string()));
+            }
+        };
+        if position > *checkpointed {
+            // The record at the position itself stays, so that the journal always shows where it
+            // meets the state.
+            self.journal.trim(position.0).map_err(CommitError::from)?;
+            *checkpointed = position;
+            self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+            metrics::counter!("holdfast_commit_checkpoints_total").increment(1);
+            metrics::gauge!("holdfast_commit_checkpointed_position").set(position.0 as f64);
+        }
+        Ok(*checkpointed)
+    }
+
+    pub(crate) fn stats(&self) -> CommitStats {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let journal = self.journal.stats();
+        let c = &self.counters;
+        CommitStats {
+            applied: self.progress.borrow().applied,
+            checkpointed: *self.checkpointed.lock(),
+            records: read(&c.records),
+            record_bytes: read(&c.record_bytes),
+            batches: read(&c.batches),
+            batch_records_max: read(&c.batch_records_max),
+            quarantined: read(&c.quarantined),
+            refused: read(&c.refused),
+            in_flight_bytes: read(&self.in_flight.bytes),
+            journal_bytes: journal.bytes_written,
+            journal_blocks: journal.blocks,
+            journal_flushes: journal.flushes,
+            checkpoints: read(&c.checkpoints),
+            apply_us: read(&c.apply_us),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Commit with the real journal and the real state.

@@ -1,0 +1,207 @@
+//! What queries for events find, and what retention leaves.
+
+use model::{AgentId, ChangeKind, EventBody};
+
+use super::{apply, event, session};
+use crate::limits::PREFIX_CANDIDATES_MAX;
+use crate::{ChangeQuery, EventKind, PathMatch, Retention, StateError, StateStore};
+
+const DAY_US: u64 = 24 * 3600 * 1_000_000;
+
+fn ids(store: &dyn StateStore, q: &ChangeQuery) -> Vec<String> {
+    let page = store.changes(q).unwrap();
+    assert!(page.items.len() <= q.limit);
+    page.items.into_iter().map(|e| e.id).collect()
+}
+
+fn all() -> ChangeQuery {
+    ChangeQuery::default()
+}
+
+/// See the name.
+pub fn events_come_newest_first_and_once(store: &dyn StateStore) {
+    assert_eq!(store.changes(&all()).unwrap(), crate::ChangePage::default());
+    let first = event("e-1", "/a", ChangeKind::Created, 30);
+    let writes = vec![
+        first.clone(),
+        event("e-2", "/b", ChangeKind::Modified, 10),
+        event("e-3", "/c", ChangeKind::Deleted, 20),
+        first,
+    ];
+    let applied = apply(store, session(1, 99, writes));
+    assert_eq!(applied.changed, 3);
+    apply(store, session(2, 100, vec![event("e-1", "/a", ChangeKind::Created, 25)]));
+    assert_eq!(ids(store, &all()), ["e-1", "e-1", "e-3", "e-2"]);
+    let page = store.changes(&all()).unwrap();
+    let newest = &page.items[0];
+    assert_eq!((newest.agent, newest.agent_name.as_str()), (AgentId(1), "agent-1"));
+    assert_eq!((newest.found_at_us, newest.received_at_us), (30, 99));
+    assert_eq!((newest.kind, newest.path.as_str()), (EventKind::Created, "/a"));
+    assert!(serde_json::from_slice::<EventBody>(&newest.body).is_ok());
+    assert_eq!(page.newest, 4);
+}
+
+/// See the name.
+pub fn pages_of_events_are_stable_while_new_ones_arrive(store: &dyn StateStore) {
+    let some = |from: u64| {
+        (from..from + 10)
+            .map(|n| {
+                let kind = if n % 2 == 0 { ChangeKind::Created } else { ChangeKind::Modified };
+                event(&format!("e-{n}"), "/a", kind, 1_000 + n / 3)
+            })
+            .collect()
+    };
+    apply(store, session(1, 1, some(0)));
+    apply(store, session(1, 2, some(10)));
+    let before = ids(store, &all());
+    assert_eq!(before.len(), 20);
+    let mut seen = Vec::new();
+    let mut q = ChangeQuery { limit: 3, ..all() };
+    loop {
+        let page = store.changes(&q).unwrap();
+        seen.extend(page.items.into_iter().map(|e| e.id));
+        if page.next.is_none() {
+            break;
+        }
+        q.cursor = page.next;
+        let n = 100 + seen.len() as u64;
+        let newer = event(&format!("e-{n}"), "/a", ChangeKind::Created, 5_000 + n);
+        apply(store, session(1, n, vec![newer]));
+    }
+    assert_eq!(seen, before);
+    q.cursor = Some("nonsense".into());
+    assert!(matches!(store.changes(&q), Err(StateError::Cursor)));
+}
+
+/// See the name.
+pub fn events_are_found_by_agent_path_kind_and_time(store: &dyn StateStore) {
+    use ChangeKind::{Created, Deleted, Modified};
+    let writes = vec![
+        event("1", "/etc/a", Created, 10),
+        event("2", "/etc/b", Modified, 20),
+        event("3", "/etcetera", Deleted, 30),
+        event("4", "/srv/a", Modified, 40),
+    ];
+    apply(store, session(1, 50, writes));
+    for agent in 2..=12u32 {
+        let id = format!("x{agent}");
+        let found = 100 + u64::from(agent);
+        apply(store, session(agent, 60, vec![event(&id, "/etc/a", Created, found)]));
+    }
+    let of = |agents: &[u32]| Some(agents.iter().map(|a| AgentId(*a)).collect());
+    assert_eq!(ids(store, &ChangeQuery { agents: of(&[1]), ..all() }), ["4", "3", "2", "1"]);
+    assert_eq!(ids(store, &ChangeQuery { agents: of(&[2, 3, 2]), ..all() }), ["x3", "x2"]);
+    let ten: Vec<u32> = (3..=12).collect();
+    assert_eq!(ids(store, &ChangeQuery { agents: of(&ten), ..all() }).len(), 10);
+    assert_eq!(ids(store, &ChangeQuery { agents: of(&[]), ..all() }).len(), 0);
+    let one = || ChangeQuery { agents: of(&[1]), ..all() };
+    let prefix = |p: &str| PathMatch::Prefix(p.into());
+    assert_eq!(ids(store, &ChangeQuery { path: prefix("/etc/"), ..one() }), ["2", "1"]);
+    assert_eq!(ids(store, &ChangeQuery { path: prefix("/etc"), ..one() }), ["3", "2", "1"]);
+    let exact = PathMatch::Exact("/etc/a".into());
+    assert_eq!(ids(store, &ChangeQuery { path: exact.clone(), ..one() }), ["1"]);
+    assert_eq!(ids(store, &ChangeQuery { path: exact, ..all() }).len(), 12);
+    let kinds = vec![EventKind::Modified, EventKind::Deleted, EventKind::Modified];
+    assert_eq!(ids(store, &ChangeQuery { kinds: kinds.clone(), ..all() }), ["4", "3", "2"]);
+    let narrow = ChangeQuery { kinds, path: prefix("/srv"), ..all() };
+    assert_eq!(ids(store, &narrow), ["4"]);
+    let span = ChangeQuery { from_us: Some(20), to_us: Some(40), ..all() };
+    assert_eq!(ids(store, &span), ["3", "2"]);
+    assert_eq!(ids(store, &ChangeQuery { limit: 2, ..span }), ["3", "2"]);
+}
+
+/// See the name.
+pub fn a_large_path_prefix_finds_the_same_as_a_small_one(store: &dyn StateStore) {
+    let many = PREFIX_CANDIDATES_MAX as u64 + 100;
+    let writes = (0..many)
+        .map(|n| {
+            let path = if n % 50 == 0 { format!("/few/{n}") } else { format!("/many/{n}") };
+            event(&n.to_string(), &path, ChangeKind::Modified, n)
+        })
+        .collect();
+    apply(store, session(1, 1, writes));
+    let last = |path: &str| {
+        let path = PathMatch::Prefix(path.into());
+        ids(store, &ChangeQuery { path, limit: 2, ..all() })
+    };
+    assert_eq!(last("/few"), ["2050", "2000"]);
+    assert_eq!(last("/many"), ["2099", "2098"]);
+    assert_eq!(last("/"), ["2099", "2098"]);
+    let all_few = ChangeQuery { path: PathMatch::Prefix("/few".into()), limit: 1000, ..all() };
+    assert_eq!(ids(store, &all_few).len(), 42);
+    let all_many = ChangeQuery { path: PathMatch::Prefix("/many".into()), limit: 9_000, ..all() };
+    assert_eq!(ids(store, &all_many).len() as u64, many - 42);
+}
+
+/// See the name.
+pub fn events_since_a_number_are_those_that_arrived_later(store: &dyn StateStore) {
+    let one = |id: &str, found| vec![event(id, "/a", ChangeKind::Created, found)];
+    apply(store, session(1, 1, one("a", 100)));
+    let newest = store.changes(&all()).unwrap().newest;
+    let later = ChangeQuery { since: Some(newest), ..all() };
+    assert!(ids(store, &later).is_empty());
+    apply(store, session(2, 2, one("late", 5)));
+    apply(store, session(1, 3, one("b", 200)));
+    assert_eq!(ids(store, &later), ["b", "late"]);
+    let narrow = ChangeQuery { agents: Some(vec![AgentId(2)]), ..later };
+    assert_eq!(ids(store, &narrow), ["late"]);
+}
+
+/// See the name.
+pub fn old_events_are_dropped_and_told(store: &dyn StateStore) {
+    for day in 1..=10 {
+        let id = format!("d-{day}");
+        let one = event(&id, "/a", ChangeKind::Created, day * DAY_US);
+        apply(store, session(1, day * DAY_US, vec![one]));
+    }
+    let policy = Retention { age_us_max: 3 * DAY_US, ..Retention::default() };
+    let retained = store.retain(&policy, 10 * DAY_US).unwrap();
+    assert_eq!(retained.events, 6);
+    let id = retained.coverage.clone().unwrap();
+    assert_eq!(ids(store, &all()), ["d-10", "d-9", "d-8", "d-7", id.as_str()]);
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.events, counts.events_by_kind[0].1), (5, 4));
+    assert_eq!(store.agent_counts(AgentId(1)).unwrap().events, 4);
+    let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..all() };
+    let told = store.changes(&query).unwrap().items;
+    assert_eq!(told[0].agent, AgentId::SERVER);
+    let body: EventBody = serde_json::from_slice(&told[0].body).unwrap();
+    let coverage = body.holdfast.coverage.unwrap();
+    assert_eq!((coverage.from_us, coverage.to_us), (DAY_US, 6 * DAY_US));
+    assert!(coverage.detail.starts_with("6 events"), "{}", coverage.detail);
+    let again = store.retain(&policy, 10 * DAY_US).unwrap();
+    assert_eq!(again, crate::Retained::default(), "what is left stays");
+}
+
+/// See the name.
+pub fn events_beyond_the_size_are_dropped_oldest_first(store: &dyn StateStore) {
+    let many = crate::limits::RETAIN_CHUNK_ROWS as u64 + 200;
+    let writes: Vec<_> = (0..many)
+        .map(|n| event(&format!("{n:06}"), "/a", ChangeKind::Modified, 100_000 + n))
+        .collect();
+    apply(store, session(1, 1, writes));
+    let before = store.counts().unwrap();
+    let each = before.event_bytes / before.events;
+    let policy = Retention { event_bytes_max: each * 100, ..Retention::default() };
+    let retained = store.retain(&policy, 2).unwrap();
+    let counts = store.counts().unwrap();
+    assert_eq!(retained.events + counts.events, many + 1);
+    assert!(counts.event_bytes <= each * 101 + 1024, "{}", counts.event_bytes);
+    assert!(counts.events >= 98, "{}", counts.events);
+    let last = format!("{:06}", many - 1);
+    assert_eq!(ids(store, &ChangeQuery { limit: 1, ..all() }), [last]);
+    let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..all() };
+    let told = store.changes(&query).unwrap().items;
+    assert_eq!(told.len(), 1, "one event tells of the whole run");
+    let body: EventBody = serde_json::from_slice(&told[0].body).unwrap();
+    let detail = body.holdfast.coverage.unwrap().detail;
+    assert!(detail.starts_with(&format!("{} events", retained.events)), "{detail}");
+    let stored: u64 = store
+        .changes(&ChangeQuery { limit: 10_000, ..all() })
+        .unwrap()
+        .items
+        .iter()
+        .map(|e| e.body.len() as u64)
+        .sum();
+    assert_eq!(stored, counts.event_bytes);
+}

@@ -1,0 +1,182 @@
+//! What queries for documents find.
+
+use model::{AgentId, Dataset, Kind, Write};
+use sha1::{Digest, Sha1};
+
+use super::{apply, document, path_of, session};
+use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
+use crate::{
+    Condition, Direction, DocumentField as F, DocumentQuery, StateError, StateStore, Test,
+};
+
+fn query() -> DocumentQuery {
+    DocumentQuery::new(AgentId(1), Dataset::fim_files())
+}
+
+fn found(store: &dyn StateStore, condition: Condition) -> Vec<String> {
+    let page = store.documents(&DocumentQuery { condition, ..query() }).unwrap();
+    assert_eq!(page.total, page.items.len() as u64);
+    page.items.iter().map(path_of).collect()
+}
+
+/// See the name.
+pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
+    assert_eq!(store.documents(&query()).unwrap(), crate::DocumentPage::default());
+    let names: Vec<String> = (0..25).map(|n| format!("/d/{n:02}")).collect();
+    let writes = names.iter().rev().map(|p| document(p, 1, |_| ())).collect();
+    apply(store, session(1, 1, writes));
+    apply(store, session(2, 2, vec![document("/d/000", 1, |_| ())]));
+    let mut seen = Vec::new();
+    let mut q = DocumentQuery { limit: 10, ..query() };
+    loop {
+        let page = store.documents(&q).unwrap();
+        assert_eq!(page.total, 25);
+        seen.extend(page.items.iter().map(path_of));
+        if page.next.is_none() {
+            break;
+        }
+        q.after = page.next;
+        // What arrives before the cursor moves nothing behind it.
+        apply(store, session(1, seen.len() as u64, vec![document("/d/00", 2, |o| o.size = 1)]));
+    }
+    assert_eq!(seen, names);
+    q.after = Some("nonsense".into());
+    assert!(matches!(store.documents(&q), Err(StateError::Cursor)));
+}
+
+/// See the name.
+pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
+    let writes = (0..6u64)
+        .map(|n| {
+            document(&format!("/{n}"), n + 1, |o| {
+                o.size = n % 3;
+                o.uid = 9 - n as u32;
+                o.mtime_ns = n as i64 * 1_000_000;
+                if n != 4 {
+                    o.hashes.sha256 = Some([n as u8; 32]);
+                }
+            })
+        })
+        .collect();
+    apply(store, session(1, 1, writes));
+    let by = |sort: &[(F, Direction)], offset| {
+        let q = DocumentQuery { sort: sort.to_vec(), offset, limit: 4, ..query() };
+        let page = store.documents(&q).unwrap();
+        assert_eq!((page.total, page.next), (6, None));
+        page.items.iter().map(path_of).collect::<String>().replace('/', "")
+    };
+    use Direction::{Ascending, Descending};
+    assert_eq!(by(&[(F::Size, Descending)], 0), "2514");
+    assert_eq!(by(&[(F::Size, Descending)], 4), "03");
+    assert_eq!(by(&[(F::Size, Ascending), (F::Path, Descending)], 0), "3041");
+    assert_eq!(by(&[(F::Uid, Ascending)], 0), "5432");
+    assert_eq!(by(&[(F::Mtime, Descending)], 0), "5432");
+    assert_eq!(by(&[(F::Version, Descending)], 5), "0");
+    assert_eq!(by(&[(F::Sha256, Descending)], 0), "5321");
+    assert_eq!(by(&[(F::Path, Descending)], 0), "5432");
+}
+
+fn sample(store: &dyn StateStore) {
+    let writes = vec![
+        document("/etc/passwd", 1, |o| {
+            o.mode = 0o644;
+            o.hashes.sha256 = Some([0xab; 32]);
+            o.hashes.md5 = Some([0xcd; 16]);
+        }),
+        document("/etc/ssh/sshd_config", 2, |o| o.uid = 7),
+        document("/etcetera", 3, |_| ()),
+        document("/srv/100%_sure\\x", 4, |_| ()),
+        document("/srv/ÄRGER", 5, |o| o.size = 1000),
+        document("/usr", 6, |o| o.kind = Kind::Directory),
+    ];
+    apply(store, session(1, 1, writes));
+}
+
+/// See the name.
+pub fn conditions_select_what_they_say(store: &dyn StateStore) {
+    sample(store);
+    let one = |field, test, value: &str| found(store, Condition::field(field, test, value));
+    let number = |field, test, value: i64| found(store, Condition::field(field, test, value));
+    assert_eq!(one(F::Path, Test::Equal, "/usr"), ["/usr"]);
+    assert_eq!(one(F::Path, Test::Prefix, "/etc/"), ["/etc/passwd", "/etc/ssh/sshd_config"]);
+    assert_eq!(one(F::Path, Test::Prefix, "/etc").len(), 3);
+    assert_eq!(one(F::Path, Test::Prefix, "").len(), 6);
+    assert_eq!(one(F::Path, Test::Contains, "PASS"), ["/etc/passwd"]);
+    assert_eq!(one(F::Path, Test::Contains, "%_s"), ["/srv/100%_sure\\x"]);
+    assert_eq!(one(F::Path, Test::Contains, "e\\x"), ["/srv/100%_sure\\x"]);
+    assert_eq!(one(F::Path, Test::Contains, "ÄR"), ["/srv/ÄRGER"]);
+    assert_eq!(one(F::Directory, Test::Equal, "/etc"), ["/etc/passwd"]);
+    assert_eq!(one(F::Name, Test::Prefix, "sshd"), ["/etc/ssh/sshd_config"]);
+    assert_eq!(one(F::Kind, Test::Equal, Kind::Directory.name()), ["/usr"]);
+    assert_eq!(one(F::Mode, Test::Equal, "0644"), ["/etc/passwd"]);
+    assert_eq!(one(F::Sha256, Test::Equal, &"ab".repeat(32)), ["/etc/passwd"]);
+    assert_eq!(one(F::Sha256, Test::Prefix, "abab"), ["/etc/passwd"]);
+    assert_eq!(one(F::Md5, Test::Contains, "cdcd"), ["/etc/passwd"]);
+    assert_eq!(one(F::Sha256, Test::NotEqual, &"ab".repeat(32)).len(), 5);
+    assert_eq!(number(F::Uid, Test::Equal, 7), ["/etc/ssh/sshd_config"]);
+    assert_eq!(number(F::Size, Test::Greater, 999), ["/srv/ÄRGER"]);
+    assert_eq!(number(F::Size, Test::Less, 10), ["/etcetera"]);
+    let not = |c| Condition::Not(Box::new(c));
+    let etc = || Condition::field(F::Path, Test::Prefix, "/etc");
+    let sized = || Condition::field(F::Size, Test::Greater, 11);
+    assert_eq!(found(store, not(sized())), ["/etc/passwd", "/etcetera", "/usr"]);
+    let both = Condition::All(vec![etc(), not(Condition::field(F::Path, Test::Contains, "ssh"))]);
+    assert_eq!(found(store, both), ["/etc/passwd", "/etcetera"]);
+    let usr = Condition::field(F::Path, Test::Equal, "/usr");
+    assert_eq!(found(store, Condition::Any(vec![usr, sized()])).len(), 4);
+    assert_eq!(found(store, Condition::Any(vec![])), [""; 0]);
+    assert_eq!(found(store, not(Condition::Any(vec![]))).len(), 6);
+}
+
+/// See the name.
+pub fn a_text_in_a_query_is_never_sql(store: &dyn StateStore) {
+    sample(store);
+    for text in ["' OR 1=1 --", "\"; DROP TABLE document; --", "%", "?1"] {
+        for test in [Test::Equal, Test::Contains, Test::Prefix] {
+            let hits = found(store, Condition::field(F::Path, test, text));
+            assert!(hits.len() < 6, "{text:?} {test:?}");
+        }
+    }
+    assert_eq!(found(store, Condition::default()).len(), 6);
+}
+
+/// See the name.
+pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
+    sample(store);
+    let refused = |q: &DocumentQuery| matches!(store.documents(q), Err(StateError::Query(_)));
+    let test = || Condition::field(F::Path, Test::Equal, "/a");
+    assert!(refused(&DocumentQuery { limit: PAGE_ITEMS_MAX + 1, ..query() }));
+    let many = Condition::Any((0..=CONDITION_TESTS_MAX).map(|_| test()).collect());
+    assert!(refused(&DocumentQuery { condition: many, ..query() }));
+    let enough = Condition::Any((0..CONDITION_TESTS_MAX).map(|_| test()).collect());
+    assert!(!refused(&DocumentQuery { condition: enough, ..query() }));
+    let deep = (0..=CONDITION_DEPTH_MAX).fold(test(), |c, _| Condition::Not(Box::new(c)));
+    assert!(refused(&DocumentQuery { condition: deep, ..query() }));
+    let long = Condition::field(F::Path, Test::Contains, "x".repeat(10_000).as_str());
+    assert!(refused(&DocumentQuery { condition: long, ..query() }));
+    let nul = Condition::field(F::Path, Test::Contains, "\0");
+    assert!(refused(&DocumentQuery { condition: nul, ..query() }));
+    let number = Condition::field(F::Path, Test::Equal, 1);
+    assert!(refused(&DocumentQuery { condition: number, ..query() }));
+}
+
+/// See the name.
+pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
+    let empty = store.checksum(AgentId(1), &Dataset::fim_files()).unwrap();
+    assert_eq!(empty, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+    sample(store);
+    let page = store.documents(&query()).unwrap();
+    let mut sums: Vec<_> = page.items.iter().map(|d| d.checksum.clone()).collect();
+    sums.sort();
+    let expected = hex::encode(Sha1::digest(sums.concat().as_bytes()));
+    assert_eq!(store.checksum(AgentId(1), &Dataset::fim_files()).unwrap(), expected);
+    let odd = |id: &str, sum: &str| Write::Upsert {
+        dataset: Dataset::new("sca"),
+        id: id.into(),
+        version: 1,
+        body: format!("{{\"checksum\":{{\"hash\":{{\"sha1\":\"{sum}\"}}}}}}").into_bytes(),
+    };
+    apply(store, session(1, 2, vec![odd("1", "zz"), odd("2", "aa"), odd("3", "zz")]));
+    let expected = hex::encode(Sha1::digest(b"aazzzz"));
+    assert_eq!(store.checksum(AgentId(1), &Dataset::new("sca")).unwrap(), expected);
+}
