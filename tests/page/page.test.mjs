@@ -325,7 +325,10 @@ describe("the dashboard", { concurrency: false }, () => {
 
   test("every view is legible in light and dark, and fits the narrowest screen", async () => {
     await open(`#/changes?${new URLSearchParams({ path: at("conf") })}`, "Changes");
-    const change = await rowOf(at("conf/app.ini")).first().locator("a").getAttribute("href");
+    const change = await rowOf(at("conf/app.ini"))
+      .first()
+      .locator("a.row-link")
+      .getAttribute("href");
     const places = {
       fleet: "#/",
       agents: "#/agents",

@@ -2,6 +2,9 @@
 
 import type { List } from "./types";
 
+/** Longer than the server takes for any answer, its own limit included. */
+const ANSWER_MS_MAX = 20_000;
+
 /** A refusal by the server, or no answer at all (status 0). */
 export class ApiError extends Error {
   constructor(
@@ -82,9 +85,11 @@ async function body(answer: Response): Promise<unknown> {
 }
 
 async function fetchOrSay(url: string, init: RequestInit): Promise<Response> {
+  const late = AbortSignal.timeout(ANSWER_MS_MAX);
+  const signal = init.signal ? AbortSignal.any([init.signal, late]) : late;
   try {
     // No cookies, and no password dialogue of the browser's own on 401.
-    return await fetch(url, { ...init, credentials: "omit", cache: "no-store" });
+    return await fetch(url, { ...init, signal, credentials: "omit", cache: "no-store" });
   } catch (cause) {
     if (init.signal?.aborted) throw cause;
     throw new ApiError(

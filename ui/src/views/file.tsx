@@ -44,11 +44,10 @@ export function FileView({ id, path }: { id: string; path: string }) {
     file: (await files(id, { file: path, limit: 1 }, stop)).items[0] ?? null,
   }));
   const past = useResource(`past ${id} ${path}`, (stop) =>
-    changes({ agents_list: id, path, limit: CHANGES }, stop),
+    changes({ agents_list: id, file: path, limit: CHANGES }, stop),
   );
   const file = found.data?.file ?? null;
-  const below = file?.type === "dir";
-  const items = past.data?.items.filter((change) => below || change.path === path) ?? null;
+  const items = past.data?.items ?? null;
   return (
     <>
       <nav class="crumbs" aria-label="Breadcrumb">
@@ -83,7 +82,12 @@ export function FileView({ id, path }: { id: string; path: string }) {
       ) : null}
       <section aria-labelledby="past">
         <div class="section-head">
-          <h2 id="past">{below ? "Changes here and below" : "Changes"}</h2>
+          <h2 id="past">Changes</h2>
+          {file?.type === "dir" ? (
+            <a href={place(["changes"], { agent: id, path: `${path}/` })}>
+              Changes in this directory
+            </a>
+          ) : null}
         </div>
         {past.error ? <Failure error={past.error} retry={past.reload} /> : null}
         {items === null ? null : items.length === 0 ? (
