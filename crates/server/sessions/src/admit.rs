@@ -1,0 +1,68 @@
+//! Admission: how many bytes are in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A number of bytes that requests share.
+#[derive(Debug, Clone)]
+pub(crate) struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    max: usize,
+    used: AtomicUsize,
+}
+
+/// A share of the budget, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(max: usize) -> Self {
+        Self(Arc::new(Inner { max, used: AtomicUsize::new(0) }))
+    }
+
+    /// Take a share, or nothing when that would exceed the budget.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Share> {
+        self.0
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(bytes).filter(|sum| *sum <= self.0.max)
+            })
+            .ok()
+            .map(|_| Share { budget: self.clone(), bytes })
+    }
+
+    /// Bytes taken now.
+    pub(crate) fn used(&self) -> usize {
+        self.0.used.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.0.used.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_never_exceeded_and_comes_back() {
+        let budget = Budget::new(10);
+        let a = budget.take(6).unwrap();
+        assert!(budget.take(5).is_none());
+        assert!(budget.take(usize::MAX).is_none());
+        let b = budget.take(4).unwrap();
+        assert!(budget.take(1).is_none());
+        drop(a);
+        assert_eq!(budget.used(), 4);
+        drop(b);
+        assert!(budget.take(10).is_some());
+    }
+}

@@ -1,0 +1,126 @@
+//! `POST /control`: startup, heartbeat, goodbye; outcomes in, commands out.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::{Extension, Json};
+use link::json::{ControlAgent, ControlCommand};
+use link::{ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest};
+use model::limits::DOCUMENT_BYTES_MAX;
+use model::{AgentOs, Dataset};
+use registry::{AgentInfo, Outcome, OutcomeState};
+
+use crate::answer::Refusal;
+use crate::body;
+use crate::identity::{Caller, Peer};
+use crate::options::SMALL_BODY_BYTES_MAX;
+use crate::server::App;
+
+/// What an agent may write to, as it is announced.
+const INDICES: [&str; 5] = [
+    "wazuh-states-inventory-*",
+    "wazuh-states-fim-*",
+    "wazuh-states-sca",
+    "wazuh-states-sca-*",
+    Dataset::EVENTS,
+];
+/// Longest text that is taken over from an agent, characters.
+const TEXT_CHARS_MAX: usize = 256;
+/// Longest detail of an outcome that is kept, characters.
+const DETAIL_CHARS_MAX: usize = 1024;
+
+pub(crate) async fn control(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Json<ControlAnswer>, Refusal> {
+    let (parts, incoming) = request.into_parts();
+    let caller = app.caller(&peer, &parts.headers)?;
+    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
+    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    let request: ControlRequest = body::json(&bytes)?;
+
+    heard(&app, &peer, &caller, &request)?;
+    for outcome in &request.outcomes {
+        app.registry.command_outcome(caller.agent, outcome.id, &reported(outcome));
+    }
+    Ok(Json(answer(&app, &caller, request.action).await?))
+}
+
+fn heard(app: &App, peer: &Peer, caller: &Caller, request: &ControlRequest) -> Result<(), Refusal> {
+    let agent = caller.agent;
+    let known = match request.action {
+        ControlAction::Startup => app.registry.startup(agent, &info(peer, request)),
+        ControlAction::Notify => app.registry.keepalive(agent, &info(peer, request)),
+        ControlAction::Shutdown => app.registry.goodbye(agent),
+    };
+    if known {
+        Ok(())
+    } else {
+        let detail = format!("agent {agent} is not registered here: enrol it");
+        Err(Refusal::forbidden("unknown_agent", detail))
+    }
+}
+
+/// What the agent says of itself; what it leaves empty stays as it was.
+fn info(peer: &Peer, request: &ControlRequest) -> AgentInfo {
+    let text = |t: &str| (!t.is_empty()).then(|| t.chars().take(TEXT_CHARS_MAX).collect());
+    let cut = |t: &str| t.chars().take(TEXT_CHARS_MAX).collect::<String>();
+    let os = &request.os;
+    AgentInfo {
+        version: text(&request.version),
+        hostname: text(&request.hostname),
+        os: (*os != AgentOs::default()).then(|| AgentOs {
+            name: cut(&os.name),
+            platform: cut(&os.platform),
+            family: cut(&os.family),
+            version: cut(&os.version),
+            arch: cut(&os.arch),
+            uname: cut(&os.uname),
+        }),
+        ip: peer.ip().map(|ip| ip.to_string()),
+    }
+}
+
+fn reported(outcome: &ControlOutcome) -> Outcome {
+    let state = match outcome.outcome.as_str() {
+        "done" | "acknowledged" => OutcomeState::Acknowledged,
+        _ => OutcomeState::Failed,
+    };
+    Outcome { state, detail: outcome.detail.chars().take(DETAIL_CHARS_MAX).collect() }
+}
+
+async fn answer(
+    app: &App,
+    caller: &Caller,
+    action: ControlAction,
+) -> Result<ControlAnswer, Refusal> {
+    let agent = caller.agent;
+    let record = app.registry.agent(agent);
+    let commands = match action {
+        ControlAction::Shutdown => Vec::new(),
+        _ => app.registry.pending_commands(agent),
+    };
+    let now_s = i64::try_from(app.options.clock.now_us() / 1_000_000).unwrap_or(i64::MAX);
+    Ok(ControlAnswer {
+        agent: ControlAgent {
+            id: agent.to_string(),
+            name: record.as_ref().map(|r| r.name.clone()).unwrap_or_default(),
+            groups: record.map(|r| r.groups).unwrap_or_default(),
+        },
+        cluster_name: app.cluster().to_owned(),
+        store: app.store.clone(),
+        last_session: app.last_session(agent).await?,
+        datasets: INDICES.map(String::from).to_vec(),
+        limits: ControlLimits {
+            session_bytes_max: app.options.limits.session_bytes_max as u64,
+            session_values_max: app.options.limits.session_values_max as u64,
+            document_bytes_max: DOCUMENT_BYTES_MAX as u64,
+        },
+        commands: commands
+            .into_iter()
+            .map(|c| ControlCommand { id: c.id, kind: c.kind.name().to_owned() })
+            .collect(),
+        renew: caller.renew_at_s.is_some_and(|at| now_s >= at),
+    })
+}

@@ -1,0 +1,61 @@
+//! `POST /enroll` (a token, no certificate yet) and `POST /renew` (a further certificate).
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::{Extension, Json};
+use link::{EnrollAnswer, EnrollRequest, RenewAnswer, RenewRequest};
+use tracing::info;
+
+use crate::answer::Refusal;
+use crate::body;
+use crate::identity::Peer;
+use crate::options::SMALL_BODY_BYTES_MAX;
+use crate::server::App;
+
+pub(crate) async fn enroll(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Json<EnrollAnswer>, Refusal> {
+    let (parts, incoming) = request.into_parts();
+    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
+    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    let asked: EnrollRequest = body::json(&bytes)?;
+    let _permit =
+        app.enrolments.try_acquire().map_err(|_| app.busy("too many enrolments at once"))?;
+    let enrolled = app
+        .decide(move |registry| {
+            let request = registry::EnrollRequest {
+                name: asked.name,
+                ip: asked.ip.unwrap_or_default(),
+                groups: asked.groups,
+            };
+            registry.enroll(&asked.token, &asked.csr, &request)
+        })
+        .await?;
+    info!(agent = %enrolled.agent, peer = peer.name(), "enrolled");
+    Ok(Json(EnrollAnswer {
+        agent: enrolled.agent.to_string(),
+        certificate: enrolled.certificate_pem,
+        ca: enrolled.ca_pem,
+        cluster_name: enrolled.cluster_name,
+    }))
+}
+
+pub(crate) async fn renew(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Json<RenewAnswer>, Refusal> {
+    let (parts, incoming) = request.into_parts();
+    let agent = app.caller(&peer, &parts.headers)?.agent;
+    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
+    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    let asked: RenewRequest = body::json(&bytes)?;
+    let _permit =
+        app.enrolments.try_acquire().map_err(|_| app.busy("too many enrolments at once"))?;
+    let renewed = app.decide(move |registry| registry.renew(agent, &asked.csr)).await?;
+    info!(%agent, peer = peer.name(), "certificate renewed");
+    Ok(Json(RenewAnswer { certificate: renewed.certificate_pem, ca: renewed.ca_pem }))
+}

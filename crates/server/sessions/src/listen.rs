@@ -1,0 +1,260 @@
+//! Accepting connections and serving HTTP/1.1 on them.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+use tracing::{debug, warn};
+
+use crate::error::SessionsError;
+use crate::identity::{Origin, Peer};
+use crate::meter::add;
+use crate::options::{CONNECTIONS_TOLD_MAX, HEADERS_MAX, LINGER_BYTES_MAX, LOCAL_CONNECTIONS_MAX};
+use crate::server::App;
+use crate::unix::Socket;
+
+/// Connections that the kernel keeps for us until they are accepted.
+const BACKLOG: u32 = 1024;
+/// Read buffer of a connection, bytes; a header that does not fit is answered 431.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// How long a sender that was turned away may still send.
+const LINGER: Duration = Duration::from_millis(500);
+/// Pause after an accept that failed, such as for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bind for TLS.
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, SessionsError> {
+    let failed = |cause| SessionsError::Bind { address, cause };
+    let socket = match address {
+        SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4(),
+        SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6(),
+    }
+    .map_err(failed)?;
+    socket.set_reuseaddr(true).map_err(failed)?;
+    socket.bind(address).map_err(failed)?;
+    socket.listen(BACKLOG).map_err(failed)
+}
+
+/// One connection over TLS counts while this lives.
+struct Counted(Arc<App>);
+
+impl Counted {
+    fn new(app: &Arc<App>) -> (Self, usize) {
+        let n = app.connections.fetch_add(1, Ordering::AcqRel) + 1;
+        (Self(Arc::clone(app)), n)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Accept agents until stopped, then wait for the connections.
+pub(crate) async fn tls(
+    app: Arc<App>,
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    routes: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let acceptor = TlsAcceptor::from(config);
+    let mut tasks = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = tasks.join_next() => continue,
+            _ = stop.changed() => break,
+        };
+        let Some((stream, address)) = taken(accepted).await else { continue };
+        let (counted, n) = Counted::new(&app);
+        let max = app.options.limits.connections_max;
+        if n > max + CONNECTIONS_TOLD_MAX {
+            debug!(peer = %address, "connection closed: too many connections");
+            add(&app.meter.shed, 1);
+            continue;
+        }
+        let (acceptor, routes, stop) = (acceptor.clone(), routes.clone(), stop.clone());
+        tasks.spawn(async move {
+            agent(&counted.0, acceptor, (stream, address), routes, n > max, stop).await;
+        });
+    }
+    drop(listener);
+    finish(tasks, app.options.timeouts.shutdown).await;
+}
+
+async fn agent(
+    app: &Arc<App>,
+    acceptor: TlsAcceptor,
+    (stream, address): (TcpStream, SocketAddr),
+    routes: Router,
+    turned_away: bool,
+    stop: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let handshake = tokio::time::timeout(app.options.timeouts.handshake, acceptor.accept(stream));
+    let stream = match handshake.await {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            add(&app.meter.handshakes_failed, 1);
+            let cause = failed.map_or_else(
+                |_| "timed out".into(),
+                |r| r.err().map_or_else(String::new, |e| e.to_string()),
+            );
+            debug!(peer = %address, "tls handshake: {cause}");
+            return;
+        }
+    };
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map(|leaf| Arc::from(leaf.as_ref()));
+    let peer = Peer { origin: Origin::Tls { address, certificate }, turned_away };
+    serve(app, stream, peer, routes, stop).await;
+}
+
+/// Accept local callers until stopped, then wait for the connections.
+pub(crate) async fn local(
+    app: Arc<App>,
+    socket: Socket,
+    routes: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut tasks = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.listener.accept() => accepted,
+            Some(_) = tasks.join_next() => continue,
+            _ = stop.changed() => break,
+        };
+        let Some((stream, _)) = taken(accepted).await else { continue };
+        if tasks.len() >= LOCAL_CONNECTIONS_MAX + CONNECTIONS_TOLD_MAX {
+            add(&app.meter.shed, 1);
+            continue;
+        }
+        let turned_away = tasks.len() >= LOCAL_CONNECTIONS_MAX;
+        let Some(peer) = local_peer(&app, &stream, turned_away) else { continue };
+        let (app, routes, stop) = (Arc::clone(&app), routes.clone(), stop.clone());
+        tasks.spawn(async move {
+            serve(&app, stream, peer, routes, stop).await;
+        });
+    }
+    drop(socket);
+    finish(tasks, app.options.timeouts.shutdown).await;
+}
+
+/// Who the kernel says it is; a refusal is logged here and answered 403 later.
+fn local_peer(app: &App, stream: &UnixStream, turned_away: bool) -> Option<Peer> {
+    let uid = match stream.peer_cred() {
+        Ok(credentials) => credentials.uid(),
+        Err(e) => {
+            warn!("local caller closed: its user is not known: {e}");
+            return None;
+        }
+    };
+    let allowed = app.options.allowed_uids.contains(&uid);
+    if !allowed {
+        add(&app.meter.refused_uids, 1);
+        warn!(uid, "local caller refused: its user is not in allowed_uids");
+    }
+    Some(Peer { origin: Origin::Unix { uid, allowed }, turned_away })
+}
+
+async fn taken<T>(accepted: io::Result<T>) -> Option<T> {
+    match accepted {
+        Ok(connection) => Some(connection),
+        Err(e) => {
+            warn!("accept: {e}");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+/// Serve one connection to its end.
+async fn serve<S>(
+    app: &Arc<App>,
+    stream: S,
+    peer: Peer,
+    routes: Router,
+    mut stop: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let name = peer.name();
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        routes.clone().oneshot(request.map(Body::new))
+    });
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(app.options.timeouts.header)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut stopping = false;
+    let ended = loop {
+        let ended = tokio::select! {
+            ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => Some(ended),
+            _ = stop.changed(), if !stopping => None,
+        };
+        match ended {
+            Some(ended) => break ended,
+            None => {
+                stopping = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    if let Err(e) = ended {
+        debug!(peer = %name, "connection: {e}");
+    }
+    linger(connection.into_parts().io.into_inner()).await;
+}
+
+/// Close so that a sender in the middle of a body that was refused still gets the answer: closing
+/// with unread bytes would reset the connection and take the answer along.
+async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    let closing = async {
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut buffer = vec![0; 16 * 1024];
+        let mut left = LINGER_BYTES_MAX;
+        while left > 0 {
+            match stream.read(&mut buffer).await {
+                Ok(n) if n > 0 => left = left.saturating_sub(n),
+                _ => break,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, closing).await;
+}
+
+async fn finish(mut tasks: JoinSet<()>, within: Duration) {
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(within, all).await.is_err() {
+        warn!(connections = tasks.len(), "closing connections that did not finish in time");
+        tasks.shutdown().await;
+    }
+}

@@ -1,0 +1,77 @@
+//! What this side has done, for `GET /metrics` and the process's own recorder.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+/// Counters since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    by_status: [AtomicU64; STATUSES.len()],
+    other: AtomicU64,
+    /// Sessions committed.
+    pub(crate) sessions: AtomicU64,
+    /// Sessions that changed nothing: sent again, or overtaken.
+    pub(crate) unchanged: AtomicU64,
+    /// Values committed.
+    pub(crate) values: AtomicU64,
+    /// Values left out.
+    pub(crate) skipped: AtomicU64,
+    /// Requests told to come back later.
+    pub(crate) shed: AtomicU64,
+    /// Sessions that asked for a scan, which is not done here.
+    pub(crate) scans_skipped: AtomicU64,
+    /// Local callers whose user may not speak here.
+    pub(crate) refused_uids: AtomicU64,
+    /// Handshakes that failed.
+    pub(crate) handshakes_failed: AtomicU64,
+}
+
+const STATUSES: [u16; 15] =
+    [200, 400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 431, 500, 503, 504];
+
+/// Add to a counter of [`Meter`].
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Meter {
+    /// One more answer.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        let code = status.as_u16();
+        let place = STATUSES.iter().position(|s| *s == code);
+        let counter = place.and_then(|p| self.by_status.get(p)).unwrap_or(&self.other);
+        add(counter, 1);
+        metrics::counter!("holdfast_agent_requests_total", "status" => code.to_string())
+            .increment(1);
+    }
+
+    /// As JSON: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
+    pub(crate) fn to_json(&self, now_us: u64, in_flight: usize, connections: usize) -> Value {
+        let counter = |name: String, c: &AtomicU64| json!({"name": name, "type": "counter", "value": c.load(Ordering::Relaxed)});
+        let gauge = |name: &str, n: usize| json!({"name": name, "type": "gauge", "value": n});
+        let mut list: Vec<Value> = STATUSES
+            .iter()
+            .zip(&self.by_status)
+            .map(|(status, c)| counter(format!("sync.requests.total.{status}"), c))
+            .collect();
+        for (name, c) in [
+            ("sync.requests.total.other", &self.other),
+            ("sync.sessions.committed", &self.sessions),
+            ("sync.sessions.unchanged", &self.unchanged),
+            ("sync.values.committed", &self.values),
+            ("sync.values.skipped", &self.skipped),
+            ("sync.pipeline.shed.total", &self.shed),
+            ("vd.scans.skipped", &self.scans_skipped),
+            ("sync.local.refused", &self.refused_uids),
+            ("sync.handshakes.failed", &self.handshakes_failed),
+        ] {
+            list.push(counter(name.to_owned(), c));
+        }
+        list.push(gauge("sync.inflight.bytes", in_flight));
+        list.push(gauge("sync.connections", connections));
+        let timestamp = model::timestamp::micros(now_us);
+        json!({"name": "holdfast", "timestamp": timestamp, "metrics": list})
+    }
+}

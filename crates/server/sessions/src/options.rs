@@ -1,0 +1,139 @@
+//! How to start the sessions side, and its limits.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::{Clock, SystemClock};
+
+/// Gives the process's metrics as Prometheus text.
+pub type Renderer = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Bytes of request bodies in flight: 256 MiB (`spec/sync.md` 1.8).
+pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Connections over TLS served at once.
+pub(crate) const CONNECTIONS_MAX: usize = 1024;
+/// Connections beyond it that are still told to come back later; further ones are closed.
+pub(crate) const CONNECTIONS_TOLD_MAX: usize = 64;
+/// Connections on the unix socket served at once.
+pub(crate) const LOCAL_CONNECTIONS_MAX: usize = 128;
+/// Requests of one agent that may be in work or waiting for their turn.
+pub(crate) const AGENT_REQUESTS_MAX: usize = 4;
+/// Enrolments and renewals in work at once.
+pub(crate) const ENROLMENTS_MAX: usize = 8;
+/// Longest request target, bytes.
+pub(crate) const TARGET_BYTES_MAX: usize = 2048;
+/// Most header fields of a request.
+pub(crate) const HEADERS_MAX: usize = 64;
+/// Longest header of a request, names and values, bytes.
+pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// Longest body of everything but sessions, bytes.
+pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of all `/stats` and `/config` kept in memory.
+pub(crate) const REPORT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Agents whose place in the order is remembered while they are idle.
+pub(crate) const LANES_MAX: usize = 65_536;
+/// Most items of one page of a digest.
+pub(crate) const DIGEST_ITEMS_MAX: u32 = 10_000;
+/// Bodies above this are verified on a thread that may block, bytes.
+pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// What a sender that was turned away may still send before the connection is closed, bytes.
+pub(crate) const LINGER_BYTES_MAX: usize = 1024 * 1024;
+
+/// What is taken at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionsLimits {
+    /// Bytes of request bodies in flight.
+    pub in_flight_bytes_max: usize,
+    /// Connections over TLS served at once.
+    pub connections_max: usize,
+    /// Longest body of a session, bytes.
+    pub session_bytes_max: usize,
+    /// Most values in a session.
+    pub session_values_max: usize,
+    /// Requests of one agent that may be in work or waiting for their turn.
+    pub agent_requests_max: usize,
+    /// What Retry-After says, seconds.
+    pub retry_after_s: u64,
+}
+
+impl Default for SessionsLimits {
+    fn default() -> Self {
+        Self {
+            in_flight_bytes_max: IN_FLIGHT_BYTES_MAX,
+            connections_max: CONNECTIONS_MAX,
+            session_bytes_max: model::limits::SESSION_BYTES_MAX,
+            session_values_max: model::limits::SESSION_VALUES_MAX,
+            agent_requests_max: AGENT_REQUESTS_MAX,
+            retry_after_s: 5,
+        }
+    }
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// TLS handshake.
+    pub handshake: Duration,
+    /// A request's header; also how long a connection may stay idle.
+    pub header: Duration,
+    /// A request's body.
+    pub body: Duration,
+    /// From header to answer; then 504. What was begun is finished all the same.
+    pub response: Duration,
+    /// How long stopping waits for requests in work.
+    pub shutdown: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(10),
+            header: Duration::from_secs(10),
+            body: Duration::from_secs(30),
+            response: Duration::from_secs(300),
+            shutdown: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How to start.
+#[derive(Clone)]
+pub struct SessionsOptions {
+    /// Where to take agents over TLS; `None`: nowhere. Port 0 lets the system choose.
+    pub https: Option<SocketAddr>,
+    /// Names and addresses in the server's certificate besides the host's own.
+    pub names: Vec<String>,
+    /// Where to take local callers; `None`: nowhere. The file gets the mode 0660.
+    pub unix: Option<PathBuf>,
+    /// User ids whose processes may use the unix socket.
+    pub allowed_uids: Vec<u32>,
+    /// What is taken at most.
+    pub limits: SessionsLimits,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// The time that records carry.
+    pub clock: Arc<dyn Clock>,
+    /// What `GET /metrics` answers on the unix socket; without one it answers with this side's own
+    /// counters as JSON.
+    pub metrics: Option<Renderer>,
+}
+
+impl Default for SessionsOptions {
+    /// No listener; root and the process's own user on the unix socket.
+    fn default() -> Self {
+        let mut allowed_uids = vec![0, rustix::process::geteuid().as_raw()];
+        allowed_uids.dedup();
+        Self {
+            https: None,
+            names: Vec::new(),
+            unix: None,
+            allowed_uids,
+            limits: SessionsLimits::default(),
+            timeouts: Timeouts::default(),
+            clock: Arc::new(SystemClock::new()),
+            metrics: None,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What a session asks for, decided without I/O: the order of checks is that of `spec/sync.md`
+//! 1.8. Whole-session faults refuse the session; faults of one value leave out that value.
+
+use link::{Limits, Mode, Operation, PayloadView, SessionView, SyncOption, ValueView, verify};
+use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
+use model::{AgentId, Dataset, EventBody, Overlay, SkipReason, Skipped, Write};
+use state::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX};
+
+use crate::answer::Refusal;
+use crate::identity::parse_agent;
+use crate::strict;
+
+/// An index that may be emptied although nothing is ever written to it.
+const CLEAN_ONLY: &str = "wazuh-states-vulnerabilities";
+
+/// What to do with a session.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) task: Task,
+    /// What the sender says of itself: stands in where the server knows nothing.
+    pub(crate) said: Overlay,
+    /// It asked for a scan as well.
+    pub(crate) scan: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Commit these.
+    Commit(Writes),
+    /// Compare this checksum.
+    Check { dataset: Dataset, checksum: String },
+    /// Nothing to be stored: metadata and groups, which are joined when documents are read.
+    Acknowledge,
+}
+
+/// Writes, and what was left out of them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Writes {
+    pub(crate) writes: Vec<Write>,
+    /// For each write the place of its value in the session.
+    pub(crate) places: Vec<u32>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+impl Writes {
+    fn write(&mut self, place: usize, write: Write) {
+        self.places.push(place as u32);
+        self.writes.push(write);
+    }
+
+    fn skip(&mut self, place: usize, id: &str, reason: SkipReason) {
+        let id = id.chars().take(DOCUMENT_ID_BYTES_MAX).collect();
+        self.skipped.push(Skipped { index: place as u32, id, reason, version: 0 });
+    }
+
+    /// What the store left out, counted in the session's values instead of the record's writes.
+    pub(crate) fn at_values(places: &[u32], stale: Vec<Skipped>) -> impl Iterator<Item = Skipped> {
+        stale.into_iter().map(|mut s| {
+            let place = usize::try_from(s.index).ok().and_then(|n| places.get(n));
+            s.index = place.copied().unwrap_or(s.index);
+            s
+        })
+    }
+}
+
+/// Decide.
+pub(crate) fn plan(
+    bytes: &[u8],
+    limits: &Limits,
+    agent: AgentId,
+    cluster: &str,
+) -> Result<Plan, Refusal> {
+    let session = verify(bytes, limits).map_err(|e| {
+        let detail = e.to_string();
+        if e.is_size() { Refusal::too_large(detail) } else { Refusal::invalid(detail) }
+    })?;
+    identity(&session, agent, cluster)?;
+    let task = match (session.start.mode(), &session.payload) {
+        (Mode::ModuleDelta, PayloadView::Sync(sync)) => {
+            if sync.is_empty() {
+                return Err(Refusal::invalid("session holds no values"));
+            }
+            Task::Commit(values(sync.values()))
+        }
+        (Mode::ModuleDelta, PayloadView::Cleans(items)) => {
+            if items.is_empty() {
+                return Err(Refusal::invalid("session names no index to empty"));
+            }
+            Task::Commit(cleans(items))
+        }
+        (Mode::ModuleCheck, PayloadView::Checksum { index, checksum }) => check(index, checksum)?,
+        (
+            Mode::MetadataDelta | Mode::MetadataCheck | Mode::GroupDelta | Mode::GroupCheck,
+            PayloadView::None,
+        ) => Task::Acknowledge,
+        (mode, _) => {
+            return Err(Refusal::invalid(format!("payload does not belong to the mode {mode:?}")));
+        }
+    };
+    let scan = session.start.option() != SyncOption::Sync;
+    Ok(Plan { task, said: said(&session), scan })
+}
+
+fn identity(session: &SessionView<'_>, agent: AgentId, cluster: &str) -> Result<(), Refusal> {
+    let start = &session.start;
+    if start.module().is_empty() {
+        return Err(Refusal::invalid("session names no module"));
+    }
+    let said = parse_agent(start.agentid())
+        .ok_or_else(|| Refusal::invalid("the session's agent id is not a number"))?;
+    if said != agent {
+        let detail = format!("session speaks for agent {said}, its sender is {agent}");
+        return Err(Refusal::forbidden("identity_mismatch", detail));
+    }
+    match start.cluster_name() {
+        "" => Err(Refusal::invalid("session names no cluster")),
+        name if name != cluster => {
+            let detail = format!("session is for the cluster {name:?}, this is {cluster:?}");
+            Err(Refusal::forbidden("cluster_mismatch", detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check(index: &str, checksum: &str) -> Result<Task, Refusal> {
+    let dataset = documents(index)
+        .ok_or_else(|| Refusal::invalid(format!("index {index:?} is not one to be checked")))?;
+    if checksum.is_empty() {
+        return Err(Refusal::invalid("checksum is empty"));
+    }
+    Ok(Task::Check { dataset, checksum: checksum.to_owned() })
+}
+
+/// A dataset of documents that the server takes writes for.
+pub(crate) fn documents(index: &str) -> Option<Dataset> {
+    dataset(index).filter(|d| !d.is_events())
+}
+
+fn dataset(index: &str) -> Option<Dataset> {
+    Dataset::from_wire(index).filter(|d| d.name().len() <= DATASET_NAME_BYTES_MAX)
+}
+
+fn cleans(items: &[&str]) -> Writes {
+    let mut writes = Writes::default();
+    for (place, index) in items.iter().enumerate() {
+        match documents(index) {
+            Some(dataset) => writes.write(place, Write::Clean { dataset }),
+            None if *index == CLEAN_ONLY => {}
+            None => writes.skip(place, index, SkipReason::Index),
+        }
+    }
+    writes
+}
+
+fn values<'a>(values: impl Iterator<Item = ValueView<'a>>) -> Writes {
+    let mut writes = Writes::default();
+    for (place, value) in values.enumerate() {
+        match write(&value) {
+            Ok(write) => writes.write(place, write),
+            Err(reason) => writes.skip(place, value.id, reason),
+        }
+    }
+    writes
+}
+
+fn write(value: &ValueView<'_>) -> Result<Write, SkipReason> {
+    let dataset = dataset(value.index).ok_or(SkipReason::Index)?;
+    let id_max = if dataset.is_events() { EVENT_ID_BYTES_MAX } else { DOCUMENT_ID_BYTES_MAX };
+    if value.id.is_empty() || value.id.len() > id_max {
+        return Err(SkipReason::Id);
+    }
+    let id = value.id.to_owned();
+    match value.operation {
+        Operation::Delete if dataset.is_events() => Err(SkipReason::Index),
+        Operation::Delete => Ok(Write::Delete { dataset, id, version: value.version }),
+        Operation::Upsert => {
+            if value.data.len() > DOCUMENT_BYTES_MAX {
+                return Err(SkipReason::TooLarge);
+            }
+            if !strict::is_object(value.data) || (dataset.is_events() && !is_event(value.data)) {
+                return Err(SkipReason::Json);
+            }
+            let body = value.data.to_vec();
+            Ok(if dataset.is_events() {
+                Write::Event { id, body }
+            } else {
+                Write::Upsert { dataset, id, version: value.version, body }
+            })
+        }
+    }
+}
+
+fn is_event(body: &[u8]) -> bool {
+    serde_json::from_slice::<EventBody>(body).is_ok_and(|e| e.time_us() != 0)
+}
+
+fn said(session: &SessionView<'_>) -> Overlay {
+    let start = session.start.to_start();
+    Overlay {
+        agent_name: start.agentname,
+        agent_version: start.agentversion,
+        groups: start.groups,
+        hostname: start.hostname,
+        architecture: start.architecture,
+        os: [start.osname, start.osplatform, start.ostype, start.osversion],
+        cluster: start.cluster_name,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! `DELETE /agents` and `POST /agents/delete`, on the unix socket only: an agent goes, with its
+//! documents. Its events stay.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use link::Answer;
+use link::json::STATUS_OK;
+use model::{AgentId, Record};
+use tracing::info;
+
+use crate::answer::{Refusal, answered};
+use crate::identity::{Caller, Peer};
+use crate::lanes::Place;
+use crate::server::App;
+
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    peer.local_only()?;
+    let caller = app.caller(&peer, request.headers())?;
+    if caller.agent == AgentId::SERVER {
+        return Err(Refusal::forbidden("server", "agent 000 is the server itself"));
+    }
+    let place = app
+        .lanes
+        .join(caller.agent)
+        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
+    tokio::spawn(async move { take(&app, caller, &peer.name(), place).await }).await?
+}
+
+/// In the agent's own lane, so that no session of it is committed behind its removal: revoked
+/// first, then the record, then the registry's row. If one step fails the row is still there, and
+/// asking again does all of them again.
+async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Response, Refusal> {
+    let turn = place.turn().await;
+    let agent = caller.agent;
+    let known = app.registry.agent(agent);
+    let incarnation = known.as_ref().map_or(caller.incarnation, |a| a.incarnation);
+    if known.is_some() {
+        app.decide(move |registry| registry.revoke(agent)).await?;
+    }
+    let at_us = app.options.clock.now_us();
+    app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
+    if known.is_some() {
+        let who = who.to_owned();
+        app.decide(move |registry| {
+            registry.remove_agent(agent)?;
+            registry.audit(&who, "agent:delete", &format!("agent {agent}"))
+        })
+        .await?;
+    }
+    app.reports.forget(agent);
+    turn.applied(None);
+    info!(%agent, by = who, registered = known.is_some(), "agent removed");
+    let answer = Answer {
+        status: STATUS_OK.to_owned(),
+        store: app.store.clone(),
+        noop: known.is_none(),
+        ..Answer::default()
+    };
+    Ok(answered(StatusCode::OK, &answer))
+}

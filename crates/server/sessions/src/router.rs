@@ -1,0 +1,133 @@
+//! Routes, and what holds for every request: who may speak at all, how long a header may be, how
+//! long an answer may take.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Extension, Json, Router};
+use model::path::show_terminal;
+use serde_json::json;
+use tracing::{debug, warn};
+
+use crate::answer::Refusal;
+use crate::identity::{Origin, Peer};
+use crate::meter::add;
+use crate::options::{HEADER_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::server::App;
+use crate::{control, digest, enroll, remove, reports, stateful};
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(banner))
+        .route("/metrics", get(metrics))
+        .route("/enroll", post(enroll::enroll))
+        .route("/renew", post(enroll::renew))
+        .route("/stateful", post(stateful::stateful))
+        .route("/control", post(control::control))
+        .route("/digest", post(digest::digest))
+        .route("/stats", post(reports::stats))
+        .route("/config", post(reports::config))
+        .route("/agents", delete(remove::remove))
+        .route("/agents/delete", post(remove::remove))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&app), guard))
+        .with_state(app)
+}
+
+async fn not_found() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is no such route").closing()
+}
+
+async fn not_allowed() -> Refusal {
+    let detail = "the route exists for other methods: see the header allow";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).closing()
+}
+
+async fn banner() -> Response {
+    Json(json!({"name": "holdfast", "version": env!("CARGO_PKG_VERSION"), "side": "agents"}))
+        .into_response()
+}
+
+async fn metrics(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+) -> Result<Response, Refusal> {
+    peer.local_only()?;
+    Ok(match &app.options.metrics {
+        Some(render) => {
+            let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+            (kind, render()).into_response()
+        }
+        None => Json(app.counters()).into_response(),
+    })
+}
+
+/// Around every request.
+async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().map(Peer::name).unwrap_or_default();
+    let method = request.method().clone();
+    let target = request.uri().path().to_owned();
+    let response = match admitted(&app, &request) {
+        Ok(()) => answer_in_time(&app, request, next).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    let status = response.status();
+    app.meter.answered(status);
+    if let Some(refusal) = response.extensions().get::<Refusal>() {
+        let target: String = target.chars().take(80).collect();
+        let target = show_terminal(target.as_bytes());
+        let detail = show_terminal(refusal.detail.as_bytes());
+        let error = refusal.error;
+        let status = status.as_u16();
+        match status {
+            404 | 405 => debug!(peer, %method, target, status, error, "refused: {detail}"),
+            _ => warn!(peer, %method, target, status, error, "refused: {detail}"),
+        }
+        if status == 503 {
+            add(&app.meter.shed, 1);
+        }
+    }
+    response
+}
+
+fn admitted(app: &App, request: &Request) -> Result<(), Refusal> {
+    let Some(peer) = request.extensions().get::<Peer>() else {
+        return Err(Refusal::internal("connection without a peer"));
+    };
+    if let Origin::Unix { uid, allowed: false } = peer.origin {
+        let detail = format!("user {uid} may not speak here: add it to allowed_uids");
+        return Err(Refusal::forbidden("user_not_allowed", detail).closing());
+    }
+    if peer.turned_away {
+        return Err(app.busy("too many connections").closing());
+    }
+    let target = request.uri().path_and_query().map_or(0, |p| p.as_str().len());
+    if target > TARGET_BYTES_MAX {
+        let detail = format!("request target of {target} bytes is above {TARGET_BYTES_MAX}");
+        return Err(Refusal::new(StatusCode::URI_TOO_LONG, "uri_too_long", detail).closing());
+    }
+    let header: usize =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if header > HEADER_BYTES_MAX {
+        let detail = format!("header of {header} bytes is above {HEADER_BYTES_MAX}");
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(Refusal::new(status, "header_too_large", detail).closing());
+    }
+    Ok(())
+}
+
+async fn answer_in_time(app: &App, request: Request, next: Next) -> Response {
+    let within = app.options.timeouts.response;
+    tokio::time::timeout(within, next.run(request)).await.unwrap_or_else(|_| {
+        let detail = format!(
+            "no answer within {} s: what was begun is finished, send the session again",
+            within.as_secs()
+        );
+        Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", detail).closing().into_response()
+    })
+}

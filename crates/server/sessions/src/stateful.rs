@@ -1,0 +1,167 @@
+//! `POST /stateful`: one session, one answer.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use link::Answer;
+use link::json::{STATUS_CHECKSUM_MISMATCH, STATUS_OK};
+use model::{Dataset, Overlay, Record, SessionRecord, Skipped};
+use tracing::{debug, warn};
+
+use crate::admit::Share;
+use crate::answer::{Refusal, answered};
+use crate::body;
+use crate::identity::{Caller, Peer, session_id};
+use crate::lanes::{Place, Turn};
+use crate::meter::add;
+use crate::options::INLINE_BYTES_MAX;
+use crate::plan::{Plan, Task, Writes, plan};
+use crate::server::App;
+
+/// A session whose body has arrived.
+struct Arrived {
+    peer: Peer,
+    headers: HeaderMap,
+    caller: Caller,
+    session: String,
+    bytes: Vec<u8>,
+    place: Place,
+    _share: Share,
+}
+
+pub(crate) async fn stateful(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (parts, incoming) = request.into_parts();
+    let headers = parts.headers;
+    let caller = app.caller(&peer, &headers)?;
+    let session = session_id(&headers)?;
+    let length = body::length(&headers, app.options.limits.session_bytes_max)?;
+    let place = app
+        .lanes
+        .join(caller.agent)
+        .ok_or_else(|| app.busy("too many requests of this agent at once").closing())?;
+    let share =
+        app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
+    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    let arrived = Arrived { peer, headers, caller, session, bytes, place, _share: share };
+    // In a task of its own: it is finished in its place of the order even if the sender goes away.
+    tokio::spawn(async move { take(&app, arrived).await }).await?
+}
+
+async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal> {
+    let bytes = std::mem::take(&mut arrived.bytes);
+    let plan = decide(app, &arrived.caller, bytes).await?;
+    let turn = arrived.place.turn().await;
+    // Whoever was before us may have been the agent's removal.
+    let caller = app.caller(&arrived.peer, &arrived.headers)?;
+    if caller.agent != arrived.caller.agent {
+        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
+    }
+    if plan.scan {
+        add(&app.meter.scans_skipped, 1);
+    }
+    let session = arrived.session;
+    match plan.task {
+        Task::Commit(writes) => commit(app, &caller, session, writes, plan.said, &turn).await,
+        Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
+        Task::Acknowledge => {
+            let answer = answer(app, &caller, STATUS_OK).await?;
+            Ok(answered(StatusCode::OK, &answer))
+        }
+    }
+}
+
+async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan, Refusal> {
+    let (limits, agent) = (app.session_limits(), caller.agent);
+    if bytes.len() <= INLINE_BYTES_MAX {
+        return plan(&bytes, &limits, agent, app.cluster());
+    }
+    let app = Arc::clone(app);
+    tokio::task::spawn_blocking(move || plan(&bytes, &limits, agent, app.cluster())).await?
+}
+
+async fn commit(
+    app: &App,
+    caller: &Caller,
+    session: String,
+    writes: Writes,
+    said: Overlay,
+    turn: &Turn,
+) -> Result<Response, Refusal> {
+    let Writes { writes, places, mut skipped } = writes;
+    let values = writes.len() as u64;
+    let noop = writes.is_empty();
+    if !noop {
+        let record = Record::Session(SessionRecord {
+            agent: caller.agent,
+            incarnation: caller.incarnation,
+            received_at_us: app.options.clock.now_us(),
+            session: session.clone(),
+            overlay: app.registry.overlay(caller.agent).unwrap_or(said),
+            writes,
+        });
+        let committed = app.commit.submit(record).await?;
+        if let Some(reason) = committed.applied.quarantined {
+            return Err(Refusal::internal(format!("session was set aside: {reason}")));
+        }
+        turn.applied(Some(&session));
+        add(&app.meter.sessions, 1);
+        add(&app.meter.values, values);
+        if committed.applied.changed == 0 {
+            add(&app.meter.unchanged, 1);
+        }
+        skipped.extend(Writes::at_values(&places, committed.applied.skipped));
+        skipped.sort_by_key(|s| s.index);
+    }
+    add(&app.meter.skipped, skipped.len() as u64);
+    tell_skipped(caller, &session, &skipped);
+    let mut answer = answer(app, caller, STATUS_OK).await?;
+    answer.noop = noop;
+    answer.skipped = skipped;
+    Ok(answered(StatusCode::OK, &answer))
+}
+
+fn tell_skipped(caller: &Caller, session: &str, skipped: &[Skipped]) {
+    let agent = caller.agent;
+    if let Some(first) = skipped.first() {
+        let id = model::path::show_terminal(first.id.as_bytes());
+        let (count, reason) = (skipped.len(), first.reason);
+        warn!(%agent, session, count, id, ?reason, "values left out; the first is named");
+    }
+    for s in skipped {
+        let id = model::path::show_terminal(s.id.as_bytes());
+        debug!(%agent, session, index = s.index, id, reason = ?s.reason, "value left out");
+    }
+}
+
+async fn check(
+    app: &App,
+    caller: &Caller,
+    dataset: Dataset,
+    checksum: &str,
+) -> Result<Response, Refusal> {
+    app.commit.barrier().await?;
+    let agent = caller.agent;
+    let ours = app.read(move |state| state.checksum(agent, &dataset)).await?;
+    if ours.eq_ignore_ascii_case(checksum) {
+        Ok(answered(StatusCode::OK, &answer(app, caller, STATUS_OK).await?))
+    } else {
+        let answer = answer(app, caller, STATUS_CHECKSUM_MISMATCH).await?;
+        Ok(answered(StatusCode::CONFLICT, &answer))
+    }
+}
+
+async fn answer(app: &App, caller: &Caller, status: &str) -> Result<Answer, Refusal> {
+    Ok(Answer {
+        status: status.to_owned(),
+        store: app.store.clone(),
+        session: app.last_session(caller.agent).await?.unwrap_or_default(),
+        ..Answer::default()
+    })
+}

@@ -1,0 +1,101 @@
+//! Whether bytes are exactly one JSON object: syntax, UTF-8, nesting of at most 127. Nothing is
+//! built.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// Whether `bytes` are one JSON object and nothing else.
+pub(crate) fn is_object(bytes: &[u8]) -> bool {
+    let opens = bytes.iter().find(|b| !b.is_ascii_whitespace());
+    opens == Some(&b'{') && serde_json::from_slice::<Any>(bytes).is_ok()
+}
+
+struct Any;
+
+impl<'de> Deserialize<'de> for Any {
+    /// Unlike [`IgnoredAny`] this decodes every text and counts the nesting.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyVisitor)
+    }
+}
+
+struct AnyVisitor;
+
+impl<'de> Visitor<'de> for AnyVisitor {
+    type Value = Any;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Any, E> {
+        Ok(Any)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Any, E> {
+        Ok(Any)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Any, E> {
+        Ok(Any)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Any, E> {
+        Ok(Any)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Any, E> {
+        Ok(Any)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Any, E> {
+        Ok(Any)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Any, A::Error> {
+        while seq.next_element::<Any>()?.is_some() {}
+        Ok(Any)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Any, A::Error> {
+        while map.next_entry::<IgnoredAny, Any>()?.is_some() {}
+        Ok(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_objects_pass() {
+        for ok in ["{}", " {\"a\":[1,-2.5e3,null,true,\"\\u00e4\",{\"b\":{}}]}\n"] {
+            assert!(is_object(ok.as_bytes()), "{ok}");
+        }
+        for bad in [
+            "",
+            "[]",
+            "1",
+            "null",
+            "\"{}\"",
+            "{",
+            "{}{}",
+            "{} x",
+            "{\"a\":}",
+            "{a:1}",
+            "{\"a\":01}",
+        ] {
+            assert!(!is_object(bad.as_bytes()), "{bad}");
+        }
+        assert!(!is_object(b"{\"a\":\"\xff\"}"), "not UTF-8");
+        assert!(!is_object(br#"{"a":"\ud800"}"#), "half a surrogate pair");
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_not_followed() {
+        let nested = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
+        assert!(is_object(nested(100).as_bytes()));
+        assert!(!is_object(nested(100_000).as_bytes()));
+    }
+}

@@ -1,0 +1,50 @@
+//! TLS 1.2 and 1.3 on *ring*: a certificate of our own authority, client certificates of the same
+//! authority, optional in the handshake because an agent that enrols has none yet.
+
+use std::sync::Arc;
+
+use registry::Registry;
+use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::error::SessionsError;
+
+/// TLS sessions remembered so that an agent's next connection is cheap.
+const RESUMABLE_MAX: usize = 4096;
+
+pub(crate) fn server_config(
+    registry: &Registry,
+    names: &[String],
+) -> Result<Arc<ServerConfig>, SessionsError> {
+    let tls = |e: &dyn std::fmt::Display| SessionsError::Tls(e.to_string());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let issued = registry.issue_server_certificate(names)?;
+    let chain = certificates(&issued.cert_chain_pem)?;
+    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).map_err(|e| tls(&e))?;
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(&registry.ca_pem())? {
+        roots.add(authority).map_err(|e| tls(&e))?;
+    }
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| tls(&e))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|e| tls(&e))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|e| tls(&e))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.session_storage = ServerSessionMemoryCache::new(RESUMABLE_MAX);
+    Ok(Arc::new(config))
+}
+
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SessionsError> {
+    CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|e| SessionsError::Tls(format!("certificate: {e}")))
+}

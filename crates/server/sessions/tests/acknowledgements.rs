@@ -1,0 +1,233 @@
+//! What a 200 means, and what the other answers mean.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use common::{FILES, Server, document, event, removal};
+use link::{DigestAnswer, DigestRequest, Mode, Payload, Value};
+use model::Dataset;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_sent_again_changes_nothing() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let session = agent.delta(vec![
+        document("a", 5, 'a'),
+        document("b", 6, 'b'),
+        removal("c", 7),
+        event("e-1"),
+    ]);
+    let bytes = link::encode(&session);
+    assert_eq!(agent.named("/stateful", "fim-1", bytes.clone()).await.status, 200);
+    let before = (server.documents(agent.id), server.state.counts().unwrap());
+    let again = agent.named("/stateful", "fim-1", bytes).await;
+    assert_eq!(again.status, 200, "{}", again.text());
+    let after = (server.documents(agent.id), server.state.counts().unwrap());
+    let key = |d: &[state::StoredDocument]| -> Vec<_> {
+        d.iter().map(|d| (d.id.clone(), d.version, d.body.clone())).collect()
+    };
+    assert_eq!(key(&before.0), key(&after.0));
+    assert_eq!(before.1, after.1);
+    assert_eq!(server.counter("sync.sessions.committed"), 2);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn older_versions_are_left_out_and_named_by_their_place() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.send(&agent.delta(vec![document("a", 10, 'a')])).await.status, 200);
+    // A value without an id comes first, so that places and writes differ.
+    let session = agent.delta(vec![document("", 1, 'x'), removal("a", 9), document("b", 1, 'b')]);
+    let answered = agent.send(&session).await;
+    assert_eq!(answered.status, 200);
+    let skipped = answered.json()["skipped"].clone();
+    assert_eq!(
+        skipped,
+        serde_json::json!([
+            {"index": 0, "id": "", "reason": "id", "version": 0},
+            {"index": 1, "id": "a", "reason": "stale", "version": 10},
+        ])
+    );
+    let ids: Vec<_> = server.documents(agent.id).into_iter().map(|d| d.id).collect();
+    assert_eq!(ids, ["a", "b"]);
+    assert_eq!(agent.send(&agent.delta(vec![removal("a", 11)])).await.status, 200);
+    let answered = agent.send(&agent.delta(vec![document("a", 10, 'a')])).await;
+    assert_eq!(answered.json()["skipped"][0]["version"], 11, "the removal is remembered");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_nothing_usable_is_a_noop() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let vulnerability =
+        Value { index: "wazuh-states-vulnerabilities".into(), ..document("a", 1, 'a') };
+    let broken = Value { data: b"[1]".to_vec(), ..document("b", 1, 'b') };
+    let answered = agent.send(&agent.delta(vec![vulnerability, broken])).await;
+    assert_eq!(answered.status, 200);
+    let json = answered.json();
+    assert_eq!((json["status"].as_str(), json["noop"].as_bool()), (Some("ok"), Some(true)));
+    let reasons: Vec<_> =
+        json["skipped"].as_array().unwrap().iter().map(|s| s["reason"].clone()).collect();
+    assert_eq!(reasons, ["index", "json"]);
+    assert_eq!(server.counter("sync.values.skipped"), 2);
+    assert_eq!(server.counter("sync.sessions.committed"), 0);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_agrees_or_says_mismatch() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let nothing = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
+    assert_eq!(agent.send(&agent.check(nothing)).await.status, 200);
+    let values = vec![document("a", 1, 'a'), document("b", 2, 'b')];
+    assert_eq!(
+        agent.named("/stateful", "s-1", link::encode(&agent.delta(values))).await.status,
+        200
+    );
+    let ours = server.state.checksum(agent.id, &Dataset::fim_files()).unwrap();
+    assert_eq!(agent.send(&agent.check(&ours)).await.status, 200);
+    assert_eq!(agent.send(&agent.check(&ours.to_uppercase())).await.status, 200);
+    let answered = agent.send(&agent.check(nothing)).await;
+    assert_eq!(answered.status, 409);
+    let json = answered.json();
+    assert_eq!(json["status"], "checksum_mismatch");
+    assert_eq!(
+        (&json["session"], &json["store"]),
+        (&"s-1".into(), &server.state.store_id().into())
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_one_agent_apply_in_their_order() {
+    let server = Server::start();
+    let agent = std::sync::Arc::new(server.enroll("web").await);
+    // Unversioned: the last one wins, so the order shows.
+    for round in 0..20u32 {
+        let doc = |digit| Value { version: 0, ..document("a", 0, digit) };
+        let (first, second) = (agent.delta(vec![doc('1')]), agent.delta(vec![doc('2')]));
+        assert_eq!(agent.send(&first).await.status, 200, "{round}");
+        assert_eq!(agent.send(&second).await.status, 200, "{round}");
+        let stored = server.documents(agent.id);
+        assert!(stored[0].checksum.starts_with("22"), "{round}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_agents_at_once_each_get_their_own() {
+    let server = std::sync::Arc::new(Server::start());
+    let mut tasks = Vec::new();
+    for n in 0..8 {
+        let agent = server.enroll(&format!("agent-{n}")).await;
+        tasks.push(tokio::spawn(async move {
+            for v in 1..=10u64 {
+                let values = (0..50).map(|i| document(&format!("f{i}"), v, 'a')).collect();
+                assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
+            }
+            agent.id
+        }));
+    }
+    for task in tasks {
+        let id = task.await.unwrap();
+        let stored = server.documents(id);
+        assert_eq!(stored.len(), 50);
+        assert!(stored.iter().all(|d| d.version == 10 && d.agent == id));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_is_emptied_and_events_are_not() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let values = vec![document("a", 1, 'a'), event("e-1")];
+    assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
+    let mut clean = agent.delta(Vec::new());
+    clean.payload = Payload::Cleans(vec!["holdfast-events".into(), FILES.into()]);
+    let answered = agent.send(&clean).await;
+    assert_eq!(answered.status, 200);
+    assert_eq!(answered.json()["skipped"][0]["reason"], "index");
+    assert!(server.documents(agent.id).is_empty());
+    assert_eq!(server.state.counts().unwrap().events, 1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_and_group_sessions_are_taken() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    for mode in [Mode::MetadataDelta, Mode::MetadataCheck, Mode::GroupDelta, Mode::GroupCheck] {
+        let mut session = agent.delta(Vec::new());
+        session.start.mode = mode;
+        session.payload = Payload::None;
+        let answered = agent.send(&session).await;
+        assert_eq!((answered.status, &answered.json()["status"]), (200, &"ok".into()), "{mode:?}");
+        session.payload = Payload::Cleans(vec![FILES.into()]);
+        assert_eq!(agent.send(&session).await.status, 400, "{mode:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_lists_everything_once_page_by_page() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let values = (0..25).map(|n| document(&format!("f{n:02}"), n + 1, 'a')).collect();
+    assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
+    let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let request = DigestRequest { index: FILES.into(), after: after.take(), limit: 10 };
+        let page: DigestAnswer = agent.json("/digest", &request).await;
+        assert_eq!(page.store, server.state.store_id());
+        assert!(page.items.len() <= 10);
+        seen.extend(page.items.into_iter().map(|i| (i.id, i.version, i.checksum.len())));
+        pages += 1;
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    seen.sort();
+    let expected: Vec<_> = (0..25).map(|n| (format!("f{n:02}"), n + 1, 40)).collect();
+    assert_eq!(seen, expected);
+    assert!(pages >= 3);
+    for (index, after) in [("holdfast-events", None), ("x", None), (FILES, Some("foreign".into()))]
+    {
+        let request = DigestRequest { index: index.into(), after, limit: 1 };
+        let body = serde_json::to_vec(&request).unwrap();
+        assert_eq!(agent.post("/digest", body).await.status, 400, "{index}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_is_there_after_the_server_starts_again() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let values = vec![document("a", 1, 'a'), event("e-1")];
+    let bytes = link::encode(&agent.delta(values));
+    assert_eq!(agent.named("/stateful", "s-9", bytes).await.status, 200);
+    let store = server.state.store_id();
+    let Server { handle, commit, state, registry, folder } = server;
+    handle.shutdown().await;
+    commit.close().await.unwrap();
+    registry.close().unwrap();
+    drop((commit, state, registry));
+    let server = Server::open(folder, |_| {});
+    assert_eq!(server.state.store_id(), store);
+    let agent = server.agent(agent.id, agent.certificate.clone(), agent.key.clone());
+    let answer: link::ControlAnswer =
+        agent.json("/control", &link::ControlRequest::default()).await;
+    assert_eq!(answer.last_session.as_deref(), Some("s-9"));
+    assert_eq!(server.documents(agent.id).len(), 1);
+    server.stop().await;
+}

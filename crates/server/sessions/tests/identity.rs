@@ -1,0 +1,183 @@
+//! Who may speak: certificates, tokens, and what a session says of its sender.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use common::{Server, client, delta, document, event, request};
+use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
+use model::{AgentId, AgentOs, AgentStatus};
+use registry::CommandKind;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_enrols_starts_sends_and_is_known() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.id, AgentId(1));
+
+    let request = ControlRequest {
+        action: ControlAction::Startup,
+        version: "Holdfast v0.1.0".into(),
+        hostname: "web-1".into(),
+        os: AgentOs { platform: "debian".into(), ..AgentOs::default() },
+        outcomes: Vec::new(),
+    };
+    let answer: ControlAnswer = agent.json("/control", &request).await;
+    assert_eq!((answer.agent.id.as_str(), answer.agent.name.as_str()), ("001", "web"));
+    assert_eq!(answer.cluster_name, "holdfast");
+    assert_eq!(answer.store, server.state.store_id());
+    assert_eq!(answer.last_session, None);
+    assert!(answer.datasets.iter().any(|d| d == "holdfast-events"));
+    assert_eq!(answer.limits.session_bytes_max, 20 * 1024 * 1024);
+    assert!(!answer.renew && answer.commands.is_empty());
+
+    let session = agent.delta(vec![document("a", 5, 'a'), document("b", 6, 'b'), event("e-1")]);
+    let answered = agent.named("/stateful", "fim-77", link::encode(&session)).await;
+    assert_eq!(answered.status, 200, "{}", answered.text());
+    let json = answered.json();
+    assert_eq!(json["status"], "ok");
+    assert_eq!(json["store"], server.state.store_id());
+    assert_eq!(json["session"], "fim-77");
+    assert!(json.get("noop").is_none() && json.get("skipped").is_none(), "{json}");
+
+    let stored = server.documents(agent.id);
+    let ids: Vec<_> = stored.iter().map(|d| (d.id.as_str(), d.version)).collect();
+    assert_eq!(ids, [("a", 5), ("b", 6)]);
+    assert_eq!(server.state.counts().unwrap().events, 1);
+    assert_eq!(server.state.last_session(agent.id).unwrap().as_deref(), Some("fim-77"));
+
+    let notify = ControlRequest { action: ControlAction::Notify, ..request };
+    let answer: ControlAnswer = agent.json("/control", &notify).await;
+    assert_eq!(answer.last_session.as_deref(), Some("fim-77"));
+    let record = server.registry.agent(agent.id).unwrap();
+    assert_eq!(record.status, AgentStatus::Active);
+    assert_eq!(record.ip.as_deref(), Some("127.0.0.1"));
+    assert_eq!(record.os.unwrap().platform, "debian");
+    let goodbye = ControlRequest { action: ControlAction::Shutdown, ..ControlRequest::default() };
+    let _: ControlAnswer = agent.json("/control", &goodbye).await;
+    assert_eq!(server.registry.agent(agent.id).unwrap().status, AgentStatus::Disconnected);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_go_out_with_the_heartbeat_and_their_outcomes_come_back() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let id = server.registry.create_command(CommandKind::Rescan, &[agent.id], "admin").unwrap();
+    let beat = ControlRequest::default();
+    let answer: ControlAnswer = agent.json("/control", &beat).await;
+    let commands: Vec<_> = answer.commands.iter().map(|c| (c.id, c.kind.as_str())).collect();
+    assert_eq!(commands, [(id, "rescan")]);
+    let outcome = ControlOutcome { id, outcome: "done".into(), detail: "3 changes".into() };
+    let beat = ControlRequest { outcomes: vec![outcome], ..ControlRequest::default() };
+    let answer: ControlAnswer = agent.json("/control", &beat).await;
+    assert!(answer.commands.is_empty());
+    server.registry.flush().unwrap();
+    let counts = server.registry.command(id).unwrap().unwrap().counts;
+    assert_eq!((counts.acknowledged, counts.total), (1, 1));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_speaks_for_another_agent_is_refused() {
+    let server = Server::start();
+    let (a, b) = (server.enroll("a-1").await, server.enroll("b-1").await);
+    let answered = a.send(&delta(b.id, vec![document("x", 1, 'a')])).await;
+    assert_eq!((answered.status, answered.error().as_str()), (403, "identity_mismatch"));
+    assert!(server.documents(a.id).is_empty() && server.documents(b.id).is_empty());
+    let mut foreign = a.delta(vec![document("x", 1, 'a')]);
+    foreign.start.cluster_name = "elsewhere".into();
+    assert_eq!(a.send(&foreign).await.status, 403);
+    foreign.start.cluster_name.clear();
+    assert_eq!(a.send(&foreign).await.status, 400);
+    // The header of the unix socket means nothing over TLS.
+    let body = link::encode(&delta(b.id, vec![document("x", 1, 'a')]));
+    let request = a.http.post(server.url("/stateful")).header("x-wazuh-agent-id", b.id.to_string());
+    assert_eq!(request.body(body).send().await.unwrap().status(), 403);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_certificate_only_enrolment_and_the_banner_answer() {
+    let server = Server::start();
+    let anonymous = client(server.tls(None));
+    for route in ["/stateful", "/control", "/renew", "/digest", "/stats", "/config"] {
+        let answer = anonymous.post(server.url(route)).body("{}").send().await.unwrap();
+        assert_eq!(answer.status(), 401, "{route}");
+    }
+    let answer = anonymous.get(server.url("/")).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.json::<serde_json::Value>().await.unwrap()["name"], "holdfast");
+    assert_eq!(anonymous.get(server.url("/metrics")).send().await.unwrap().status(), 403);
+    assert_eq!(anonymous.delete(server.url("/agents")).send().await.unwrap().status(), 403);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_certificate_is_refused_on_the_connection_it_has() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
+    assert_eq!(server.registry.revoke(agent.id).unwrap(), 1);
+    let answered = agent.send(&agent.delta(vec![document("b", 2, 'b')])).await;
+    assert_eq!((answered.status, answered.error().as_str()), (401, "certificate_revoked"));
+    assert_eq!(server.documents(agent.id).len(), 1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_another_authority_ends_the_handshake() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let (key, params) =
+        (rcgen::KeyPair::generate().unwrap(), rcgen::CertificateParams::new(vec!["x".into()]));
+    let own = params.unwrap().self_signed(&key).unwrap().pem();
+    let stranger = client(server.tls(Some((&own, &key.serialize_pem()))));
+    assert!(stranger.post(server.url("/stateful")).body("x").send().await.is_err());
+    server.until("the handshake failed", |s| s.counter("sync.handshakes.failed") > 0).await;
+    assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_certificate_takes_over_when_it_is_used() {
+    let server = Server::start();
+    let old = server.enroll("web").await;
+    let (csr, key) = request();
+    let answer: link::RenewAnswer = old.json("/renew", &link::RenewRequest { csr }).await;
+    let beat = ControlRequest::default();
+    let _: ControlAnswer = old.json("/control", &beat).await;
+    let new = server.agent(old.id, answer.certificate, key);
+    let _: ControlAnswer = new.json("/control", &beat).await;
+    let answered = old.post("/control", b"{}".to_vec()).await;
+    assert_eq!((answered.status, answered.error().as_str()), (401, "certificate_superseded"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enrolment_names_what_is_wrong() {
+    let server = Server::start();
+    server.enroll("taken").await;
+    let anonymous = client(server.tls(None));
+    let token = || server.registry.create_enrolment_token(&[], 1, 600).unwrap();
+    let used = token();
+    let ask = async |token: String, name: &str, csr: String| {
+        let body = link::EnrollRequest { token, name: name.into(), csr, ..Default::default() };
+        let answer = anonymous.post(server.url("/enroll")).json(&body).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(ask("hf1.x.y".into(), "one", request().0).await, 403);
+    assert_eq!(ask(token(), "taken", request().0).await, 409);
+    assert_eq!(ask(token(), "bad name", request().0).await, 400);
+    assert_eq!(ask(token(), "two", "not a request".into()).await, 400);
+    assert_eq!(ask(used.clone(), "three", request().0).await, 200);
+    assert_eq!(ask(used, "four", request().0).await, 403, "a token used up");
+    let answer = anonymous.post(server.url("/enroll")).body("{").send().await.unwrap();
+    assert_eq!(answer.status(), 400);
+    server.stop().await;
+}

@@ -1,0 +1,133 @@
+//! The unix socket: who may use it, for whom, and what only it can do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use common::{Server, delta, document, event};
+use model::AgentId;
+use sessions::{ReportKind, Sessions, SessionsError, SessionsOptions};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_caller_speaks_for_any_agent() {
+    let server = Server::start();
+    let mode = std::fs::metadata(server.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let agent = server.enroll("web").await;
+    for id in [agent.id, AgentId(4711)] {
+        let answer = server.local_session(id, &delta(id, vec![document("a", 1, 'a')])).await;
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        assert_eq!(answer.json()["status"], "ok");
+        assert_eq!(server.documents(id).len(), 1);
+    }
+    let other = delta(AgentId(4711), vec![document("a", 1, 'a')]);
+    assert_eq!(server.local_session(agent.id, &other).await.status, 403);
+    let head = "POST /stateful HTTP/1.1\r\nContent-Length: 0\r\n";
+    assert_eq!(server.local(head, b"").await.status, 400, "no agent named");
+    let head = "POST /stateful HTTP/1.1\r\nX-Wazuh-Agent-Id: web\r\nContent-Length: 0\r\n";
+    assert_eq!(server.local(head, b"").await.status, 400, "not a number");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_users_process_is_refused_whatever_it_asks() {
+    let server = Server::with(|o| o.allowed_uids = vec![4_000_000]);
+    for head in ["GET / HTTP/1.1\r\n", "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: 1\r\n"] {
+        let answer = server.local(head, b"").await;
+        assert_eq!(answer.status, 403);
+        assert_eq!(answer.json()["error"], "user_not_allowed");
+    }
+    assert_eq!(server.counter("sync.local.refused"), 2);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_agent_loses_documents_and_certificate_and_keeps_its_events() {
+    let server = Server::start();
+    for (n, head) in [
+        "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: ",
+        "POST /agents/delete HTTP/1.1\r\nContent-Length: 0\r\nX-Wazuh-Agent-Id: ",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let agent = server.enroll(&format!("agent-{n}")).await;
+        let session = agent.delta(vec![document("a", 1, 'a'), event("e-1")]);
+        assert_eq!(agent.send(&session).await.status, 200);
+        assert_eq!(agent.post("/stats", b"{}".to_vec()).await.status, 200);
+        let head = format!("{head}{}\r\n", agent.id);
+        let answer = server.local(&head, b"").await;
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        assert!(server.documents(agent.id).is_empty());
+        assert_eq!(server.state.agent_counts(agent.id).unwrap().events, 1);
+        assert!(server.registry.agent(agent.id).is_none());
+        assert_eq!(server.handle.report(agent.id, ReportKind::Stats), None);
+        let answered = agent.send(&session).await;
+        assert_eq!(answered.status, 401, "{}", answered.text());
+        assert!(server.documents(agent.id).is_empty());
+        let again = server.local(&head, b"").await;
+        assert_eq!((again.status, again.json()["noop"].as_bool()), (200, Some(true)));
+    }
+    let head = "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: 000\r\n";
+    assert_eq!(server.local(head, b"").await.status, 403);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_are_kept_and_metrics_are_shown() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.post("/stats", b"{\"a\":1}".to_vec()).await.status, 200);
+    assert_eq!(agent.post("/stats", b"{\"a\":2}".to_vec()).await.status, 200);
+    assert_eq!(agent.post("/config", b"[]".to_vec()).await.status, 400);
+    let stats = server.handle.report(agent.id, ReportKind::Stats);
+    assert_eq!(stats.as_deref(), Some(&b"{\"a\":2}"[..]));
+    assert_eq!(server.handle.report(agent.id, ReportKind::Config), None);
+    let json = server.local("GET /metrics HTTP/1.1\r\n", b"").await.json();
+    assert_eq!(json["name"], "holdfast");
+    let ok = json["metrics"].as_array().unwrap().iter();
+    let ok = ok.clone().find(|m| m["name"] == "sync.requests.total.200").unwrap();
+    assert!(ok["value"].as_u64().unwrap() >= 3);
+    server.stop().await;
+
+    let server = Server::with(|o| o.metrics = Some(Arc::new(|| "holdfast_up 1\n".to_owned())));
+    let answer = server.local("GET /metrics HTTP/1.1\r\n", b"").await;
+    assert_eq!((answer.status, answer.body.as_slice()), (200, &b"holdfast_up 1\n"[..]));
+    assert!(answer.has("content-type: text/plain"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_socket_is_replaced_only_when_nobody_answers_on_it() {
+    let server = Server::start();
+    let start = |path: &std::path::Path| {
+        let options = SessionsOptions { unix: Some(path.to_owned()), ..Default::default() };
+        let (commit, state) = (Arc::clone(&server.commit), Arc::clone(&server.state));
+        Sessions::start(options, commit, state, server.registry.clone())
+    };
+    let path = server.socket();
+    assert!(matches!(start(&path), Err(SessionsError::SocketInUse { .. })));
+    let file = server.folder.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    assert!(matches!(start(&file), Err(SessionsError::NotASocket { .. })));
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    let left = server.folder.path().join("left.sock");
+    drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
+    assert!(left.exists());
+    let second = start(&left).unwrap();
+    second.shutdown().await;
+    assert!(!left.exists(), "removed when stopped");
+    let nowhere = SessionsOptions::default();
+    let (commit, state) = (Arc::clone(&server.commit), Arc::clone(&server.state));
+    let result = Sessions::start(nowhere, commit, state, server.registry.clone());
+    assert!(matches!(result, Err(SessionsError::NoListener)));
+    server.stop().await;
+}

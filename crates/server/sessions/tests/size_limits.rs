@@ -1,0 +1,183 @@
+//! Limits, damaged input, and the statuses that name them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Agent, Server, document, exchange, read_answer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// A request whose body never comes.
+async fn stalled(server: &Server, agent: &Agent, length: usize) -> TlsStream<TcpStream> {
+    let mut stream = server.connect(agent.identity()).await;
+    let head =
+        format!("POST /stateful HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_and_truncated_buffers_are_400_and_store_nothing() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let good = link::encode(&agent.delta(vec![document("a", 1, 'a')]));
+    let mut bad: Vec<Vec<u8>> =
+        vec![Vec::new(), b"garbage".to_vec(), vec![0; 4096], vec![0xff; 70_000]];
+    bad.extend((1..good.len() - 8).step_by(37).map(|n| good[..n].to_vec()));
+    for body in bad {
+        let n = body.len();
+        let answered = agent.post("/stateful", body).await;
+        assert_eq!((answered.status, answered.error().as_str()), (400, "invalid_message"), "{n}");
+    }
+    assert!(server.documents(agent.id).is_empty());
+    assert_eq!(agent.post("/stateful", good).await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_100_mb_is_413_long_before_it_is_sent() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let stream = stalled(&server, &agent, 100_000_000).await;
+    let (mut from, mut to) = tokio::io::split(stream);
+    let sending = tokio::spawn(async move {
+        let chunk = vec![0; 64 * 1024];
+        let mut sent = 0usize;
+        while sent < 100_000_000 && to.write_all(&chunk).await.is_ok() {
+            sent += chunk.len();
+        }
+        sent
+    });
+    let mut head = vec![0; 1024];
+    let n = from.read(&mut head).await.unwrap();
+    assert!(head[..n].starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&head[..n]));
+    let mut rest = Vec::new();
+    let _ = from.read_to_end(&mut rest).await;
+    let sent = sending.await.unwrap();
+    assert!(sent < 50_000_000, "the server let {sent} bytes come");
+    assert_eq!(server.counter("sync.inflight.bytes"), 0);
+    // An ordinary client, too, gets the answer and not a broken connection.
+    let answered = agent.post("/stateful", vec![0; 20 * 1024 * 1024 + 1]).await;
+    assert_eq!((answered.status, answered.error().as_str()), (413, "too_large"));
+    assert_eq!(agent.post("/control", vec![b' '; 70_000]).await.status, 413);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_values_are_413() {
+    let server = Server::with(|o| o.limits.session_values_max = 3);
+    let agent = server.enroll("web").await;
+    let values = |n: u64| (0..n).map(|i| document(&format!("f{i}"), 1, 'a')).collect();
+    assert_eq!(agent.send(&agent.delta(values(3))).await.status, 200);
+    assert_eq!(agent.send(&agent.delta(values(4))).await.status, 413);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_bytes_in_flight_the_answer_is_503_and_it_passes() {
+    let server = Server::with(|o| o.limits.in_flight_bytes_max = 50_000);
+    let (slow, other) = (server.enroll("slow").await, server.enroll("other").await);
+    let stream = stalled(&server, &slow, 49_900).await;
+    server.until("the share is taken", |s| s.counter("sync.inflight.bytes") == 49_900).await;
+    let session = other.delta(vec![document("a", 1, 'a')]);
+    let answered = other.send(&session).await;
+    assert_eq!((answered.status, answered.retry_after), (503, true), "{}", answered.text());
+    assert!(server.counter("sync.pipeline.shed.total") >= 1);
+    drop(stream);
+    server.until("the share is back", |s| s.counter("sync.inflight.bytes") == 0).await;
+    assert_eq!(other.send(&session).await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_agent_cannot_take_all_the_room() {
+    let server = Server::with(|o| o.limits.agent_requests_max = 2);
+    let (greedy, other) = (server.enroll("greedy").await, server.enroll("other").await);
+    let _first = stalled(&server, &greedy, 1000).await;
+    let _second = stalled(&server, &greedy, 1000).await;
+    server.until("both are in", |s| s.counter("sync.inflight.bytes") == 2000).await;
+    let answered = greedy.send(&greedy.delta(vec![document("a", 1, 'a')])).await;
+    assert_eq!((answered.status, answered.retry_after), (503, true));
+    assert_eq!(other.send(&other.delta(vec![document("a", 1, 'a')])).await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_connections_the_answer_is_503() {
+    let server = Server::with(|o| o.limits.connections_max = 1);
+    let agent = server.enroll("web").await;
+    server.until("idle connections", |s| s.counter("sync.connections") == 1).await;
+    let held = server.connect(agent.identity()).await;
+    let answer = exchange(server.connect(None).await, "GET / HTTP/1.1\r\n", b"").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.has("retry-after: "));
+    drop(held);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_requests_get_the_status_that_names_them() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let ask = async |head: &str, body: &[u8]| {
+        exchange(server.connect(agent.identity()).await, head, body).await
+    };
+    let chunked =
+        ask("POST /stateful HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", b"3\r\nabc\r\n0\r\n\r\n")
+            .await;
+    assert_eq!(chunked.status, 411);
+    assert_eq!(ask("POST /stateful HTTP/1.1\r\n", b"").await.status, 411);
+    assert_eq!(ask("POST /elsewhere HTTP/1.1\r\nContent-Length: 0\r\n", b"").await.status, 404);
+    let get = ask("GET /stateful HTTP/1.1\r\n", b"").await;
+    assert_eq!((get.status, get.has("allow: post")), (405, true), "{}", get.head);
+    let long = format!("GET /?{} HTTP/1.1\r\n", "a".repeat(2100));
+    assert_eq!(ask(&long, b"").await.status, 414);
+    let wide = format!("GET / HTTP/1.1\r\nX-A: {}\r\n", "a".repeat(20_000));
+    assert_eq!(ask(&wide, b"").await.status, 431);
+    let many: String = (0..80).map(|n| format!("X-{n}: a\r\n")).collect();
+    assert_eq!(ask(&format!("GET / HTTP/1.1\r\n{many}"), b"").await.status, 431);
+    let session = "POST /stateful HTTP/1.1\r\nX-Session-Id: a b\r\nContent-Length: 0\r\n";
+    assert_eq!(ask(session, b"").await.status, 400);
+    let huge = "POST /stateful HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n";
+    assert!([400, 413].contains(&ask(huge, b"").await.status));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_come_is_408() {
+    let server = Server::with(|o| o.timeouts.body = Duration::from_millis(50));
+    let agent = server.enroll("web").await;
+    let answer = read_answer(stalled(&server, &agent, 1000).await).await;
+    assert_eq!(answer.status, 408);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_takes_too_long_is_504() {
+    let server = Server::with(|o| o.timeouts.response = Duration::from_secs(1));
+    let agent = server.enroll("web").await;
+    let answer = read_answer(stalled(&server, &agent, 1000).await).await;
+    assert_eq!(answer.status, 504);
+    assert_eq!(server.counter("sync.requests.total.504"), 1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_commit_is_503() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    server.commit.close().await.unwrap();
+    let answered = agent.send(&agent.delta(vec![document("a", 1, 'a')])).await;
+    assert_eq!((answered.status, answered.retry_after), (503, true), "{}", answered.text());
+    server.handle.shutdown().await;
+}
