@@ -1,1 +1,97 @@
-//! To follow.
+//! What readers may take: bytes per second, and their place behind everyone else.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::report::Cancel;
+
+/// Longest sleep before looking at the cancel flag again.
+const NAP: Duration = Duration::from_millis(50);
+/// How much may be saved up while nothing is read, seconds.
+const BURST_SECONDS: f64 = 0.25;
+/// Lowest CPU priority.
+const NICE_LOWEST: i32 = 19;
+
+/// A token bucket over bytes, shared by all readers.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    bytes_per_second: f64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// May go below zero: a debt that the next readers wait off.
+    available: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// No bucket means no limit.
+    pub(crate) fn new(bytes_per_second: Option<u64>) -> Option<Self> {
+        let rate = bytes_per_second?.max(1) as f64;
+        let state = State { available: rate * BURST_SECONDS, at: Instant::now() };
+        Some(Self { bytes_per_second: rate, state: Mutex::new(state) })
+    }
+
+    /// Take the bytes, then wait until they are paid for. Ends early when cancelled.
+    pub(crate) fn take(&self, bytes: u64, cancel: &Cancel) {
+        let mut wait = self.debt_after(bytes, Instant::now());
+        while !wait.is_zero() && !cancel.is_cancelled() {
+            let nap = wait.min(NAP);
+            std::thread::sleep(nap);
+            wait = wait.saturating_sub(nap);
+        }
+    }
+
+    fn debt_after(&self, bytes: u64, now: Instant) -> Duration {
+        let mut state = self.state.lock();
+        let earned = now.saturating_duration_since(state.at).as_secs_f64() * self.bytes_per_second;
+        state.at = now;
+        let most = self.bytes_per_second * BURST_SECONDS;
+        state.available = (state.available + earned).min(most) - bytes as f64;
+        if state.available >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-state.available / self.bytes_per_second).unwrap_or_default()
+    }
+}
+
+/// Put the calling thread behind everyone else, for CPU and disk. What the system refuses is left
+/// as it is: the budget in bytes still holds.
+pub(crate) fn step_back() {
+    // On Linux a process id of zero here is the calling thread alone.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE_LOWEST) {
+        tracing::debug!("lowest cpu priority refused: {error}");
+    }
+    idle_disk();
+}
+
+#[expect(unsafe_code, reason = "ioprio_set has no safe wrapper")]
+fn idle_disk() {
+    const WHO_THREAD: libc::c_long = 1;
+    const CLASS_IDLE: libc::c_long = 3 << 13;
+    // SAFETY: the call takes three integers and touches no memory of this process.
+    let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_THREAD, 0, CLASS_IDLE) };
+    if result != 0 {
+        tracing::debug!("idle disk priority refused: {}", std::io::Error::last_os_error());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_wait_as_long_as_their_bytes_cost() {
+        let bucket = Bucket::new(Some(1_000_000)).unwrap();
+        let start = bucket.state.lock().at;
+        assert_eq!(bucket.debt_after(250_000, start), Duration::ZERO, "the burst is free");
+        assert_eq!(bucket.debt_after(500_000, start), Duration::from_millis(500));
+        let later = start + Duration::from_millis(400);
+        assert_eq!(bucket.debt_after(0, later).as_millis(), 100);
+        let much_later = start + Duration::from_secs(100);
+        assert_eq!(bucket.debt_after(1_250_000, much_later).as_secs(), 1, "savings are bounded");
+    }
+}

@@ -1,1 +1,96 @@
-//! To follow.
+//! Several digests over one reading of the content.
+
+use md5::Md5;
+use model::Hashes;
+use sha1::{Digest as _, Sha1};
+
+use crate::rules::Algorithm;
+
+/// SHA-256 of some bytes.
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    let mut out = [0; 32];
+    out.copy_from_slice(digest.as_ref());
+    out
+}
+
+/// Digests being computed.
+pub(crate) struct Digester {
+    sha256: Option<ring::digest::Context>,
+    sha1: Option<Sha1>,
+    md5: Option<Md5>,
+    blake3: Option<Box<blake3::Hasher>>,
+}
+
+impl Digester {
+    pub(crate) fn new(algorithms: &[Algorithm]) -> Self {
+        let wants = |a| algorithms.contains(&a);
+        Self {
+            sha256: wants(Algorithm::Sha256)
+                .then(|| ring::digest::Context::new(&ring::digest::SHA256)),
+            sha1: wants(Algorithm::Sha1).then(Sha1::new),
+            md5: wants(Algorithm::Md5).then(Md5::new),
+            blake3: wants(Algorithm::Blake3).then(Box::default),
+        }
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
+        if let Some(sha1) = &mut self.sha1 {
+            sha1.update(bytes);
+        }
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
+        if let Some(blake3) = &mut self.blake3 {
+            blake3.update(bytes);
+        }
+    }
+
+    pub(crate) fn finish(self) -> Hashes {
+        Hashes {
+            sha256: self.sha256.map(|c| {
+                let mut out = [0; 32];
+                out.copy_from_slice(c.finish().as_ref());
+                out
+            }),
+            sha1: self.sha1.map(|h| h.finalize().into()),
+            md5: self.md5.map(|h| h.finalize().into()),
+            blake3: self.blake3.map(|h| *h.finalize().as_bytes()),
+        }
+    }
+}
+
+/// Whether a digest that the rule asks for is missing.
+pub(crate) fn lacks(hashes: &Hashes, wanted: &[Algorithm]) -> bool {
+    wanted.iter().any(|a| match a {
+        Algorithm::Sha256 => hashes.sha256.is_none(),
+        Algorithm::Sha1 => hashes.sha1.is_none(),
+        Algorithm::Md5 => hashes.md5.is_none(),
+        Algorithm::Blake3 => hashes.blake3.is_none(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_the_published_ones_for_abc() {
+        let all = [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5, Algorithm::Blake3];
+        let mut d = Digester::new(&all);
+        d.update(b"a");
+        d.update(b"bc");
+        let h = d.finish();
+        let hex = |b: &[u8]| b.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        assert!(hex(&h.sha256.unwrap()).starts_with("ba7816bf8f01cfea414140de5dae2223"));
+        assert_eq!(hex(&h.sha1.unwrap()), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        assert_eq!(hex(&h.md5.unwrap()), "900150983cd24fb0d6963f7d28e17f72");
+        assert!(hex(&h.blake3.unwrap()).starts_with("6437b3ac38465133ffb63b75273a8db5"));
+        assert_eq!(h.sha256.unwrap(), sha256(b"abc"));
+        assert!(!lacks(&h, &all));
+        assert!(lacks(&Hashes::default(), &all[..1]));
+    }
+}

@@ -1,1 +1,134 @@
-//! To follow.
+//! Which gaps have been told, so that each is told once when it opens and once when it closes.
+
+use std::collections::BTreeMap;
+
+use model::Coverage;
+use model::path::show;
+
+use crate::limits::GAPS_MAX;
+use crate::report::{Gap, GapKind};
+
+/// Open gaps by path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gaps {
+    open: BTreeMap<Vec<u8>, (Gap, u64)>,
+    /// Grows with every scan; tells which gaps were met in the last one.
+    scan: u64,
+}
+
+impl Gaps {
+    /// A new scan begins.
+    pub(crate) fn begin(&mut self) {
+        self.scan += 1;
+    }
+
+    /// Take over gaps that were told before.
+    pub(crate) fn restore(&mut self, gaps: Vec<Gap>) {
+        let room = GAPS_MAX.saturating_sub(self.open.len());
+        for gap in gaps.into_iter().take(room) {
+            self.open.insert(gap.path.clone(), (gap, 0));
+        }
+    }
+
+    /// All that are open.
+    pub(crate) fn list(&self) -> Vec<Gap> {
+        self.open.values().map(|(gap, _)| gap.clone()).collect()
+    }
+
+    /// The gap was met. `Some` the first time, or when it has become another kind of gap.
+    pub(crate) fn meet(&mut self, gap: Gap) -> Option<Coverage> {
+        if let Some((known, met)) = self.open.get_mut(&gap.path)
+            && known.kind == gap.kind
+        {
+            *met = self.scan;
+            known.detail = gap.detail;
+            return None;
+        }
+        let told = Coverage {
+            kind: gap.kind.coverage(),
+            path: show(&gap.path).into_owned(),
+            from_us: gap.since_us,
+            to_us: gap.since_us,
+            found: None,
+            detail: gap.detail.clone(),
+        };
+        if self.open.len() < GAPS_MAX || self.open.contains_key(&gap.path) {
+            self.open.insert(gap.path.clone(), (gap, self.scan));
+        }
+        Some(told)
+    }
+
+    /// The root was scanned to its end: what is open at or below it but was not met is over.
+    pub(crate) fn close_below(&mut self, root: &[u8], now_us: u64, found: u64) -> Vec<Coverage> {
+        let scan = self.scan;
+        let over: Vec<Vec<u8>> = self
+            .open
+            .range(root.to_vec()..)
+            .take_while(|(path, _)| path.starts_with(root))
+            .filter(|(path, (_, met))| is_at_or_below(path, root) && *met != scan)
+            .map(|(path, _)| path.clone())
+            .collect();
+        over.iter()
+            .filter_map(|path| self.open.remove(path))
+            .map(|(gap, _)| Coverage {
+                kind: gap.kind.coverage(),
+                path: show(&gap.path).into_owned(),
+                from_us: gap.since_us,
+                to_us: now_us,
+                found: (gap.path == root).then_some(found),
+                detail: over_text(gap.kind).into(),
+            })
+            .collect()
+    }
+}
+
+fn over_text(kind: GapKind) -> &'static str {
+    match kind {
+        GapKind::Missing => "there again and compared with what it was",
+        GapKind::OtherDevice => "on its file system again and compared with what it was",
+        GapKind::Unreadable => "readable again and compared with what it was",
+        GapKind::PathTooLong => "nothing with too long a path is left",
+    }
+}
+
+/// Whether `path` is `root` or lies below it.
+pub(crate) fn is_at_or_below(path: &[u8], root: &[u8]) -> bool {
+    path.strip_prefix(root)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || root.ends_with(b"/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(path: &[u8], kind: GapKind, since_us: u64) -> Gap {
+        Gap { path: path.to_vec(), kind, since_us, detail: "x".into() }
+    }
+
+    #[test]
+    fn a_gap_is_told_when_it_opens_and_when_it_closes() {
+        let mut gaps = Gaps::default();
+        gaps.begin();
+        assert!(gaps.meet(gap(b"/mnt", GapKind::Missing, 5)).is_some());
+        gaps.begin();
+        assert!(gaps.meet(gap(b"/mnt", GapKind::Missing, 6)).is_none());
+        assert!(gaps.close_below(b"/mnt", 7, 0).is_empty(), "still met");
+        gaps.begin();
+        let over = gaps.close_below(b"/mnt", 8, 3);
+        assert_eq!((over[0].from_us, over[0].to_us, over[0].found), (5, 8, Some(3)));
+        assert!(gaps.list().is_empty());
+    }
+
+    #[test]
+    fn a_neighbour_with_the_same_beginning_is_not_below() {
+        assert!(is_at_or_below(b"/a/b", b"/a"));
+        assert!(is_at_or_below(b"/a", b"/a"));
+        assert!(is_at_or_below(b"/a", b"/"));
+        assert!(!is_at_or_below(b"/ab", b"/a"));
+        let mut gaps = Gaps::default();
+        gaps.restore(vec![gap(b"/ab", GapKind::Missing, 1), gap(b"/a/x", GapKind::Missing, 1)]);
+        gaps.begin();
+        assert_eq!(gaps.close_below(b"/a", 2, 0).len(), 1);
+        assert_eq!(gaps.list()[0].path, b"/ab");
+    }
+}

@@ -1,1 +1,195 @@
-//! To follow.
+//! The pure part: two sorted lists side by side, and what one pair of observations comes to.
+
+use std::cmp::Ordering;
+
+use model::traits::BaselineItem;
+use model::{Field, Fields, Kind, Observation, ObserveError};
+
+use crate::directory::Listing;
+use crate::rules::Attribute;
+
+/// One name, met on the disk (by its place in the listing), in the baseline (by its place there),
+/// or in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// On the disk only.
+    New(usize),
+    /// In both: listing, baseline.
+    Both(usize, usize),
+    /// In the baseline only.
+    Gone(usize),
+}
+
+/// Sort the baseline's items by name unless they are.
+pub(crate) fn sort(items: &mut [BaselineItem]) {
+    if !items.is_sorted_by(|a, b| a.name <= b.name) {
+        items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
+}
+
+/// The next name of both lists, from the places `at`, which move on.
+pub(crate) fn next(
+    listing: &Listing,
+    items: &[BaselineItem],
+    at: &mut (usize, usize),
+) -> Option<Met> {
+    let entry = listing.get(at.0).map(|(name, _)| name);
+    let item = items.get(at.1).map(|i| i.name.as_slice());
+    let order = match (entry, item) {
+        (None, None) => return None,
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(entry), Some(item)) => entry.cmp(item),
+    };
+    let (entry, item) = *at;
+    Some(match order {
+        Ordering::Less => {
+            at.0 += 1;
+            Met::New(entry)
+        }
+        Ordering::Equal => {
+            *at = (entry + 1, item + 1);
+            Met::Both(entry, item)
+        }
+        Ordering::Greater => {
+            at.1 += 1;
+            Met::Gone(item)
+        }
+    })
+}
+
+/// What a pair of observations comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing to write.
+    Same,
+    /// Bookkeeping only.
+    Touch,
+    /// The document differs, but nothing happened to the item: the rules or the device number did.
+    Quiet,
+    /// Part of a first scan.
+    Baseline,
+    /// A new item.
+    Created,
+    /// A different item.
+    Modified(Fields),
+}
+
+/// Which attributes count as changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mask(Fields);
+
+impl Mask {
+    pub(crate) fn new(attributes: &[Attribute]) -> Self {
+        let mut fields = Fields::default();
+        for attribute in attributes {
+            fields.insert(attribute.field());
+        }
+        fields.insert(Field::Kind);
+        fields.insert(Field::Error);
+        Self(fields)
+    }
+
+    fn apply(self, fields: Fields) -> Fields {
+        let mut kept = Fields::default();
+        for field in fields.iter().filter(|f| self.0.contains(*f)) {
+            kept.insert(field);
+        }
+        kept
+    }
+}
+
+/// Judge `now` against what the baseline held. `renumbered`: the device of `before` was translated.
+pub(crate) fn judge(
+    before: Option<&Observation>,
+    now: &Observation,
+    mask: Mask,
+    first: bool,
+    renumbered: bool,
+) -> Verdict {
+    let Some(before) = before else {
+        return if first { Verdict::Baseline } else { Verdict::Created };
+    };
+    let mut fields = before.difference(now);
+    if limit_moved(before, now, fields) {
+        fields = Fields::default();
+    }
+    let counted = mask.apply(fields);
+    if !counted.is_empty() {
+        Verdict::Modified(counted)
+    } else if renumbered || !fields.is_empty() || told_differs(before, now) {
+        Verdict::Quiet
+    } else if before == now {
+        Verdict::Same
+    } else {
+        Verdict::Touch
+    }
+}
+
+/// Only the size limit of the rule moved: the file itself is as it was.
+fn limit_moved(before: &Observation, now: &Observation, fields: Fields) -> bool {
+    let limited = |e| matches!(e, None | Some(ObserveError::TooLarge));
+    fields.iter().eq([Field::Error]) && limited(before.error) && limited(now.error)
+}
+
+/// Whether a document built from `now` would differ although no field does: a digest was added.
+fn told_differs(before: &Observation, now: &Observation) -> bool {
+    before.hashes != now.hashes || (before.error != now.error && now.kind != Kind::Directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Observation {
+        let mut o = Observation::empty(Kind::File);
+        o.hashes.sha256 = Some([1; 32]);
+        o
+    }
+
+    fn judged(before: &Observation, now: &Observation) -> Verdict {
+        judge(Some(before), now, Mask::new(&Attribute::ALL), false, false)
+    }
+
+    #[test]
+    fn bookkeeping_is_no_change() {
+        let mut verified = file();
+        verified.verified_at_s = 9;
+        assert_eq!(judged(&file(), &verified), Verdict::Touch);
+        assert_eq!(judged(&file(), &file()), Verdict::Same);
+    }
+
+    #[test]
+    fn a_new_digest_and_a_moved_limit_are_told_quietly() {
+        let mut more = file();
+        more.hashes.md5 = Some([2; 16]);
+        assert_eq!(judged(&file(), &more), Verdict::Quiet);
+        let mut large = file();
+        large.error = Some(ObserveError::TooLarge);
+        large.hashes = model::Hashes::default();
+        assert_eq!(judged(&large, &file()), Verdict::Quiet);
+        large.error = Some(ObserveError::Os(5));
+        assert!(matches!(judged(&large, &file()), Verdict::Modified(_)));
+    }
+
+    #[test]
+    fn attributes_that_are_not_asked_for_are_told_quietly() {
+        let mut chmod = file();
+        chmod.mode = 0o600;
+        chmod.ctime_ns = 7;
+        let mask = Mask::new(&[Attribute::Hash]);
+        assert_eq!(judge(Some(&file()), &chmod, mask, false, false), Verdict::Quiet);
+        let mask = Mask::new(&[Attribute::Mode]);
+        let Verdict::Modified(fields) = judge(Some(&file()), &chmod, mask, false, false) else {
+            panic!("mode is asked for");
+        };
+        assert!(fields.iter().eq([Field::Mode]));
+    }
+
+    #[test]
+    fn a_first_scan_creates_nothing() {
+        let mask = Mask::new(&Attribute::ALL);
+        assert_eq!(judge(None, &file(), mask, true, false), Verdict::Baseline);
+        assert_eq!(judge(None, &file(), mask, false, false), Verdict::Created);
+    }
+}

@@ -1,1 +1,200 @@
-//! To follow.
+//! One regular file, read once: open, stat, content, stat again. Errors are carried in the
+//! observation: a file that cannot be read is still known to exist.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use env::clock::Clock;
+use model::{Hashes, Kind, Observation, ObserveError};
+use rustix::io::Errno;
+
+use crate::budget::Bucket;
+use crate::digest::Digester;
+use crate::directory::Stat;
+use crate::report::{Cancel, Progress};
+use crate::rules::Algorithm;
+use crate::walk::Directory;
+use crate::{limits, open, xattrs};
+
+/// How the files of one root are read.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) algorithms: Vec<Algorithm>,
+    pub(crate) hash_bytes_max: u64,
+    pub(crate) xattrs: bool,
+    /// Inodes changed at or after this instant may change again unseen.
+    pub(crate) racy_from_ns: i64,
+}
+
+/// What all readers of one scan share.
+pub(crate) struct Around {
+    pub(crate) bucket: Option<Bucket>,
+    pub(crate) cancel: Cancel,
+    pub(crate) progress: Progress,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// A file to be read.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) name: Vec<u8>,
+    /// As the walk saw it.
+    pub(crate) stat: Stat,
+    pub(crate) before: Option<Box<Observation>>,
+    /// The device number in `before` was translated.
+    pub(crate) renumbered: bool,
+    /// The text of the link that led here, when the rule follows links.
+    pub(crate) target: Option<Vec<u8>>,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// As it was at one moment.
+    Observed(Box<Observation>),
+    /// It is not there.
+    Gone,
+    /// No longer a regular file, or the scan was cancelled: the next scan looks again.
+    Left,
+}
+
+/// A job with its outcome and the bytes that were read for it.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) job: Job,
+    pub(crate) outcome: Outcome,
+    pub(crate) bytes: u64,
+}
+
+enum Content {
+    Read(Hashes),
+    TooLarge,
+    Failed(Errno),
+    Cancelled,
+}
+
+/// Reads files, one after the other, into one buffer.
+pub(crate) struct Reader {
+    around: Arc<Around>,
+    buffer: Vec<u8>,
+    xattrs: xattrs::Reader,
+}
+
+impl Reader {
+    pub(crate) fn new(around: Arc<Around>) -> Self {
+        Self { around, buffer: vec![0; limits::READ_BYTES], xattrs: xattrs::Reader::default() }
+    }
+
+    pub(crate) fn run(&mut self, job: Job, recipe: &Recipe) -> Done {
+        let mut bytes = 0;
+        let outcome = self.observe(&job, recipe, &mut bytes);
+        Done { job, outcome, bytes }
+    }
+
+    fn observe(&mut self, job: &Job, recipe: &Recipe, bytes: &mut u64) -> Outcome {
+        let parent = job.directory.fd.as_fd();
+        let mut last = job.stat;
+        for _ in 0..=limits::UNSTABLE_RETRIES {
+            if self.around.cancel.is_cancelled() {
+                return Outcome::Left;
+            }
+            let fd = match open::file(parent, &job.name, job.stat.uid, job.target.is_some()) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => return Outcome::Gone,
+                // A link, a socket or a device took its place.
+                Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => return Outcome::Left,
+                Err(error) => return self.unread(job, recipe, error),
+            };
+            let start = match open::stat_of(fd.as_fd()) {
+                Ok(stat) if stat.kind == Kind::File => stat,
+                Ok(_) => return Outcome::Left,
+                Err(error) => return self.unread(job, recipe, error),
+            };
+            let content = self.content(fd.as_fd(), &start, recipe, bytes);
+            let end = match open::stat_of(fd.as_fd()) {
+                Ok(stat) => stat,
+                Err(error) => return self.unread(job, recipe, error),
+            };
+            last = end;
+            let mut now = end.observation(recipe.racy_from_ns);
+            match content {
+                Content::Cancelled => return Outcome::Left,
+                Content::Read(_) if start != end => continue,
+                Content::Read(hashes) => {
+                    now.hashes = hashes;
+                    now.verified_at_s = (self.around.clock.now_us() / 1_000_000) as u32;
+                }
+                Content::TooLarge => now.error = Some(ObserveError::TooLarge),
+                Content::Failed(error) => {
+                    now.error = Some(ObserveError::Os(error.raw_os_error()));
+                }
+            }
+            if recipe.xattrs {
+                now.xattrs = self.xattrs.read(xattrs::Of::Open(fd.as_fd()));
+            }
+            now.target.clone_from(&job.target);
+            return Outcome::Observed(Box::new(now));
+        }
+        let mut now = last.observation(recipe.racy_from_ns);
+        now.error = Some(ObserveError::Unstable);
+        Outcome::Observed(Box::new(self.rest(now, job, recipe)))
+    }
+
+    /// What is known of a file that cannot be opened: the walk's stat.
+    fn unread(&mut self, job: &Job, recipe: &Recipe, error: Errno) -> Outcome {
+        let mut now = job.stat.observation(recipe.racy_from_ns);
+        now.error = Some(ObserveError::Os(error.raw_os_error()));
+        Outcome::Observed(Box::new(self.rest(now, job, recipe)))
+    }
+
+    fn rest(&mut self, mut now: Observation, job: &Job, recipe: &Recipe) -> Observation {
+        if recipe.xattrs && job.target.is_none() {
+            let entry = xattrs::Of::Entry(job.directory.fd.as_fd(), &job.name);
+            now.xattrs = self.xattrs.read(entry);
+        }
+        now.target.clone_from(&job.target);
+        now
+    }
+
+    fn content(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        stat: &Stat,
+        recipe: &Recipe,
+        bytes: &mut u64,
+    ) -> Content {
+        if stat.size > recipe.hash_bytes_max {
+            return Content::TooLarge;
+        }
+        let mut digester = Digester::new(&recipe.algorithms);
+        let mut total = 0u64;
+        loop {
+            if let Some(bucket) = &self.around.bucket {
+                // An estimate before, so that a reader never runs ahead of the budget.
+                let left = stat.size.saturating_sub(total).max(1);
+                bucket.take(left.min(self.buffer.len() as u64), &self.around.cancel);
+            }
+            if self.around.cancel.is_cancelled() {
+                return Content::Cancelled;
+            }
+            let read = match rustix::io::read(fd, self.buffer.as_mut_slice()) {
+                Ok(read) => read,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Content::Failed(error),
+            };
+            digester.update(self.buffer.get(..read).unwrap_or_default());
+            total += read as u64;
+            *bytes += read as u64;
+            self.around.progress.add_bytes(read as u64);
+            if total > recipe.hash_bytes_max {
+                return Content::TooLarge;
+            }
+            // A short read that completes the size is the end; the second stat proves it.
+            let short = read < self.buffer.len() && total == stat.size && total > 0;
+            if read == 0 || short {
+                return Content::Read(digester.finish());
+            }
+        }
+    }
+}

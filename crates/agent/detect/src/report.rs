@@ -101,14 +101,16 @@ impl Progress {
         self.0.bytes_hashed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Show the counts of the walk so far.
-    pub(crate) fn show(&self, counts: &Counts) {
-        let store = |cell: &AtomicU64, value| cell.store(value, Ordering::Relaxed);
-        store(&self.0.files, counts.files);
-        store(&self.0.directories, counts.directories);
-        store(&self.0.others, counts.others);
-        store(&self.0.hashed, counts.hashed);
-        store(&self.0.changes, counts.created + counts.modified + counts.deleted);
+    /// Show what the finished roots and the current one have met so far.
+    pub(crate) fn show(&self, totals: &Counts, current: &Counts) {
+        let store = |cell: &AtomicU64, of: fn(&Counts) -> u64| {
+            cell.store(of(totals) + of(current), Ordering::Relaxed);
+        };
+        store(&self.0.files, |c| c.files);
+        store(&self.0.directories, |c| c.directories);
+        store(&self.0.others, |c| c.others);
+        store(&self.0.hashed, |c| c.hashed);
+        store(&self.0.changes, Counts::changes);
     }
 }
 
@@ -179,7 +181,7 @@ fn error_name(error: model::ObserveError) -> String {
         model::ObserveError::TooLarge => "too large".into(),
         model::ObserveError::Os(libc::EACCES | libc::EPERM) => "permission denied".into(),
         model::ObserveError::Os(libc::EIO) => "input/output error".into(),
-        other => other.to_string().to_lowercase(),
+        other @ model::ObserveError::Os(_) => other.to_string().to_lowercase(),
     }
 }
 

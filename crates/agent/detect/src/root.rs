@@ -1,1 +1,124 @@
-//! To follow.
+//! From rules to roots: where each really lies, and which part of the tree is whose.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::ItemKey;
+
+use crate::gaps::is_at_or_below;
+use crate::merge::Mask;
+use crate::rules::{RulesError, Watch, normal};
+use crate::select::Selection;
+
+/// One rule, compiled once.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) watch: Watch,
+    pub(crate) selection: Selection,
+    pub(crate) mask: Mask,
+}
+
+impl Rule {
+    pub(crate) fn new(index: usize, watch: &Watch) -> Result<Arc<Self>, RulesError> {
+        let selection = Selection::new(&watch.ignore, &watch.restrict)
+            .map_err(|e| RulesError::Value { index, key: "ignore", problem: e.to_string() })?;
+        let mask = Mask::new(&watch.attributes);
+        Ok(Arc::new(Self { watch: watch.clone(), selection, mask }))
+    }
+}
+
+/// One root of one scan.
+#[derive(Debug)]
+pub(crate) struct Root {
+    pub(crate) rule: Arc<Rule>,
+    /// Where it really lies; what keys are made of.
+    pub(crate) path: Vec<u8>,
+    /// The link that leads to the rule's path: observed as an item, not entered.
+    pub(crate) link: bool,
+    /// Where it lies could not be found out: a link leads nowhere.
+    pub(crate) unresolved: bool,
+    /// Roots below this one, which are none of its business; sorted.
+    pub(crate) nested: Vec<ItemKey>,
+}
+
+impl Root {
+    /// Whether another root answers for this entry.
+    pub(crate) fn leaves_out(&self, directory: &[u8], name: &[u8]) -> bool {
+        self.nested.iter().any(|n| n.directory == directory && n.name == name)
+    }
+
+    /// Whether another root answers for this whole directory.
+    pub(crate) fn leaves_out_below(&self, directory: &[u8]) -> bool {
+        self.nested.iter().any(|n| is_at_or_below(directory, &n.path()))
+    }
+}
+
+/// Find the roots. A path that two rules lead to belongs to the first; of nested roots the deeper
+/// one answers for what lies below it.
+pub(crate) fn resolve(rules: &[Arc<Rule>]) -> Vec<Root> {
+    let mut roots: Vec<Root> = Vec::new();
+    for rule in rules {
+        let lexical = normal(&rule.watch.path);
+        let (real, resolved) = real_path(&lexical);
+        if let Some(link) = link_item(&lexical)
+            && link != real
+        {
+            add(&mut roots, rule, &link, true, true);
+        }
+        add(&mut roots, rule, &real, false, resolved);
+    }
+    let keys: Vec<ItemKey> = roots.iter().map(|r| ItemKey::of_path(&r.path)).collect();
+    for root in &mut roots {
+        let own = ItemKey::of_path(&root.path);
+        root.nested = keys
+            .iter()
+            .filter(|k| **k != own && is_at_or_below(&k.path(), &root.path))
+            .cloned()
+            .collect();
+        root.nested.sort_unstable();
+    }
+    roots
+}
+
+fn add(roots: &mut Vec<Root>, rule: &Arc<Rule>, path: &Path, link: bool, resolved: bool) {
+    let path = path.as_os_str().as_bytes().to_vec();
+    if let Some(first) = roots.iter().find(|r| r.path == path) {
+        tracing::warn!(
+            "{}: lies where {} lies and is watched by that rule",
+            rule.watch.path.display(),
+            first.rule.watch.path.display(),
+        );
+        return;
+    }
+    let (rule, nested) = (Arc::clone(rule), Vec::new());
+    roots.push(Root { rule, path, link, unresolved: !resolved, nested });
+}
+
+/// Where the path really lies. What is not there yet lies below the nearest parent that is; behind
+/// a link that leads nowhere, nobody knows.
+fn real_path(path: &Path) -> (PathBuf, bool) {
+    let mut rest = PathBuf::new();
+    for parent in path.ancestors() {
+        if let Ok(real) = parent.canonicalize() {
+            let real = if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+            return (real, true);
+        }
+        if parent.is_symlink() {
+            return (path.to_path_buf(), false);
+        }
+        if let Some(name) = parent.file_name() {
+            rest =
+                if rest.as_os_str().is_empty() { name.into() } else { Path::new(name).join(rest) };
+        }
+    }
+    (path.to_path_buf(), true)
+}
+
+/// The link at the path itself, at its real place.
+fn link_item(path: &Path) -> Option<PathBuf> {
+    if !path.is_symlink() {
+        return None;
+    }
+    Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
+}

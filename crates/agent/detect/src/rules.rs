@@ -9,8 +9,7 @@ use crate::limits;
 use crate::select::Patterns;
 
 /// What [`Rules::default_system`] watches where it exists.
-const SYSTEM_PATHS: [&str; 5] =
-    ["/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/boot"];
+const SYSTEM_PATHS: [&str; 5] = ["/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/boot"];
 
 /// A digest of the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -230,8 +229,7 @@ impl Rules {
             let refuse = |(key, problem)| RulesError::Value { index, key, problem };
             watch.check().map_err(refuse)?;
             let path = normal(&watch.path);
-            let twin =
-                self.0.iter().take(index).position(|earlier| normal(&earlier.path) == path);
+            let twin = self.0.iter().take(index).position(|earlier| normal(&earlier.path) == path);
             if let Some(twin) = twin {
                 let problem = format!(
                     "{} is watched by watch[{twin}] already: join the two",

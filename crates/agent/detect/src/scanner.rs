@@ -4,10 +4,19 @@ use std::sync::Arc;
 
 use env::clock::Clock;
 use model::{Baseline, Sink};
+use parking_lot::Mutex;
 
-use crate::limits;
-use crate::report::{Cancel, Gap, Progress, ScanError, ScanReport};
+use crate::budget::Bucket;
+use crate::gaps::Gaps;
+use crate::observe::Around;
+use crate::pool::Pool;
+use crate::report::{Cancel, Counts, Gap, Progress, ScanError, ScanReport};
+use crate::root::{self, Rule};
 use crate::rules::{Rules, RulesError};
+use crate::visit::visit;
+use crate::walk::Context;
+use crate::writer::Writer;
+use crate::{forget, limits};
 
 /// What a scan may take from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +31,8 @@ impl Budget {
     /// Everything the machine gives: for a scan that someone waits for.
     pub const UNLIMITED: Self = Self { max_bytes_per_second: None, background: false };
     /// Out of the way: the default for repeated scans.
-    pub const BACKGROUND: Self = Self {
-        max_bytes_per_second: Some(limits::BYTES_PER_SECOND_DEFAULT),
-        background: true,
-    };
+    pub const BACKGROUND: Self =
+        Self { max_bytes_per_second: Some(limits::BYTES_PER_SECOND_DEFAULT), background: true };
 }
 
 /// How scans run, whatever they watch.
@@ -50,9 +57,15 @@ impl Default for ScanOptions {
 }
 
 /// Scans the roots of one set of rules, again and again. Remembers between scans only which gaps
-/// it has told.
+/// it has told. One scan at a time: a second one waits for the first.
 pub struct Scanner {
     rules: Rules,
+    compiled: Vec<Arc<Rule>>,
+    options: ScanOptions,
+    clock: Arc<dyn Clock>,
+    budget: Mutex<Budget>,
+    gaps: Mutex<Gaps>,
+    scanning: Mutex<()>,
 }
 
 impl Scanner {
@@ -66,8 +79,11 @@ impl Scanner {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, RulesError> {
         rules.validate()?;
-        let _ = (options, clock);
-        Ok(Self { rules })
+        let compiled =
+            rules.0.iter().enumerate().map(|(i, w)| Rule::new(i, w)).collect::<Result<_, _>>()?;
+        let budget = Mutex::new(options.budget);
+        let (gaps, scanning) = (Mutex::default(), Mutex::default());
+        Ok(Self { rules, compiled, options, clock, budget, gaps, scanning })
     }
 
     /// Its rules.
@@ -76,18 +92,18 @@ impl Scanner {
     }
 
     /// Change the budget of the next scans.
-    pub fn set_budget(&self, _budget: Budget) {
-        todo!()
+    pub fn set_budget(&self, budget: Budget) {
+        *self.budget.lock() = budget;
     }
 
     /// The gaps that are open now, so that a caller can keep them over a restart.
     pub fn gaps(&self) -> Vec<Gap> {
-        todo!()
+        self.gaps.lock().list()
     }
 
     /// Take over gaps that were open (and told) before a restart.
-    pub fn restore_gaps(&self, _gaps: Vec<Gap>) {
-        todo!()
+    pub fn restore_gaps(&self, gaps: Vec<Gap>) {
+        self.gaps.lock().restore(gaps);
     }
 
     /// Scan every root once.
@@ -96,40 +112,85 @@ impl Scanner {
     /// When the baseline cannot be read or a batch not committed. What was committed before stays.
     pub fn scan(
         &self,
-        _baseline: &mut dyn Baseline,
-        _sink: &mut dyn Sink,
-        _progress: &Progress,
-        _cancel: &Cancel,
+        baseline: &mut dyn Baseline,
+        sink: &mut dyn Sink,
+        progress: &Progress,
+        cancel: &Cancel,
     ) -> Result<ScanReport, ScanError> {
-        todo!()
+        let _one_at_a_time = self.scanning.lock();
+        let began = self.clock.monotonic();
+        let started_at_us = self.clock.now_us();
+        let budget = *self.budget.lock();
+        let around = Arc::new(Around {
+            bucket: Bucket::new(budget.max_bytes_per_second),
+            cancel: cancel.clone(),
+            progress: progress.clone(),
+            clock: Arc::clone(&self.clock),
+        });
+        let readers = self.options.readers.clamp(1, limits::READERS_MAX);
+        let roots = root::resolve(&self.compiled);
+        let mut gaps = self.gaps.lock().clone();
+        gaps.begin();
+        let mut cx = Context {
+            baseline,
+            writer: Writer::new(sink, self.options.batch_ops.clamp(1, limits::BATCH_OPS)),
+            pool: Pool::new(readers, budget.background, around),
+            gaps: &mut gaps,
+            clock: &*self.clock,
+            cancel,
+            progress,
+            totals: Counts::default(),
+            started_us: started_at_us,
+            roots: &roots,
+        };
+        let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
+        let counts = std::mem::take(&mut cx.totals);
+        drop(cx);
+        let roots = reports?;
+        // After an error the gaps of this scan may not have been committed: they are told again.
+        *self.gaps.lock() = gaps;
+        Ok(ScanReport {
+            started_at_us,
+            ended_at_us: self.clock.now_us(),
+            seconds: self.clock.monotonic().saturating_sub(began).as_secs_f64(),
+            counts,
+            roots,
+            cancelled: cancel.is_cancelled(),
+        })
     }
 
     /// Drop what the baseline holds below `path`, and `path` itself, without changes: for a path
-    /// that is no longer watched. Nested roots that are still watched are kept. Answers how many
-    /// items went.
+    /// that is no longer watched. What a rule still covers is kept. Answers how many items went.
     ///
     /// # Errors
     /// As [`Scanner::scan`].
     pub fn forget(
         &self,
-        _path: &[u8],
-        _baseline: &mut dyn Baseline,
-        _sink: &mut dyn Sink,
+        path: &[u8],
+        baseline: &mut dyn Baseline,
+        sink: &mut dyn Sink,
     ) -> Result<u64, ScanError> {
-        todo!()
+        let _one_at_a_time = self.scanning.lock();
+        let roots = root::resolve(&self.compiled);
+        forget::forget(Some(path), &roots, baseline, sink, limits::BATCH_OPS)
     }
 
     /// [`Scanner::forget`] everything in the baseline that no rule covers: call it once when the
-    /// rules have changed. Does nothing while a root cannot be resolved. Answers how many items
-    /// went.
+    /// rules have changed. Does nothing while a rule's path is a link that leads nowhere, since
+    /// then nobody knows what it covers. Answers how many items went.
     ///
     /// # Errors
     /// As [`Scanner::scan`].
     pub fn forget_unwatched(
         &self,
-        _baseline: &mut dyn Baseline,
-        _sink: &mut dyn Sink,
+        baseline: &mut dyn Baseline,
+        sink: &mut dyn Sink,
     ) -> Result<u64, ScanError> {
-        todo!()
+        let _one_at_a_time = self.scanning.lock();
+        let roots = root::resolve(&self.compiled);
+        if roots.iter().any(|r| r.unresolved) {
+            return Ok(0);
+        }
+        forget::forget(None, &roots, baseline, sink, limits::BATCH_OPS)
     }
 }

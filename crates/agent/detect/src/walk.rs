@@ -1,1 +1,391 @@
-//! To follow.
+//! The walk below one root: a stack of directories, each compared with the baseline's items of that
+//! directory alone.
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use env::clock::Clock;
+use model::traits::BaselineItem;
+use model::{Baseline, Observation, ObserveError, Op};
+use rustix::io::Errno;
+
+use crate::directory::{Entry, Listing, Stat};
+use crate::gaps::Gaps;
+use crate::merge::{self, Met};
+use crate::observe::{Done, Job, Recipe};
+use crate::pool::{Chunk, Pool};
+use crate::rehash::{self, Schedule};
+use crate::report::{Cancel, Counts, Gap, GapKind, Progress, ScanError};
+use crate::root::Root;
+use crate::writer::Writer;
+use crate::{limits, mounts, open, xattrs};
+
+/// What the roots of one scan share.
+pub(crate) struct Context<'a> {
+    pub(crate) baseline: &'a mut dyn Baseline,
+    pub(crate) writer: Writer<'a>,
+    pub(crate) pool: Pool,
+    pub(crate) gaps: &'a mut Gaps,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) progress: &'a Progress,
+    pub(crate) totals: Counts,
+    pub(crate) started_us: u64,
+    pub(crate) roots: &'a [Root],
+}
+
+/// An open directory; kept open by the files that wait to be read in it.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) fd: OwnedFd,
+    pub(crate) path: Vec<u8>,
+    pub(crate) device: u64,
+    /// Its device in the baseline, as it was numbered then.
+    pub(crate) device_before: Option<u64>,
+}
+
+/// What paths are resolved below: the root, or the target of a link that was followed.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) fd: OwnedFd,
+    /// Bytes of the path that lead to it.
+    pub(crate) prefix: usize,
+}
+
+/// A directory to enter.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Child {
+    pub(crate) name: (usize, usize),
+    /// Why it could not be entered before, as the baseline has it.
+    pub(crate) error: Option<ObserveError>,
+    pub(crate) device_before: Option<u64>,
+    /// It is on another device than its parent.
+    pub(crate) mount: bool,
+    /// A link leads there.
+    pub(crate) link: bool,
+}
+
+/// The directories to enter from one directory.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    names: Vec<u8>,
+    list: Vec<Child>,
+}
+
+impl Children {
+    pub(crate) fn push(&mut self, name: &[u8], mut child: Child) {
+        child.name = (self.names.len(), name.len());
+        self.names.extend_from_slice(name);
+        self.list.push(child);
+    }
+}
+
+struct Frame {
+    base: Arc<Base>,
+    path_len: usize,
+    depth: u32,
+    id: (u64, u64),
+    children: Children,
+    next: usize,
+}
+
+/// The walk below one root.
+pub(crate) struct Walk<'c, 'a> {
+    pub(crate) cx: &'c mut Context<'a>,
+    pub(crate) root: &'c Root,
+    pub(crate) recipe: Arc<Recipe>,
+    pub(crate) schedule: Schedule,
+    /// The root is not in the baseline: what is met is the baseline.
+    pub(crate) first: bool,
+    /// The baseline holds nothing below the root, so it need not be asked.
+    pub(crate) blank: bool,
+    pub(crate) counts: Counts,
+    /// Device numbers then and now.
+    pub(crate) renumbered: Vec<(u64, u64)>,
+    pub(crate) xattrs: xattrs::Reader,
+    pub(crate) children: Children,
+    pub(crate) path_hash: u64,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) chunk: Vec<Job>,
+    pub(crate) chunk_bytes: u64,
+    pub(crate) chunk_directories: usize,
+    done: Vec<Done>,
+    stack: Vec<Frame>,
+    path: Vec<u8>,
+    listing: Listing,
+    items: Vec<BaselineItem>,
+    followed: HashSet<(u64, u64)>,
+}
+
+impl<'c, 'a> Walk<'c, 'a> {
+    pub(crate) fn new(cx: &'c mut Context<'a>, root: &'c Root, first: bool, blank: bool) -> Self {
+        let watch = &root.rule.watch;
+        let racy_us = cx.started_us.saturating_sub(limits::RACY.as_micros() as u64);
+        let recipe = Recipe {
+            algorithms: watch.hashes.clone(),
+            hash_bytes_max: watch.hash_bytes_max,
+            xattrs: watch.xattrs,
+            racy_from_ns: i64::try_from(racy_us.saturating_mul(1000)).unwrap_or(i64::MAX),
+        };
+        Self {
+            recipe: Arc::new(recipe),
+            schedule: Schedule::new(watch.rehash_days, cx.started_us),
+            path: root.path.clone(),
+            cx,
+            root,
+            first,
+            blank,
+            counts: Counts::default(),
+            renumbered: Vec::new(),
+            xattrs: xattrs::Reader::default(),
+            children: Children::default(),
+            path_hash: 0,
+            scratch: Vec::new(),
+            chunk: Vec::new(),
+            chunk_bytes: 0,
+            chunk_directories: 0,
+            done: Vec::new(),
+            stack: Vec::new(),
+            listing: Listing::default(),
+            items: Vec::new(),
+            followed: HashSet::new(),
+        }
+    }
+
+    /// Walk everything below the root's descriptor. `Some` when the root itself cannot be read.
+    pub(crate) fn below_root(
+        &mut self,
+        fd: OwnedFd,
+        device_before: Option<u64>,
+    ) -> Result<Option<Errno>, ScanError> {
+        // The path of `/` ends with the slash that others have after it.
+        let prefix = self.path.len();
+        let child = Child { device_before, ..Child::default() };
+        let base = Arc::new(Base { fd, prefix });
+        let failed = self.enter(base, 0, child)?;
+        if failed.is_some() {
+            return Ok(failed);
+        }
+        while let Some(frame) = self.stack.last_mut() {
+            if self.cx.cancel.is_cancelled() {
+                return Ok(None);
+            }
+            self.path.truncate(frame.path_len);
+            let Some(child) = frame.children.list.get(frame.next).copied() else {
+                self.stack.pop();
+                continue;
+            };
+            frame.next += 1;
+            let (start, length) = child.name;
+            let name = frame.children.names.get(start..start + length).unwrap_or_default();
+            if !self.path.ends_with(b"/") {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(name);
+            let (base, depth) = (Arc::clone(&frame.base), frame.depth + 1);
+            if let Some(error) = self.enter(base, depth, child)? {
+                self.cannot_enter(error, child)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Read and compare the directory at `self.path`. `Some` when it cannot be read.
+    fn enter(
+        &mut self,
+        base: Arc<Base>,
+        depth: u32,
+        child: Child,
+    ) -> Result<Option<Errno>, ScanError> {
+        let (base, fd) = match self.open(base, child) {
+            Ok(opened) => opened,
+            Err(error) => return Ok(Some(error)),
+        };
+        let stat = match open::stat_of(fd.as_fd()) {
+            Ok(stat) => stat,
+            Err(error) => return Ok(Some(error)),
+        };
+        if child.mount && mounts::is_pseudo(fd.as_fd()) {
+            self.leave_below()?;
+            return Ok(None);
+        }
+        if self.is_loop(&stat, child) || (child.link && self.is_watched(&fd)) {
+            return Ok(None);
+        }
+        let mut listing = std::mem::take(&mut self.listing);
+        let read = listing.read(fd.as_fd());
+        if let Err(error) = read {
+            self.listing = listing;
+            return Ok(Some(error));
+        }
+        if matches!(child.error, Some(ObserveError::Os(_))) {
+            self.mark(None, false)?;
+        }
+        let mut items = std::mem::take(&mut self.items);
+        items.clear();
+        if !self.blank {
+            self.cx.baseline.directory(&self.path, &mut items).map_err(ScanError::Baseline)?;
+            merge::sort(&mut items);
+        }
+        let (device, device_before) = (stat.device, child.device_before);
+        let directory = Arc::new(Directory { fd, path: self.path.clone(), device, device_before });
+        self.path_hash = rehash::hash(rehash::hash(rehash::SEED, &directory.path), b"/");
+        let compared = self.compare(&directory, &listing, &mut items);
+        self.listing = listing;
+        self.items = items;
+        compared?;
+        let children = std::mem::take(&mut self.children);
+        let id = (stat.device, stat.inode);
+        let path_len = self.path.len();
+        self.stack.push(Frame { base, path_len, depth, id, children, next: 0 });
+        self.cx.progress.show(&self.cx.totals, &self.counts);
+        Ok(None)
+    }
+
+    fn open(&self, base: Arc<Base>, child: Child) -> Result<(Arc<Base>, OwnedFd), Errno> {
+        let relative = self.path.get(base.prefix..).unwrap_or_default();
+        let relative = relative.strip_prefix(b"/").unwrap_or(relative);
+        if !child.link {
+            let fd = open::directory_below(base.fd.as_fd(), relative)?;
+            return Ok((base, fd));
+        }
+        let (parent, name) = match relative.iter().rposition(|b| *b == b'/') {
+            Some(at) => {
+                (relative.get(..at).unwrap_or_default(), relative.get(at + 1..).unwrap_or_default())
+            }
+            None => (&[][..], relative),
+        };
+        let parent = open::directory_below(base.fd.as_fd(), parent)?;
+        let fd = open::directory_behind(parent.as_fd(), name)?;
+        let again = rustix::io::fcntl_dupfd_cloexec(&fd, 0)?;
+        Ok((Arc::new(Base { fd: again, prefix: self.path.len() }), fd))
+    }
+
+    /// Whether the directory is one of those it lies in, or was entered through a link before.
+    fn is_loop(&mut self, stat: &Stat, child: Child) -> bool {
+        let id = (stat.device, stat.inode);
+        if self.stack.iter().any(|f| f.id == id) {
+            return true;
+        }
+        if !child.link {
+            return false;
+        }
+        self.followed.len() >= limits::FOLLOWED_MAX || !self.followed.insert(id)
+    }
+
+    /// Whether the target of a link is watched at its own place.
+    fn is_watched(&self, fd: &OwnedFd) -> bool {
+        open::path_of(fd.as_fd()).is_ok_and(|path| {
+            self.cx.roots.iter().any(|r| crate::gaps::is_at_or_below(&path, &r.path))
+        })
+    }
+
+    fn compare(
+        &mut self,
+        directory: &Arc<Directory>,
+        listing: &Listing,
+        items: &mut [BaselineItem],
+    ) -> Result<(), ScanError> {
+        let mut at = (0, 0);
+        while let Some(met) = merge::next(listing, items, &mut at) {
+            match met {
+                Met::New(i) => self.listed(directory, listing.get(i), None)?,
+                Met::Both(i, item) => {
+                    let before = items.get_mut(item).map(mounts::take);
+                    self.listed(directory, listing.get(i), before)?;
+                }
+                Met::Gone(i) => self.missing(directory, items.get_mut(i))?,
+            }
+        }
+        self.collect()
+    }
+
+    fn listed(
+        &mut self,
+        directory: &Arc<Directory>,
+        listed: Option<(&[u8], &Entry)>,
+        before: Option<Box<Observation>>,
+    ) -> Result<(), ScanError> {
+        let Some((name, entry)) = listed else { return Ok(()) };
+        self.entry(directory, name, entry.stat, before)
+    }
+
+    /// A directory that cannot be read keeps its baseline; the gap is told once.
+    fn cannot_enter(&mut self, error: Errno, child: Child) -> Result<(), ScanError> {
+        if matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
+            // Gone or replaced since it was listed: the next scan compares what is there then.
+            return Ok(());
+        }
+        let error = ObserveError::Os(error.raw_os_error());
+        self.counts.error(error);
+        let path = self.path.clone();
+        let detail = format!("cannot be read: {error}; what was known below it is kept");
+        self.gap(&path, GapKind::Unreadable, detail)?;
+        if child.error == Some(error) {
+            return Ok(());
+        }
+        // A new directory was told a moment ago; its second step needs no event of its own.
+        self.mark(Some(error), child.device_before.is_none())
+    }
+
+    /// Note a gap; told once while it lasts.
+    pub(crate) fn gap(
+        &mut self,
+        path: &[u8],
+        kind: GapKind,
+        detail: String,
+    ) -> Result<(), ScanError> {
+        let gap = Gap { path: path.to_vec(), kind, since_us: self.cx.clock.now_us(), detail };
+        match self.cx.gaps.meet(gap) {
+            Some(coverage) => self.cx.writer.push(Op::Coverage(coverage)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether entries of a directory at the current depth are watched. The frame of the directory
+    /// being compared is not on the stack yet.
+    pub(crate) fn may_descend(&self) -> bool {
+        let depth = self.stack.last().map_or(0, |f| f.depth + 1);
+        self.root.rule.watch.max_depth.is_none_or(|max| depth + 1 < max)
+    }
+
+    /// Hand the collected files to the readers when the share is full.
+    pub(crate) fn hand_over(&mut self, all: bool) -> Result<(), ScanError> {
+        let full = self.chunk.len() >= limits::CHUNK_FILES
+            || self.chunk_bytes >= limits::CHUNK_BYTES
+            || self.chunk_directories >= limits::CHUNK_DIRECTORIES;
+        if self.chunk.is_empty() || !(full || all) {
+            return Ok(());
+        }
+        let jobs = std::mem::take(&mut self.chunk);
+        self.chunk_bytes = 0;
+        self.chunk_directories = 0;
+        let chunk = Chunk { jobs, recipe: Arc::clone(&self.recipe) };
+        self.cx.pool.submit(chunk, &mut self.done)
+    }
+
+    /// Take what the readers have done.
+    fn collect(&mut self) -> Result<(), ScanError> {
+        let mut done = std::mem::take(&mut self.done);
+        for done in done.drain(..) {
+            self.read(done)?;
+        }
+        self.done = done;
+        Ok(())
+    }
+
+    /// Wait for the readers and take what they have done.
+    pub(crate) fn finish(&mut self) -> Result<(), ScanError> {
+        self.hand_over(true)?;
+        let mut done = std::mem::take(&mut self.done);
+        self.cx.pool.drain(&mut done)?;
+        self.done = done;
+        self.collect()
+    }
+
+    /// The path being entered.
+    pub(crate) fn path(&self) -> &[u8] {
+        &self.path
+    }
+}

@@ -1,1 +1,53 @@
-//! To follow.
+//! Collects operations and commits them together, in the order of keys.
+
+use std::cmp::Ordering;
+
+use model::{Batch, Op, Sink};
+
+use crate::report::ScanError;
+
+/// A batch on its way to the sink.
+pub(crate) struct Writer<'a> {
+    sink: &'a mut dyn Sink,
+    batch: Batch,
+    limit: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(sink: &'a mut dyn Sink, limit: usize) -> Self {
+        Self { sink, batch: Batch::with_capacity(limit), limit }
+    }
+
+    /// Add one; commits when the batch is full.
+    pub(crate) fn push(&mut self, op: Op) -> Result<(), ScanError> {
+        self.batch.push(op);
+        if self.batch.len() >= self.limit { self.flush() } else { Ok(()) }
+    }
+
+    /// Commit what there is.
+    pub(crate) fn flush(&mut self) -> Result<(), ScanError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        // Stable: two steps of one item keep their order.
+        self.batch.sort_by(compare);
+        self.sink.apply(&mut self.batch).map_err(ScanError::Sink)?;
+        self.batch.clear();
+        Ok(())
+    }
+}
+
+fn compare(a: &Op, b: &Op) -> Ordering {
+    match (key(a), key(b)) {
+        (Some(a), Some(b)) => a.cmp(b),
+        // Gaps last.
+        (a, b) => a.is_none().cmp(&b.is_none()),
+    }
+}
+
+fn key(op: &Op) -> Option<&model::ItemKey> {
+    match op {
+        Op::Put { key, .. } | Op::Touch { key, .. } | Op::Delete { key, .. } => Some(key),
+        Op::Coverage(_) => None,
+    }
+}

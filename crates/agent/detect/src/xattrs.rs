@@ -1,1 +1,133 @@
-//! To follow.
+//! Extended attributes, sorted and bounded. POSIX ACLs and file capabilities are among them.
+
+use std::fmt::Write as _;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use model::Xattr;
+use model::limits::{XATTR_VALUE_BYTES_MAX, XATTRS_MAX};
+use rustix::io::Errno;
+
+use crate::digest;
+use crate::limits::XATTR_LIST_BYTES_MAX;
+
+/// What is tried first: the kernel allocates as much as it is offered.
+const SMALL_BYTES: usize = 512;
+
+/// Name under which the attributes beyond [`XATTRS_MAX`] appear, as one digest.
+const REST: &[u8] = b"holdfast.rest";
+
+/// Reads attributes into buffers that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    list: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Whose attributes.
+#[derive(Clone, Copy)]
+pub(crate) enum Of<'a> {
+    /// An open file.
+    Open(BorrowedFd<'a>),
+    /// An entry of an open directory, links not followed.
+    Entry(BorrowedFd<'a>, &'a [u8]),
+}
+
+impl Reader {
+    /// The attributes; none where the file system has none or they cannot be listed.
+    pub(crate) fn read(&mut self, of: Of<'_>) -> Vec<Xattr> {
+        let entry;
+        let at = match of {
+            Of::Open(fd) => At::Open(fd),
+            Of::Entry(directory, name) => {
+                // There is no call that takes a directory and a name on every kernel.
+                let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+                path.extend_from_slice(name);
+                entry = path;
+                At::Path(&entry)
+            }
+        };
+        let list = &mut self.list;
+        let Ok(bytes) = growing(list, |buffer| at.list(buffer)) else { return Vec::new() };
+        let list = list.get(..bytes).unwrap_or_default();
+        let mut names: Vec<&[u8]> = list.split(|b| *b == 0).filter(|n| !n.is_empty()).collect();
+        names.sort_unstable();
+        let mut found = Vec::with_capacity(names.len().min(XATTRS_MAX + 1));
+        let mut rest = Vec::new();
+        for (i, name) in names.iter().enumerate() {
+            let Some(value) = value(&mut self.value, at, name) else { continue };
+            if i < XATTRS_MAX {
+                found.push(Xattr { name: name.to_vec(), value: bounded(value) });
+            } else {
+                rest.extend_from_slice(&digest::sha256(name));
+                rest.extend_from_slice(&digest::sha256(value));
+            }
+        }
+        if !rest.is_empty() {
+            found.push(Xattr { name: REST.to_vec(), value: bounded(&rest) });
+            found.sort_unstable();
+        }
+        found
+    }
+}
+
+#[derive(Clone, Copy)]
+enum At<'a> {
+    Open(BorrowedFd<'a>),
+    Path(&'a [u8]),
+}
+
+impl At<'_> {
+    fn list(self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Open(fd) => rustix::fs::flistxattr(fd, buffer),
+            Self::Path(path) => rustix::fs::llistxattr(path, buffer),
+        }
+    }
+
+    fn get(self, name: &[u8], buffer: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Open(fd) => rustix::fs::fgetxattr(fd, name, buffer),
+            Self::Path(path) => rustix::fs::lgetxattr(path, name, buffer),
+        }
+    }
+}
+
+/// Call with a small buffer, then with the largest that the kernel fills.
+fn growing(
+    buffer: &mut Vec<u8>,
+    call: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    if buffer.is_empty() {
+        buffer.resize(SMALL_BYTES, 0);
+    }
+    let small = buffer.len().min(SMALL_BYTES);
+    match call(buffer.get_mut(..small).unwrap_or_default()) {
+        Err(Errno::RANGE) => {
+            buffer.resize(XATTR_LIST_BYTES_MAX, 0);
+            call(buffer)
+        }
+        other => other,
+    }
+}
+
+/// The value, `None` when the attribute has gone meanwhile; one that may not be read is known to
+/// exist and has the error as its value.
+fn value<'a>(buffer: &'a mut Vec<u8>, at: At<'_>, name: &[u8]) -> Option<&'a [u8]> {
+    match growing(buffer, |b| at.get(name, b)) {
+        Ok(bytes) => buffer.get(..bytes),
+        Err(Errno::NODATA | Errno::NOENT) => None,
+        Err(_) => Some(b"unreadable"),
+    }
+}
+
+fn bounded(value: &[u8]) -> Vec<u8> {
+    if value.len() <= XATTR_VALUE_BYTES_MAX {
+        return value.to_vec();
+    }
+    let mut text = String::from("sha256:");
+    for byte in digest::sha256(value) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.into_bytes()
+}

@@ -17,6 +17,8 @@ pub enum CoverageKind {
     Unreadable,
     /// The wall clock jumped.
     ClockJump,
+    /// The same file system has another device number: nothing was missed.
+    Renumbered,
     /// A queue of notices overflowed.
     Overflow,
     /// A limit was reached and something was left out.
@@ -42,6 +44,7 @@ impl CoverageKind {
             Self::RootGone => "root_gone",
             Self::Unreadable => "unreadable",
             Self::ClockJump => "clock_jump",
+            Self::Renumbered => "renumbered",
             Self::Overflow => "overflow",
             Self::LimitReached => "limit_reached",
             Self::DatabaseRebuilt => "database_rebuilt",

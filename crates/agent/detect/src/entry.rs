@@ -1,0 +1,311 @@
+//! One entry of one directory: which kind it is decides what is read of it.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use model::limits::PATH_BYTES_MAX;
+use model::path::join;
+use model::traits::BaselineItem;
+use model::{Kind, Observation, ObserveError};
+use rustix::io::Errno;
+
+use crate::directory::Stat;
+use crate::observe::Job;
+use crate::report::{GapKind, ScanError};
+use crate::walk::{Child, Directory, Walk};
+use crate::{digest, mounts, open, rehash, xattrs};
+
+/// An entry being compared.
+struct At<'e> {
+    directory: &'e Arc<Directory>,
+    name: &'e [u8],
+    stat: Stat,
+    before: Option<Box<Observation>>,
+    renumbered: bool,
+}
+
+impl Walk<'_, '_> {
+    /// An entry that is on the disk.
+    pub(crate) fn entry(
+        &mut self,
+        directory: &Arc<Directory>,
+        name: &[u8],
+        stat: Result<Stat, Errno>,
+        before: Option<Box<Observation>>,
+    ) -> Result<(), ScanError> {
+        if self.root.leaves_out(&directory.path, name) {
+            return Ok(());
+        }
+        if directory.path.len() + 1 + name.len() > PATH_BYTES_MAX {
+            let detail = format!(
+                "holds entries whose paths are longer than {PATH_BYTES_MAX} bytes: they are not \
+                 watched; shorten the path"
+            );
+            return self.gap(&directory.path, GapKind::PathTooLong, detail);
+        }
+        let stat = match stat {
+            Ok(stat) => stat,
+            Err(error) => return self.unknown(directory, error),
+        };
+        let is_directory = stat.kind == Kind::Directory;
+        if !self.takes(directory, name, is_directory) {
+            self.counts.ignored += 1;
+            return match before {
+                Some(before) => self.drop_item(directory, name, *before, false),
+                None => Ok(()),
+            };
+        }
+        let mut at = At { directory, name, stat, before, renumbered: false };
+        if is_directory {
+            return self.subdirectory(at);
+        }
+        self.translate(&mut at)?;
+        if at.before.as_ref().is_some_and(|b| may_hold(b.kind) && b.kind != stat.kind) {
+            self.delete_below(&join(&directory.path, name), true)?;
+        }
+        match stat.kind {
+            Kind::File => self.file(at, None),
+            Kind::Symlink if self.root.rule.watch.follow_symlinks => self.follow(at),
+            _ => self.other(at),
+        }
+    }
+
+    /// An entry of the baseline that was not listed.
+    pub(crate) fn missing(
+        &mut self,
+        directory: &Arc<Directory>,
+        item: Option<&mut BaselineItem>,
+    ) -> Result<(), ScanError> {
+        let Some(item) = item else { return Ok(()) };
+        if item.name.is_empty() || self.root.leaves_out(&directory.path, &item.name) {
+            return Ok(());
+        }
+        // A rename during the listing can hide a name that was there all the time.
+        match open::stat_at(directory.fd.as_fd(), item.name.as_slice(), false) {
+            Err(Errno::NOENT) => {}
+            seen => {
+                let before = mounts::take(item);
+                return self.entry(directory, &item.name, seen, Some(before));
+            }
+        }
+        let before = mounts::take(item);
+        let told = self.takes(directory, &item.name, before.kind == Kind::Directory);
+        let was_mount = before.kind == Kind::Directory
+            && directory.device_before.is_some_and(|d| d != before.device);
+        let path = join(&directory.path, &item.name);
+        if told && was_mount && !self.root.rule.watch.accept_device && self.holds_below(&path)? {
+            let detail = "its file system is not mounted and its directory is gone; mount it, or \
+                          set accept_device = true if it is gone for good";
+            return self.gap(&path, GapKind::Missing, detail.into());
+        }
+        self.drop_item(directory, &item.name, *before, told)
+    }
+
+    fn drop_item(
+        &mut self,
+        directory: &Directory,
+        name: &[u8],
+        before: Observation,
+        told: bool,
+    ) -> Result<(), ScanError> {
+        if may_hold(before.kind) {
+            self.delete_below(&join(&directory.path, name), told)?;
+        }
+        self.delete(&directory.path, name, before, told)
+    }
+
+    /// The entry exists but says nothing about itself: its baseline stays.
+    fn unknown(&mut self, directory: &Directory, error: Errno) -> Result<(), ScanError> {
+        let error = ObserveError::Os(error.raw_os_error());
+        self.counts.error(error);
+        let detail = format!("its entries cannot be examined: {error}; what was known is kept");
+        self.gap(&directory.path, GapKind::Unreadable, detail)
+    }
+
+    /// Whether the rule's patterns take the entry.
+    fn takes(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
+        let selection = &self.root.rule.selection;
+        if selection.takes_all() {
+            return true;
+        }
+        let below = directory.path.get(self.root.path.len()..).unwrap_or_default();
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        self.scratch.clear();
+        self.scratch.extend_from_slice(below);
+        if !below.is_empty() {
+            self.scratch.push(b'/');
+        }
+        self.scratch.extend_from_slice(name);
+        selection.takes(&self.scratch, is_directory)
+    }
+
+    /// Bring the baseline's device number up to date.
+    fn translate(&mut self, at: &mut At<'_>) -> Result<(), ScanError> {
+        let Some(before) = &mut at.before else { return Ok(()) };
+        if before.device == at.stat.device {
+            return Ok(());
+        }
+        if at.stat.kind != Kind::Directory {
+            let path = &at.directory.path;
+            self.learn_from_file(path, before, &at.stat)?;
+        }
+        if self.device_now(before.device) == at.stat.device {
+            before.device = at.stat.device;
+            at.renumbered = true;
+        }
+        Ok(())
+    }
+
+    fn subdirectory(&mut self, mut at: At<'_>) -> Result<(), ScanError> {
+        let (directory, name, stat) = (at.directory, at.name, at.stat);
+        self.counts.directories += 1;
+        let known = at.before.as_ref().filter(|b| b.kind == Kind::Directory);
+        let mut child = Child {
+            error: known.and_then(|b| b.error),
+            device_before: known.map(|b| b.device),
+            mount: stat.device != directory.device,
+            ..Child::default()
+        };
+        if let Some(before) = known {
+            let path = join(&directory.path, name);
+            if let Some((kind, detail)) = self.ground(directory, &path, name, before, &stat)? {
+                return self.gap(&path, kind, detail);
+            }
+        }
+        self.translate(&mut at)?;
+        let mut now = stat.observation(self.recipe.racy_from_ns);
+        now.error = child.error;
+        self.settle_stat(at, now)?;
+        let stays = child.mount && self.root.rule.watch.one_file_system;
+        if stays || !self.may_descend() {
+            return self.delete_below(&join(&directory.path, name), false);
+        }
+        child.link = false;
+        self.children.push(name, child);
+        Ok(())
+    }
+
+    /// An entry of which nothing but stat and extended attributes is read.
+    fn settle_stat(&mut self, at: At<'_>, mut now: Observation) -> Result<(), ScanError> {
+        let unchanged = at.before.as_ref().is_some_and(|b| b.same_stat(&now));
+        match at.before {
+            Some(before) if unchanged => {
+                if !at.renumbered {
+                    return Ok(());
+                }
+                let now = (*before).clone();
+                self.settle(&at.directory.path, at.name, Some(before), now, true)
+            }
+            before => {
+                if self.recipe.xattrs {
+                    let of = xattrs::Of::Entry(at.directory.fd.as_fd(), at.name);
+                    now.xattrs = self.xattrs.read(of);
+                }
+                self.settle(&at.directory.path, at.name, before, now, at.renumbered)
+            }
+        }
+    }
+
+    /// A link, pipe, socket or device: never opened.
+    fn other(&mut self, at: At<'_>) -> Result<(), ScanError> {
+        self.counts.others += 1;
+        let mut now = at.stat.observation(self.recipe.racy_from_ns);
+        let unchanged = at.before.as_ref().is_some_and(|b| b.same_stat(&now));
+        if now.kind == Kind::Symlink && !unchanged {
+            match open::link(at.directory.fd.as_fd(), at.name) {
+                Ok(target) => now.target = Some(target),
+                // Gone or replaced meanwhile: the next scan looks again.
+                Err(Errno::NOENT | Errno::INVAL) => return Ok(()),
+                Err(error) => now.error = Some(ObserveError::Os(error.raw_os_error())),
+            }
+        }
+        self.settle_stat(at, now)
+    }
+
+    /// A link where the rule follows links: the file it leads to, or a link whose directory is
+    /// entered too.
+    fn follow(&mut self, at: At<'_>) -> Result<(), ScanError> {
+        let parent = at.directory.fd.as_fd();
+        let target = open::stat_at(parent, at.name, true);
+        let text = open::link(parent, at.name);
+        match (target, text) {
+            (Ok(stat), Ok(text)) if stat.kind == Kind::File => {
+                self.file(At { stat, ..at }, Some(text))
+            }
+            (Ok(stat), Ok(_)) if stat.kind == Kind::Directory => {
+                if self.may_descend() {
+                    let device_before = at.before.as_ref().map(|_| stat.device);
+                    let error = at.before.as_ref().and_then(|b| b.error);
+                    let child = Child { error, device_before, link: true, ..Child::default() };
+                    self.children.push(at.name, child);
+                }
+                self.other(at)
+            }
+            _ => {
+                let path = join(&at.directory.path, at.name);
+                if at.before.is_some() && self.holds_below(&path)? {
+                    let detail = "the link leads nowhere now; what was known behind it is kept";
+                    self.gap(&path, GapKind::Missing, detail.into())?;
+                }
+                self.other(at)
+            }
+        }
+    }
+
+    fn file(&mut self, at: At<'_>, target: Option<Vec<u8>>) -> Result<(), ScanError> {
+        self.counts.files += 1;
+        let mut now = at.stat.observation(self.recipe.racy_from_ns);
+        let large = now.size > self.recipe.hash_bytes_max && !self.recipe.algorithms.is_empty();
+        if large {
+            self.counts.error(ObserveError::TooLarge);
+        }
+        if let Some(before) = &at.before
+            && before.target == target
+            && before.same_stat(&now)
+            && !self.must_read(before, at.name, large)
+        {
+            self.counts.skipped += 1;
+            if !at.renumbered {
+                return Ok(());
+            }
+            let now = (**before).clone();
+            return self.settle(&at.directory.path, at.name, at.before, now, true);
+        }
+        if large || self.recipe.algorithms.is_empty() {
+            now.error = large.then_some(ObserveError::TooLarge);
+            if self.recipe.xattrs && target.is_none() {
+                let of = xattrs::Of::Entry(at.directory.fd.as_fd(), at.name);
+                now.xattrs = self.xattrs.read(of);
+            }
+            now.target = target;
+            return self.settle(&at.directory.path, at.name, at.before, now, at.renumbered);
+        }
+        let new_directory =
+            self.chunk.last().is_none_or(|j| !Arc::ptr_eq(&j.directory, at.directory));
+        self.chunk_directories += usize::from(new_directory);
+        self.chunk_bytes += at.stat.size;
+        self.chunk.push(Job {
+            directory: Arc::clone(at.directory),
+            name: at.name.to_vec(),
+            stat: at.stat,
+            before: at.before,
+            renumbered: at.renumbered,
+            target,
+        });
+        self.hand_over(false)
+    }
+
+    /// Whether a file whose stat is unchanged is read all the same.
+    fn must_read(&self, before: &Observation, name: &[u8], large: bool) -> bool {
+        if large || self.recipe.algorithms.is_empty() {
+            return false;
+        }
+        digest::lacks(&before.hashes, &self.recipe.algorithms)
+            || self.schedule.is_due(rehash::hash(self.path_hash, name), before.verified_at_s)
+    }
+}
+
+/// Whether the baseline may hold items below an item of this kind: links can have been followed.
+fn may_hold(kind: Kind) -> bool {
+    matches!(kind, Kind::Directory | Kind::Symlink)
+}

@@ -1,0 +1,199 @@
+//! Other file systems: mounted, no longer mounted, numbered anew.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use model::traits::BaselineItem;
+use model::{Coverage, CoverageKind, Kind, Observation, Op};
+
+use crate::directory::Stat;
+use crate::open;
+use crate::report::{GapKind, ScanError};
+use crate::walk::{Directory, Walk};
+
+/// Translations of device numbers remembered in one scan of a root.
+const RENUMBERED_MAX: usize = 64;
+/// Entries compared to tell a file system that was numbered anew from another one.
+const SAMPLE: usize = 64;
+
+/// File systems whose files are not on any disk and not worth watching below a root:
+/// proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, devpts, bpf, pstore, mqueue,
+/// configfs, `binfmt_misc`, selinuxfs, `rpc_pipefs`, nsfs, efivarfs, fusectl, hugetlbfs, autofs.
+/// Numbers: linux/magic.h and the file systems' own sources.
+const PSEUDO: [u64; 20] = [
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x1cd1,
+    0xcafe_4a11,
+    0x6165_676c,
+    0x1980_0202,
+    0x6265_6570,
+    0x4249_4e4d,
+    0xf97c_ff8c,
+    0x6759_6969,
+    0x6e73_6673,
+    0xde5e_81e4,
+    0x6573_5543,
+    0x9584_58f6,
+    0x0187,
+];
+
+/// Whether the kernel makes up what lies there.
+pub(crate) fn is_pseudo(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|s| PSEUDO.contains(&(s.f_type as u64)))
+}
+
+/// Move an observation out of a baseline item that is not looked at again.
+pub(crate) fn take(item: &mut BaselineItem) -> Box<Observation> {
+    Box::new(std::mem::replace(&mut item.observation, Observation::empty(Kind::File)))
+}
+
+/// Whether most of a directory's known entries are there with the same inodes (and change times,
+/// where the inode is not a directory).
+fn same_entries(directory: BorrowedFd<'_>, items: &[BaselineItem]) -> bool {
+    let sample = || items.iter().filter(|i| !i.name.is_empty()).take(SAMPLE);
+    let same = sample().filter(|item| {
+        let before = &item.observation;
+        open::stat_at(directory, item.name.as_slice(), false).is_ok_and(|now| {
+            now.inode == before.inode
+                && now.kind == before.kind
+                && (now.kind == Kind::Directory || now.ctime_ns == before.ctime_ns)
+        })
+    });
+    same.count() * 2 >= sample().count()
+}
+
+impl Walk<'_, '_> {
+    /// What the baseline's device number is called now.
+    pub(crate) fn device_now(&self, before: u64) -> u64 {
+        self.renumbered.iter().find(|(then, _)| *then == before).map_or(before, |(_, now)| *now)
+    }
+
+    /// Remember that a file system is numbered anew; told once.
+    fn learn(&mut self, path: &[u8], then: u64, now: u64) -> Result<(), ScanError> {
+        if self.renumbered.len() >= RENUMBERED_MAX {
+            return Ok(());
+        }
+        self.renumbered.push((then, now));
+        let at_us = self.cx.clock.now_us();
+        self.cx.writer.push(Op::Coverage(Coverage {
+            kind: CoverageKind::Renumbered,
+            path: model::path::show(path).into_owned(),
+            from_us: at_us,
+            to_us: at_us,
+            found: None,
+            detail: format!("device number {then} is {now} now; the file system is the same"),
+        }))
+    }
+
+    /// Learn from a file that is the same in everything but its device.
+    pub(crate) fn learn_from_file(
+        &mut self,
+        path: &[u8],
+        before: &Observation,
+        now: &Stat,
+    ) -> Result<(), ScanError> {
+        let same = before.kind == now.kind
+            && before.inode == now.inode
+            && before.ctime_ns == now.ctime_ns
+            && before.mtime_ns == now.mtime_ns
+            && before.size == now.size;
+        let known = self.renumbered.iter().any(|(then, _)| *then == before.device);
+        if same && !known { self.learn(path, before.device, now.device) } else { Ok(()) }
+    }
+
+    /// Whether a directory that is known is on the ground it was on. `Some` is the gap.
+    pub(crate) fn ground(
+        &mut self,
+        parent: &Directory,
+        path: &[u8],
+        name: &[u8],
+        before: &Observation,
+        now: &Stat,
+    ) -> Result<Option<(GapKind, String)>, ScanError> {
+        let was_mount = parent.device_before.is_some_and(|d| d != before.device);
+        let is_mount = parent.device != now.device;
+        if !was_mount && !is_mount {
+            return Ok(None);
+        }
+        let same_inode = before.inode == now.inode;
+        if was_mount && is_mount && same_inode && self.device_now(before.device) == now.device {
+            return Ok(None);
+        }
+        if self.root.rule.watch.accept_device {
+            return Ok(None);
+        }
+        if was_mount
+            && is_mount
+            && same_inode
+            && let Ok(fd) = open::directory_below(parent.fd.as_fd(), name)
+            && self.is_renumbered(fd.as_fd(), path)?
+        {
+            self.learn(path, before.device, now.device)?;
+            return Ok(None);
+        }
+        if !self.holds_below(path)? {
+            return Ok(None);
+        }
+        Ok(Some(if is_mount {
+            let detail = "another file system is mounted there; mount the former one, or set \
+                          accept_device = true to take it";
+            (GapKind::OtherDevice, detail.into())
+        } else {
+            let detail = "its file system is not mounted; mount it, or set accept_device = true \
+                          if it is gone for good";
+            (GapKind::Missing, detail.into())
+        }))
+    }
+
+    /// Whether the root is on the ground it was on. `Some` is the gap.
+    pub(crate) fn root_ground(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        before: &Observation,
+        now: &Stat,
+    ) -> Result<Option<(GapKind, String)>, ScanError> {
+        if before.device == now.device || self.root.rule.watch.accept_device {
+            return Ok(None);
+        }
+        let path = self.root.path.clone();
+        let opened = open::directory_below(fd, b"");
+        if before.inode == now.inode
+            && let Ok(fd) = opened
+            && self.is_renumbered(fd.as_fd(), &path)?
+        {
+            self.learn(&path, before.device, now.device)?;
+            return Ok(None);
+        }
+        let detail = format!(
+            "on device {} instead of {}: not mounted, or another file system; mount the former \
+             one, or set accept_device = true to take this one",
+            now.device, before.device
+        );
+        Ok(Some((GapKind::OtherDevice, detail)))
+    }
+
+    fn is_renumbered(&mut self, fd: BorrowedFd<'_>, path: &[u8]) -> Result<bool, ScanError> {
+        let mut items = Vec::new();
+        self.cx.baseline.directory(path, &mut items).map_err(ScanError::Baseline)?;
+        Ok(same_entries(fd, &items))
+    }
+
+    /// Whether the baseline holds anything below a directory.
+    pub(crate) fn holds_below(&mut self, directory: &[u8]) -> Result<bool, ScanError> {
+        if self.blank {
+            return Ok(false);
+        }
+        let mut items = Vec::new();
+        self.cx.baseline.directory(directory, &mut items).map_err(ScanError::Baseline)?;
+        if items.iter().any(|i| !i.name.is_empty()) {
+            return Ok(true);
+        }
+        let below = self.cx.baseline.directories_below(directory).map_err(ScanError::Baseline)?;
+        Ok(!below.is_empty())
+    }
+}

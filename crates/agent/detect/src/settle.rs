@@ -1,0 +1,152 @@
+//! From observations to operations: what is written, and what is counted.
+
+use model::traits::BaselineItem;
+use model::{Change, ChangeKind, Fields, ItemKey, Observation, ObserveError, Op};
+
+use crate::merge::{Verdict, judge};
+use crate::observe::{Done, Outcome};
+use crate::report::ScanError;
+use crate::walk::Walk;
+
+impl Walk<'_, '_> {
+    /// Take one reader's result.
+    pub(crate) fn read(&mut self, done: Done) -> Result<(), ScanError> {
+        let Done { job, outcome, bytes } = done;
+        self.counts.bytes_hashed += bytes;
+        let directory = &job.directory.path;
+        match outcome {
+            Outcome::Observed(now) => {
+                self.counts.hashed += u64::from(now.error.is_none());
+                if let Some(error) = now.error {
+                    self.counts.error(error);
+                }
+                self.settle(directory, &job.name, job.before, *now, job.renumbered)
+            }
+            Outcome::Gone => match job.before {
+                Some(before) => self.delete(directory, &job.name, *before, true),
+                None => Ok(()),
+            },
+            Outcome::Left => Ok(()),
+        }
+    }
+
+    /// Write what the pair comes to.
+    pub(crate) fn settle(
+        &mut self,
+        directory: &[u8],
+        name: &[u8],
+        before: Option<Box<Observation>>,
+        now: Observation,
+        renumbered: bool,
+    ) -> Result<(), ScanError> {
+        let mask = self.root.rule.mask;
+        let verdict = judge(before.as_deref(), &now, mask, self.first, renumbered);
+        let (kind, fields) = match verdict {
+            Verdict::Same => return Ok(()),
+            Verdict::Touch => {
+                let key = ItemKey::new(directory, name);
+                return self.cx.writer.push(Op::Touch { key, observation: now });
+            }
+            Verdict::Quiet | Verdict::Baseline => {
+                self.counts.baseline += u64::from(verdict == Verdict::Baseline);
+                let key = ItemKey::new(directory, name);
+                return self.cx.writer.push(Op::Put { key, observation: now, change: None });
+            }
+            Verdict::Created => {
+                self.counts.created += 1;
+                (ChangeKind::Created, Fields::default())
+            }
+            Verdict::Modified(fields) => {
+                self.counts.modified += 1;
+                (ChangeKind::Modified, fields)
+            }
+        };
+        let key = ItemKey::new(directory, name);
+        let change = Change {
+            key: key.clone(),
+            kind,
+            before: before.map(|b| *b),
+            after: Some(now.clone()),
+            fields,
+            found_at_us: self.cx.clock.now_us(),
+        };
+        self.cx.writer.push(Op::Put { key, observation: now, change: Some(Box::new(change)) })
+    }
+
+    /// Write that an item is no longer there (`told`) or no longer covered.
+    pub(crate) fn delete(
+        &mut self,
+        directory: &[u8],
+        name: &[u8],
+        before: Observation,
+        told: bool,
+    ) -> Result<(), ScanError> {
+        let key = ItemKey::new(directory, name);
+        if !told {
+            self.counts.forgotten += 1;
+            return self.cx.writer.push(Op::Delete { key, change: None });
+        }
+        self.counts.deleted += 1;
+        let change = Change {
+            key: key.clone(),
+            kind: ChangeKind::Deleted,
+            before: Some(before),
+            after: None,
+            fields: Fields::default(),
+            found_at_us: self.cx.clock.now_us(),
+        };
+        self.cx.writer.push(Op::Delete { key, change: Some(Box::new(change)) })
+    }
+
+    /// Delete every item below a directory; the directory's own item is the caller's to delete,
+    /// last, so that an interruption in between is made good by the next scan.
+    pub(crate) fn delete_below(&mut self, directory: &[u8], told: bool) -> Result<(), ScanError> {
+        if self.blank {
+            return Ok(());
+        }
+        let below = self.cx.baseline.directories_below(directory).map_err(ScanError::Baseline)?;
+        let mut items: Vec<BaselineItem> = Vec::new();
+        for directory in below.iter().map(Vec::as_slice).chain([directory]) {
+            if self.root.leaves_out_below(directory) {
+                continue;
+            }
+            self.cx.baseline.directory(directory, &mut items).map_err(ScanError::Baseline)?;
+            items.retain(|i| !i.name.is_empty() && !self.root.leaves_out(directory, &i.name));
+            for item in items.drain(..) {
+                self.delete(directory, &item.name, item.observation, told)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory at the current path is not entered (depth, file system): what the baseline
+    /// holds below it is no longer covered.
+    pub(crate) fn leave_below(&mut self) -> Result<(), ScanError> {
+        let path = self.path().to_vec();
+        self.delete_below(&path, false)
+    }
+
+    /// Write into the item of the directory at the current path whether it can be entered.
+    pub(crate) fn mark(
+        &mut self,
+        error: Option<ObserveError>,
+        quiet: bool,
+    ) -> Result<(), ScanError> {
+        // Its own step of this scan may still wait in the batch.
+        self.cx.writer.flush()?;
+        let key = ItemKey::of_path(self.path());
+        let mut items: Vec<BaselineItem> = Vec::new();
+        self.cx.baseline.directory(&key.directory, &mut items).map_err(ScanError::Baseline)?;
+        let Some(item) = items.into_iter().find(|i| i.name == key.name) else { return Ok(()) };
+        if item.observation.error == error {
+            return Ok(());
+        }
+        let mut now = item.observation.clone();
+        now.error = error;
+        if quiet || self.first {
+            return self.cx.writer.push(Op::Put { key, observation: now, change: None });
+        }
+        let before = Some(Box::new(item.observation));
+        self.settle(&key.directory, &key.name, before, now, false)
+    }
+}

@@ -1,0 +1,184 @@
+//! One root from its descriptor to its report.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use model::path::show;
+use model::traits::BaselineItem;
+use model::{Coverage, CoverageKind, ItemKey, Kind, Observation, Op};
+use rustix::io::Errno;
+
+use crate::directory::Stat;
+use crate::open;
+use crate::report::{Counts, GapKind, RootReport, RootState, ScanError};
+use crate::root::Root;
+use crate::walk::{Context, Directory, Walk};
+
+/// Scan one root.
+pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, ScanError> {
+    let mut report = RootReport {
+        path: show(root.rule.watch.path.as_os_str().as_encoded_bytes()).into_owned(),
+        real_path: show(&root.path).into_owned(),
+        state: RootState::Unfinished,
+        counts: Counts::default(),
+    };
+    if cx.cancel.is_cancelled() {
+        return Ok(report);
+    }
+    let key = ItemKey::of_path(&root.path);
+    let before = item(cx, &key)?;
+    let first = before.is_none();
+    let blank = first && is_blank(cx, &root.path)?;
+    let mut walk = Walk::new(cx, root, first, blank);
+    let gap = match open_root(root, before.as_deref()) {
+        Err(gap) => Some(gap),
+        Ok((fd, stat)) => walk.root(fd, stat, &key, before)?,
+    };
+    let counts = std::mem::take(&mut walk.counts);
+    report.state = match gap {
+        Some((kind, detail)) => {
+            walk.gap(&root.path, kind, detail.clone())?;
+            RootState::Gap { kind, detail }
+        }
+        None if cx.cancel.is_cancelled() => RootState::Unfinished,
+        None => {
+            close(cx, root, first, &counts)?;
+            if first { RootState::Baseline } else { RootState::Covered }
+        }
+    };
+    cx.writer.flush()?;
+    cx.totals.add(&counts);
+    cx.progress.show(&cx.totals, &Counts::default());
+    report.counts = counts;
+    Ok(report)
+}
+
+/// Gaps that are over, and the note of a first scan.
+fn close(cx: &mut Context<'_>, root: &Root, first: bool, counts: &Counts) -> Result<(), ScanError> {
+    let now_us = cx.clock.now_us();
+    for over in cx.gaps.close_below(&root.path, now_us, counts.changes()) {
+        cx.writer.push(Op::Coverage(over))?;
+    }
+    if !first || root.link {
+        return Ok(());
+    }
+    let met = counts.files + counts.directories + counts.others;
+    cx.writer.push(Op::Coverage(Coverage {
+        kind: CoverageKind::Baseline,
+        path: show(&root.path).into_owned(),
+        from_us: cx.started_us,
+        to_us: now_us,
+        found: Some(counts.changes()),
+        detail: format!("first scan: {met} items are the baseline"),
+    }))
+}
+
+fn item(cx: &mut Context<'_>, key: &ItemKey) -> Result<Option<Box<Observation>>, ScanError> {
+    let mut items: Vec<BaselineItem> = Vec::new();
+    cx.baseline.directory(&key.directory, &mut items).map_err(ScanError::Baseline)?;
+    Ok(items.into_iter().find(|i| i.name == key.name).map(|i| Box::new(i.observation)))
+}
+
+fn is_blank(cx: &mut Context<'_>, path: &[u8]) -> Result<bool, ScanError> {
+    let mut items: Vec<BaselineItem> = Vec::new();
+    cx.baseline.directory(path, &mut items).map_err(ScanError::Baseline)?;
+    let below = cx.baseline.directories_below(path).map_err(ScanError::Baseline)?;
+    Ok(items.is_empty() && below.is_empty())
+}
+
+fn open_root(
+    root: &Root,
+    before: Option<&Observation>,
+) -> Result<(OwnedFd, Stat), (GapKind, String)> {
+    let unreadable = |error: Errno| {
+        let text = std::io::Error::from(error);
+        (GapKind::Unreadable, format!("cannot be opened: {text}; check the agent's permissions"))
+    };
+    let fd = open::root(&root.path).map_err(|error| match error {
+        Errno::NOENT | Errno::NOTDIR => {
+            let detail = "not there; create or mount it, or remove its rule";
+            (GapKind::Missing, detail.into())
+        }
+        Errno::LOOP => (GapKind::Missing, "a symbolic link stands in its way".into()),
+        error => unreadable(error),
+    })?;
+    let stat = open::stat_of(fd.as_fd()).map_err(unreadable)?;
+    let was_directory = before.is_some_and(|b| b.kind == Kind::Directory);
+    if was_directory && stat.kind != Kind::Directory {
+        let detail = format!("a {} now, was a directory; restore it", stat.kind.name());
+        return Err((GapKind::Missing, detail));
+    }
+    Ok((fd, stat))
+}
+
+impl Walk<'_, '_> {
+    /// Scan the root behind `fd`. `Some` is the gap that prevents it.
+    fn root(
+        &mut self,
+        fd: OwnedFd,
+        stat: Stat,
+        key: &ItemKey,
+        mut before: Option<Box<Observation>>,
+    ) -> Result<Option<(GapKind, String)>, ScanError> {
+        if stat.kind != Kind::Directory {
+            return self.single(key, stat, before);
+        }
+        let device_before = before.as_ref().map(|b| b.device);
+        if let Some(before) = &before
+            && let Some(gap) = self.root_ground(fd.as_fd(), before, &stat)?
+        {
+            return Ok(Some(gap));
+        }
+        let renumbered = match &mut before {
+            Some(b) if b.device != stat.device && self.device_now(b.device) == stat.device => {
+                b.device = stat.device;
+                true
+            }
+            _ => false,
+        };
+        self.counts.directories += 1;
+        let mut now = stat.observation(self.recipe.racy_from_ns);
+        if self.recipe.xattrs {
+            let of = crate::xattrs::Of::Entry(fd.as_fd(), b".");
+            now.xattrs = self.xattrs.read(of);
+        }
+        if self.root.rule.watch.max_depth == Some(0) {
+            self.leave_below()?;
+        } else if let Some(error) = self.below_root(fd, device_before)? {
+            let text = std::io::Error::from(error);
+            let detail = format!("cannot be read: {text}; check the agent's permissions");
+            return Ok(Some((GapKind::Unreadable, detail)));
+        }
+        self.finish()?;
+        if self.cx.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        // Last of all, so that an interrupted first scan stays a first scan.
+        self.settle(&key.directory, &key.name, before, now, renumbered)?;
+        Ok(None)
+    }
+
+    /// A root that is a single entry.
+    fn single(
+        &mut self,
+        key: &ItemKey,
+        stat: Stat,
+        before: Option<Box<Observation>>,
+    ) -> Result<Option<(GapKind, String)>, ScanError> {
+        let parent = match open::root(&key.directory) {
+            Ok(fd) => fd,
+            Err(error) => {
+                let detail = format!("its directory: {}", std::io::Error::from(error));
+                return Ok(Some((GapKind::Unreadable, detail)));
+            }
+        };
+        let device = open::stat_of(parent.as_fd()).map_or(stat.device, |s| s.device);
+        let path = key.directory.clone();
+        let directory = Arc::new(Directory { fd: parent, path, device, device_before: None });
+        self.path_hash =
+            crate::rehash::hash(crate::rehash::hash(crate::rehash::SEED, &directory.path), b"/");
+        self.entry(&directory, &key.name, Ok(stat), before)?;
+        self.finish()?;
+        Ok(None)
+    }
+}
