@@ -1,1 +1,60 @@
-//! The REST API: router, tokens, envelopes, paging, OpenAPI.
+//! The REST API: one list of operations, from which the router, the checks of parameters, access,
+//! the OpenAPI document and the tests all follow.
+//!
+//! A request passes through the pipeline in this order: rate limit, route, token, role, parameters,
+//! body, operation, audit, envelope, headers, access log. An operation is data and a function (one
+//! file per resource under `resource/`); it sees only a checked `Call`.
+//!
+//! # Invariants
+//! - Without a token only the login, `/healthz`, `/readyz` and the page's files answer (`/metrics`
+//!   also from this machine). A test walks the list of operations and proves each one's rule.
+//! - A parameter that is not described is refused, never ignored.
+//! - Store calls run on blocking threads, a bounded number at once; beyond a bounded queue: 503.
+//! - What a caller sends reaches a store only as a bound value or a listed column.
+//! - A revoked token is refused by the very next request.
+//!
+//! Limits: [`limits`]. Shapes and codes: `docs/reference/api.md`.
+
+mod api;
+mod call;
+mod envelope;
+mod error;
+pub mod limits;
+mod metrics;
+mod openapi;
+mod operation;
+mod parameters;
+mod pipeline;
+mod request_log;
+mod resource;
+mod serve;
+mod shape;
+mod token;
+
+use std::sync::Arc;
+
+use axum::Router;
+use commit::Commit;
+use registry::Registry;
+use state::StateStore;
+
+pub use api::{ApiError, ApiOptions};
+pub use call::Source;
+pub use metrics::install_recorder;
+pub use openapi::json as openapi_json;
+pub use serve::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
+pub use token::TokenKeyError;
+
+/// The whole API as one router.
+///
+/// # Errors
+/// When the registry gives no usable token keys.
+pub fn router(
+    options: ApiOptions,
+    registry: Registry,
+    state: Arc<dyn StateStore>,
+    commit: Arc<Commit>,
+) -> Result<Router, ApiError> {
+    let api = Arc::new(api::Api::new(options, registry, state, commit)?);
+    Ok(pipeline::router(&api))
+}

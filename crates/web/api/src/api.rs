@@ -1,0 +1,127 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use commit::Commit;
+use env::clock::Clock;
+use metrics_exporter_prometheus::PrometheusHandle;
+use registry::Registry;
+use state::StateStore;
+use tokio::sync::Semaphore;
+
+use crate::limits::{
+    REQUEST_TIMEOUT_MS, REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX,
+    RequestRate, WAITING_MAX,
+};
+use crate::metrics::install_recorder;
+use crate::token::{TokenKeyError, Tokens};
+
+/// How the API behaves.
+#[derive(Clone)]
+pub struct ApiOptions {
+    /// The clock of tokens, times in answers and the request counters.
+    pub clock: Arc<dyn Clock>,
+    /// What answers navigations and files of the page; without it those are 404.
+    pub page: Option<Router>,
+    /// Version of the program, for `GET /`.
+    pub version: String,
+    /// Name of this host: `manager` of every agent.
+    pub hostname: String,
+    /// Requests a minute from one address that is not this machine; 0 switches it off.
+    pub requests_per_minute_max: u32,
+    /// Requests a minute from all of them together; 0 switches it off.
+    pub requests_per_minute_all_max: u32,
+    /// How long a request may take unless it says `wait_for_complete`, milliseconds.
+    pub request_timeout_ms: u64,
+    /// Set to `true` when everything behind the API is up; `/readyz` answers 503 until then.
+    pub ready: Arc<AtomicBool>,
+}
+
+impl ApiOptions {
+    /// Defaults with a clock: no page, ready at once.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            page: None,
+            version: env!("CARGO_PKG_VERSION").into(),
+            hostname: "localhost".into(),
+            requests_per_minute_max: REQUESTS_PER_MINUTE_MAX,
+            requests_per_minute_all_max: REQUESTS_PER_MINUTE_ALL_MAX,
+            request_timeout_ms: REQUEST_TIMEOUT_MS,
+            ready: Arc::new(AtomicBool::new(true)),
+        }
+    }
+}
+
+/// Why the API could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApiError {
+    /// The registry gave no token keys.
+    #[error("token keys: {0}")]
+    Registry(#[from] registry::RegistryError),
+    /// The token keys are not usable.
+    #[error(transparent)]
+    Keys(#[from] TokenKeyError),
+}
+
+/// What all requests share.
+pub(crate) struct Api {
+    pub(crate) options: ApiOptions,
+    pub(crate) registry: Registry,
+    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) commit: Arc<Commit>,
+    pub(crate) tokens: Tokens,
+    pub(crate) rate: RequestRate,
+    /// Store requests that may run at once.
+    pub(crate) running: Arc<Semaphore>,
+    /// Store requests that may run or wait.
+    pub(crate) waiting: Arc<Semaphore>,
+    pub(crate) metrics: Option<PrometheusHandle>,
+    /// The OpenAPI document, as bytes.
+    pub(crate) openapi: Vec<u8>,
+}
+
+impl Api {
+    pub(crate) fn new(
+        options: ApiOptions,
+        registry: Registry,
+        state: Arc<dyn StateStore>,
+        commit: Arc<Commit>,
+    ) -> Result<Self, ApiError> {
+        let keys = registry.token_keys()?;
+        let tokens = Tokens::new(&keys, registry.options().token_ttl_s)?;
+        Ok(Self {
+            rate: RequestRate::new(
+                options.requests_per_minute_max,
+                options.requests_per_minute_all_max,
+            ),
+            options,
+            registry,
+            state,
+            commit,
+            tokens,
+            running: Arc::new(Semaphore::new(RUNNING_MAX)),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            metrics: install_recorder(),
+            openapi: crate::openapi::json().into_bytes(),
+        })
+    }
+
+    /// Now, seconds since the epoch.
+    pub(crate) fn now_s(&self) -> i64 {
+        (self.options.clock.now_us() / 1_000_000) as i64
+    }
+
+    /// Whether everything behind the API is up.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.options.ready.load(Ordering::Acquire)
+    }
+
+    /// Name of this node, for problems.
+    pub(crate) fn node(&self) -> &str {
+        &self.registry.options().node_name
+    }
+}

@@ -1,0 +1,128 @@
+//! One request on its way through an operation: who asks, with what, and the stores to ask.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use commit::Commit;
+use registry::Registry;
+use serde::de::DeserializeOwned;
+use state::StateStore;
+
+use crate::api::Api;
+use crate::error::Failure;
+use crate::parameters::Parameters;
+
+/// Where a request comes from; the server puts it on every request of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A TCP connection.
+    Tcp(SocketAddr),
+    /// The unix socket, with the peer's user id as the kernel names it; already admitted.
+    Unix {
+        /// User id of the peer.
+        uid: u32,
+    },
+}
+
+impl Source {
+    /// Whether it comes from this machine.
+    pub fn is_local(self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix { .. } => true,
+        }
+    }
+
+    /// The peer's address.
+    pub fn ip(self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip().to_canonical()),
+            Self::Unix { .. } => None,
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Nobody in particular.
+    Anyone,
+    /// Whoever has the unix socket: an administrator.
+    Local { uid: u32 },
+    /// A logged in user.
+    User { id: u32, name: String, roles: Vec<u32> },
+}
+
+impl Caller {
+    /// The name for logs and the audit.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Anyone => "-".into(),
+            Self::Local { uid } => format!("uid:{uid}"),
+            Self::User { name, .. } => name.clone(),
+        }
+    }
+}
+
+/// One request, checked and admitted.
+pub(crate) struct Call {
+    pub(crate) api: Arc<Api>,
+    pub(crate) caller: Caller,
+    pub(crate) source: Option<Source>,
+    /// `Authorization`, for the login.
+    pub(crate) authorization: Option<String>,
+    pub(crate) parameters: Parameters,
+    pub(crate) body: Bytes,
+    queries: AtomicU32,
+}
+
+impl Call {
+    pub(crate) fn new(
+        api: Arc<Api>,
+        caller: Caller,
+        source: Option<Source>,
+        authorization: Option<String>,
+        parameters: Parameters,
+        body: Bytes,
+    ) -> Self {
+        Self { api, caller, source, authorization, parameters, body, queries: AtomicU32::new(0) }
+    }
+
+    /// What people decide. Counts as one query.
+    pub(crate) fn registry(&self) -> &Registry {
+        self.count();
+        &self.api.registry
+    }
+
+    /// What agents tell. Counts as one query.
+    pub(crate) fn state(&self) -> &dyn StateStore {
+        self.count();
+        self.api.state.as_ref()
+    }
+
+    /// The way in; only its counters are read here.
+    pub(crate) fn commit(&self) -> &Commit {
+        &self.api.commit
+    }
+
+    fn count(&self) {
+        self.queries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Store requests so far.
+    pub(crate) fn queries(&self) -> u32 {
+        self.queries.load(Ordering::Relaxed)
+    }
+
+    /// The JSON body.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.body).map_err(|e| Failure::bad(format!("body: {e}")))
+    }
+
+    /// Now, seconds since the epoch.
+    pub(crate) fn now_s(&self) -> i64 {
+        self.api.now_s()
+    }
+}

@@ -1,0 +1,238 @@
+//! What goes wrong: one code, HTTP status, text and remedy each, as `application/problem+json`.
+//!
+//! The numbers are those that clients of the 4.x API know; the texts are ours.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+/// A failed request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    pub(crate) title: &'static str,
+    pub(crate) detail: String,
+    pub(crate) remediation: Option<&'static str>,
+    /// Absent where a request does not fit the description.
+    pub(crate) code: Option<u16>,
+    /// `Retry-After`, seconds.
+    pub(crate) retry_after_s: Option<u64>,
+    /// `Allow`, for 405.
+    pub(crate) allow: Option<String>,
+}
+
+/// One row of the table of codes.
+struct Row {
+    code: u16,
+    status: StatusCode,
+    text: &'static str,
+    remedy: &'static str,
+}
+
+const fn row(code: u16, status: StatusCode, text: &'static str, remedy: &'static str) -> Row {
+    Row { code, status, text, remedy }
+}
+
+const BAD: StatusCode = StatusCode::BAD_REQUEST;
+
+/// Every code that the API answers.
+const TABLE: &[Row] = &[
+    row(
+        1000,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the server failed to answer",
+        "look into the server's log",
+    ),
+    row(
+        1017,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the server is not ready for this request",
+        "try again a little later",
+    ),
+    row(1403, BAD, "not a field to sort by", "name one of the fields that the detail lists"),
+    row(1405, BAD, "limit is above the maximum of 100000", "ask for pages with offset and limit"),
+    row(1406, BAD, "limit must be at least 1", "leave limit away for the default"),
+    row(1407, BAD, "q is not understood", "use the other filters of this operation"),
+    row(1411, BAD, "not a timeframe", "write a number with d, h, m or s, for example 7d"),
+    row(1412, BAD, "not a date", "write RFC 3339, for example 2026-11-21T18:52:02Z"),
+    row(1701, StatusCode::NOT_FOUND, "agent does not exist", "GET /agents lists the agents"),
+    row(1703, BAD, "not possible for agent 000, the server itself", "name another agent"),
+    row(1707, BAD, "agent is not active", "wait until the agent is connected"),
+    row(1710, StatusCode::NOT_FOUND, "group does not exist", "name one of the existing groups"),
+    row(1722, BAD, "not a name of a group", "use letters, digits, dot, dash and underscore"),
+    row(1724, BAD, "not a field to select", "name one of the fields that the detail lists"),
+    row(
+        3021,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the request took too long",
+        "ask for less, or add wait_for_complete=true",
+    ),
+    row(
+        4000,
+        StatusCode::FORBIDDEN,
+        "permission denied",
+        "ask an administrator for a role that allows it",
+    ),
+    row(
+        5007,
+        BAD,
+        "the password needs 8 to 64 characters with a lower-case and an upper-case letter, a digit \
+         and a symbol",
+        "choose another password",
+    ),
+    row(5011, BAD, "the current password is wrong", "give the password you logged in with"),
+    row(
+        6000,
+        StatusCode::FORBIDDEN,
+        "Limit of login attempts reached. The current IP has been blocked due to a high number of \
+         login attempts",
+        "wait until the block ends",
+    ),
+    row(
+        6001,
+        StatusCode::TOO_MANY_REQUESTS,
+        "too many requests in this minute",
+        "wait, or raise the limit in the server's configuration",
+    ),
+    row(
+        6002,
+        StatusCode::NOT_ACCEPTABLE,
+        "this operation takes another content type",
+        "send the body as application/json",
+    ),
+];
+
+fn find(code: u16) -> &'static Row {
+    // The first row is the internal error: what a code without a row would be.
+    TABLE.iter().find(|row| row.code == code).unwrap_or(&TABLE[0])
+}
+
+impl Failure {
+    /// The failure of a code, with the table's text.
+    pub(crate) fn code(code: u16) -> Self {
+        Self::detailed(code, find(code).text)
+    }
+
+    /// The failure of a code, with a text of its own.
+    pub(crate) fn detailed(code: u16, detail: impl Into<String>) -> Self {
+        let row = find(code);
+        Self {
+            status: row.status,
+            title: title(row.status),
+            detail: detail.into(),
+            remediation: Some(row.remedy),
+            code: Some(row.code),
+            retry_after_s: None,
+            allow: None,
+        }
+    }
+
+    /// A failure without a number.
+    pub(crate) fn plain(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            title: title(status),
+            detail: detail.into(),
+            remediation: None,
+            code: None,
+            retry_after_s: None,
+            allow: None,
+        }
+    }
+
+    /// The request does not fit the description.
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::plain(BAD, detail)
+    }
+
+    /// Nobody is logged in.
+    pub(crate) fn unauthorized(detail: &str) -> Self {
+        Self::plain(StatusCode::UNAUTHORIZED, detail)
+    }
+
+    /// Something of the server's own failed: the cause goes to the log, not to the caller.
+    pub(crate) fn internal(cause: &dyn std::fmt::Display) -> Self {
+        tracing::error!("request failed: {cause}");
+        Self::code(1000)
+    }
+
+    /// The server has too much to do.
+    pub(crate) fn busy(detail: &str, retry_after_s: u64) -> Self {
+        let mut failure = Self::detailed(1017, detail);
+        failure.retry_after_s = Some(retry_after_s);
+        failure
+    }
+
+    /// No such path.
+    pub(crate) fn unknown_path() -> Self {
+        Self::plain(StatusCode::NOT_FOUND, "404: Not Found")
+    }
+
+    /// No such object at a path that exists.
+    pub(crate) fn missing(detail: impl Into<String>) -> Self {
+        Self::plain(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// The body of the answer.
+    pub(crate) fn body(&self, node: &str) -> Value {
+        let mut body = json!({"title": self.title, "detail": self.detail});
+        if let Some(fields) = body.as_object_mut() {
+            if let Some(remedy) = self.remediation {
+                fields.insert("remediation".into(), remedy.into());
+            }
+            if let Some(code) = self.code {
+                if !matches!(code, 6000..=6999) {
+                    fields.insert("dapi_errors".into(), json!({node: {"error": self.detail}}));
+                }
+                fields.insert("error".into(), code.into());
+            }
+        }
+        body
+    }
+}
+
+/// Text and remedy of a code, for `failed_items`.
+pub(crate) fn text_of(code: u16) -> (&'static str, &'static str) {
+    let row = find(code);
+    (row.text, row.remedy)
+}
+
+fn title(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST => "Bad Request",
+        StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::FORBIDDEN => "Permission Denied",
+        StatusCode::NOT_FOUND => "Not Found",
+        StatusCode::METHOD_NOT_ALLOWED => "Method Not Allowed",
+        StatusCode::NOT_ACCEPTABLE => "Not Acceptable",
+        StatusCode::PAYLOAD_TOO_LARGE => "Request Entity Too Large",
+        StatusCode::EXPECTATION_FAILED => "Expectation Failed",
+        StatusCode::TOO_MANY_REQUESTS => "Too Many Requests",
+        StatusCode::SERVICE_UNAVAILABLE => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_code_stands_twice_and_each_has_its_own_row() {
+        for row in TABLE {
+            assert_eq!(TABLE.iter().filter(|other| other.code == row.code).count(), 1);
+            assert_eq!(Failure::code(row.code).code, Some(row.code));
+            assert_ne!(title(row.status), "");
+        }
+    }
+
+    #[test]
+    fn a_problem_names_the_node_and_the_number() {
+        let body = Failure::detailed(1405, "500000 is greater than the maximum of 100000");
+        let body = body.body("node01");
+        assert_eq!(body["title"], "Bad Request");
+        assert_eq!(body["error"], 1405);
+        assert!(body["dapi_errors"]["node01"]["error"].as_str().unwrap().contains("500000"));
+        let body = Failure::unauthorized("Invalid token").body("node01");
+        assert_eq!(body, json!({"title": "Unauthorized", "detail": "Invalid token"}));
+    }
+}

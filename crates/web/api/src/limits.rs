@@ -1,0 +1,110 @@
+//! The API's limits, each with its unit, and the counter of requests per minute.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Largest body of a request, bytes. Above it: 413.
+pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Longest value of one parameter, bytes. Above it: 400.
+pub const PARAMETER_BYTES_MAX: usize = 8 * 1024;
+/// Most numbers or names in one parameter.
+pub const LIST_VALUES_MAX: usize = 100_000;
+/// How long a request may take unless it says `wait_for_complete`, milliseconds.
+pub const REQUEST_TIMEOUT_MS: u64 = 10_000;
+/// Store requests that run at once; others wait for their turn.
+pub const RUNNING_MAX: usize = 16;
+/// Store requests that run or wait; above it: 503.
+pub const WAITING_MAX: usize = 1_024;
+/// Verified tokens that are remembered.
+pub const TOKENS_CACHED_MAX: u64 = 4_500;
+/// Requests a minute from one address, loopback and the unix socket excepted. 0 switches it off.
+pub const REQUESTS_PER_MINUTE_MAX: u32 = 300;
+/// Requests a minute from all addresses together, loopback and the unix socket excepted. 0
+/// switches it off.
+pub const REQUESTS_PER_MINUTE_ALL_MAX: u32 = 6_000;
+/// Addresses counted one by one in a minute; what comes after shares one count.
+const ADDRESSES_MAX: usize = 65_536;
+/// Length of the counting window.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Counts requests per address and in all, in windows of a minute.
+pub(crate) struct RequestRate {
+    each_max: u32,
+    all_max: u32,
+    window: Mutex<Window>,
+}
+
+#[derive(Default)]
+struct Window {
+    started: Duration,
+    all: u32,
+    each: HashMap<IpAddr, u32>,
+    others: u32,
+}
+
+impl RequestRate {
+    pub(crate) fn new(each_max: u32, all_max: u32) -> Self {
+        Self { each_max, all_max, window: Mutex::default() }
+    }
+
+    /// Count one request at `now` (a monotone clock); `Err` holds the seconds to wait when it is
+    /// one too many. A refused request counts for its own address, not for all.
+    pub(crate) fn admit(&self, from: Option<IpAddr>, now: Duration) -> Result<(), u64> {
+        let mut window = self.window.lock();
+        let age = now.saturating_sub(window.started);
+        if age > WINDOW {
+            *window = Window { started: now, ..Window::default() };
+        }
+        let wait = WINDOW.saturating_sub(age).as_secs() + 1;
+        let full = window.each.len() >= ADDRESSES_MAX;
+        let window = &mut *window;
+        let own = match from {
+            Some(ip) if !full || window.each.contains_key(&ip) => {
+                window.each.entry(ip).or_insert(0)
+            }
+            _ => &mut window.others,
+        };
+        *own = own.saturating_add(1);
+        if self.each_max != 0 && *own > self.each_max {
+            return Err(wait);
+        }
+        window.all = window.all.saturating_add(1);
+        if self.all_max != 0 && window.all > self.all_max {
+            return Err(wait);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)));
+    const B: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)));
+
+    #[test]
+    fn one_address_at_its_limit_leaves_room_for_others_until_all_are_at_theirs() {
+        let rate = RequestRate::new(3, 5);
+        let now = Duration::from_secs(100);
+        for _ in 0..3 {
+            assert_eq!(rate.admit(A, now), Ok(()));
+        }
+        assert!(rate.admit(A, now).is_err());
+        assert_eq!(rate.admit(B, now), Ok(()));
+        assert_eq!(rate.admit(B, now), Ok(()));
+        assert!(rate.admit(B, now).is_err(), "five in all are the limit");
+        assert_eq!(rate.admit(A, now + Duration::from_secs(61)), Ok(()), "a new window");
+    }
+
+    #[test]
+    fn zero_switches_a_limit_off() {
+        let rate = RequestRate::new(0, 0);
+        for _ in 0..10_000 {
+            assert_eq!(rate.admit(A, Duration::ZERO), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The OpenAPI document, made from the list of operations. `openapi/openapi.json` is its golden
+//! copy; `HOLDFAST_BLESS=1 cargo test -p holdfast-api` writes it anew.
+
+use serde_json::json;
+use utoipa::openapi::path::{
+    HttpMethod, Operation as ApiOperation, OperationBuilder, Parameter as ApiParameter,
+    ParameterBuilder, ParameterIn, Paths,
+};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{
+    ArrayBuilder, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type,
+};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{
+    ComponentsBuilder, Content, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, Response,
+    ResponseBuilder,
+};
+
+use crate::envelope::{JSON, PROBLEM};
+use crate::operation::{Access, Kind, Operation, Parameter, Place, Shape, Verb};
+use crate::resource;
+
+/// The document as indented JSON with a final newline.
+pub fn json() -> String {
+    let mut paths = Paths::new();
+    for operation in resource::all() {
+        paths.add_path_operation(operation.path, vec![method(operation.verb)], describe(operation));
+    }
+    // Paths keep the order of the list of operations, which is the order of the resource files.
+    let document = OpenApiBuilder::new()
+        .info(
+            InfoBuilder::new()
+                .title("Holdfast")
+                .version(env!("CARGO_PKG_VERSION"))
+                .description(Some("What changed on every machine you run."))
+                .build(),
+        )
+        .paths(paths)
+        .components(Some(components()))
+        .build();
+    // The builder's types hold only texts and numbers: they always serialise.
+    let mut text = document.to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn components() -> utoipa::openapi::Components {
+    let mut builder = ComponentsBuilder::new()
+        .security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)))
+        .security_scheme("basic", SecurityScheme::Http(Http::new(HttpAuthScheme::Basic)));
+    for (name, schema) in resource::schemas() {
+        builder = builder.schema(name, schema);
+    }
+    builder.build()
+}
+
+fn method(verb: Verb) -> HttpMethod {
+    match verb {
+        Verb::Get => HttpMethod::Get,
+        Verb::Post => HttpMethod::Post,
+        Verb::Put => HttpMethod::Put,
+        Verb::Delete => HttpMethod::Delete,
+    }
+}
+
+fn describe(operation: &Operation) -> ApiOperation {
+    let mut builder = OperationBuilder::new()
+        .tag(tag(operation.path))
+        .summary(Some(operation.about))
+        .operation_id(Some(operation.id))
+        .response("200", success(operation.shape));
+    for parameter in operation.parameters() {
+        builder = builder.parameter(describe_parameter(parameter));
+    }
+    if let Some(schema) = operation.body {
+        builder = builder.request_body(Some(
+            RequestBodyBuilder::new()
+                .content(JSON, Content::new(Some(Ref::from_schema_name(schema))))
+                .required(Some(Required::True))
+                .build(),
+        ));
+    }
+    for (status, about) in failures(operation) {
+        builder = builder.response(status, problem(about));
+    }
+    let scheme = match operation.access {
+        Access::Open => None,
+        Access::Login => Some("basic"),
+        Access::Loopback | Access::User | Access::Action { .. } => Some("bearer"),
+    };
+    if let Some(scheme) = scheme {
+        builder = builder.security(SecurityRequirement::new::<_, _, String>(scheme, []));
+    }
+    builder.build()
+}
+
+fn tag(path: &str) -> &str {
+    match path.split('/').nth(1) {
+        None | Some("") => "server",
+        Some(first) => first,
+    }
+}
+
+fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
+    let mut list = Vec::new();
+    if operation.parameters().next().is_some() || operation.body.is_some() {
+        list.push(("400", "The request does not fit the description."));
+    }
+    if operation.access != Access::Open {
+        list.push(("401", "Nobody is logged in, or wrong credentials."));
+        list.push(("403", "The role does not allow it, or the address is blocked."));
+    }
+    if operation.path.contains('{') {
+        list.push(("404", "There is no such thing."));
+    }
+    if operation.body.is_some() {
+        list.push(("406", "The body is not JSON."));
+        list.push(("413", "The body is too large."));
+    }
+    list.push(("429", "Too many requests."));
+    list
+}
+
+fn problem(about: &str) -> Response {
+    ResponseBuilder::new()
+        .description(about)
+        .content(PROBLEM, Content::new(Some(Ref::from_schema_name("Problem"))))
+        .build()
+}
+
+fn success(shape: Shape) -> Response {
+    let builder = ResponseBuilder::new();
+    match shape {
+        Shape::Raw(content_type) => builder
+            .description("The content.")
+            .content(content_type, Content::new(Some(text())))
+            .build(),
+        Shape::Message => builder
+            .description("Done.")
+            .content(JSON, Content::new(Some(Ref::from_schema_name("MessageAnswer"))))
+            .build(),
+        Shape::Plain(schema) => builder
+            .description("The data.")
+            .content(JSON, Content::new(Some(enveloped(reference(schema)))))
+            .build(),
+        Shape::List(schema) => builder
+            .description("A page of items.")
+            .content(JSON, Content::new(Some(listed(reference(schema)))))
+            .build(),
+    }
+}
+
+fn reference(schema: &str) -> RefOr<Schema> {
+    RefOr::Ref(Ref::from_schema_name(schema))
+}
+
+fn text() -> Schema {
+    ObjectBuilder::new().schema_type(Type::String).build().into()
+}
+
+fn whole() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Integer)
+}
+
+fn enveloped(data: impl Into<RefOr<Schema>>) -> Schema {
+    ObjectBuilder::new()
+        .property("data", data)
+        .required("data")
+        .property("error", whole())
+        .required("error")
+        .build()
+        .into()
+}
+
+fn listed(item: RefOr<Schema>) -> Schema {
+    let data = ObjectBuilder::new()
+        .property("affected_items", ArrayBuilder::new().items(item))
+        .required("affected_items")
+        .property("total_affected_items", whole())
+        .required("total_affected_items")
+        .property("total_failed_items", whole())
+        .required("total_failed_items")
+        .property("failed_items", ArrayBuilder::new().items(reference("FailedItem")))
+        .required("failed_items")
+        .property(
+            "next_cursor",
+            ObjectBuilder::new().schema_type(Type::String).description(Some(
+                "Where the next page begins; only in lists that page by cursor.",
+            )),
+        );
+    ObjectBuilder::new()
+        .property("data", data)
+        .required("data")
+        .property("message", text())
+        .required("message")
+        .property("error", whole())
+        .required("error")
+        .build()
+        .into()
+}
+
+fn describe_parameter(parameter: &Parameter) -> ApiParameter {
+    let place = match parameter.place {
+        Place::Query => ParameterIn::Query,
+        Place::Path => ParameterIn::Path,
+    };
+    let list = matches!(parameter.kind, Kind::Words(_) | Kind::Numbers | Kind::Names);
+    ParameterBuilder::new()
+        .name(parameter.name)
+        .parameter_in(place)
+        .required(if parameter.required { Required::True } else { Required::False })
+        .description(Some(parameter.about))
+        .schema(Some(kind_schema(parameter.kind)))
+        // A list is one value with commas.
+        .explode(list.then_some(false))
+        .build()
+}
+
+fn kind_schema(kind: Kind) -> Schema {
+    let pattern = |pattern: &str| {
+        ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build()
+    };
+    let words = |words: &[&str]| {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some(words.iter().map(|w| json!(w))))
+            .build()
+    };
+    match kind {
+        Kind::Whole { min, max, default } => whole()
+            .minimum(Some(min as i64))
+            .maximum(Some(max as i64))
+            .default(Some(json!(default)))
+            .build()
+            .into(),
+        Kind::Flag => ObjectBuilder::new()
+            .schema_type(Type::Boolean)
+            .default(Some(json!(false)))
+            .build()
+            .into(),
+        Kind::Text | Kind::Sort => text(),
+        Kind::Word(list) => words(list).into(),
+        Kind::Words(list) => ArrayBuilder::new().items(words(list)).build().into(),
+        Kind::Numbers => ArrayBuilder::new().items(pattern("^[0-9]+$")).build().into(),
+        Kind::Number => pattern("^[0-9]{3,}$").into(),
+        Kind::Names => ArrayBuilder::new().items(RefOr::T(text())).build().into(),
+        Kind::Timeframe => pattern("^[0-9]+[dhms]?$").into(),
+        Kind::Digest => pattern("^[0-9A-Fa-f]{32,128}$").into(),
+        Kind::Instant => ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+            .build()
+            .into(),
+    }
+}

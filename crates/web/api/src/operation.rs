@@ -1,0 +1,220 @@
+//! What an operation is. Each resource file lists its operations as data; the router, the checks
+//! of parameters, the access rules, the OpenAPI document and the tests that no operation lacks an
+//! access rule all read the same list.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::http::Method;
+
+use crate::call::Call;
+use crate::envelope::Answer;
+use crate::error::Failure;
+
+/// An HTTP method that operations use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Post,
+    Put,
+    Delete,
+}
+
+impl Verb {
+    /// The verb that answers an HTTP method; HEAD is GET without its body.
+    pub(crate) fn of(method: &Method) -> Option<Self> {
+        match *method {
+            Method::GET | Method::HEAD => Some(Self::Get),
+            Method::POST => Some(Self::Post),
+            Method::PUT => Some(Self::Put),
+            Method::DELETE => Some(Self::Delete),
+            _ => None,
+        }
+    }
+
+    /// As it stands on the request line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// Who may call an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody.
+    Open,
+    /// Whoever gives a name and a password with HTTP Basic.
+    Login,
+    /// Loopback without a token; from elsewhere any logged in user.
+    Loopback,
+    /// Any logged in user, for what is their own.
+    User,
+    /// A logged in user with this action, on resources of this type.
+    Action {
+        /// `agent:read`.
+        action: &'static str,
+        /// `agent:id`, or `*:*` for none.
+        resource: &'static str,
+    },
+}
+
+/// An operation with an access rule for reading.
+pub(crate) const fn action(action: &'static str, resource: &'static str) -> Access {
+    Access::Action { action, resource }
+}
+
+/// Where a parameter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Query,
+    Path,
+}
+
+/// What values a parameter takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// A whole number within bounds.
+    Whole { min: u64, max: u64, default: u64 },
+    /// `true` or `false`; absent is `false`.
+    Flag,
+    /// Any text up to [`crate::limits::PARAMETER_BYTES_MAX`].
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Some of these words, with commas.
+    Words(&'static [&'static str]),
+    /// Decimal numbers with commas.
+    Numbers,
+    /// One decimal number of at least three digits.
+    Number,
+    /// Names with commas.
+    Names,
+    /// `7d`, `10h`, `5m`, `30s` or a number of seconds.
+    Timeframe,
+    /// Field names with commas, a leading sign for the direction.
+    Sort,
+    /// A digest in hex.
+    Digest,
+    /// An instant in RFC 3339.
+    Instant,
+}
+
+/// One parameter of an operation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Parameter {
+    pub(crate) name: &'static str,
+    pub(crate) place: Place,
+    pub(crate) required: bool,
+    pub(crate) kind: Kind,
+    pub(crate) about: &'static str,
+}
+
+/// An optional parameter of the query.
+pub(crate) const fn query(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
+    Parameter { name, place: Place::Query, required: false, kind, about }
+}
+
+/// A parameter of the path.
+pub(crate) const fn path(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
+    Parameter { name, place: Place::Path, required: true, kind, about }
+}
+
+/// What an operation answers, for its description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// The list envelope with items of this schema.
+    List(&'static str),
+    /// The plain envelope with data of this schema.
+    Plain(&'static str),
+    /// The plain envelope with a message.
+    Message,
+    /// Not an envelope: this content type.
+    Raw(&'static str),
+}
+
+/// A future on the heap.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
+
+/// The code behind an operation.
+#[derive(Clone, Copy)]
+pub(crate) enum Handler {
+    /// Reads or writes a store: runs on a blocking thread, in a bounded number at a time.
+    Blocking(fn(&Call) -> Result<Answer, Failure>),
+    /// Waits for something else; must not block.
+    Waiting(fn(Arc<Call>) -> Answering),
+}
+
+/// One operation.
+pub(crate) struct Operation {
+    pub(crate) verb: Verb,
+    /// With `{name}` for parameters.
+    pub(crate) path: &'static str,
+    /// Unique; the OpenAPI `operationId`.
+    pub(crate) id: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) access: Access,
+    /// Groups of parameters; every group counts.
+    pub(crate) parameters: &'static [&'static [Parameter]],
+    /// Schema of the JSON body it takes, if any.
+    pub(crate) body: Option<&'static str>,
+    pub(crate) shape: Shape,
+    pub(crate) handler: Handler,
+}
+
+impl Operation {
+    /// All its parameters.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
+        self.parameters.iter().flat_map(|group| group.iter())
+    }
+
+    /// Whether it changes something that others see.
+    pub(crate) fn writes(&self) -> bool {
+        match self.access {
+            Access::Action { .. } | Access::User => self.verb != Verb::Get,
+            Access::Open | Access::Login | Access::Loopback => false,
+        }
+    }
+}
+
+/// `pretty` and `wait_for_complete`, which nearly every operation takes.
+pub(crate) const COMMON: &[Parameter] = &[
+    query("pretty", Kind::Flag, "Indent the answer for people."),
+    query("wait_for_complete", Kind::Flag, "Wait for the answer without the request's deadline."),
+];
+
+/// Default page of a list, items.
+pub(crate) const PAGE_ITEMS_DEFAULT: u64 = 500;
+/// Largest page of a list, items.
+pub(crate) const PAGE_ITEMS_MAX: u64 = 100_000;
+
+/// `offset` and `limit` of a list.
+pub(crate) const PAGING: &[Parameter] = &[
+    query(
+        "offset",
+        Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 },
+        "First item to return, from 0.",
+    ),
+    query(
+        "limit",
+        Kind::Whole { min: 1, max: PAGE_ITEMS_MAX, default: PAGE_ITEMS_DEFAULT },
+        "Most items to return.",
+    ),
+];
+
+/// `agents_list`.
+pub(crate) const AGENTS_LIST: Parameter =
+    query("agents_list", Kind::Numbers, "Agent numbers, with commas; all when absent.");
+
+/// `{agent_id}` of a path.
+pub(crate) const AGENT_ID: Parameter =
+    path("agent_id", Kind::Number, "Agent number, at least three digits.");
+
+/// `q`, announced but not there yet: it is refused by name rather than ignored.
+pub(crate) const Q: Parameter =
+    query("q", Kind::Text, "Filter language; answered with 1407: it is not there yet.");

@@ -1,0 +1,276 @@
+//! Parameters of a request, checked against the operation's description before its code runs.
+//! What is not described is refused, so that a misspelt filter never reads as "everything".
+
+use std::collections::HashMap;
+
+use model::{AgentId, timestamp};
+
+use crate::error::Failure;
+use crate::limits::{LIST_VALUES_MAX, PARAMETER_BYTES_MAX};
+use crate::operation::{Kind, Operation, Parameter, Place};
+
+/// Shortest agent number on a path, digits.
+const NUMBER_DIGITS_MIN: usize = 3;
+
+/// A checked value.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    Whole(u64),
+    Flag(bool),
+    Text(String),
+    List(Vec<String>),
+    Agents(Vec<AgentId>),
+    Seconds(u64),
+    Micros(u64),
+}
+
+/// The checked parameters of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Parameters(HashMap<&'static str, Value>);
+
+impl Parameters {
+    /// Check the raw path and query parameters of a request.
+    pub(crate) fn read(
+        operation: &Operation,
+        path: &[(String, String)],
+        query: &[(String, String)],
+    ) -> Result<Self, Failure> {
+        let known =
+            |name: &str| operation.parameters().any(|p| p.place == Place::Query && p.name == name);
+        let mut extra: Vec<&str> =
+            query.iter().map(|(name, _)| name.as_str()).filter(|name| !known(name)).collect();
+        if !extra.is_empty() {
+            extra.sort_unstable();
+            extra.dedup();
+            let names = extra.join(", ");
+            return Err(Failure::bad(format!("Extra query parameter(s) {names} not in spec")));
+        }
+        let mut values = HashMap::new();
+        for parameter in operation.parameters() {
+            let source = if parameter.place == Place::Path { path } else { query };
+            // As forms do, the last of several values counts.
+            match source.iter().rev().find(|(name, _)| name == parameter.name) {
+                Some((_, text)) => {
+                    values.insert(parameter.name, check(parameter, text)?);
+                }
+                None if parameter.required => {
+                    return Err(Failure::bad(format!(
+                        "Missing query parameter '{}'",
+                        parameter.name
+                    )));
+                }
+                None => {}
+            }
+        }
+        for parameter in operation.parameters() {
+            if let Kind::Whole { default, .. } = parameter.kind {
+                values.entry(parameter.name).or_insert(Value::Whole(default));
+            }
+        }
+        Ok(Self(values))
+    }
+
+    /// A whole number; its default where absent.
+    pub(crate) fn whole(&self, name: &str) -> u64 {
+        match self.0.get(name) {
+            Some(Value::Whole(number)) => *number,
+            _ => 0,
+        }
+    }
+
+    /// A flag; `false` where absent.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        matches!(self.0.get(name), Some(Value::Flag(true)))
+    }
+
+    /// A text that is there and not empty.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        match self.0.get(name) {
+            Some(Value::Text(text)) if !text.is_empty() => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Values with commas; empty where absent.
+    pub(crate) fn list(&self, name: &str) -> &[String] {
+        match self.0.get(name) {
+            Some(Value::List(list)) => list,
+            _ => &[],
+        }
+    }
+
+    /// Agent numbers with commas; `None` where absent.
+    pub(crate) fn agents(&self, name: &str) -> Option<&[AgentId]> {
+        match self.0.get(name) {
+            Some(Value::Agents(list)) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// The agent of the path.
+    pub(crate) fn agent(&self) -> Result<AgentId, Failure> {
+        match self.agents("agent_id") {
+            Some([agent]) => Ok(*agent),
+            _ => Err(Failure::code(1701)),
+        }
+    }
+
+    /// A timeframe in seconds.
+    pub(crate) fn seconds(&self, name: &str) -> Option<u64> {
+        match self.0.get(name) {
+            Some(Value::Seconds(seconds)) => Some(*seconds),
+            _ => None,
+        }
+    }
+
+    /// An instant in microseconds since the epoch.
+    pub(crate) fn micros(&self, name: &str) -> Option<u64> {
+        match self.0.get(name) {
+            Some(Value::Micros(micros)) => Some(*micros),
+            _ => None,
+        }
+    }
+}
+
+fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
+    if text.len() > PARAMETER_BYTES_MAX && !matches!(parameter.kind, Kind::Numbers) {
+        return Err(Failure::bad(format!(
+            "'{}' is too long: {} bytes of at most {PARAMETER_BYTES_MAX}",
+            parameter.name,
+            text.len()
+        )));
+    }
+    match parameter.kind {
+        Kind::Whole { min, max, .. } => whole(parameter, text, min, max),
+        Kind::Flag => match text.to_ascii_lowercase().as_str() {
+            "true" => Ok(Value::Flag(true)),
+            "false" => Ok(Value::Flag(false)),
+            _ => Err(wrong_type(parameter, "boolean")),
+        },
+        Kind::Text | Kind::Sort => Ok(Value::Text(text.to_owned())),
+        Kind::Word(words) => match words.iter().find(|word| **word == text) {
+            Some(word) => Ok(Value::Text((*word).to_owned())),
+            None => Err(no_word(text, words)),
+        },
+        Kind::Words(words) => {
+            let list = split(parameter, text)?;
+            match list.iter().find(|item| !words.contains(&item.as_str())) {
+                Some(item) => Err(no_word(item, words)),
+                None => Ok(Value::List(list)),
+            }
+        }
+        Kind::Names => Ok(Value::List(split(parameter, text)?)),
+        Kind::Numbers => numbers(parameter, text),
+        Kind::Number if text.len() >= NUMBER_DIGITS_MIN => numbers(parameter, text),
+        Kind::Number => Err(no_format(text, "numbers")),
+        Kind::Timeframe => match timeframe(text) {
+            Some(seconds) => Ok(Value::Seconds(seconds)),
+            None => Err(no_format(text, "timeframe")),
+        },
+        Kind::Digest => match (32..=128).contains(&text.len()) && is_hex(text) {
+            true => Ok(Value::Text(text.to_ascii_lowercase())),
+            false => Err(no_format(text, "hash")),
+        },
+        Kind::Instant => match timestamp::parse_micros(text) {
+            Some(micros) => Ok(Value::Micros(micros)),
+            None => Err(Failure::detailed(1412, format!("{}: not a date: {text}", parameter.name))),
+        },
+    }
+}
+
+fn whole(parameter: &Parameter, text: &str, min: u64, max: u64) -> Result<Value, Failure> {
+    let Ok(number) = text.parse::<i128>() else {
+        return Err(wrong_type(parameter, "integer"));
+    };
+    let limit = parameter.name == "limit";
+    let refuse = |code: u16, detail: String| match limit {
+        true => Failure::detailed(code, detail),
+        false => Failure::bad(detail),
+    };
+    if number < i128::from(min) {
+        let detail = format!("{number} is less than the minimum of {min}");
+        return Err(refuse(1406, detail));
+    }
+    if number > i128::from(max) {
+        let detail = format!("{number} is greater than the maximum of {max}");
+        return Err(refuse(1405, detail));
+    }
+    Ok(Value::Whole(number as u64))
+}
+
+fn split(parameter: &Parameter, text: &str) -> Result<Vec<String>, Failure> {
+    let list: Vec<String> = text.split(',').map(str::to_owned).collect();
+    match list.iter().any(String::is_empty) {
+        true => Err(no_format(text, parameter.name)),
+        false => Ok(list),
+    }
+}
+
+fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
+    let mut list = Vec::new();
+    for item in text.split(',') {
+        if item.is_empty() || !item.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(no_format(text, "numbers"));
+        }
+        // A number beyond what numbers can be is a number that nobody has.
+        list.push(AgentId(item.parse().unwrap_or(u32::MAX)));
+    }
+    if list.len() > LIST_VALUES_MAX || (parameter.kind == Kind::Number && list.len() != 1) {
+        return Err(no_format(text, "numbers"));
+    }
+    Ok(Value::Agents(list))
+}
+
+/// Seconds of `7d`, `10h`, `5m`, `30s` or `60`.
+pub(crate) fn timeframe(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'd') => (text.get(..at)?, 86_400),
+        (at, 'h') => (text.get(..at)?, 3_600),
+        (at, 'm') => (text.get(..at)?, 60),
+        (at, 's') => (text.get(..at)?, 1),
+        _ => (text, 1),
+    };
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse::<u64>().ok().filter(|_| plain)?.checked_mul(unit)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn wrong_type(parameter: &Parameter, wanted: &str) -> Failure {
+    Failure::bad(format!(
+        "Wrong type, expected '{wanted}' for query parameter '{}'",
+        parameter.name
+    ))
+}
+
+fn no_format(text: &str, format: &str) -> Failure {
+    Failure::bad(format!("'{}' is not a '{format}'", shorten(text)))
+}
+
+fn no_word(text: &str, words: &[&str]) -> Failure {
+    Failure::bad(format!("'{}' is not one of {words:?}", shorten(text)))
+}
+
+/// A caller's text as it may stand in an answer: not longer than a line.
+fn shorten(text: &str) -> String {
+    text.chars().take(120).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeframes_have_their_units_and_nothing_else() {
+        assert_eq!(timeframe("7d"), Some(604_800));
+        assert_eq!(timeframe("2h"), Some(7_200));
+        assert_eq!(timeframe("10m"), Some(600));
+        assert_eq!(timeframe("5s"), Some(5));
+        assert_eq!(timeframe("60"), Some(60));
+        for bad in ["", "d", "-1d", "+1d", "1w", "1.5h", "99999999999999999999d", "1 d", "é"] {
+            assert_eq!(timeframe(bad), None, "{bad}");
+        }
+    }
+}

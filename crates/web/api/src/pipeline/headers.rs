@@ -1,0 +1,75 @@
+//! Responses and the headers that each carries.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    SERVER, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS, X_XSS_PROTECTION,
+};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+
+use crate::envelope::{Answer, PROBLEM, to_bytes};
+use crate::error::Failure;
+
+/// On every response.
+const ALWAYS: [(HeaderName, &str); 6] = [
+    (SERVER, "Holdfast"),
+    (STRICT_TRANSPORT_SECURITY, "max-age=63072000; includeSubdomains"),
+    (X_FRAME_OPTIONS, "deny"),
+    (X_XSS_PROTECTION, "0"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer, strict-origin-when-cross-origin"),
+];
+
+/// On every response that has none of its own (the page's files do).
+const UNLESS_SET: [(HeaderName, &str); 2] = [
+    (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (CACHE_CONTROL, "no-store"),
+];
+
+/// `Server-Timing`: what the answer cost.
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// An answer in its envelope.
+pub(super) fn rendered(answer: Answer, pretty: bool) -> Response {
+    let (status, content_type, body) = answer.render(pretty);
+    response(status, content_type, body)
+}
+
+/// A failure as a problem.
+pub(super) fn problem(failure: &Failure, node: &str) -> Response {
+    let mut response = response(failure.status, PROBLEM, to_bytes(&failure.body(node), false));
+    let fields = response.headers_mut();
+    if let Some(seconds) = failure.retry_after_s {
+        fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if let Some(Ok(allow)) = failure.allow.as_deref().map(HeaderValue::from_str) {
+        fields.insert(ALLOW, allow);
+    }
+    response
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// The headers that every response carries.
+pub(super) fn finish(response: &mut Response, took: Duration, queries: u32) {
+    let fields = response.headers_mut();
+    for (name, value) in ALWAYS {
+        fields.insert(name, HeaderValue::from_static(value));
+    }
+    for (name, value) in UNLESS_SET {
+        fields.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    let timing =
+        format!("total;dur={:.3}, queries;desc=\"{queries}\"", took.as_secs_f64() * 1_000.0);
+    if let Ok(value) = HeaderValue::from_str(&timing) {
+        fields.insert(SERVER_TIMING, value);
+    }
+}

@@ -1,0 +1,284 @@
+//! The way of every request, from the rate limit to the access log. See the crate's head for the
+//! order.
+
+mod headers;
+mod run;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts as _, Query, RawPathParams, Request};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use axum::routing::any;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tower::ServiceExt as _;
+
+use crate::api::Api;
+use crate::call::{Caller, Source};
+use crate::error::Failure;
+use crate::limits::BODY_BYTES_MAX;
+use crate::metrics::record_request;
+use crate::operation::{Access, Operation, Shape, Verb};
+use crate::request_log;
+use crate::resource;
+
+/// The operations of one path.
+type Route = Arc<[&'static Operation]>;
+
+/// A router over all operations, with the page behind it.
+pub(crate) fn router(api: &Arc<Api>) -> Router {
+    let mut paths: Vec<(&'static str, Vec<&'static Operation>)> = Vec::new();
+    for operation in resource::all() {
+        match paths.iter_mut().find(|(path, _)| *path == operation.path) {
+            Some((_, operations)) => operations.push(operation),
+            None => paths.push((operation.path, vec![operation])),
+        }
+    }
+    let handler = |operations: Vec<&'static Operation>| {
+        let (api, route): (Arc<Api>, Route) = (Arc::clone(api), operations.into());
+        move |request: Request| answer(Arc::clone(&api), Arc::clone(&route), request)
+    };
+    paths
+        .into_iter()
+        .fold(Router::new(), |router, (path, operations)| {
+            router.route(path, any(handler(operations)))
+        })
+        .fallback(handler(Vec::new()))
+}
+
+/// What the access log tells beside the request line.
+#[derive(Default)]
+struct Seen {
+    operation: Option<&'static Operation>,
+    user: Option<String>,
+    parameters: String,
+    body: String,
+    queries: u32,
+}
+
+async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
+    let started = Instant::now();
+    let source = request.extensions().get::<Source>().copied();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut seen = Seen::default();
+    let mut response = match respond(&api, &route, request, &mut seen).await {
+        Ok(response) => response,
+        Err(failure) => headers::problem(&failure, api.node()),
+    };
+    let took = started.elapsed();
+    headers::finish(&mut response, took, seen.queries);
+    let name = seen.operation.map_or("other", |operation| operation.id);
+    record_request(name, response.status().as_u16(), took);
+    request_log::Line {
+        user: seen.user.unwrap_or_else(|| "-".into()),
+        source,
+        method: method.to_string(),
+        path,
+        parameters: seen.parameters,
+        body: seen.body,
+        took,
+        status: response.status(),
+        queries: seen.queries,
+    }
+    .write();
+    if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
+}
+
+async fn respond(
+    api: &Arc<Api>,
+    route: &Route,
+    request: Request,
+    seen: &mut Seen,
+) -> Result<Response, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let source = parts.extensions.get::<Source>().copied();
+    if !route.is_empty() {
+        admit(api, source)?;
+    }
+    let operation = match pick(route, &parts) {
+        Picked::Operation(operation) if !is_navigation(api, operation, &parts) => operation,
+        Picked::Refused(failure) => return Err(failure),
+        Picked::Operation(_) | Picked::Nothing => return page(api, parts, body).await,
+    };
+    seen.operation = Some(operation);
+    let caller = authenticate(api, operation.access, source, &parts)?;
+    seen.user = Some(caller.name());
+    let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+        .map_err(|e| Failure::bad(format!("query: {e}")))?
+        .0;
+    seen.parameters = request_log::parameters(&query);
+    let path = path_parameters(&mut parts).await?;
+    let body = match operation.body {
+        Some(_) => read(&parts, body).await?,
+        None => Bytes::new(),
+    };
+    seen.body = request_log::body(&body);
+    let request = run::Checked {
+        operation,
+        caller,
+        source,
+        authorization: header(&parts, &AUTHORIZATION).map(str::to_owned),
+        content_type: header(&parts, &CONTENT_TYPE).map(str::to_owned),
+        path,
+        query,
+        body,
+        seen: format!("{} {} {}", parts.uri.path(), seen.parameters, seen.body),
+    };
+    let (answer, queries) = run::run(api, request).await;
+    seen.queries = queries;
+    answer
+}
+
+fn admit(api: &Api, source: Option<Source>) -> Result<(), Failure> {
+    if source.is_some_and(Source::is_local) {
+        return Ok(());
+    }
+    let now = api.options.clock.monotonic();
+    api.rate.admit(source.and_then(Source::ip), now).map_err(|wait_s| {
+        let mut failure = Failure::code(6001);
+        failure.retry_after_s = Some(wait_s);
+        failure
+    })
+}
+
+enum Picked {
+    Operation(&'static Operation),
+    Refused(Failure),
+    Nothing,
+}
+
+fn pick(route: &Route, parts: &Parts) -> Picked {
+    if route.is_empty() {
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        return if reads { Picked::Nothing } else { Picked::Refused(Failure::unknown_path()) };
+    }
+    let verb = Verb::of(&parts.method);
+    if let Some(operation) = route.iter().copied().find(|o| Some(o.verb) == verb) {
+        return Picked::Operation(operation);
+    }
+    let allowed: Vec<&str> = route.iter().map(|o| o.verb.name()).collect();
+    let mut failure = Failure::plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+    failure.allow = Some(allowed.join(", "));
+    Picked::Refused(failure)
+}
+
+/// A person's browser opening a path rather than a program asking for it: no token, and HTML
+/// preferred. Then the page answers, so that it can be reloaded anywhere.
+fn is_navigation(api: &Api, operation: &Operation, parts: &Parts) -> bool {
+    api.options.page.is_some()
+        && operation.verb == Verb::Get
+        && !matches!(operation.shape, Shape::Raw(_))
+        && operation.access != Access::Login
+        && !parts.headers.contains_key(AUTHORIZATION)
+        && prefers_html(header(parts, &ACCEPT).unwrap_or_default())
+}
+
+/// Whether `Accept` ranks HTML above JSON.
+fn prefers_html(accept: &str) -> bool {
+    let weight = |wanted: &str| {
+        accept
+            .split(',')
+            .filter_map(|item| {
+                let mut fields = item.split(';');
+                let mime = fields.next()?.trim();
+                let weight = fields
+                    .find_map(|f| f.trim().strip_prefix("q=")?.parse::<f32>().ok())
+                    .unwrap_or(1.0);
+                mime.eq_ignore_ascii_case(wanted).then_some(weight)
+            })
+            .fold(0.0, f32::max)
+    };
+    weight("text/html") > weight("application/json")
+}
+
+async fn page(api: &Api, parts: Parts, body: Body) -> Result<Response, Failure> {
+    let Some(page) = api.options.page.clone() else { return Err(Failure::unknown_path()) };
+    let response = match page.oneshot(Request::from_parts(parts, body)).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    if response.status() == StatusCode::NOT_FOUND {
+        return Err(Failure::unknown_path());
+    }
+    Ok(response)
+}
+
+fn authenticate(
+    api: &Api,
+    access: Access,
+    source: Option<Source>,
+    parts: &Parts,
+) -> Result<Caller, Failure> {
+    if let Some(Source::Unix { uid }) = source {
+        return Ok(Caller::Local { uid });
+    }
+    match access {
+        Access::Open | Access::Login => return Ok(Caller::Anyone),
+        Access::Loopback if source.is_some_and(Source::is_local) => return Ok(Caller::Anyone),
+        Access::Loopback | Access::User | Access::Action { .. } => {}
+    }
+    let missing = || Failure::unauthorized("No authorization token provided");
+    let text = header(parts, &AUTHORIZATION).ok_or_else(missing)?;
+    let (scheme, token) = text.split_once(' ').ok_or_else(missing)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(missing());
+    }
+    let claims = api.tokens.verify(&api.registry, token.trim(), api.now_s())?;
+    Ok(Caller::User { id: claims.uid, name: claims.sub.clone(), roles: claims.rbac_roles.clone() })
+}
+
+async fn path_parameters(parts: &mut Parts) -> Result<Vec<(String, String)>, Failure> {
+    let raw = RawPathParams::from_request_parts(parts, &())
+        .await
+        .map_err(|e| Failure::bad(format!("path: {e}")))?;
+    Ok(raw.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// The body, up to the limit.
+async fn read(parts: &Parts, body: Body) -> Result<Bytes, Failure> {
+    let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+    let too_large = length.is_some_and(|length| length > BODY_BYTES_MAX as u64);
+    if let Some(expect) = header(parts, &EXPECT)
+        && (too_large || !expect.eq_ignore_ascii_case("100-continue"))
+    {
+        return Err(Failure::plain(StatusCode::EXPECTATION_FAILED, "the expectation is not met"));
+    }
+    let refused = || {
+        Failure::plain(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is larger than {BODY_BYTES_MAX} bytes"),
+        )
+    };
+    if too_large {
+        return Err(refused());
+    }
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(e) if e.is::<LengthLimitError>() => Err(refused()),
+        Err(e) => Err(Failure::bad(format!("body: {e}"))),
+    }
+}
+
+fn header<'a>(parts: &'a Parts, name: &axum::http::HeaderName) -> Option<&'a str> {
+    parts.headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefers_html;
+
+    #[test]
+    fn browsers_prefer_html_and_programs_do_not() {
+        assert!(prefers_html("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"));
+        assert!(prefers_html("application/json;q=0.5, text/html"));
+        for json in ["", "*/*", "application/json", "text/html;q=0.4, application/json", "text/*"] {
+            assert!(!prefers_html(json), "{json}");
+        }
+    }
+}

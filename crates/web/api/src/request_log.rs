@@ -1,0 +1,124 @@
+//! The access log: one line per request, secrets masked.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde_json::Value;
+
+use crate::call::Source;
+
+/// Names whose values never reach a log.
+const SECRETS: [&str; 5] = ["password", "current_password", "token", "key", "secret"];
+/// What stands in their place.
+const MASK: &str = "****";
+/// Longest body or parameter list in a line, bytes.
+const TEXT_BYTES_MAX: usize = 2_048;
+
+/// One line.
+pub(crate) struct Line {
+    pub(crate) user: String,
+    pub(crate) source: Option<Source>,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) parameters: String,
+    pub(crate) body: String,
+    pub(crate) took: Duration,
+    pub(crate) status: StatusCode,
+    pub(crate) queries: u32,
+}
+
+impl Line {
+    pub(crate) fn write(&self) {
+        tracing::info!(
+            target: "access",
+            user = self.user,
+            source = source(self.source),
+            method = self.method,
+            path = model::path::show_terminal(self.path.as_bytes()),
+            parameters = self.parameters,
+            body = self.body,
+            seconds = format!("{:.6}", self.took.as_secs_f64()),
+            status = self.status.as_u16(),
+            queries = self.queries,
+        );
+    }
+}
+
+fn source(source: Option<Source>) -> String {
+    match source {
+        Some(Source::Tcp(address)) => address.ip().to_canonical().to_string(),
+        Some(Source::Unix { .. }) => "unix".into(),
+        None => "-".into(),
+    }
+}
+
+/// Query parameters as they may stand in a log.
+pub(crate) fn parameters(query: &[(String, String)]) -> String {
+    let shown: Vec<String> = query
+        .iter()
+        .map(|(name, value)| match SECRETS.contains(&name.as_str()) {
+            true => format!("{name}={MASK}"),
+            false => format!("{name}={value}"),
+        })
+        .collect();
+    cut(&model::path::show_terminal(shown.join("&").as_bytes()))
+}
+
+/// A body as it may stand in a log: JSON with its secrets masked, else only its length.
+pub(crate) fn body(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return String::new();
+    }
+    let small = (bytes.len() <= TEXT_BYTES_MAX).then(|| serde_json::from_slice::<Value>(bytes));
+    match small {
+        Some(Ok(mut value)) => {
+            mask(&mut value);
+            cut(&value.to_string())
+        }
+        _ => format!("({} bytes)", bytes.len()),
+    }
+}
+
+fn mask(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter_mut() {
+                if SECRETS.contains(&name.to_ascii_lowercase().as_str()) {
+                    *value = MASK.into();
+                } else {
+                    mask(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        _ => {}
+    }
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}...", text.get(..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_never_reach_the_log() {
+        let text = body(br#"{"password":"hunter2","a":[{"Token":"t0p"}],"name":"x"}"#);
+        assert_eq!(text, r#"{"password":"****","a":[{"Token":"****"}],"name":"x"}"#);
+        assert_eq!(body(b"password=hunter2"), "(16 bytes)");
+        let query = [("password".to_owned(), "hunter2".to_owned()), ("a".into(), "b\n".into())];
+        assert_eq!(parameters(&query), "password=****&a=b\\n");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        let text = cut(&"ä".repeat(TEXT_BYTES_MAX));
+        assert!(text.len() <= TEXT_BYTES_MAX + 3 && text.ends_with("ä..."));
+    }
+}

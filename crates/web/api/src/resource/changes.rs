@@ -1,0 +1,288 @@
+//! The history of all agents: changes, and the gaps in between.
+
+use model::{AgentId, EventBody, timestamp};
+use serde::Serialize;
+use serde_json::{Value, json};
+use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
+use utoipa::ToSchema;
+
+use super::AgentRef;
+use crate::call::Call;
+use crate::envelope::{Answer, List, to_value};
+use crate::error::Failure;
+use crate::operation::{
+    AGENTS_LIST, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path, query,
+};
+
+/// Largest page of a history, items: each holds two whole files.
+const PAGE_ITEMS_MAX: u64 = 1_000;
+/// Page of a history unless asked otherwise, items.
+const PAGE_ITEMS_DEFAULT: u64 = 100;
+/// Events of one agent in one microsecond that are looked at for one id.
+const SAME_INSTANT_MAX: usize = 100_000;
+
+const KINDS: &[&str] = &["created", "modified", "deleted"];
+
+const WINDOW: &[Parameter] = &[
+    AGENTS_LIST,
+    query("path", Kind::Text, "How the path begins; % and _ mean themselves."),
+    query("file", Kind::Text, "The whole path."),
+    query("from", Kind::Instant, "Found at or after, RFC 3339."),
+    query("to", Kind::Instant, "Found before, RFC 3339."),
+    query("cursor", Kind::Text, "Where to go on: next_cursor of the page before."),
+    query(
+        "limit",
+        Kind::Whole { min: 1, max: PAGE_ITEMS_MAX, default: PAGE_ITEMS_DEFAULT },
+        "Most items to return.",
+    ),
+];
+
+const KIND: &[Parameter] = &[
+    query("kind", Kind::Words(KINDS), "Kinds, with commas; all when absent."),
+    query(
+        "since",
+        Kind::Whole { min: 0, max: i64::MAX as u64, default: 0 },
+        "Only what arrived after this number: newest of an earlier page.",
+    ),
+];
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/changes",
+        id: "changes.list",
+        about: "What changed on all agents, newest first, each with before and after.",
+        access: action("syscheck:read", "agent:id"),
+        parameters: &[COMMON, WINDOW, KIND],
+        body: None,
+        shape: Shape::List("ChangeItem"),
+        handler: Handler::Blocking(list),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/changes/{id}",
+        id: "changes.one",
+        about: "One change.",
+        access: action("syscheck:read", "agent:id"),
+        parameters: &[COMMON, &[path("id", Kind::Text, "The id of an item of /changes.")]],
+        body: None,
+        shape: Shape::Plain("ChangeItem"),
+        handler: Handler::Blocking(one),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/coverage",
+        id: "coverage.list",
+        about: "What was not watched, on all agents, newest first: from when to when, and why.",
+        access: action("syscheck:read", "agent:id"),
+        parameters: &[COMMON, WINDOW],
+        body: None,
+        shape: Shape::List("CoverageItem"),
+        handler: Handler::Blocking(coverage),
+    },
+];
+
+/// One change.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ChangeItem {
+    /// For `GET /changes/{id}`.
+    id: String,
+    agent: AgentRef,
+    /// When the agent found it, RFC 3339 with microseconds.
+    time: String,
+    /// When the server received it.
+    received: String,
+    /// `created`, `modified` or `deleted`.
+    kind: &'static str,
+    path: String,
+    /// What differs; empty unless modified.
+    changed_fields: Vec<String>,
+    cause: CauseItem,
+    /// The file before; null when created.
+    #[schema(value_type = Option<Object>)]
+    before: Value,
+    /// The file after; null when deleted.
+    #[schema(value_type = Option<Object>)]
+    after: Value,
+}
+
+/// What accounts for a change.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CauseItem {
+    /// `unexplained` until something explains it.
+    kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    detail: String,
+}
+
+/// One gap.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CoverageItem {
+    id: String,
+    agent: AgentRef,
+    /// Why, for example `agent_down`.
+    kind: &'static str,
+    /// Which path it concerns; empty when all.
+    path: String,
+    /// Start, RFC 3339.
+    from: String,
+    /// End, RFC 3339.
+    to: String,
+    /// Changes that the scan afterwards found, when there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<u64>,
+    detail: String,
+    /// When the server received it.
+    received: String,
+}
+
+fn list(call: &Call) -> Result<Answer, Failure> {
+    let kinds: Vec<EventKind> = match call.parameters.list("kind") {
+        [] => vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
+        names => names.iter().filter_map(|name| EventKind::from_name(name)).collect(),
+    };
+    let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
+    let page = page(call, ChangeQuery { since, kinds, ..ChangeQuery::default() })?;
+    let messages = [
+        "All selected changes were returned",
+        "Some changes were not returned",
+        "No change was returned",
+    ];
+    answer(call, page, change_item, messages)
+}
+
+fn coverage(call: &Call) -> Result<Answer, Failure> {
+    let kinds = vec![EventKind::Coverage];
+    let page = page(call, ChangeQuery { kinds, ..ChangeQuery::default() })?;
+    let messages =
+        ["All selected gaps were returned", "Some gaps were not returned", "No gap was returned"];
+    answer(call, page, coverage_item, messages)
+}
+
+fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
+    let parameters = &call.parameters;
+    Ok(call.state().changes(&ChangeQuery {
+        agents: parameters.agents("agents_list").map(<[AgentId]>::to_vec),
+        path: match (parameters.text("file"), parameters.text("path")) {
+            (Some(file), _) => PathMatch::Exact(file.to_owned()),
+            (None, Some(prefix)) => PathMatch::Prefix(prefix.to_owned()),
+            (None, None) => PathMatch::Any,
+        },
+        from_us: parameters.micros("from"),
+        to_us: parameters.micros("to"),
+        cursor: parameters.text("cursor").map(str::to_owned),
+        limit: parameters.whole("limit") as usize,
+        ..query
+    })?)
+}
+
+fn answer<T: Serialize>(
+    call: &Call,
+    page: ChangePage,
+    item: fn(&Call, StoredEvent) -> Result<T, Failure>,
+    messages: [&'static str; 3],
+) -> Result<Answer, Failure> {
+    let (next, newest) = (page.next, page.newest);
+    let mut items = Vec::with_capacity(page.items.len());
+    for event in page.items {
+        items.push(to_value(&item(call, event)?)?);
+    }
+    let total = items.len() as u64;
+    let list = List::new(items, total, messages)
+        .with("next_cursor", json!(next))
+        .with("newest", json!(newest));
+    Ok(Answer::List(list))
+}
+
+fn one(call: &Call) -> Result<Answer, Failure> {
+    let missing = || Failure::missing("no such change: it may be past its retention");
+    let id = call.parameters.text("id").unwrap_or_default();
+    let (agent, found_at_us, number) = parse_id(id).ok_or_else(missing)?;
+    let page = call.state().changes(&ChangeQuery {
+        agents: Some(vec![agent]),
+        kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
+        from_us: Some(found_at_us),
+        to_us: Some(found_at_us.saturating_add(1)),
+        limit: SAME_INSTANT_MAX,
+        ..ChangeQuery::default()
+    })?;
+    let event = page.items.into_iter().find(|e| e.number == number).ok_or_else(missing)?;
+    Answer::data(&change_item(call, event)?)
+}
+
+/// An event's id: whose, when found and its number in the order of arrival, so that it can be
+/// looked up without an index of its own.
+fn id_of(event: &StoredEvent) -> String {
+    format!("{}-{:x}-{:x}", event.agent, event.found_at_us, event.number)
+}
+
+fn parse_id(id: &str) -> Option<(AgentId, u64, u64)> {
+    let mut parts = id.split('-');
+    let agent = parts.next()?.parse().ok()?;
+    let found_at_us = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let number = u64::from_str_radix(parts.next()?, 16).ok()?;
+    parts.next().is_none().then_some((agent, found_at_us, number))
+}
+
+fn change_item(call: &Call, event: StoredEvent) -> Result<ChangeItem, Failure> {
+    let body = parse(&event)?;
+    let (before, after) = match event.kind {
+        EventKind::Deleted => (body.file, None),
+        _ => (body.holdfast.previous, body.file),
+    };
+    let cause = body.holdfast.cause.unwrap_or_default();
+    Ok(ChangeItem {
+        id: id_of(&event),
+        time: timestamp::micros(event.found_at_us),
+        received: timestamp::micros(event.received_at_us),
+        kind: event.kind.name(),
+        agent: agent_ref(call, &event),
+        path: event.path,
+        changed_fields: body.holdfast.changed_fields,
+        cause: CauseItem { kind: cause.kind, detail: cause.detail },
+        before: to_value(&before)?,
+        after: to_value(&after)?,
+    })
+}
+
+fn coverage_item(call: &Call, event: StoredEvent) -> Result<CoverageItem, Failure> {
+    let Some(gap) = parse(&event)?.holdfast.coverage else {
+        return Err(Failure::internal(&format!("event {}: no gap in it", event.number)));
+    };
+    Ok(CoverageItem {
+        id: id_of(&event),
+        agent: agent_ref(call, &event),
+        kind: gap.kind.name(),
+        path: gap.path,
+        from: timestamp::micros(gap.from_us),
+        to: timestamp::micros(gap.to_us),
+        found: gap.found,
+        detail: gap.detail,
+        received: timestamp::micros(event.received_at_us),
+    })
+}
+
+fn parse(event: &StoredEvent) -> Result<EventBody, Failure> {
+    serde_json::from_slice(&event.body)
+        .map_err(|cause| Failure::internal(&format!("event {}: {cause}", event.number)))
+}
+
+/// The name the agent has now; of one that is gone the name it last had.
+fn agent_ref(call: &Call, event: &StoredEvent) -> AgentRef {
+    let now = call.api.registry.agent(event.agent).map(|agent| agent.name);
+    let name = now.unwrap_or_else(|| event.agent_name.clone());
+    AgentRef { id: event.agent.to_string(), name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_one_event_and_nothing_else_is_one() {
+        assert_eq!(parse_id("001-5f-2a"), Some((AgentId(1), 0x5f, 0x2a)));
+        for bad in ["", "001", "001-5f", "001-5f-2a-1", "x-1-1", "1-g-1", "1--1", "' OR 1=1 --"] {
+            assert_eq!(parse_id(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The operations, one file per resource, and what several of them share.
+
+mod agents;
+mod changes;
+mod commands;
+mod enrolment;
+mod orders;
+mod overview;
+mod security;
+mod server;
+mod states;
+mod summary;
+mod syscheck;
+
+use registry::{RegistryError, RegistryStoreError};
+use serde::Serialize;
+use state::StateError;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::error::Failure;
+use crate::operation::Operation;
+
+/// Every operation, in the order of the description.
+pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
+    [
+        server::OPERATIONS,
+        security::OPERATIONS,
+        agents::OPERATIONS,
+        summary::OPERATIONS,
+        orders::OPERATIONS,
+        overview::OPERATIONS,
+        syscheck::OPERATIONS,
+        changes::OPERATIONS,
+        states::OPERATIONS,
+        commands::OPERATIONS,
+        enrolment::OPERATIONS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Every named schema of the description.
+pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
+    fn of<T: ToSchema>() -> (String, RefOr<Schema>) {
+        (T::name().into_owned(), <T as PartialSchema>::schema())
+    }
+    let text = || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build()));
+    vec![
+        ("AgentNumber".into(), text()),
+        ("Platform".into(), text()),
+        of::<Problem>(),
+        of::<FailedItem>(),
+        of::<FailedError>(),
+        of::<MessageAnswer>(),
+        of::<AgentRef>(),
+        of::<server::ServerInfo>(),
+        of::<security::TokenData>(),
+        of::<security::UserItem>(),
+        of::<security::RoleItem>(),
+        of::<security::PasswordChange>(),
+        of::<agents::AgentItem>(),
+        of::<agents::OsItem>(),
+        of::<summary::StatusCounts>(),
+        of::<summary::ConfigurationCounts>(),
+        of::<summary::StatusData>(),
+        of::<summary::SummaryData>(),
+        of::<summary::SummaryStatus>(),
+        of::<overview::OverviewData>(),
+        of::<overview::NodeCount>(),
+        of::<overview::GroupCount>(),
+        of::<overview::OsCount>(),
+        of::<overview::OsKey>(),
+        of::<overview::VersionCount>(),
+        of::<syscheck::FileItem>(),
+        of::<changes::ChangeItem>(),
+        of::<changes::CauseItem>(),
+        of::<changes::CoverageItem>(),
+        of::<states::StateItem>(),
+        of::<commands::CommandItem>(),
+        of::<commands::CommandData>(),
+        of::<commands::CountsItem>(),
+        of::<commands::OutcomeItem>(),
+        of::<enrolment::NewToken>(),
+        of::<enrolment::NewTokenData>(),
+    ]
+}
+
+/// An error of the API, `application/problem+json`.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// Class of the error.
+    title: String,
+    /// What is wrong with this request.
+    detail: String,
+    /// What to do about it.
+    remediation: Option<String>,
+    /// The code, where there is one.
+    error: Option<u16>,
+    /// The same by node, where there is a code.
+    dapi_errors: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// Ids that failed with one error.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FailedItem {
+    error: FailedError,
+    id: Vec<String>,
+}
+
+/// Why ids failed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FailedError {
+    code: u16,
+    message: String,
+    remediation: String,
+}
+
+/// An answer without data.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MessageAnswer {
+    message: String,
+    error: u8,
+}
+
+/// An agent by number and name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AgentRef {
+    /// At least three digits.
+    pub(crate) id: String,
+    /// Empty when it is not known any more.
+    pub(crate) name: String,
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Cursor | StateError::Query(_) => Self::bad(error.to_string()),
+            StateError::Busy { .. } | StateError::Full { .. } => {
+                tracing::warn!("state: {error}");
+                Self::busy("the state is too busy or its disk is full", 1)
+            }
+            other => Self::internal(&other),
+        }
+    }
+}
+
+impl From<RegistryError> for Failure {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Store(RegistryStoreError::NotFound { what: "agent", .. }) => {
+                Self::code(1701)
+            }
+            RegistryError::Store(RegistryStoreError::NotFound { what: "group", name }) => {
+                Self::detailed(1710, format!("group does not exist: {name}"))
+            }
+            RegistryError::Store(
+                ref refused @ (RegistryStoreError::Refused(_)
+                | RegistryStoreError::Limit { .. }
+                | RegistryStoreError::NotFound { .. }
+                | RegistryStoreError::Exists { .. }),
+            ) => Self::bad(refused.to_string()),
+            RegistryError::Refused(text) => Self::bad(text),
+            RegistryError::Password(rule) => Self::detailed(5007, rule.to_string()),
+            other => Self::internal(&other),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The server itself: who it is, whether it lives, its metrics and its description.
+
+use axum::http::StatusCode;
+use metrics::gauge;
+use model::timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::call::Call;
+use crate::envelope::{Answer, JSON};
+use crate::error::Failure;
+use crate::operation::{Access, COMMON, Handler, Operation, Shape, Verb};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The content type that Prometheus asks for.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/",
+        id: "server.info",
+        about: "Name and version of the server.",
+        access: Access::User,
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Plain("ServerInfo"),
+        handler: Handler::Blocking(info),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/healthz",
+        id: "server.healthz",
+        about: "Whether the process answers.",
+        access: Access::Open,
+        parameters: &[],
+        body: None,
+        shape: Shape::Raw(TEXT),
+        handler: Handler::Waiting(|_| Box::pin(async { Ok(ok()) })),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/readyz",
+        id: "server.readyz",
+        about: "Whether the stores answer and agents are served.",
+        access: Access::Open,
+        parameters: &[],
+        body: None,
+        shape: Shape::Raw(TEXT),
+        handler: Handler::Blocking(ready),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/metrics",
+        id: "server.metrics",
+        about: "Metrics in the Prometheus text format; no token needed on the same machine.",
+        access: Access::Loopback,
+        parameters: &[],
+        body: None,
+        shape: Shape::Raw(METRICS),
+        handler: Handler::Blocking(metrics),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/openapi.json",
+        id: "server.openapi",
+        about: "This description.",
+        access: Access::User,
+        parameters: &[],
+        body: None,
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(description),
+    },
+];
+
+/// Who the server is.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ServerInfo {
+    title: &'static str,
+    /// Version of the program.
+    api_version: String,
+    license_name: &'static str,
+    license_url: &'static str,
+    hostname: String,
+    /// The server's time, RFC 3339.
+    timestamp: String,
+}
+
+fn info(call: &Call) -> Result<Answer, Failure> {
+    let now_us = call.api.options.clock.now_us();
+    Answer::data(&ServerInfo {
+        title: "Holdfast API REST",
+        api_version: call.api.options.version.clone(),
+        license_name: "Apache-2.0",
+        license_url: "https://www.apache.org/licenses/LICENSE-2.0",
+        hostname: call.api.options.hostname.clone(),
+        timestamp: super::agents::seconds_z(&timestamp::micros(now_us)),
+    })
+}
+
+fn ok() -> Answer {
+    Answer::Raw { status: StatusCode::OK, content_type: TEXT, body: b"ok\n".to_vec() }
+}
+
+fn ready(call: &Call) -> Result<Answer, Failure> {
+    if !call.api.is_ready() {
+        return Err(Failure::busy("the server is starting or stopping", 1));
+    }
+    call.state().applied()?;
+    call.registry().status_summary()?;
+    Ok(ok())
+}
+
+fn metrics(call: &Call) -> Result<Answer, Failure> {
+    let Some(recorder) = &call.api.metrics else {
+        return Err(Failure::busy("another metrics recorder is installed in this process", 60));
+    };
+    let agents = call.registry().status_summary()?;
+    for (status, count) in [
+        ("active", agents.active),
+        ("disconnected", agents.disconnected),
+        ("never_connected", agents.never_connected),
+        ("pending", agents.pending),
+    ] {
+        gauge!("holdfast_agents", "status" => status).set(count as f64);
+    }
+    let counts = call.state().counts()?;
+    for (dataset, documents, bytes) in counts.documents {
+        let name = dataset.name().to_owned();
+        gauge!("holdfast_documents", "dataset" => name.clone()).set(documents as f64);
+        gauge!("holdfast_document_bytes", "dataset" => name).set(bytes as f64);
+    }
+    for (name, value) in [
+        ("holdfast_events", counts.events),
+        ("holdfast_event_bytes", counts.event_bytes),
+        ("holdfast_records_quarantined", counts.quarantined),
+    ] {
+        gauge!(name).set(value as f64);
+    }
+    let commit = call.commit().stats();
+    for (name, value) in [
+        ("holdfast_commit_applied_position", commit.applied.0),
+        ("holdfast_commit_checkpointed_position", commit.checkpointed.0),
+        ("holdfast_commit_records", commit.records),
+        ("holdfast_commit_record_bytes", commit.record_bytes),
+        ("holdfast_commit_refused", commit.refused),
+        ("holdfast_commit_in_flight_bytes", commit.in_flight_bytes),
+        ("holdfast_journal_bytes", commit.journal_bytes),
+        ("holdfast_journal_blocks", commit.journal_blocks),
+        ("holdfast_journal_flushes", commit.journal_flushes),
+        ("holdfast_checkpoints", commit.checkpoints),
+    ] {
+        gauge!(name).set(value as f64);
+    }
+    recorder.run_upkeep();
+    Ok(Answer::Raw {
+        status: StatusCode::OK,
+        content_type: METRICS,
+        body: recorder.render().into_bytes(),
+    })
+}
+
+fn description(call: &Call) -> Result<Answer, Failure> {
+    Ok(Answer::Raw { status: StatusCode::OK, content_type: JSON, body: call.api.openapi.clone() })
+}

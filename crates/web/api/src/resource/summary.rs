@@ -1,0 +1,178 @@
+//! The fleet's counters: kept by the registry, not counted here.
+
+use std::collections::BTreeMap;
+
+use model::{AgentId, AgentStatus};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::agents::READ;
+use crate::call::Call;
+use crate::envelope::{Answer, List};
+use crate::error::Failure;
+use crate::operation::{AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb};
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/summary",
+        id: "agents.summary",
+        about: "Agents by status, operating system and group, from one snapshot.",
+        access: READ,
+        parameters: &[COMMON, &[AGENTS_LIST]],
+        body: None,
+        shape: Shape::Plain("SummaryData"),
+        handler: Handler::Blocking(summary),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/summary/status",
+        id: "agents.summary_status",
+        about: "Agents by status.",
+        access: READ,
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Plain("StatusData"),
+        handler: Handler::Blocking(summary_status),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/summary/os",
+        id: "agents.summary_os",
+        about: "The platforms that agents run on.",
+        access: READ,
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::List("Platform"),
+        handler: Handler::Blocking(summary_os),
+    },
+];
+
+/// Agents by status.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StatusCounts {
+    active: u64,
+    disconnected: u64,
+    never_connected: u64,
+    pending: u64,
+    total: u64,
+}
+
+/// Agents by whether they have their groups' configuration.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ConfigurationCounts {
+    synced: u64,
+    not_synced: u64,
+    total: u64,
+}
+
+/// The counters of the fleet's status.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StatusData {
+    connection: StatusCounts,
+    configuration: ConfigurationCounts,
+}
+
+impl From<registry::StatusSummary> for StatusData {
+    fn from(s: registry::StatusSummary) -> Self {
+        Self {
+            connection: StatusCounts {
+                active: s.active,
+                disconnected: s.disconnected,
+                never_connected: s.never_connected,
+                pending: s.pending,
+                total: s.total,
+            },
+            configuration: ConfigurationCounts {
+                synced: s.total.saturating_sub(s.never_connected),
+                not_synced: s.never_connected,
+                total: s.total,
+            },
+        }
+    }
+}
+
+fn summary_status(call: &Call) -> Result<Answer, Failure> {
+    Answer::data(&StatusData::from(call.registry().status_summary()?))
+}
+
+/// Agents by status, without their sum.
+#[derive(Serialize, ToSchema, Default)]
+pub(crate) struct SummaryStatus {
+    active: u64,
+    disconnected: u64,
+    never_connected: u64,
+    pending: u64,
+}
+
+/// The counters of the fleet.
+#[derive(Serialize, ToSchema, Default)]
+pub(crate) struct SummaryData {
+    status: SummaryStatus,
+    /// Group and agents.
+    groups: BTreeMap<String, u64>,
+    /// Platform and agents.
+    os: BTreeMap<String, u64>,
+}
+
+fn summary(call: &Call) -> Result<Answer, Failure> {
+    if let Some(ids) = call.parameters.agents("agents_list") {
+        return Answer::data(&summary_of(call, ids));
+    }
+    let summary = call.registry().summary()?;
+    let status = summary.status;
+    Answer::data(&SummaryData {
+        status: SummaryStatus {
+            active: status.active,
+            disconnected: status.disconnected,
+            never_connected: status.never_connected,
+            pending: status.pending,
+        },
+        groups: summary.groups.into_iter().filter(|(_, count)| *count > 0).collect(),
+        os: summary.os.into_iter().filter(|(name, _)| !name.is_empty()).collect(),
+    })
+}
+
+/// Counted from memory, for the named agents only.
+fn summary_of(call: &Call, ids: &[AgentId]) -> SummaryData {
+    let mut data = SummaryData::default();
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    let registry = call.registry();
+    let known = ids.into_iter().filter(|id| *id != AgentId::SERVER);
+    for agent in known.filter_map(|id| registry.agent(id)) {
+        let count = match agent.status {
+            AgentStatus::Active => &mut data.status.active,
+            AgentStatus::Disconnected => &mut data.status.disconnected,
+            AgentStatus::NeverConnected => &mut data.status.never_connected,
+            AgentStatus::Pending => &mut data.status.pending,
+        };
+        *count += 1;
+        for group in agent.groups {
+            *data.groups.entry(group).or_default() += 1;
+        }
+        if let Some(os) = agent.os.filter(|os| !os.platform.is_empty()) {
+            *data.os.entry(os.platform).or_default() += 1;
+        }
+    }
+    data
+}
+
+fn summary_os(call: &Call) -> Result<Answer, Failure> {
+    let mut names: Vec<String> =
+        call.registry().summary()?.os.into_iter().map(|(name, _)| name).collect();
+    names.retain(|name| !name.is_empty());
+    names.sort();
+    let total = names.len() as u64;
+    Ok(Answer::List(List::new(
+        names.into_iter().map(Value::String).collect(),
+        total,
+        [
+            "Showing the operative system of all specified agents",
+            "Could not get the operative system of some agents",
+            "Could not get the operative system of any agent",
+        ],
+    )))
+}

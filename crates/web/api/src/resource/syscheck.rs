@@ -1,0 +1,378 @@
+//! The files of one agent, and a new scan.
+
+use std::collections::BTreeMap;
+
+use model::{AgentId, Dataset, FileDocument};
+use registry::CommandKind;
+use serde::Serialize;
+use state::{Condition, Direction, DocumentField, DocumentQuery, StoredDocument, Test};
+use utoipa::ToSchema;
+
+use super::agents::seconds_z;
+use super::orders::order;
+use crate::call::Call;
+use crate::envelope::{Answer, List, to_value};
+use crate::error::Failure;
+use crate::operation::{
+    AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
+    Shape, Verb, action, query,
+};
+use crate::shape;
+
+const TYPES: &[&str] = &[
+    "file",
+    "dir",
+    "symlink",
+    "fifo",
+    "socket",
+    "block_device",
+    "char_device",
+    "registry_key",
+    "registry_value",
+];
+
+const FILTERS: &[Parameter] = &[
+    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    query("select", Kind::Names, "Fields to return, with commas."),
+    query("file", Kind::Text, "The whole path."),
+    query("path", Kind::Text, "How the path begins; ours."),
+    query("arch", Kind::Words(&["[x32]", "[x64]"]), "Of registry keys; there are none."),
+    query("value.name", Kind::Text, "Of registry values; there are none."),
+    query("value.type", Kind::Text, "Of registry values; there are none."),
+    query("type", Kind::Word(TYPES), "What kind of entry."),
+    query("summary", Kind::Flag, "Only file, mtime and date."),
+    query("md5", Kind::Digest, "MD5 of the content."),
+    query("sha1", Kind::Digest, "SHA-1 of the content."),
+    query("sha256", Kind::Digest, "SHA-256 of the content."),
+    query("hash", Kind::Digest, "Any digest of the content."),
+    query("distinct", Kind::Flag, "Each different item once."),
+    Q,
+];
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Put,
+        path: "/syscheck",
+        id: "syscheck.run",
+        about: "Scan now, on all active agents or the named ones; outcomes under /commands.",
+        access: action("syscheck:run", "agent:id"),
+        parameters: &[COMMON, &[AGENTS_LIST]],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(scan),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/syscheck/{agent_id}",
+        id: "syscheck.files",
+        about: "Files of an agent as they stand now, by path unless sorted.",
+        access: action("syscheck:read", "agent:id"),
+        parameters: &[COMMON, &[AGENT_ID], PAGING, FILTERS],
+        body: None,
+        shape: Shape::List("FileItem"),
+        handler: Handler::Blocking(files),
+    },
+];
+
+/// What files may be sorted by.
+const COLUMNS: &[(&str, DocumentField)] = &[
+    ("file", DocumentField::Path),
+    ("type", DocumentField::Kind),
+    ("size", DocumentField::Size),
+    ("perm", DocumentField::Mode),
+    ("mode", DocumentField::Mode),
+    ("uid", DocumentField::Uid),
+    ("gid", DocumentField::Gid),
+    ("uname", DocumentField::Owner),
+    ("gname", DocumentField::Group),
+    ("inode", DocumentField::Inode),
+    ("mtime", DocumentField::Mtime),
+    // A document's version is the instant in which it was seen so.
+    ("date", DocumentField::Version),
+    ("md5", DocumentField::Md5),
+    ("sha1", DocumentField::Sha1),
+    ("sha256", DocumentField::Sha256),
+    ("blake3", DocumentField::Blake3),
+];
+
+/// What may be selected.
+const FIELDS: &[&str] = &[
+    "file",
+    "type",
+    "size",
+    "perm",
+    "uid",
+    "gid",
+    "uname",
+    "gname",
+    "inode",
+    "mtime",
+    "date",
+    "md5",
+    "sha1",
+    "sha256",
+    "blake3",
+    "mode",
+    "device",
+    "ctime",
+    "links",
+    "target_path",
+    "path_hex",
+    "xattrs",
+    "error",
+];
+
+/// What `search` looks into.
+const SEARCHED: &[DocumentField] = &[
+    DocumentField::Path,
+    DocumentField::Kind,
+    DocumentField::Mode,
+    DocumentField::Owner,
+    DocumentField::Group,
+    DocumentField::Md5,
+    DocumentField::Sha1,
+    DocumentField::Sha256,
+    DocumentField::Blake3,
+];
+
+const DIGESTS: &[(&str, DocumentField)] = &[
+    ("md5", DocumentField::Md5),
+    ("sha1", DocumentField::Sha1),
+    ("sha256", DocumentField::Sha256),
+];
+
+/// A file of an agent.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FileItem {
+    /// Whole path, shown safely.
+    file: String,
+    /// `file`, `dir`, `symlink`, `fifo`, `socket`, `block_device` or `char_device`.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Bytes; absent for directories.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// As `ls` writes it, without the kind.
+    perm: String,
+    uid: String,
+    gid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gname: Option<String>,
+    inode: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<String>,
+    /// When the agent saw it so.
+    date: String,
+    md5: String,
+    sha1: String,
+    sha256: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blake3: Option<String>,
+    /// Four octal digits.
+    mode: String,
+    device: String,
+    /// With nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ctime: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    links: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_path: Option<String>,
+    /// The exact path, where it is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    xattrs: BTreeMap<String, String>,
+    /// Why the content could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<FileDocument> for FileItem {
+    fn from(document: FileDocument) -> Self {
+        let file = document.file;
+        let hash = file.hash.unwrap_or_default();
+        Self {
+            file: file.path,
+            kind: file.kind,
+            size: file.size,
+            perm: permissions(&file.mode),
+            uid: file.uid,
+            gid: file.gid,
+            uname: file.owner,
+            gname: file.group,
+            inode: file.inode.parse().unwrap_or(0),
+            mtime: file.mtime.as_deref().map(seconds_z),
+            date: seconds_z(&document.state.modified_at),
+            md5: hash.md5.unwrap_or_default(),
+            sha1: hash.sha1.unwrap_or_default(),
+            sha256: hash.sha256.unwrap_or_default(),
+            blake3: hash.blake3,
+            mode: file.mode,
+            device: file.device,
+            ctime: file.ctime,
+            links: file.links,
+            target_path: file.target_path,
+            path_hex: file.path_hex,
+            xattrs: file.xattrs,
+            error: file.error,
+        }
+    }
+}
+
+/// `rwsr-xr-x` of `4755`.
+fn permissions(mode: &str) -> String {
+    let bits = u32::from_str_radix(mode, 8).unwrap_or(0);
+    let mut text = String::with_capacity(9);
+    // The special bit of each triple, and its letter.
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let triple = bits >> shift;
+        text.push(if triple & 4 != 0 { 'r' } else { '-' });
+        text.push(if triple & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & special != 0, triple & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+fn files(call: &Call) -> Result<Answer, Failure> {
+    let parameters = &call.parameters;
+    let agent = parameters.agent()?;
+    if parameters.text("q").is_some() {
+        return Err(Failure::code(1407));
+    }
+    if call.api.registry.agent(agent).is_none() {
+        return Err(Failure::code(1701));
+    }
+    let summary = ["file", "mtime", "date"].map(str::to_owned);
+    let selected = match parameters.flag("summary") {
+        true => &summary[..],
+        false => parameters.list("select"),
+    };
+    shape::check_select(selected, FIELDS)?;
+    let (offset, limit) = (parameters.whole("offset"), parameters.whole("limit"));
+    let distinct = parameters.flag("distinct");
+    let mut query = file_query(call, agent)?;
+    (query.offset, query.limit) = match distinct {
+        true => (0, PAGE_ITEMS_MAX as usize),
+        false => (offset, limit as usize),
+    };
+    let page = call.state().documents(&query)?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for document in &page.items {
+        items.push(shape::select(to_value(&file_item(document)?)?, selected, &[]));
+    }
+    let mut total = page.total;
+    if distinct {
+        items = shape::distinct(items);
+        total = items.len() as u64;
+        items = shape::page(items, offset, limit);
+    }
+    let messages = [
+        "FIM findings of the agent were returned",
+        "Some FIM findings were not returned",
+        "No FIM information was returned",
+    ];
+    Ok(Answer::List(List::new(items, total, messages)))
+}
+
+fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {
+    match serde_json::from_slice::<FileDocument>(&document.body) {
+        Ok(body) => Ok(FileItem::from(body)),
+        Err(cause) => Err(Failure::internal(&format!(
+            "agent {}: document {} is not a file: {cause}",
+            document.agent, document.id
+        ))),
+    }
+}
+
+fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
+    let parameters = &call.parameters;
+    let mut all = Vec::new();
+    if let Some(file) = parameters.text("file") {
+        all.push(Condition::field(DocumentField::Path, Test::Equal, file));
+    }
+    if let Some(path) = parameters.text("path") {
+        all.push(Condition::field(DocumentField::Path, Test::Prefix, path));
+    }
+    if let Some(kind) = parameters.text("type") {
+        all.push(Condition::field(DocumentField::Kind, Test::Equal, kind));
+    }
+    let registry = ["value.name", "value.type"].iter().any(|name| parameters.text(name).is_some());
+    if registry || !parameters.list("arch").is_empty() {
+        all.push(Condition::Any(Vec::new()));
+    }
+    for (name, field) in DIGESTS {
+        if let Some(digest) = parameters.text(name) {
+            all.push(Condition::field(*field, Test::Equal, digest));
+        }
+    }
+    if let Some(digest) = parameters.text("hash") {
+        let any = DIGESTS.iter().map(|(_, field)| *field).chain([DocumentField::Blake3]);
+        all.push(Condition::Any(
+            any.map(|field| Condition::field(field, Test::Equal, digest)).collect(),
+        ));
+    }
+    if let Some(text) = parameters.text("search") {
+        all.push(search(text));
+    }
+    let sort = shape::sort_fields(parameters.text("sort"), COLUMNS)?;
+    let mut query = DocumentQuery::new(agent, Dataset::fim_files());
+    query.condition = Condition::All(all);
+    query.sort = sort
+        .into_iter()
+        .map(|field| {
+            let down = field.descending;
+            (field.column, if down { Direction::Descending } else { Direction::Ascending })
+        })
+        .collect();
+    Ok(query)
+}
+
+fn search(text: &str) -> Condition {
+    let any = |text: &str| {
+        let fields = SEARCHED.iter().map(|field| Condition::field(*field, Test::Contains, text));
+        Condition::Any(fields.collect())
+    };
+    match text.strip_prefix('-') {
+        Some(text) => Condition::Not(Box::new(any(text))),
+        None => any(text),
+    }
+}
+
+fn scan(call: &Call) -> Result<Answer, Failure> {
+    let wanted = call.parameters.agents("agents_list").map(<[AgentId]>::to_vec);
+    let messages = [
+        "Syscheck scan was restarted on returned agents",
+        "Syscheck scan was not restarted on some agents",
+        "No syscheck scan was restarted",
+    ];
+    order(call, CommandKind::Rescan, wanted, messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::permissions;
+
+    #[test]
+    fn permissions_read_as_ls_writes_them() {
+        for (mode, text) in [
+            ("0644", "rw-r--r--"),
+            ("4755", "rwsr-xr-x"),
+            ("2745", "rwxr-Sr-x"),
+            ("1777", "rwxrwxrwt"),
+            ("1776", "rwxrwxrwT"),
+            ("0000", "---------"),
+            ("x", "---------"),
+        ] {
+            assert_eq!(permissions(mode), text, "{mode}");
+        }
+    }
+}

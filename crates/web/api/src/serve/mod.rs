@@ -1,0 +1,247 @@
+//! Listening: HTTPS, plain HTTP on loopback only, and a unix socket for local callers.
+//!
+//! Every request carries its [`Source`]. Limits: connections at once, time for a TLS handshake and
+//! for a request's head. Stopping lets requests in flight finish, for a bounded time.
+
+mod tls;
+mod unix;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use crate::call::Source;
+
+pub use tls::TlsPem;
+pub use unix::{UnixOptions, serve_unix};
+
+/// Connections at once, by default.
+pub const CONNECTIONS_MAX: usize = 1_024;
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long the head of a request may take, the wait on an idle connection included.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long stopping waits for requests in flight.
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+/// Pause after a failed accept: most often no file descriptor is free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the API cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Plain HTTP would show passwords to the network.
+    #[error("{0}: plain HTTP is served on loopback only: configure TLS, or listen on 127.0.0.1")]
+    PlainHttp(SocketAddr),
+    /// The address is not to be had.
+    #[error("{address}: {source}")]
+    Bind {
+        /// Which address.
+        address: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The certificate or its key is not usable.
+    #[error("certificate: {0}")]
+    Tls(String),
+}
+
+/// Where and how to listen.
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// Address; port 0 takes a free one.
+    pub addr: SocketAddr,
+    /// Certificate and key; without them plain HTTP, on loopback only.
+    pub tls: Option<TlsPem>,
+    /// Connections at once.
+    pub connections_max: usize,
+}
+
+impl ServeOptions {
+    /// With the default limit of connections.
+    pub fn new(addr: SocketAddr, tls: Option<TlsPem>) -> Self {
+        Self { addr, tls, connections_max: CONNECTIONS_MAX }
+    }
+}
+
+/// A listening server; stops when told, or when dropped (then without waiting).
+pub struct Server {
+    local: Local,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+enum Local {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Server {
+    /// The address it listens on; of a unix socket none.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match &self.local {
+            Local::Tcp(address) => Some(*address),
+            Local::Unix(_) => None,
+        }
+    }
+
+    /// Take no new connections, let requests in flight finish for a bounded time, and return.
+    pub async fn shutdown(self) {
+        // Nobody listens any more: it has stopped already.
+        let _ = self.stop.send(true);
+        if let Err(cause) = self.task.await {
+            tracing::error!("api: the listener ended badly: {cause}");
+        }
+        if let Local::Unix(path) = &self.local {
+            // A socket's file that stays is replaced by the next start.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Listen with the router of [`crate::router`].
+///
+/// # Errors
+/// When the address is not to be had, the certificate is not usable, or plain HTTP is asked for on
+/// an address that is not loopback.
+pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, ServeError> {
+    if options.tls.is_none() && !options.addr.ip().is_loopback() {
+        return Err(ServeError::PlainHttp(options.addr));
+    }
+    let acceptor = options.tls.as_ref().map(tls::acceptor).transpose()?;
+    let bind = |source| ServeError::Bind { address: options.addr.to_string(), source };
+    let listener = TcpListener::bind(options.addr).await.map_err(bind)?;
+    let local = listener.local_addr().map_err(bind)?;
+    let door = Door::Tcp(listener, acceptor);
+    Ok(start(Local::Tcp(local), door, router, options.connections_max))
+}
+
+/// What is listened on.
+enum Door {
+    Tcp(TcpListener, Option<TlsAcceptor>),
+    Unix(UnixListener, Vec<u32>),
+}
+
+/// A connection that was taken.
+enum Visitor {
+    Tcp(TcpStream, SocketAddr, Option<TlsAcceptor>),
+    Unix(UnixStream, u32),
+}
+
+impl Door {
+    async fn accept(&self) -> io::Result<Visitor> {
+        match self {
+            Self::Tcp(listener, acceptor) => {
+                let (stream, address) = listener.accept().await?;
+                Ok(Visitor::Tcp(stream, address, acceptor.clone()))
+            }
+            Self::Unix(listener, admitted) => loop {
+                let (stream, _) = listener.accept().await?;
+                let uid = stream.peer_cred()?.uid();
+                if admitted.contains(&uid) {
+                    return Ok(Visitor::Unix(stream, uid));
+                }
+                tracing::warn!(uid, "api: unix socket: refused: the user id is not admitted");
+            },
+        }
+    }
+}
+
+fn start(local: Local, door: Door, router: Router, connections_max: usize) -> Server {
+    let (stop, stopping) = watch::channel(false);
+    let task = tokio::spawn(listen(door, router, connections_max, stopping));
+    Server { local, stop, task }
+}
+
+/// Until told to stop, or until the [`Server`] is dropped.
+async fn listen(
+    door: Door,
+    router: Router,
+    connections_max: usize,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(connections_max));
+    let graceful = GracefulShutdown::new();
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
+            Ok::<_, io::Error>((door.accept().await?, place))
+        };
+        let taken = tokio::select! {
+            taken = next => taken,
+            _ = stopping.changed() => break,
+        };
+        match taken {
+            Ok((visitor, place)) => {
+                let watcher = graceful.watcher();
+                let router = router.clone();
+                tokio::spawn(async move {
+                    attend(visitor, router, watcher).await;
+                    drop(place);
+                });
+            }
+            Err(cause) => {
+                tracing::warn!("api: a connection could not be taken: {cause}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(door);
+    if tokio::time::timeout(STOP_TIME_MAX, graceful.shutdown()).await.is_err() {
+        tracing::warn!("api: stopped with requests still in flight");
+    }
+}
+
+async fn attend(visitor: Visitor, router: Router, watcher: Watcher) {
+    match visitor {
+        Visitor::Unix(stream, uid) => talk(stream, Source::Unix { uid }, router, watcher).await,
+        Visitor::Tcp(stream, address, acceptor) => {
+            // Answers are small: waiting to fill a packet only delays them.
+            let _ = stream.set_nodelay(true);
+            let source = Source::Tcp(address);
+            let Some(acceptor) = acceptor else {
+                return talk(stream, source, router, watcher).await;
+            };
+            match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => talk(stream, source, router, watcher).await,
+                Ok(Err(cause)) => tracing::debug!("api: {address}: TLS: {cause}"),
+                Err(_) => tracing::debug!("api: {address}: TLS: the handshake took too long"),
+            }
+        }
+    }
+}
+
+async fn talk<S>(stream: S, source: Source, router: Router, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(source);
+        router.clone().oneshot(request)
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIME_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(cause) = watcher.watch(connection).await {
+        tracing::debug!("api: a connection ended badly: {cause}");
+    }
+}

@@ -1,0 +1,36 @@
+//! TLS of the listener: one certificate, TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+use super::ServeError;
+
+/// A certificate chain and its key as PEM.
+#[derive(Clone)]
+pub struct TlsPem {
+    /// Leaf first.
+    pub cert_chain_pem: String,
+    /// PKCS#8, SEC 1 or PKCS#1.
+    pub key_pem: String,
+}
+
+pub(super) fn acceptor(pem: &TlsPem) -> Result<TlsAcceptor, ServeError> {
+    let refused = |cause: &dyn std::fmt::Display| ServeError::Tls(cause.to_string());
+    let chain = CertificateDer::pem_slice_iter(pem.cert_chain_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| refused(&e))?;
+    let key = PrivateKeyDer::from_pem_slice(pem.key_pem.as_bytes()).map_err(|e| refused(&e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| refused(&e))?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|e| refused(&e))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

@@ -1,0 +1,100 @@
+//! Who may do what: every operation of the description, for nobody, a reader and an administrator.
+
+mod common;
+
+use std::fmt::Write as _;
+
+use api::Source;
+use axum::body::Body;
+use axum::http::StatusCode;
+use common::{World, described, golden, world_with};
+
+/// A path of the description with its parameters filled in.
+fn filled(path: &str) -> String {
+    path.replace("{agent_id}", "001")
+        .replace("{command_id}", "1")
+        .replace("{dataset}", "fim-files")
+        .replace("{id}", "001-1-1")
+}
+
+async fn ask(world: &World, method: &str, path: &str, token: Option<&str>) -> StatusCode {
+    let bearer = token.map(|t| format!("Bearer {t}"));
+    let mut headers = vec![("content-type", "application/json")];
+    if let Some(bearer) = &bearer {
+        headers.push(("authorization", bearer));
+    }
+    world.send(method, &filled(path), &headers, Body::from("{}")).await.status
+}
+
+/// What the status says of access alone.
+fn verdict(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "401",
+        StatusCode::FORBIDDEN => "403",
+        StatusCode::INTERNAL_SERVER_ERROR => "500",
+        _ => "may",
+    }
+}
+
+#[tokio::test]
+async fn every_operation_of_the_description_has_its_access_rule() {
+    let mut table =
+        String::from("# operation | nobody | forged token | readonly | administrator\n");
+    for (method, path, security) in described() {
+        // A world of its own: some operations end the session.
+        let world = world_with(|options| options.requests_per_minute_max = 0).await;
+        let (reader, admin) = (world.reader().await, world.admin().await);
+        let mut row = vec![format!("{method} {path}")];
+        for token in [None, Some("a.b.c"), Some(reader.as_str()), Some(admin.as_str())] {
+            row.push(verdict(ask(&world, &method, &path, token).await).to_owned());
+        }
+        writeln!(table, "{}", row.join(" | ")).unwrap();
+        let open = ["/healthz", "/readyz"].contains(&path.as_str());
+        let login = path == "/security/user/authenticate" && method != "DELETE";
+        if !open {
+            assert_eq!(&row[1..3], ["401", "401"], "{method} {path} answers without a login");
+            assert!(!security.is_empty(), "{method} {path} is described as open");
+        }
+        if !open && !login {
+            assert_eq!(row[4], "may", "{method} {path} refuses the administrator");
+            let own = path.starts_with("/security/user");
+            let expected = if method == "GET" || own { "may" } else { "403" };
+            // With an empty body the password change fails on the body, not on the role.
+            assert_eq!(row[3], expected, "{method} {path} for the role readonly");
+        }
+    }
+    golden("../../../openapi/access.txt", &table);
+}
+
+#[tokio::test]
+async fn a_refused_write_names_the_resource_and_changes_nothing() {
+    let world = world_with(|_| {}).await;
+    let reader = world.reader().await;
+    let answer = world.put("/agents/restart?agents_list=001", &reader).await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    let body = answer.json();
+    assert_eq!(body["error"], 4000);
+    assert_eq!(body["detail"], "Permission denied: Resource type: agent:id");
+    assert_eq!(world.registry.commands(10).unwrap(), []);
+    assert_eq!(world.registry.audit_log(None, 10).unwrap(), []);
+}
+
+#[tokio::test]
+async fn metrics_need_no_token_on_the_same_machine_only() {
+    let world = world_with(|_| {}).await;
+    let local = Some(Source::Tcp("127.0.0.1:9".parse().unwrap()));
+    let here = world.send_from(local, "GET", "/metrics", &[], Body::empty()).await;
+    assert_eq!(here.status, StatusCode::OK);
+    let text = String::from_utf8(here.body).unwrap();
+    assert!(text.contains("holdfast_agents{status=\"active\"} 1"), "{text}");
+    assert_eq!(ask(&world, "GET", "/metrics", None).await, StatusCode::UNAUTHORIZED);
+    let none = world.send_from(None, "GET", "/metrics", &[], Body::empty()).await;
+    assert_eq!(none.status, StatusCode::UNAUTHORIZED, "an unknown source is not this machine");
+    let reader = world.reader().await;
+    assert_eq!(ask(&world, "GET", "/metrics", Some(&reader)).await, StatusCode::OK);
+}
+
+#[test]
+fn the_description_is_the_committed_one() {
+    golden("../../../openapi/openapi.json", &api::openapi_json());
+}

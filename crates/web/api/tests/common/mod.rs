@@ -1,0 +1,346 @@
+//! A real server without a network: registry, journal, state and router on a temporary folder,
+//! and a clock that stands still.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::{ApiOptions, Source};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use base64::Engine as _;
+use commit::{Commit, CommitOptions};
+use env::clock::{Clock, ManualClock};
+use env::random::SeededRandom;
+use http_body_util::BodyExt as _;
+use journal::{Journal, Options};
+use model::document::NoNames;
+use model::{
+    AgentId, AgentOs, Change, ChangeKind, Coverage, Dataset, EventBody, FileDocument, Incarnation,
+    ItemKey, Kind, Observation, Overlay, Record, SessionRecord, Write,
+};
+use registry::{AgentInfo, HashCost, Registry, RegistryOptions};
+use serde_json::Value;
+use state::registry::{NewAgent, RegistryStore as _, SqliteRegistry};
+use state::{SqliteState, StateOptions, StateStore};
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+/// 2026-11-21T18:52:02Z.
+pub const NOW_US: u64 = 1_795_287_122_000_000;
+/// The administrator's password.
+pub const ADMIN: &str = "Correct-Horse-9";
+/// The password of `reader`, who has the role `readonly`.
+pub const READER: &str = "Reading-Only-7";
+
+/// Everything that a test may look at.
+pub struct World {
+    pub folder: TempDir,
+    pub clock: ManualClock,
+    pub registry: Registry,
+    pub state: Arc<dyn StateStore>,
+    pub commit: Arc<Commit>,
+    pub router: Router,
+    sessions: std::sync::atomic::AtomicU64,
+}
+
+/// An answer.
+pub struct Answered {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answered {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A world with three agents: 001 web-1 (active, debian, default and web), 002 db-1 (disconnected,
+/// fedora) and 003 new-1 (never connected).
+pub async fn world() -> World {
+    world_with(|_| {}).await
+}
+
+pub async fn world_with(edit: impl FnOnce(&mut ApiOptions)) -> World {
+    let folder = TempDir::new().unwrap();
+    let clock = ManualClock::at(NOW_US);
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    store.create_group("web", 1).unwrap();
+    for (name, groups) in [("web-1", vec!["default", "web"]), ("db-1", vec![]), ("new-1", vec![])] {
+        let groups = groups.into_iter().map(str::to_owned).collect();
+        let agent = NewAgent {
+            id: None,
+            name: name.into(),
+            register_ip: "any".into(),
+            groups,
+            incarnation: Incarnation(7),
+            now_s: (NOW_US / 1_000_000) as i64 - 86_400,
+        };
+        store.add_agents(&[agent]).unwrap();
+    }
+    let options = RegistryOptions {
+        hash_cost: HashCost { memory_kib: 64, passes: 1, lanes: 1 },
+        ..RegistryOptions::default()
+    };
+    let registry = Registry::open(
+        Arc::new(store),
+        folder.path(),
+        Arc::clone(&shared),
+        Arc::new(SeededRandom::new(1)),
+        options,
+    )
+    .unwrap();
+    registry.ensure_admin(Some(ADMIN)).unwrap();
+    registry.create_user("reader", READER, false, &["readonly"]).unwrap();
+    let seen = |name: &str, platform: &str, version: &str, ip: &str| AgentInfo {
+        version: Some("Holdfast v0.1.0".into()),
+        hostname: Some("host".into()),
+        os: Some(AgentOs {
+            name: name.into(),
+            platform: platform.into(),
+            family: "linux".into(),
+            version: version.into(),
+            arch: "x86_64".into(),
+            uname: "Linux host 6.1.0".into(),
+        }),
+        ip: Some(ip.into()),
+    };
+    let debian = seen("Debian GNU/Linux", "debian", "12.4", "10.0.0.1");
+    let fedora = seen("Fedora Linux", "fedora", "40", "10.0.0.2");
+    assert!(registry.startup(AgentId(1), &debian) && registry.keepalive(AgentId(1), &debian));
+    assert!(registry.startup(AgentId(2), &fedora) && registry.keepalive(AgentId(2), &fedora));
+    assert!(registry.goodbye(AgentId(2)));
+    let state_options = StateOptions { clock: Arc::clone(&shared), ..StateOptions::default() };
+    let state: Arc<dyn StateStore> =
+        Arc::new(SqliteState::open(&folder.path().join("state.db"), state_options).unwrap());
+    let (journal, _) = Journal::open(&folder.path().join("journal"), small_journal()).unwrap();
+    let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
+    let mut options = ApiOptions::new(shared);
+    options.hostname = "server-host".into();
+    edit(&mut options);
+    let router =
+        api::router(options, registry.clone(), Arc::clone(&state), Arc::clone(&commit)).unwrap();
+    World { folder, clock, registry, state, commit, router, sessions: 0.into() }
+}
+
+fn small_journal() -> Options {
+    Options { segment_bytes: 1024 * 1024, ..Options::default() }
+}
+
+/// A file with a mode, as an agent observes it.
+pub fn observed(mode: u32, size: u64) -> Observation {
+    let mut o = Observation::empty(Kind::File);
+    o.mode = mode;
+    o.size = size;
+    o.inode = 131_090;
+    o.device = 65_024;
+    o.links = 1;
+    o.mtime_ns = 1_790_000_000_000_000_001;
+    o.ctime_ns = 1_790_000_001_000_000_002;
+    o.hashes.sha256 = Some([0xab; 32]);
+    o
+}
+
+pub fn upsert(path: &str, o: &Observation, version: u64) -> Write {
+    let key = ItemKey::of_path(path.as_bytes());
+    let document = FileDocument::new(&key, o, version, &NoNames);
+    Write::Upsert {
+        dataset: Dataset::fim_files(),
+        id: key.document_id(),
+        version,
+        body: serde_json::to_vec(&document).unwrap(),
+    }
+}
+
+pub fn change(
+    path: &str,
+    before: Option<&Observation>,
+    after: Option<&Observation>,
+    found_at_us: u64,
+) -> EventBody {
+    let (kind, fields) = match (before, after) {
+        (None, _) => (ChangeKind::Created, model::Fields::default()),
+        (_, None) => (ChangeKind::Deleted, model::Fields::default()),
+        (Some(before), Some(after)) => (ChangeKind::Modified, before.difference(after)),
+    };
+    let change = Change {
+        key: ItemKey::of_path(path.as_bytes()),
+        kind,
+        before: before.cloned(),
+        after: after.cloned(),
+        fields,
+        found_at_us,
+    };
+    EventBody::of_change(&change, &NoNames)
+}
+
+pub fn gap(coverage: Coverage) -> EventBody {
+    EventBody::of_coverage(coverage)
+}
+
+impl World {
+    /// One accepted session of an agent.
+    pub async fn session(&self, agent: u32, writes: Vec<Write>) {
+        let number = self.sessions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let record = Record::Session(SessionRecord {
+            agent: AgentId(agent),
+            incarnation: Incarnation(7),
+            received_at_us: NOW_US + number,
+            session: format!("s-{number}"),
+            overlay: Overlay { agent_name: format!("agent-{agent}"), ..Overlay::default() },
+            writes,
+        });
+        let committed = self.commit.submit(record).await.unwrap();
+        assert_eq!(committed.applied.quarantined, None);
+        assert_eq!(committed.applied.skipped, []);
+    }
+
+    /// Events of an agent, in the order given.
+    pub async fn events(&self, agent: u32, bodies: Vec<EventBody>) {
+        let start = self.sessions.load(std::sync::atomic::Ordering::Relaxed);
+        let writes = bodies
+            .iter()
+            .enumerate()
+            .map(|(at, body)| Write::Event { id: format!("e{start}-{at}"), body: body.to_json() });
+        self.session(agent, writes.collect()).await;
+    }
+
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Answered {
+        let peer: IpAddr = [192, 0, 2, 9].into();
+        self.send_from(Some(Source::Tcp(SocketAddr::new(peer, 4000))), method, path, headers, body)
+            .await
+    }
+
+    pub async fn send_from(
+        &self,
+        source: Option<Source>,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Answered {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(body.into()).unwrap();
+        if let Some(source) = source {
+            request.extensions_mut().insert(source);
+        }
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes().to_vec();
+        Answered { status: parts.status, headers: parts.headers, body }
+    }
+
+    pub async fn get(&self, path: &str, token: &str) -> Answered {
+        self.send("GET", path, &[("authorization", &format!("Bearer {token}"))], Body::empty())
+            .await
+    }
+
+    pub async fn put(&self, path: &str, token: &str) -> Answered {
+        self.send("PUT", path, &[("authorization", &format!("Bearer {token}"))], Body::empty())
+            .await
+    }
+
+    /// The JSON of a GET that succeeds.
+    pub async fn ok(&self, path: &str, token: &str) -> Value {
+        let answered = self.get(path, token).await;
+        let text = String::from_utf8_lossy(&answered.body).into_owned();
+        assert_eq!(answered.status, StatusCode::OK, "{path}: {text}");
+        answered.json()
+    }
+
+    pub async fn try_login(&self, name: &str, password: &str) -> Answered {
+        let basic = basic(name, password);
+        self.send(
+            "POST",
+            "/security/user/authenticate?raw=true",
+            &[("authorization", &basic)],
+            Body::empty(),
+        )
+        .await
+    }
+
+    pub async fn login(&self, name: &str, password: &str) -> String {
+        let answered = self.try_login(name, password).await;
+        let text = String::from_utf8(answered.body).unwrap();
+        assert_eq!(answered.status, StatusCode::OK, "{text}");
+        text
+    }
+
+    pub async fn admin(&self) -> String {
+        self.login("admin", ADMIN).await
+    }
+
+    pub async fn reader(&self) -> String {
+        self.login("reader", READER).await
+    }
+}
+
+pub fn basic(name: &str, password: &str) -> String {
+    let text = format!("{name}:{password}");
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))
+}
+
+/// The texts of one field of every item.
+pub fn column(answer: &Value, field: &str) -> Vec<String> {
+    let items = answer["data"]["affected_items"].as_array().unwrap();
+    items.iter().map(|item| item[field].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Compare with a golden file; `HOLDFAST_BLESS=1` writes it.
+pub fn golden(file: &str, actual: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
+    if std::env::var_os("HOLDFAST_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == actual,
+        "{file} differs; HOLDFAST_BLESS=1 writes it anew\n--- is\n{actual}\n--- was\n{expected}"
+    );
+}
+
+/// The same for JSON.
+pub fn golden_json(name: &str, actual: &Value) {
+    let mut text = serde_json::to_string_pretty(actual).unwrap();
+    text.push('\n');
+    golden(&format!("tests/golden/{name}.json"), &text);
+}
+
+/// Every operation of the description: method, path, and its `security` names.
+pub fn described() -> Vec<(String, String, Vec<String>)> {
+    let document: Value = serde_json::from_str(&api::openapi_json()).unwrap();
+    let paths: BTreeMap<String, BTreeMap<String, Value>> =
+        serde_json::from_value(document["paths"].clone()).unwrap();
+    let mut list = Vec::new();
+    for (path, operations) in paths {
+        for (method, operation) in operations {
+            let security = operation["security"].as_array().cloned().unwrap_or_default();
+            let names =
+                security.iter().flat_map(|s| s.as_object().unwrap().keys().cloned()).collect();
+            list.push((method.to_uppercase(), path.clone(), names));
+        }
+    }
+    list
+}

@@ -1,0 +1,136 @@
+//! Files of an agent, and documents over all agents.
+
+mod common;
+
+use common::{NOW_US, World, column, golden_json, observed, upsert, world};
+use model::Kind;
+use serde_json::json;
+
+async fn filled() -> (World, String) {
+    let world = world().await;
+    let token = world.admin().await;
+    let mut big = observed(0o4755, 9_000);
+    big.hashes.md5 = Some([0x11; 16]);
+    big.hashes.sha256 = Some([0xcd; 32]);
+    let mut link = observed(0o777, 4);
+    link.kind = Kind::Symlink;
+    link.hashes = model::Hashes::default();
+    link.target = Some(b"/etc/passwd".to_vec());
+    let mut directory = observed(0o755, 0);
+    directory.kind = Kind::Directory;
+    directory.hashes = model::Hashes::default();
+    let mut secret = observed(0o600, 12);
+    secret.error = Some(model::ObserveError::Os(13));
+    secret.hashes = model::Hashes::default();
+    let writes = vec![
+        upsert("/etc/passwd", &observed(0o644, 1_432), NOW_US + 1),
+        upsert("/usr/bin/su", &big, NOW_US + 2),
+        upsert("/etc/link", &link, NOW_US + 3),
+        upsert("/etc", &directory, NOW_US + 4),
+        upsert("/root/100%_sure", &secret, NOW_US + 5),
+    ];
+    world.session(1, writes).await;
+    world.session(2, vec![upsert("/etc/passwd", &observed(0o600, 7), NOW_US + 9)]).await;
+    (world, token)
+}
+
+#[tokio::test]
+async fn files_have_the_documented_shape() {
+    let (world, token) = filled().await;
+    golden_json("syscheck", &world.ok("/syscheck/001", &token).await);
+}
+
+#[tokio::test]
+async fn filters_narrow_and_sorts_order() {
+    let (world, token) = filled().await;
+    let sha = "cd".repeat(32);
+    let md5 = "11".repeat(16);
+    let files = async |query: &str| {
+        let answer = world.ok(&format!("/syscheck/001?{query}"), &token).await;
+        let files = column(&answer, "file");
+        assert_eq!(answer["data"]["total_affected_items"], files.len(), "{query}");
+        files.join(" ")
+    };
+    for (query, expected) in [
+        ("", "/etc /etc/link /etc/passwd /root/100%_sure /usr/bin/su"),
+        ("file=/etc/passwd", "/etc/passwd"),
+        ("file=/etc/pass", ""),
+        ("path=/etc/", "/etc/link /etc/passwd"),
+        ("path=/root/100%25_", "/root/100%_sure"),
+        ("path=%25", ""),
+        ("path=/etc_", ""),
+        ("type=symlink", "/etc/link"),
+        ("type=dir", "/etc"),
+        ("type=registry_key", ""),
+        ("arch=%5Bx64%5D", ""),
+        (&format!("sha256={sha}"), "/usr/bin/su"),
+        (&format!("sha256={}", sha.to_uppercase()), "/usr/bin/su"),
+        (&format!("hash={md5}"), "/usr/bin/su"),
+        (&format!("md5={sha}"), ""),
+        ("search=PASS", "/etc/passwd"),
+        ("search=%25_", "/root/100%_sure"),
+        ("search=-etc", "/root/100%_sure /usr/bin/su"),
+        ("sort=-size&type=file", "/usr/bin/su /etc/passwd /root/100%_sure"),
+        ("sort=-file", "/usr/bin/su /root/100%_sure /etc/passwd /etc/link /etc"),
+        ("sort=date&type=file", "/etc/passwd /usr/bin/su /root/100%_sure"),
+        ("search=%27%20OR%201%3D1%20--", ""),
+    ] {
+        assert_eq!(files(query).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn pages_select_and_distinct_cut_the_list() {
+    let (world, token) = filled().await;
+    let page = world.ok("/syscheck/001?limit=2&offset=1&select=file,size", &token).await;
+    assert_eq!(
+        page["data"]["affected_items"],
+        json!([{"file": "/etc/link", "size": 4}, {"file": "/etc/passwd", "size": 1432}])
+    );
+    assert_eq!(page["data"]["total_affected_items"], 5);
+    let types = world.ok("/syscheck/001?select=type&distinct=true&sort=type", &token).await;
+    assert_eq!(column(&types, "type"), ["dir", "file", "symlink"]);
+    assert_eq!(types["data"]["total_affected_items"], 3);
+    let summary = world.ok("/syscheck/001?summary=true&file=/etc/passwd", &token).await;
+    assert_eq!(
+        summary["data"]["affected_items"],
+        json!([{"file": "/etc/passwd", "mtime": "2026-09-21T14:13:20Z", "date": "2026-11-21T18:52:02Z"}])
+    );
+    let none = world.ok("/syscheck/003", &token).await;
+    assert_eq!(
+        (&none["error"], &none["message"]),
+        (&json!(0), &json!("No FIM information was returned"))
+    );
+}
+
+#[tokio::test]
+async fn a_dataset_is_searched_over_all_agents() {
+    let (world, token) = filled().await;
+    let answer = world.ok("/states/fim-files?search=passwd", &token).await;
+    let agents: Vec<_> = answer["data"]["affected_items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| i["agent"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(agents, ["web-1", "db-1"]);
+    assert_eq!(answer["data"]["affected_items"][1]["document"]["file"]["size"], 7);
+    // A page across the border between two agents.
+    let page = world.ok("/states/fim-files?offset=4&limit=2", &token).await;
+    let ids: Vec<_> = page["data"]["affected_items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| {
+            (i["agent"]["id"].as_str().unwrap(), i["document"]["file"]["path"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(ids, [("001", "/usr/bin/su"), ("002", "/etc/passwd")]);
+    assert_eq!(page["data"]["total_affected_items"], 6);
+    let one = world.ok("/states/fim-files?agents_list=002", &token).await;
+    assert_eq!(one["data"]["total_affected_items"], 1);
+    assert_eq!(
+        world.ok("/states/inventory-packages", &token).await["data"]["total_affected_items"],
+        0
+    );
+}

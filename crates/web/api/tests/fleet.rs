@@ -1,0 +1,182 @@
+//! Agents: the list, the counters, commands.
+
+mod common;
+
+use axum::http::StatusCode;
+use common::{column, golden_json, world};
+use model::AgentId;
+use registry::{Outcome, OutcomeState};
+use serde_json::json;
+
+#[tokio::test]
+async fn lists_and_counters_have_the_documented_shapes() {
+    let world = world().await;
+    let token = world.admin().await;
+    let list = world.ok("/agents?limit=2&offset=1", &token).await;
+    golden_json("agents", &list);
+    golden_json("agents_summary", &world.ok("/agents/summary", &token).await);
+    golden_json("agents_summary_status", &world.ok("/agents/summary/status", &token).await);
+    golden_json("agents_summary_os", &world.ok("/agents/summary/os", &token).await);
+    golden_json("overview_agents", &world.ok("/overview/agents", &token).await);
+}
+
+#[tokio::test]
+async fn the_three_widgets_come_from_one_query() {
+    let world = world().await;
+    let token = world.admin().await;
+    let answer = world.get("/agents/summary", &token).await;
+    assert!(answer.header("server-timing").ends_with("queries;desc=\"1\""));
+    assert_eq!(
+        answer.json()["data"],
+        json!({
+            "status": {"active": 1, "disconnected": 1, "never_connected": 1, "pending": 0},
+            "groups": {"default": 3, "web": 1},
+            "os": {"debian": 1, "fedora": 1},
+        })
+    );
+    let some = world.ok("/agents/summary?agents_list=001,003,999,000", &token).await;
+    assert_eq!(
+        some["data"],
+        json!({
+            "status": {"active": 1, "disconnected": 0, "never_connected": 1, "pending": 0},
+            "groups": {"default": 2, "web": 1},
+            "os": {"debian": 1},
+        })
+    );
+}
+
+#[tokio::test]
+async fn filters_narrow_and_sorts_order() {
+    let world = world().await;
+    let token = world.admin().await;
+    let names = async |query: &str| {
+        let answer = world.ok(&format!("/agents?{query}"), &token).await;
+        let names = column(&answer, "name");
+        names.into_iter().filter(|name| name.ends_with("-1")).collect::<Vec<_>>().join(" ")
+    };
+    for (query, expected) in [
+        ("sort=name", "db-1 new-1 web-1"),
+        ("sort=-id", "new-1 db-1 web-1"),
+        ("status=active", "web-1"),
+        ("status=active,disconnected", "web-1 db-1"),
+        ("name=WEB-1", "web-1"),
+        ("group=web", "web-1"),
+        ("group=all", "web-1 db-1 new-1"),
+        ("os.platform=fedora", "db-1"),
+        ("os.name=Debian%20GNU%2FLinux", "web-1"),
+        ("os.version=12.4", "web-1"),
+        ("ip=10.0.0.2", "db-1"),
+        ("search=fedora", "db-1"),
+        ("search=-fedora&status=active,disconnected", "web-1"),
+        ("version=Holdfast%20v0.1.0&os.platform=debian", "web-1"),
+        ("agents_list=003,001", "web-1 new-1"),
+        ("group_config_status=not%20synced", "new-1"),
+        ("manager=elsewhere", ""),
+        ("node_name=node01&status=active", "web-1"),
+        ("older_than=1h", "new-1"),
+    ] {
+        assert_eq!(names(query).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn hostile_values_are_only_values() {
+    let world = world().await;
+    let token = world.admin().await;
+    let all = world.ok("/agents", &token).await["data"]["total_affected_items"].clone();
+    for value in [
+        "%27%20OR%20%271%27%3D%271",
+        "x%27%3B%20DROP%20TABLE%20agent%3B%20--",
+        "%25",
+        "_______",
+        "%00",
+        "%22%22",
+        "a%5C%27",
+        "%F0%9F%98%80",
+    ] {
+        for field in ["name", "ip", "group", "os.name", "os.platform", "version", "registerIP"] {
+            let answer = world.ok(&format!("/agents?{field}={value}"), &token).await;
+            assert_eq!(answer["data"]["total_affected_items"], 0, "{field}={value}");
+        }
+        world.ok(&format!("/agents?search={value}"), &token).await;
+    }
+    assert_eq!(world.ok("/agents", &token).await["data"]["total_affected_items"], all);
+}
+
+#[tokio::test]
+async fn select_and_distinct_cut_items_down() {
+    let world = world().await;
+    let token = world.admin().await;
+    let answer = world.ok("/agents?agents_list=001&select=os.platform,name", &token).await;
+    assert_eq!(
+        answer["data"]["affected_items"],
+        json!([{"id": "001", "name": "web-1", "os": {"platform": "debian"}}])
+    );
+    let answer = world.ok("/agents?agents_list=001,002&select=version&distinct=true", &token).await;
+    assert_eq!(answer["data"]["affected_items"], json!([{"version": "Holdfast v0.1.0"}]));
+    assert_eq!(answer["data"]["total_affected_items"], 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_is_told_beside_those_that_are() {
+    let world = world().await;
+    let token = world.admin().await;
+    let some = world.ok("/agents?agents_list=001,60000", &token).await;
+    assert_eq!(some["error"], 2);
+    assert_eq!(some["data"]["failed_items"][0]["error"]["code"], 1701);
+    assert_eq!(some["data"]["failed_items"][0]["id"], json!(["60000"]));
+    let none = world.ok("/agents?agents_list=60000", &token).await;
+    assert_eq!(none["error"], 1);
+    assert_eq!(none["message"], "No agent information was returned");
+}
+
+#[tokio::test]
+async fn a_command_is_durable_handed_out_and_followed_to_its_outcome() {
+    let world = world().await;
+    let token = world.admin().await;
+    let answer = world.put("/syscheck?agents_list=000,001,002,999", &token).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let body = answer.json();
+    assert_eq!(body["error"], 2);
+    assert_eq!(body["data"]["affected_items"], json!(["001"]));
+    let failed: Vec<(u64, String)> = body["data"]["failed_items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| (f["error"]["code"].as_u64().unwrap(), f["id"][0].as_str().unwrap().to_owned()))
+        .collect();
+    assert_eq!(failed, [(1703, "000".into()), (1707, "002".into()), (1701, "999".into())]);
+    let id = body["data"]["command"].as_u64().unwrap();
+    let path = format!("/commands/{id}");
+    assert_eq!(world.ok(&path, &token).await["data"]["command"]["counts"]["total"], 1);
+    let handed = world.registry.pending_commands(AgentId(1));
+    assert_eq!(handed.iter().map(|c| c.id).collect::<Vec<_>>(), [id]);
+    let outcome = Outcome { state: OutcomeState::Acknowledged, detail: "3 changes".into() };
+    assert!(world.registry.command_outcome(AgentId(1), id, &outcome));
+    world.registry.flush().unwrap();
+    let one = world.ok(&path, &token).await;
+    assert_eq!(one["data"]["command"]["kind"], "rescan");
+    assert_eq!(one["data"]["command"]["user"], "admin");
+    assert_eq!(one["data"]["outcomes"][0]["state"], "acknowledged");
+    assert_eq!(one["data"]["outcomes"][0]["detail"], "3 changes");
+    let log = world.registry.audit_log(None, 10).unwrap();
+    assert!(log.iter().any(|row| row.action == "syscheck:run" && row.user == "admin"));
+}
+
+#[tokio::test]
+async fn a_restart_of_all_means_all_that_are_active() {
+    let world = world().await;
+    let token = world.admin().await;
+    let body = world.put("/agents/restart", &token).await.json();
+    assert_eq!(body["data"]["affected_items"], json!(["001"]));
+    assert_eq!(body["message"], "Restart command was sent to all agents");
+    world.registry.goodbye(AgentId(1));
+    let body = world.put("/agents/restart", &token).await.json();
+    assert_eq!((&body["error"], &body["data"]["total_affected_items"]), (&json!(0), &json!(0)));
+    assert_eq!(body["message"], "Restart command was not sent to any agent");
+    let one = world.put("/agents/001/restart", &token).await.json();
+    assert_eq!(
+        (&one["error"], &one["data"]["failed_items"][0]["error"]["code"]),
+        (&json!(1), &json!(1707))
+    );
+}

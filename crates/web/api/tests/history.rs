@@ -1,0 +1,115 @@
+//! Changes and gaps of all agents.
+
+mod common;
+
+use common::{NOW_US, World, change, column, gap, golden_json, observed, world};
+use model::{Coverage, CoverageKind};
+use serde_json::{Value, json};
+
+async fn filled() -> (World, String) {
+    let world = world().await;
+    let token = world.admin().await;
+    let (old, new) = (observed(0o644, 10), observed(0o600, 20));
+    let events = vec![
+        change("/etc/a", None, Some(&old), NOW_US + 1_000_000),
+        change("/etc/a", Some(&old), Some(&new), NOW_US + 2_000_000),
+        change("/srv/100%_x", None, Some(&old), NOW_US + 3_000_000),
+        change("/srv/100abx", None, Some(&old), NOW_US + 4_000_000),
+        change("/etc/a", Some(&new), None, NOW_US + 5_000_000),
+    ];
+    world.events(1, events).await;
+    let down = Coverage {
+        kind: CoverageKind::AgentDown,
+        path: "/etc".into(),
+        from_us: NOW_US,
+        to_us: NOW_US + 6_000_000,
+        found: Some(2),
+        detail: "not running".into(),
+    };
+    let events = vec![change("/etc/b", None, Some(&old), NOW_US + 2_500_000), gap(down)];
+    world.events(2, events).await;
+    (world, token)
+}
+
+#[tokio::test]
+async fn changes_and_gaps_have_the_documented_shapes() {
+    let (world, token) = filled().await;
+    golden_json("changes", &world.ok("/changes?path=/etc/a", &token).await);
+    golden_json("coverage", &world.ok("/coverage", &token).await);
+}
+
+#[tokio::test]
+async fn filters_narrow_the_history_newest_first() {
+    let (world, token) = filled().await;
+    let paths = async |query: &str| {
+        column(&world.ok(&format!("/changes?{query}"), &token).await, "path").join(" ")
+    };
+    for (query, expected) in [
+        ("", "/etc/a /srv/100abx /srv/100%_x /etc/b /etc/a /etc/a"),
+        ("agents_list=002", "/etc/b"),
+        ("agents_list=001,002&path=/etc", "/etc/a /etc/b /etc/a /etc/a"),
+        ("agents_list=777", ""),
+        ("path=/srv/100%25_", "/srv/100%_x"),
+        ("path=%25", ""),
+        ("path=/etc_", ""),
+        ("path=%27%20OR%201%3D1%20--", ""),
+        ("file=/etc/a&kind=created", "/etc/a"),
+        ("file=/etc", ""),
+        ("kind=deleted,modified", "/etc/a /etc/a"),
+        ("from=2026-11-21T18:52:06Z", "/etc/a /srv/100abx"),
+        ("to=2026-11-21T18:52:04Z", "/etc/a"),
+        ("from=2026-11-21T19:52:04%2B01:00&to=2026-11-21T18:52:05Z", "/etc/b /etc/a"),
+    ] {
+        assert_eq!(paths(query).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn before_and_after_tell_what_kind_of_change_it_was() {
+    let (world, token) = filled().await;
+    let answer = world.ok("/changes?file=/etc/a", &token).await;
+    let items = answer["data"]["affected_items"].as_array().unwrap();
+    let sizes = |item: &Value| (item["before"]["size"].clone(), item["after"]["size"].clone());
+    assert_eq!(sizes(&items[0]), (json!(20), Value::Null), "deleted");
+    assert_eq!(sizes(&items[1]), (json!(10), json!(20)), "modified");
+    assert_eq!(sizes(&items[2]), (Value::Null, json!(10)), "created");
+    assert_eq!(items[1]["changed_fields"], json!(["size", "mode"]));
+    for item in items {
+        let id = item["id"].as_str().unwrap();
+        assert_eq!(world.ok(&format!("/changes/{id}"), &token).await["data"], *item);
+    }
+}
+
+#[tokio::test]
+async fn pages_stay_where_they_are_while_more_arrives() {
+    let (world, token) = filled().await;
+    let whole = column(&world.ok("/changes", &token).await, "id");
+    let mut seen = Vec::new();
+    let mut path = "/changes?limit=2".to_owned();
+    for round in 0..10u64 {
+        let page = world.ok(&path, &token).await;
+        seen.extend(column(&page, "id"));
+        // Newer, and as old as what was already read: neither may show up or move a page.
+        let o = observed(0o644, round);
+        let newer = change("/tmp/new", None, Some(&o), NOW_US + 60_000_000 + round);
+        world.events(1, vec![newer]).await;
+        match page["data"]["next_cursor"].as_str() {
+            Some(cursor) => path = format!("/changes?limit=2&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, whole);
+}
+
+#[tokio::test]
+async fn what_is_new_can_be_asked_for_alone() {
+    let (world, token) = filled().await;
+    let page = world.ok("/changes?limit=1", &token).await;
+    let newest = page["data"]["newest"].as_u64().unwrap();
+    let nothing = world.ok(&format!("/changes?since={newest}"), &token).await;
+    assert_eq!(nothing["data"]["affected_items"], json!([]));
+    let late = change("/late", None, Some(&observed(0o644, 1)), NOW_US);
+    world.events(2, vec![late]).await;
+    let fresh = world.ok(&format!("/changes?since={newest}"), &token).await;
+    assert_eq!(column(&fresh, "path"), ["/late"]);
+}

@@ -1,0 +1,212 @@
+//! Each refusal with its status, number and text.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use api::Source;
+use axum::body::Body;
+use axum::http::StatusCode;
+use common::{world, world_with};
+use serde_json::{Value, json};
+
+/// Path, status, number, and a part of the detail.
+const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
+    ("/agents?foo=1", 400, None, "Extra query parameter(s) foo not in spec"),
+    ("/agents?b=1&a=2&limit=1", 400, None, "Extra query parameter(s) a, b not in spec"),
+    ("/agents?Limit=1", 400, None, "Extra query parameter(s) Limit not in spec"),
+    ("/agents?limit=0", 400, Some(1406), "0 is less than the minimum of 1"),
+    ("/agents?limit=-5", 400, Some(1406), "-5 is less than the minimum of 1"),
+    ("/agents?limit=100001", 400, Some(1405), "100001 is greater than the maximum of 100000"),
+    ("/agents?limit=ten", 400, None, "Wrong type, expected 'integer' for query parameter 'limit'"),
+    ("/agents?limit=99999999999999999999999999999999999999999", 400, None, "Wrong type"),
+    ("/agents?offset=-1", 400, None, "-1 is less than the minimum of 0"),
+    ("/agents?pretty=maybe", 400, None, "expected 'boolean'"),
+    ("/agents?sort=nothing", 400, Some(1403), "'nothing'"),
+    ("/agents?sort=-name;drop%20table%20agent", 400, Some(1403), "sort by"),
+    ("/agents?select=internal_key", 400, Some(1724), "'internal_key'"),
+    ("/agents?status=asleep", 400, None, "'asleep' is not one of"),
+    ("/agents?status=active,", 400, None, "is not a 'status'"),
+    ("/agents?older_than=soon", 400, None, "'soon' is not a 'timeframe'"),
+    ("/agents?agents_list=1,x", 400, None, "'1,x' is not a 'numbers'"),
+    ("/agents?agents_list=", 400, None, "is not a 'numbers'"),
+    ("/syscheck/999", 404, Some(1701), "agent does not exist"),
+    ("/syscheck/1", 400, None, "'1' is not a 'numbers'"),
+    ("/syscheck/001,002", 400, None, "is not a 'numbers'"),
+    ("/syscheck/99999999999999999999", 404, Some(1701), "agent does not exist"),
+    ("/syscheck/001?md5=xyz", 400, None, "'xyz' is not a 'hash'"),
+    ("/syscheck/001?type=door", 400, None, "is not one of"),
+    ("/syscheck/001?sort=device", 400, Some(1403), "'device'"),
+    ("/syscheck/001?select=nope", 400, Some(1724), "'nope'"),
+    ("/changes?from=yesterday", 400, Some(1412), "not a date"),
+    ("/changes?kind=moved", 400, None, "'moved' is not one of"),
+    ("/changes?limit=1001", 400, Some(1405), "1001 is greater than the maximum of 1000"),
+    ("/changes?cursor=garbage", 400, None, "cursor"),
+    ("/changes/garbage", 404, None, "no such change"),
+    ("/changes/001-1-1", 404, None, "no such change"),
+    ("/commands/4711", 404, None, "no such command: 4711"),
+    ("/commands/x", 400, None, "expected 'integer'"),
+    ("/states/a%27b", 400, None, "dataset"),
+    ("/nothing/here", 404, None, "404: Not Found"),
+    ("/agents/", 404, None, "404: Not Found"),
+];
+
+#[tokio::test]
+async fn every_known_error_has_its_status_number_and_text() {
+    let world = world().await;
+    let token = world.admin().await;
+    for (path, status, code, detail) in TABLE {
+        let answer = world.get(path, &token).await;
+        assert_eq!(answer.status.as_u16(), *status, "{path}");
+        assert_eq!(answer.header("content-type"), "application/problem+json", "{path}");
+        let body = answer.json();
+        assert_eq!(body.get("error"), code.map(Value::from).as_ref(), "{path}: {body}");
+        assert!(body["detail"].as_str().unwrap().contains(detail), "{path}: {body}");
+        assert!(!body["title"].as_str().unwrap().is_empty());
+        if code.is_some() {
+            assert!(!body["remediation"].as_str().unwrap().is_empty(), "{path}: {body}");
+            assert_eq!(body["dapi_errors"]["node01"]["error"], body["detail"], "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_is_not_there_says_what_is() {
+    let world = world().await;
+    let answer = world.send("PATCH", "/agents", &[], Body::empty()).await;
+    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(answer.header("allow"), "GET");
+    let answer = world.send("PUT", "/security/user/authenticate", &[], Body::empty()).await;
+    assert_eq!(answer.header("allow"), "POST, GET, DELETE");
+    let answer = world.send("POST", "/nothing", &[], Body::empty()).await;
+    assert_eq!(answer.json(), json!({"title": "Not Found", "detail": "404: Not Found"}));
+}
+
+#[tokio::test]
+async fn bodies_are_json_of_the_described_shape_and_size() {
+    let world = world().await;
+    let bearer = format!("Bearer {}", world.admin().await);
+    let post = async |kind: &str, body: Vec<u8>| {
+        let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
+        world.send("POST", "/enrolment/tokens", &headers, body).await
+    };
+    let json_type = "application/json";
+    let xml = post("application/xml", b"<a/>".to_vec()).await;
+    assert_eq!((xml.status, &xml.json()["error"]), (StatusCode::NOT_ACCEPTABLE, &json!(6002)));
+    assert_eq!(post(json_type, b"{".to_vec()).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(post(json_type, b"{\"userz\":1}".to_vec()).await.status, StatusCode::BAD_REQUEST);
+    let group = post(json_type, b"{\"groups\":[\"nope\"]}".to_vec()).await;
+    assert_eq!((group.status, &group.json()["error"]), (StatusCode::NOT_FOUND, &json!(1710)));
+    let large = vec![b' '; api::limits::BODY_BYTES_MAX + 1];
+    assert_eq!(post(json_type, large).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(post(json_type, b"{\"uses\":2}".to_vec()).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_declared_body_beyond_the_limit_is_refused_before_it_is_read() {
+    let world = world().await;
+    let bearer = format!("Bearer {}", world.admin().await);
+    let mut headers = vec![
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("content-length", "10485761"),
+    ];
+    let answer = world.send("POST", "/enrolment/tokens", &headers, "{}").await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    headers.push(("expect", "100-continue"));
+    let answer = world.send("POST", "/enrolment/tokens", &headers, "{}").await;
+    assert_eq!(answer.status, StatusCode::EXPECTATION_FAILED);
+}
+
+#[tokio::test]
+async fn one_address_too_eager_is_told_to_wait_and_this_machine_is_not() {
+    let world = world_with(|options| options.requests_per_minute_max = 5).await;
+    for _ in 0..5 {
+        assert_eq!(world.get("/agents", "x").await.status, StatusCode::UNAUTHORIZED);
+    }
+    let answer = world.get("/agents", "x").await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(answer.json()["error"], 6001);
+    assert!(answer.header("retry-after").parse::<u64>().unwrap() <= 61);
+    for source in [
+        Source::Tcp("127.0.0.1:1".parse().unwrap()),
+        Source::Tcp("[::ffff:127.0.0.1]:1".parse::<SocketAddr>().unwrap()),
+        Source::Unix { uid: 0 },
+    ] {
+        for _ in 0..20 {
+            let answer = world.send_from(Some(source), "GET", "/healthz", &[], Body::empty()).await;
+            assert_eq!(answer.status, StatusCode::OK);
+        }
+    }
+    world.clock.advance(std::time::Duration::from_secs(61));
+    assert_eq!(world.get("/agents", "x").await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_ready_says_so() {
+    let ready = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&ready);
+    let world = world_with(move |options| options.ready = shared).await;
+    assert_eq!(world.get("/healthz", "").await.status, StatusCode::OK);
+    let answer = world.get("/readyz", "").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.header("retry-after"), "1");
+    ready.store(true, Ordering::Release);
+    assert_eq!(world.get("/readyz", "").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn every_answer_carries_the_headers() {
+    let world = world().await;
+    let token = world.admin().await;
+    for path in ["/agents", "/nothing", "/healthz", "/agents?limit=0"] {
+        let answer = world.get(path, &token).await;
+        assert_eq!(answer.header("server"), "Holdfast");
+        assert_eq!(
+            answer.header("strict-transport-security"),
+            "max-age=63072000; includeSubdomains"
+        );
+        assert_eq!(answer.header("x-frame-options"), "deny");
+        assert_eq!(answer.header("x-xss-protection"), "0");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        assert_eq!(
+            answer.header("referrer-policy"),
+            "no-referrer, strict-origin-when-cross-origin"
+        );
+        assert_eq!(answer.header("cache-control"), "no-store");
+        assert!(answer.header("content-security-policy").contains("default-src 'none'"));
+        assert!(answer.header("server-timing").starts_with("total;dur="), "{path}");
+    }
+    assert!(
+        world.get("/agents", &token).await.header("server-timing").contains("queries;desc=\"1\"")
+    );
+}
+
+#[tokio::test]
+async fn the_page_answers_navigations_and_the_api_programs() {
+    let page = axum::Router::new().fallback(|uri: axum::http::Uri| async move {
+        match uri.path() {
+            "/assets/x.js" | "/" | "/agents" => (StatusCode::OK, "the page"),
+            _ => (StatusCode::NOT_FOUND, ""),
+        }
+    });
+    let world = world_with(|options| options.page = Some(page)).await;
+    let html = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+    for path in ["/", "/agents"] {
+        let answer = world.send("GET", path, &html, Body::empty()).await;
+        assert_eq!((answer.status, answer.body.as_slice()), (StatusCode::OK, &b"the page"[..]));
+        assert_eq!(answer.header("server"), "Holdfast");
+    }
+    let asset = world.send("GET", "/assets/x.js", &[], Body::empty()).await;
+    assert_eq!(asset.status, StatusCode::OK);
+    let missing = world.send("GET", "/assets/y.js", &[], Body::empty()).await;
+    assert_eq!(missing.json()["detail"], "404: Not Found");
+    let api = world.send("GET", "/", &[("accept", "application/json")], Body::empty()).await;
+    assert_eq!(api.status, StatusCode::UNAUTHORIZED);
+    let token = world.admin().await;
+    let info = world.ok("/", &token).await;
+    assert_eq!(info["data"]["hostname"], "server-host");
+    assert_eq!(info["data"]["timestamp"], "2026-11-21T18:52:02Z");
+}

@@ -1,0 +1,142 @@
+//! The listeners: HTTPS, plain HTTP on loopback, the unix socket.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use api::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
+use common::{World, world};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+
+/// One request over a connection; the whole answer as text.
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // A peer that closes without a TLS goodbye ends the answer too.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+async fn plain(world: &World) -> Server {
+    let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
+    serve(options, world.router.clone()).await.unwrap()
+}
+
+#[tokio::test]
+async fn plain_http_is_served_on_loopback_only() {
+    let world = world().await;
+    let server = plain(&world).await;
+    let address = server.local_addr().unwrap();
+    let answer = ask(TcpStream::connect(address).await.unwrap(), "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"), "{answer}");
+    // The peer is known as this machine.
+    let metrics = ask(TcpStream::connect(address).await.unwrap(), "/metrics").await;
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    server.shutdown().await;
+    let everywhere = ServeOptions::new("0.0.0.0:0".parse().unwrap(), None);
+    let refused = serve(everywhere, world.router.clone()).await.err().unwrap();
+    assert!(matches!(refused, ServeError::PlainHttp(_)));
+    assert!(refused.to_string().contains("configure TLS"));
+}
+
+#[tokio::test]
+async fn https_presents_the_certificate_that_the_ca_signed() {
+    let world = world().await;
+    let pair = world.registry.issue_server_certificate(&[]).unwrap();
+    let tls = TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem };
+    let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), Some(tls));
+    let server = serve(options, world.router.clone()).await.unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(world.registry.ca_pem().as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let address = server.local_addr().unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let answer = ask(connector.connect(name, stream).await.unwrap(), "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_fit_is_refused_at_start() {
+    let world = world().await;
+    let (one, other) = (
+        world.registry.issue_server_certificate(&[]).unwrap(),
+        world.registry.issue_server_certificate(&[]).unwrap(),
+    );
+    for (chain, key) in [
+        (one.cert_chain_pem.clone(), other.key_pem),
+        (one.cert_chain_pem, "nothing".to_owned()),
+        (String::new(), one.key_pem),
+    ] {
+        let tls = TlsPem { cert_chain_pem: chain, key_pem: key };
+        let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), Some(tls));
+        let refused = serve(options, world.router.clone()).await.err().unwrap();
+        assert!(matches!(refused, ServeError::Tls(_)), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn the_unix_socket_admits_its_own_user_as_administrator() {
+    let world = world().await;
+    let path = world.folder.path().join("holdfast.sock");
+    let server = serve_unix(UnixOptions::new(&path), world.router.clone()).await.unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o660);
+    let answer = ask(UnixStream::connect(&path).await.unwrap(), "/agents/summary/status").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let second = serve_unix(UnixOptions::new(&path), world.router.clone()).await.err().unwrap();
+    assert!(second.to_string().contains("another server listens"), "{second}");
+    server.shutdown().await;
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced_and_another_file_is_not() {
+    let world = world().await;
+    let path = world.folder.path().join("stale.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let server = serve_unix(UnixOptions::new(&path), world.router.clone()).await.unwrap();
+    server.shutdown().await;
+    std::fs::write(&path, "precious").unwrap();
+    assert!(serve_unix(UnixOptions::new(&path), world.router.clone()).await.is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn stopping_lets_a_request_in_flight_finish() {
+    let world = world().await;
+    let server = plain(&world).await;
+    let address = server.local_addr().unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let token = world.admin().await;
+    let head = format!(
+        "POST /enrolment/tokens HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+         content-type: application/json\r\ncontent-length: 2\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server has the head when it asks a second connection on the same listener is answered.
+    ask(TcpStream::connect(address).await.unwrap(), "/healthz").await;
+    let stopping = tokio::spawn(server.shutdown());
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stream.write_all(b"{}").await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    stopping.await.unwrap();
+}
