@@ -33,6 +33,7 @@ macro_rules! state_conformance {
         $crate::state_conformance!($make;
             a_batch_stores_its_position_and_is_applied_once,
             a_lower_version_is_skipped_and_the_winner_named,
+            a_document_may_change_its_path,
             an_unversioned_write_is_plain,
             the_same_session_again_changes_nothing,
             a_late_upsert_cannot_revive_a_deleted_document,

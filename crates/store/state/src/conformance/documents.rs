@@ -46,6 +46,7 @@ pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
 
 /// See the name.
 pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
+    use Direction::{Ascending, Descending};
     let writes = (0..6u64)
         .map(|n| {
             document(&format!("/{n}"), n + 1, |o| {
@@ -65,7 +66,6 @@ pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
         assert_eq!((page.total, page.next), (6, None));
         page.items.iter().map(path_of).collect::<String>().replace('/', "")
     };
-    use Direction::{Ascending, Descending};
     assert_eq!(by(&[(F::Size, Descending)], 0), "2514");
     assert_eq!(by(&[(F::Size, Descending)], 4), "03");
     assert_eq!(by(&[(F::Size, Ascending), (F::Path, Descending)], 0), "3041");

@@ -61,6 +61,19 @@ pub fn a_lower_version_is_skipped_and_the_winner_named(store: &dyn StateStore) {
 }
 
 /// See the name.
+pub fn a_document_may_change_its_path(store: &dyn StateStore) {
+    let renamed = |path: &str, version| match document(path, version, |_| ()) {
+        Write::Upsert { dataset, version, body, .. } => {
+            Write::Upsert { dataset, id: "one".into(), version, body }
+        }
+        other => other,
+    };
+    apply(store, session(1, 1, vec![renamed("/b", 1), document("/c", 1, |_| ())]));
+    apply(store, session(1, 2, vec![renamed("/d", 2)]));
+    assert_eq!(paths(store, 1), ["/c", "/d"]);
+}
+
+/// See the name.
 pub fn an_unversioned_write_is_plain(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 7, |o| o.size = 7)]));
     let applied = apply(store, session(1, 2, vec![document("/a", 0, |o| o.size = 1)]));
@@ -132,6 +145,7 @@ pub fn a_clean_empties_one_dataset_alone(store: &dyn StateStore) {
 
 /// See the name.
 pub fn bodies_and_ids_that_are_none_are_skipped_with_a_reason(store: &dyn StateStore) {
+    use SkipReason::{Id, Json, TooLarge};
     let upsert = |id: &str, body: &[u8]| Write::Upsert {
         dataset: fim(),
         id: id.into(),
@@ -151,7 +165,6 @@ pub fn bodies_and_ids_that_are_none_are_skipped_with_a_reason(store: &dyn StateS
     ];
     let applied = apply(store, session(1, 1, writes));
     let reasons: Vec<_> = applied.skipped.iter().map(|s| (s.index, s.reason)).collect();
-    use SkipReason::{Id, Json, TooLarge};
     let expected = [(1, Id), (2, Id), (3, Json), (4, TooLarge), (5, Id), (6, Json), (7, Id)];
     assert_eq!(reasons, expected);
     assert_eq!((applied.changed, applied.quarantined), (1, None));

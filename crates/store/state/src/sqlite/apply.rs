@@ -49,7 +49,7 @@ impl From<rusqlite::Error> for Stop {
     }
 }
 
-const FIND: &str = "SELECT number, version, length(body) FROM document
+const FIND: &str = "SELECT number, version, length(body), path = ?3 FROM document
     WHERE collection = ?1 AND id = ?2";
 const SAME: &str = "SELECT body = ?2 FROM document WHERE number = ?1";
 const INSERT: &str = "INSERT INTO document (collection, id, version, received_us, checksum, path,
@@ -57,10 +57,12 @@ const INSERT: &str = "INSERT INTO document (collection, id, version, received_us
     blake3, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
     ?20, ?21, ?22)";
-const UPDATE: &str = "UPDATE document SET version = ?3, received_us = ?4, checksum = ?5, path = ?6,
+/// Of the document by number in place of the collection; naming the path would write its index.
+const UPDATE: &str = "UPDATE document SET version = ?3, received_us = ?4, checksum = ?5,
     directory = ?7, name = ?8, kind = ?9, size = ?10, mode = ?11, uid = ?12, gid = ?13,
     owner = ?14, grp = ?15, mtime_us = ?16, inode = ?17, md5 = ?18, sha1 = ?19, sha256 = ?20,
-    blake3 = ?21, body = ?22 WHERE collection = ?1 AND id = ?2";
+    blake3 = ?21, body = ?22 WHERE number = ?1";
+const MOVE: &str = "UPDATE document SET path = ?2 WHERE number = ?1";
 const DELETE: &str = "DELETE FROM document WHERE number = ?1";
 const FIND_TOMBSTONE: &str = "SELECT version FROM tombstone WHERE collection = ?1 AND id = ?2";
 const PUT_TOMBSTONE: &str = "INSERT INTO tombstone (collection, id, version, at_us)
@@ -77,6 +79,7 @@ struct Statements<'c> {
     same: CachedStatement<'c>,
     insert: CachedStatement<'c>,
     update: CachedStatement<'c>,
+    rename: CachedStatement<'c>,
     delete: CachedStatement<'c>,
     find_tombstone: CachedStatement<'c>,
     put_tombstone: CachedStatement<'c>,
@@ -89,6 +92,8 @@ struct Found {
     number: i64,
     version: u64,
     bytes: i64,
+    /// It has the path that was asked about.
+    same_path: bool,
 }
 
 /// One document to be written.
@@ -114,6 +119,7 @@ impl<'c> Applier<'c> {
             same: db.prepare_cached(SAME)?,
             insert: db.prepare_cached(INSERT)?,
             update: db.prepare_cached(UPDATE)?,
+            rename: db.prepare_cached(MOVE)?,
             delete: db.prepare_cached(DELETE)?,
             find_tombstone: db.prepare_cached(FIND_TOMBSTONE)?,
             put_tombstone: db.prepare_cached(PUT_TOMBSTONE)?,
@@ -321,15 +327,21 @@ impl<'c> Applier<'c> {
         Ok(self.kept.dataset(self.db, dataset)?)
     }
 
-    fn find(&mut self, collection: &Collection, id: &str) -> rusqlite::Result<Option<Found>> {
+    fn find(
+        &mut self,
+        collection: &Collection,
+        id: &str,
+        path: &str,
+    ) -> rusqlite::Result<Option<Found>> {
         if collection.documents == 0 {
             return Ok(None);
         }
         let read = |r: &Row<'_>| {
             let version: i64 = r.get(1)?;
-            Ok(Found { number: r.get(0)?, version: version as u64, bytes: r.get(2)? })
+            let version = version as u64;
+            Ok(Found { number: r.get(0)?, version, bytes: r.get(2)?, same_path: r.get(3)? })
         };
-        self.run.find.query_row(params![collection.number, Packed::new(id)], read).optional()
+        self.run.find.query_row(params![collection.number, Packed::new(id), path], read).optional()
     }
 
     fn tombstone(&mut self, collection: &Collection, id: &str) -> rusqlite::Result<Option<u64>> {
@@ -359,7 +371,7 @@ impl<'c> Applier<'c> {
             return Ok(Err((SkipReason::Json, 0)));
         };
         let mut collection = *self.kept.collection(self.db, agent, dataset)?;
-        let found = self.find(&collection, put.id)?;
+        let found = self.find(&collection, put.id, columns.path())?;
         let tombstone = self.tombstone(&collection, put.id)?;
         let stored = found.as_ref().map(|f| f.version).max(tombstone).unwrap_or(0);
         if put.version != 0 && stored > put.version {
@@ -375,8 +387,15 @@ impl<'c> Applier<'c> {
             self.run.drop_tombstone.execute(params![collection.number, Packed::new(put.id)])?;
             collection.tombstones -= 1;
         }
-        let statement = if found.is_some() { &mut self.run.update } else { &mut self.run.insert };
-        store(statement, collection.number, put, &columns)?;
+        match &found {
+            None => store(&mut self.run.insert, collection.number, put, &columns)?,
+            Some(found) => {
+                store(&mut self.run.update, found.number, put, &columns)?;
+                if !found.same_path {
+                    self.run.rename.execute(params![found.number, columns.path()])?;
+                }
+            }
+        }
         collection.documents += i64::from(found.is_none());
         collection.bytes += put.body.len() as i64 - found.map_or(0, |f| f.bytes);
         *self.kept.collection(self.db, agent, dataset)? = collection;
@@ -395,7 +414,7 @@ impl<'c> Applier<'c> {
             return Ok(Err((SkipReason::Id, 0)));
         }
         let mut collection = *self.kept.collection(self.db, agent, dataset)?;
-        let found = self.find(&collection, id)?;
+        let found = self.find(&collection, id, "")?;
         if let Some(found) = &found {
             if version != 0 && found.version > version {
                 return Ok(Err((SkipReason::Stale, found.version)));
@@ -486,15 +505,16 @@ impl<'c> Applier<'c> {
     }
 }
 
+/// `number` is the collection's for an insert and the document's for an update.
 fn store(
     statement: &mut CachedStatement<'_>,
-    collection: i64,
+    number: i64,
     put: &Put<'_>,
     columns: &Columns<'_>,
 ) -> rusqlite::Result<()> {
     let [md5, sha1, sha256, blake3] = columns.hashes().map(|h| h.map(Packed::new));
     statement.execute(params![
-        collection,
+        number,
         Packed::new(put.id),
         put.version as i64,
         put.received_us as i64,

@@ -104,7 +104,9 @@ impl Terms {
             self.integer("(found_us, number) < (", found);
             self.values.push(Bound::One(SqlValue::Integer(event)));
             let place = self.values.len();
-            self.sql.push_str(&format!(", ?{place})"));
+            self.sql.push_str(", ?");
+            self.sql.push_str(&place.to_string());
+            self.sql.push(')');
         }
         Ok(())
     }

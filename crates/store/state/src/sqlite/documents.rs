@@ -135,13 +135,13 @@ impl Where {
                 let SqlValue::Text(text) = value else {
                     return Err(too_much("only text has parts"));
                 };
-                if test == Test::Contains {
-                    if text.contains('\0') {
+                match test {
+                    // The pattern would end there.
+                    Test::Contains if text.contains('\0') => {
                         return Err(too_much("no field holds a NUL"));
                     }
-                    self.contains(&column, &text);
-                } else {
-                    self.prefix(&column, &text);
+                    Test::Contains => self.contains(&column, &text),
+                    _ => self.prefix(&column, &text),
                 }
             }
         }
@@ -333,16 +333,21 @@ fn page_keys(
         filter.bind(SqlValue::Integer(number));
         filter.sql.push(')');
     }
-    let mut sql = format!("SELECT number, path FROM document WHERE {} ORDER BY ", filter.sql);
+    let mut order = String::new();
     if q.sort.len() > CONDITION_DEPTH_MAX {
         return Err(too_much("too many fields to sort by"));
     }
     for (field, direction) in &q.sort {
-        sql.push_str(&Column::of(*field).shown());
-        sql.push_str(if *direction == Direction::Descending { " DESC, " } else { ", " });
+        order.push_str(&Column::of(*field).shown());
+        order.push_str(if *direction == Direction::Descending { " DESC, " } else { ", " });
     }
     let limit = filter.values.len() + 1;
-    sql.push_str(&format!("path, number LIMIT ?{limit} OFFSET ?{}", limit + 1));
+    let sql = format!(
+        "SELECT number, path FROM document WHERE {} ORDER BY {order}path, number
+         LIMIT ?{limit} OFFSET ?{}",
+        filter.sql,
+        limit + 1
+    );
     filter.values.push(SqlValue::Integer(q.limit as i64));
     filter.values.push(SqlValue::Integer(i64::try_from(q.offset).unwrap_or(i64::MAX)));
     let mut select = db.prepare_cached(&sql).context(WHAT)?;

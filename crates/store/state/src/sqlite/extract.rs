@@ -109,8 +109,8 @@ pub(crate) struct Columns<'a> {
     file: File<'a>,
 }
 
-fn text<'b>(text: &'b Option<Text<'_>>) -> Option<&'b str> {
-    text.as_ref().map(Text::as_str)
+fn text<'b>(text: Option<&'b Text<'_>>) -> Option<&'b str> {
+    text.map(Text::as_str)
 }
 
 fn integer(number: Option<&Integer>) -> Option<i64> {
@@ -119,7 +119,7 @@ fn integer(number: Option<&Integer>) -> Option<i64> {
 
 macro_rules! columns {
     ($($name:ident: $field:ident;)*) => {
-        $(pub(crate) fn $name(&self) -> Option<&str> { text(&self.file.$field) })*
+        $(pub(crate) fn $name(&self) -> Option<&str> { text(self.file.$field.as_ref()) })*
     };
 }
 
@@ -161,7 +161,7 @@ impl<'a> Columns<'a> {
 
     /// Empty when the document is not of a file.
     pub(crate) fn path(&self) -> &str {
-        text(&self.file.path).unwrap_or_default()
+        text(self.file.path.as_ref()).unwrap_or_default()
     }
 
     pub(crate) fn size(&self) -> Option<i64> {
@@ -181,15 +181,19 @@ impl<'a> Columns<'a> {
     }
 
     pub(crate) fn mtime_us(&self) -> Option<i64> {
-        text(&self.file.mtime).and_then(parse_micros).map(|us| us as i64)
+        text(self.file.mtime.as_ref()).and_then(parse_micros).map(|us| us as i64)
     }
 
     /// MD5, SHA-1, SHA-256, BLAKE3.
     pub(crate) fn hashes(&self) -> [Option<&str>; 4] {
-        self.file
-            .hash
-            .as_ref()
-            .map_or([None; 4], |h| [text(&h.md5), text(&h.sha1), text(&h.sha256), text(&h.blake3)])
+        self.file.hash.as_ref().map_or([None; 4], |h| {
+            [
+                text(h.md5.as_ref()),
+                text(h.sha1.as_ref()),
+                text(h.sha256.as_ref()),
+                text(h.blake3.as_ref()),
+            ]
+        })
     }
 }
 

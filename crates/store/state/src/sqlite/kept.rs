@@ -2,6 +2,7 @@
 //! Read once, changed in memory, written back before the transaction commits.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use model::{AgentId, Dataset};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -91,26 +92,27 @@ impl Kept {
 
     /// The agent's row; a new agent gets one.
     pub(super) fn agent(&mut self, db: &Connection, id: AgentId) -> rusqlite::Result<&mut Agent> {
-        if !self.agents.contains_key(&id.0) {
-            let stored = db
-                .prepare_cached(
-                    "SELECT incarnation, name, last_session, last_session_us, events
+        let entry = match self.agents.entry(id.0) {
+            Entry::Occupied(entry) => return Ok(&mut entry.into_mut().1),
+            Entry::Vacant(entry) => entry,
+        };
+        let stored = db
+            .prepare_cached(
+                "SELECT incarnation, name, last_session, last_session_us, events
                      FROM agent WHERE number = ?1",
-                )?
-                .query_row([id.0], |r| {
-                    Ok(Agent {
-                        incarnation: r.get::<_, Option<i64>>(0)?.map(|i| i as u64),
-                        name: r.get(1)?,
-                        last_session: r.get(2)?,
-                        last_session_us: r.get(3)?,
-                        events: r.get(4)?,
-                    })
+            )?
+            .query_row([id.0], |r| {
+                Ok(Agent {
+                    incarnation: r.get::<_, Option<i64>>(0)?.map(|i| i as u64),
+                    name: r.get(1)?,
+                    last_session: r.get(2)?,
+                    last_session_us: r.get(3)?,
+                    events: r.get(4)?,
                 })
-                .optional()?
-                .unwrap_or_default();
-            self.agents.insert(id.0, (stored.clone(), stored));
-        }
-        Ok(&mut self.agents.entry(id.0).or_default().1)
+            })
+            .optional()?
+            .unwrap_or_default();
+        Ok(&mut entry.insert((stored.clone(), stored)).1)
     }
 
     /// Number of a dataset; a new one gets the next.
@@ -142,28 +144,27 @@ impl Kept {
         agent: AgentId,
         dataset: i64,
     ) -> rusqlite::Result<&mut Collection> {
-        let key = (agent.0, dataset);
-        if !self.collections.contains_key(&key) {
-            let stored = db
-                .prepare_cached(
-                    "INSERT INTO collection (agent, dataset, documents, bytes, tombstones)
+        let entry = match self.collections.entry((agent.0, dataset)) {
+            Entry::Occupied(entry) => return Ok(&mut entry.into_mut().1),
+            Entry::Vacant(entry) => entry,
+        };
+        let stored = db
+            .prepare_cached(
+                "INSERT INTO collection (agent, dataset, documents, bytes, tombstones)
                      VALUES (?1, ?2, 0, 0, 0)
                      ON CONFLICT (agent, dataset) DO UPDATE SET documents = documents
                      RETURNING number, documents, bytes, tombstones",
-                )?
-                .query_row([i64::from(agent.0), dataset], |r| {
-                    Ok(Collection {
-                        number: r.get(0)?,
-                        dataset,
-                        documents: r.get(1)?,
-                        bytes: r.get(2)?,
-                        tombstones: r.get(3)?,
-                    })
-                })?;
-            self.collections.insert(key, (stored, stored));
-        }
-        let fresh = Collection { number: 0, dataset, documents: 0, bytes: 0, tombstones: 0 };
-        Ok(&mut self.collections.entry(key).or_insert((fresh, fresh)).1)
+            )?
+            .query_row([i64::from(agent.0), dataset], |r| {
+                Ok(Collection {
+                    number: r.get(0)?,
+                    dataset,
+                    documents: r.get(1)?,
+                    bytes: r.get(2)?,
+                    tombstones: r.get(3)?,
+                })
+            })?;
+        Ok(&mut entry.insert((stored, stored)).1)
     }
 
     /// All collections of an agent, loaded.

@@ -165,17 +165,16 @@ impl SqliteState {
 
 impl StateStore for SqliteState {
     fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError> {
+        const WHAT: &str = "apply records";
         let mut aside: Vec<Option<String>> = vec![None; batch.len()];
         loop {
-            match self.write("apply records", |applier| applier.apply(batch, &aside))? {
+            let (place, reason) = match self.write(WHAT, |applier| applier.apply(batch, &aside))? {
                 Ok(answers) => return Ok(answers),
-                Err(Failure::Record(place, reason)) => {
-                    if let Some(slot) = aside.get_mut(place) {
-                        tracing::error!(place, reason, "record set aside");
-                        *slot = Some(reason);
-                    }
-                }
-                Err(Failure::Database(error)) => return Err(error).context("apply records"),
+                Err(Failure::Database(error)) => return Err(error).context(WHAT),
+                Err(Failure::Record(place, reason)) => (place, reason),
+            };
+            if let Some(slot) = aside.get_mut(place) {
+                *slot = Some(reason);
             }
         }
     }
@@ -337,7 +336,7 @@ fn counts(db: &Connection) -> rusqlite::Result<StateCounts> {
     };
     let mut datasets =
         db.prepare_cached("SELECT name, documents, bytes FROM dataset ORDER BY name")?;
-    for row in datasets.query_map([], |r| read_count(r))? {
+    for row in datasets.query_map([], read_count)? {
         counts.documents.push(row?);
     }
     let mut kinds = db.prepare_cached("SELECT kind, events, bytes FROM event_kind_count")?;
@@ -369,7 +368,7 @@ fn agent_counts(db: &Connection, agent: AgentId) -> rusqlite::Result<AgentCounts
         "SELECT d.name, c.documents, c.bytes FROM collection c JOIN dataset d ON d.number = c.dataset
          WHERE c.agent = ?1 AND c.documents > 0 ORDER BY d.name",
     )?;
-    for row in collections.query_map([agent.0], |r| read_count(r))? {
+    for row in collections.query_map([agent.0], read_count)? {
         counts.documents.push(row?);
     }
     Ok(counts)

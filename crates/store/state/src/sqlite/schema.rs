@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use crate::error::{Context, StateError};
 
-/// `PRAGMA application_id`: "HFst".
+/// `PRAGMA application_id`: the ASCII bytes `HFst`.
 pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered steps; a database of version n has had the first n of them. Never edited once

@@ -79,8 +79,7 @@ fn another_file_is_refused_by_name_and_left_alone() {
     let error = SqliteState::open(&other, StateOptions::default()).unwrap_err();
     assert!(matches!(error, StateError::NotOurs { .. }), "{error}");
     let db = Connection::open(&other).unwrap();
-    let tables: i64 =
-        db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).unwrap();
+    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).unwrap();
     assert_eq!(tables, 1);
 }
 
@@ -112,11 +111,18 @@ fn bless(fixture: &Path) {
     let random = Arc::new(SeededRandom::new(1));
     let options = StateOptions { random, ..StateOptions::default() };
     let store = SqliteState::open(&dir.path().join("state.db"), options).unwrap();
-    apply(&store, session(1, 1, vec![
-        document("/etc/passwd", 1, |o| o.hashes.sha256 = Some([7; 32])),
-        document("/etc/hosts", 2, |o| o.mode = 0o644),
-        document("/etc/gone", 3, |_| ()),
-    ]));
+    apply(
+        &store,
+        session(
+            1,
+            1,
+            vec![
+                document("/etc/passwd", 1, |o| o.hashes.sha256 = Some([7; 32])),
+                document("/etc/hosts", 2, |o| o.mode = 0o644),
+                document("/etc/gone", 3, |_| ()),
+            ],
+        ),
+    );
     let id = ::model::ItemKey::of_path(b"/etc/gone").document_id();
     let removal = ::model::Write::Delete { dataset: Dataset::fim_files(), id, version: 4 };
     let told = event("e-1", "/etc/gone", ChangeKind::Deleted, 1_700_000_000_000_000);
@@ -211,7 +217,8 @@ fn readers_see_whole_batches_while_a_writer_works() {
         let store = Arc::clone(&store);
         std::thread::spawn(move || {
             for n in 1..=50 {
-                let both = vec![document("/a", n, |o| o.size = n), document("/b", n, |o| o.size = n)];
+                let both =
+                    vec![document("/a", n, |o| o.size = n), document("/b", n, |o| o.size = n)];
                 apply(&**store, session(1, n, both));
             }
         })

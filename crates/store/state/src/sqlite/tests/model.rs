@@ -15,10 +15,19 @@ use crate::{ChangeQuery, DocumentQuery, StateStore};
 /// One step.
 #[derive(Debug, Clone)]
 enum Step {
-    Session { agent: u32, life: u64, writes: Vec<Small> },
-    Remove { agent: u32, life: u64 },
+    Session {
+        agent: u32,
+        life: u64,
+        writes: Vec<Small>,
+    },
+    Remove {
+        agent: u32,
+        life: u64,
+    },
     /// Records that were applied already come again, as after a crash of the journal's reader.
-    Again { back: usize },
+    Again {
+        back: usize,
+    },
     Reopen,
     Checkpoint,
 }
