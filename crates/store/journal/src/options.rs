@@ -16,7 +16,7 @@ pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Default size of the ring, in bytes.
 pub const RING_BYTES_DEFAULT: u64 = 1 << 20;
 /// Smallest ring, in bytes.
-pub const RING_BYTES_MIN: u64 = 8 * BLOCK_BYTES as u64;
+pub const RING_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
 /// Largest ring, in bytes.
 pub const RING_BYTES_MAX: u64 = 64 << 20;
 /// Default limit of what waits to be written, in bytes; appends beyond it wait.
@@ -86,6 +86,9 @@ pub struct Options {
     pub spares: usize,
     /// Zeros written ahead of the writer at a time, in bytes.
     pub fill_ahead_bytes: u64,
+    /// Position of the first record of a journal that holds none yet: for one that goes on where
+    /// something restored from a copy ends. Otherwise ignored.
+    pub first_position: u64,
     /// A position known to have been acknowledged: a journal that ends below it is refused.
     pub position_expected: u64,
     /// Zero filling, recycling and deadlines on a thread of their own. Without it they happen at
@@ -106,6 +109,7 @@ impl Default for Options {
             group_wait: Duration::from_micros(GROUP_WAIT_US_DEFAULT),
             spares: SPARES_DEFAULT,
             fill_ahead_bytes: FILL_AHEAD_BYTES_DEFAULT,
+            first_position: 1,
             position_expected: 0,
             background: true,
             files: Arc::new(RealFiles),

@@ -22,6 +22,8 @@ use crate::place::{Grid, block_floor};
 use crate::scan::{Frame, Scanner};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Rewritten at a time, in bytes.
+const REWRITE_BYTES: usize = 1 << 20;
 
 /// What was found. With `damage`, everything before it.
 #[derive(Default)]
@@ -75,10 +77,6 @@ pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Fo
     let headers = walk.headers(&epochs)?;
     for (i, (segment, _)) in headers.iter().enumerate() {
         let successor = headers.get(i + 1).map(|(s, _)| s.header);
-        if successor.is_none() && persist {
-            let path = &segment.path;
-            segment.file.persist().map_err(refused(path, "cannot persist the last segment"))?;
-        }
         walk.segment(segment, successor, persist)?;
         if walk.found.damage.is_some() && successor.is_some() {
             return Ok(walk.finish(&headers));
@@ -150,11 +148,13 @@ impl Walk<'_> {
         let mut position = header.first_position;
         self.found.closed = false;
         let mut why = "the segment ends before its seal";
+        let mut doubt = Doubt::default();
         while successor.is_none_or(|next| start < next.previous_end) {
             match scan.look(start, sequence).map_err(failed)? {
                 Ok(frame) => {
                     segment.mark(Mark { position, sequence, start });
                     self.found.closed = frame.records == 0;
+                    doubt.follow(&frame, header.layout);
                     (start, sequence) = (frame.next, sequence + 1);
                     position += u64::from(frame.records);
                     self.found.groups += 1;
@@ -178,7 +178,15 @@ impl Walk<'_> {
                     self.note(path.clone(), start, position, why, lost);
                 }
             }
-            None => self.tail(segment, &mut scan, why, persist)?,
+            None => {
+                self.tail(segment, &mut scan, why, persist)?;
+                if persist && self.found.damage.is_none() && !self.found.closed {
+                    let in_ring = u64::from(header.ring_blocks) * BLOCK;
+                    let from = block_floor(doubt.start().saturating_sub(in_ring)).max(BLOCK);
+                    let end = segment.grid().written_end(start).next_multiple_of(BLOCK);
+                    rewrite(self.files, path, from, end)?;
+                }
+            }
         }
         self.found.bytes_read += scan.bytes_read;
         Ok(())
@@ -259,9 +267,6 @@ impl Walk<'_> {
             }
             Err(e) => return Err(refused(&path, "cannot open the ring")(e)),
         };
-        if persist {
-            file.persist().map_err(refused(&path, "cannot persist the ring"))?;
-        }
         let limit = u64::from(header.ring_blocks) * BLOCK;
         let seed = Seed::ring(header.journal, header.epoch);
         let mut scan = Scanner::new(file, Grid::Sparse, seed, limit);
@@ -296,6 +301,9 @@ impl Walk<'_> {
             self.found.next_position += u64::from(frame.records);
             self.found.groups += 1;
         }
+        if persist && !self.found.closed {
+            rewrite(self.files, &path, 0, limit)?;
+        }
         let later = groups.get(beyond..).unwrap_or_default();
         let missing = self.found.next_sequence;
         if later.iter().any(|(frame, _)| frame.proves(missing)) {
@@ -325,6 +333,49 @@ impl Walk<'_> {
         }
         self.found
     }
+}
+
+/// The groups at the end of which nothing proves that they are persisted.
+#[derive(Default)]
+struct Doubt {
+    /// Sequence and beginning of each, oldest first.
+    groups: VecDeque<(u64, u64)>,
+}
+
+impl Doubt {
+    /// One more frame. An archive is written in pieces of at most a ring and one more group.
+    fn follow(&mut self, frame: &Frame, layout: Layout) {
+        let archive = layout == Layout::Ring;
+        while self.groups.front().is_some_and(|(s, _)| archive || frame.proves(*s)) {
+            self.groups.pop_front();
+        }
+        self.groups.push_back((frame.sequence, frame.start));
+    }
+
+    fn start(&self) -> u64 {
+        self.groups.front().map_or(u64::MAX, |(_, start)| *start)
+    }
+}
+
+/// Write what is read once more and persist it. A flush that failed in the process before may have
+/// left pages that read as written, count as clean, and are not on the medium: flushing alone
+/// would not bring them there.
+fn rewrite(files: &dyn Files, path: &Path, from: u64, to: u64) -> Result<(), OpenError> {
+    let failed = |what| refused(path, what);
+    let file = files.open(path, Access::WRITE).map_err(failed("cannot open for persisting"))?;
+    let mut bytes = Vec::new();
+    let mut at = from;
+    while at < to {
+        bytes.resize(REWRITE_BYTES.min((to - at) as usize), 0);
+        let got = file.read_at(&mut bytes, at).map_err(failed("cannot read"))?;
+        if got == 0 {
+            break;
+        }
+        let piece = bytes.get(..got).unwrap_or_default();
+        file.write_all_at(piece, at).map_err(failed("cannot write again"))?;
+        at += got as u64;
+    }
+    file.persist().map_err(failed("cannot persist"))
 }
 
 /// Whether the rest of the block at `start` is zero: nothing was being written there.

@@ -1,0 +1,105 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn path(name: &str) -> PathBuf {
+    Path::new("/j").join(name)
+}
+
+fn dsync() -> Access {
+    Access { dsync: true, ..Access::CREATE }
+}
+
+#[test]
+fn what_is_persisted_survives_every_power_cut() {
+    let disk = SimDisk::new(1);
+    let file = disk.open(&path("a"), Access::CREATE).unwrap();
+    file.write_all_at(&[1; 3000], 0).unwrap();
+    file.persist().unwrap();
+    disk.persist_dir(Path::new("/j")).unwrap();
+    for seed in 0..100 {
+        assert_eq!(disk.crash(seed).content(&path("a")).unwrap(), [1; 3000]);
+    }
+}
+
+#[test]
+fn a_name_that_is_not_persisted_may_be_lost() {
+    let disk = SimDisk::new(1);
+    disk.open(&path("a"), Access::CREATE).unwrap().persist().unwrap();
+    let found = |seed| disk.crash(seed).content(&path("a")).is_some();
+    assert!((0..100).any(found) && !(0..100).all(found));
+}
+
+#[test]
+fn unflushed_writes_survive_in_any_subset_of_sectors() {
+    let disk = SimDisk::new(1);
+    let file = disk.open(&path("a"), dsync()).unwrap();
+    file.write_all_at(&[0; 4 * SECTOR_BYTES], 0).unwrap();
+    disk.persist_dir(Path::new("/j")).unwrap();
+    let file = disk.open(&path("a"), Access::WRITE).unwrap();
+    file.write_all_at(&[1; 4 * SECTOR_BYTES], 0).unwrap();
+    let outcomes: BTreeSet<Vec<u8>> = (0..400)
+        .map(|seed| {
+            let content = disk.crash(seed).content(&path("a")).unwrap();
+            content.chunks(SECTOR_BYTES).map(|s| s[0]).collect()
+        })
+        .collect();
+    assert_eq!(outcomes.len(), 16);
+    assert_eq!(disk.kill().content(&path("a")).unwrap(), [1; 4 * SECTOR_BYTES]);
+}
+
+#[test]
+fn a_cut_write_is_torn_and_nothing_works_after_it() {
+    let disk = SimDisk::new(1);
+    let file = disk.open(&path("a"), dsync()).unwrap();
+    file.write_all_at(&[0; 2 * SECTOR_BYTES], 0).unwrap();
+    disk.persist_dir(Path::new("/j")).unwrap();
+    disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::PowerCut }]);
+    assert!(file.write_at(&[1; 2 * SECTOR_BYTES], 0).is_err());
+    assert!(disk.is_off() && file.read_at(&mut [0], 0).is_err() && file.persist().is_err());
+    let torn = |seed| {
+        let content = disk.crash(seed).content(&path("a")).unwrap();
+        content[0] != content[SECTOR_BYTES]
+    };
+    assert!((0..50).any(torn));
+}
+
+#[test]
+fn what_a_failed_flush_should_have_flushed_stays_in_doubt() {
+    let disk = SimDisk::new(1);
+    let file = disk.open(&path("a"), dsync()).unwrap();
+    file.write_all_at(&[0; SECTOR_BYTES], 0).unwrap();
+    disk.persist_dir(Path::new("/j")).unwrap();
+    let file = disk.open(&path("a"), Access::WRITE).unwrap();
+    file.write_all_at(&[1; SECTOR_BYTES], 0).unwrap();
+    disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::Io }]);
+    assert!(file.persist().is_err());
+    file.persist().unwrap();
+    assert_eq!(disk.content(&path("a")).unwrap()[0], 1);
+    assert!((0..50).any(|seed| disk.crash(seed).content(&path("a")).unwrap()[0] == 0));
+}
+
+#[test]
+fn full_disks_short_writes_and_misaligned_direct_access_are_refused_as_they_are() {
+    let disk = SimDisk::new(1);
+    disk.set_capacity(Some(1000));
+    let file = disk.open(&path("a"), Access::CREATE).unwrap();
+    let full = file.write_at(&[1; 2000], 0).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::Short }]);
+    file.write_all_at(&[1; 900], 0).unwrap();
+    assert_eq!(disk.content(&path("a")).unwrap(), [1; 900]);
+    let direct = disk.open(&path("a"), Access { direct: true, ..Access::WRITE }).unwrap();
+    assert_eq!(direct.write_at(&[1; 100], 0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    disk.refuse_direct();
+    assert!(disk.open(&path("a"), Access { direct: true, ..Access::WRITE }).is_err());
+}
+
+#[test]
+fn a_lock_is_held_once_until_it_is_dropped() {
+    let disk = SimDisk::new(1);
+    let lock = disk.lock(&path("lock")).unwrap();
+    assert!(lock.is_some() && disk.lock(&path("lock")).unwrap().is_none());
+    drop(lock);
+    assert!(disk.lock(&path("lock")).unwrap().is_some());
+}
