@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::{AgentId, AgentRecord, Incarnation, Overlay};
-use state::registry::limits::{
-    ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN,
-};
+use state::registry::limits::{ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN};
 use state::registry::{
     AgentColumn, AgentPage, AgentQuery, Condition, EnrolmentTokenRow, GroupCount, NewAgent,
     NewCertificate, NewEnrolmentToken, RegistryStoreError, StatusSummary, Summary,
@@ -123,7 +121,7 @@ impl Registry {
         let _order = self.inner.decisions.lock();
         let known = self.inner.fleet.read().get(agent).map(|record| record.incarnation);
         let incarnation = known.ok_or(EnrollError::NoSuchAgent(agent))?;
-        self.inner.store.add_certificate(agent, &certificate, now_s)?;
+        self.inner.store.add_certificate(agent, &certificate)?;
         self.inner.certificates.write().issued(agent, incarnation, &certificate, now_s);
         Ok(self.enrolled(agent, incarnation, certificate))
     }

@@ -72,6 +72,7 @@ impl Authority {
                 let (key, pem) = make(cluster, random, now_s)?;
                 files::write_private(&key_path, &key)?;
                 files::write(&cert_path, &pem, files::PUBLIC_MODE)?;
+                tracing::info!(path = %cert_path.display(), "made a certificate authority");
                 Self::load(&key, pem)
             }
         }
@@ -141,11 +142,7 @@ pub(crate) fn read_csr(pem: &str) -> Result<CertificateSigningRequestParams, Str
     CertificateSigningRequestParams::from_pem(pem).map_err(|e| e.to_string())
 }
 
-fn make(
-    cluster: &str,
-    random: &dyn Random,
-    now_s: i64,
-) -> Result<(String, String), RegistryError> {
+fn make(cluster: &str, random: &dyn Random, now_s: i64) -> Result<(String, String), RegistryError> {
     // The suffix tells the authorities of two first starts apart.
     let suffix = hex::encode(random.next_u64()?.to_be_bytes());
     let name = format!("Holdfast CA {cluster} {suffix}");
@@ -184,8 +181,8 @@ fn san(name: &str) -> Result<SanType, RegistryError> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(ip));
     }
-    let valid = !name.is_empty()
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_*".contains(&b));
+    let valid =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_*".contains(&b));
     let dns = name.try_into().ok().filter(|_| valid);
     dns.map(SanType::DnsName)
         .ok_or_else(|| bad(format!("{name:?} is neither a DNS name nor an IP address")))

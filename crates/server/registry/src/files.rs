@@ -27,7 +27,8 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<String>, RegistryError>
         && meta.permissions().mode() & 0o077 != 0
     {
         let mode = meta.permissions().mode() & 0o777;
-        let why = format!("mode {mode:03o} lets others at the key: make it 600, or replace the key");
+        let why =
+            format!("mode {mode:03o} lets others at the key: make it 600, or replace the key");
         return Err(failed(path, &why));
     }
     read(path)

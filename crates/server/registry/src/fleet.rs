@@ -104,7 +104,7 @@ impl Fleet {
         live.record.keepalive_at_s = Some(now.s);
         live.info |= merge(&mut live.record, info);
         let to = (status, StatusCode::Ok, None);
-        self.become_status(id, to, now);
+        self.become_status(id, to);
         true
     }
 
@@ -113,7 +113,7 @@ impl Fleet {
         live.heard = now.monotonic;
         if live.record.status != AgentStatus::Disconnected {
             let to = (AgentStatus::Disconnected, StatusCode::Shutdown, Some(now.s));
-            self.become_status(id, to, now);
+            self.become_status(id, to);
         }
         true
     }
@@ -123,7 +123,6 @@ impl Fleet {
         &mut self,
         id: AgentId,
         (status, code, disconnected_at_s): (AgentStatus, StatusCode, Option<i64>),
-        _now: Now,
     ) {
         let Some(live) = self.agents.get_mut(&id) else { return };
         let same = live.record.status == status
@@ -154,7 +153,7 @@ impl Fleet {
             .collect();
         for id in &silent {
             let to = (AgentStatus::Disconnected, StatusCode::NoKeepalive, Some(now.s));
-            self.become_status(*id, to, now);
+            self.become_status(*id, to);
         }
         silent.len() as u64
     }

@@ -24,7 +24,8 @@ pub(crate) fn hash(
     random: &dyn Random,
 ) -> Result<String, RegistryError> {
     let bad = |e: &dyn std::fmt::Display| RegistryError::Hash(e.to_string());
-    let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, None).map_err(|e| bad(&e))?;
+    let params =
+        Params::new(cost.memory_kib, cost.passes, cost.lanes, None).map_err(|e| bad(&e))?;
     let mut salt = [0; SALT_BYTES];
     random.fill(&mut salt)?;
     Argon2::new(Algorithm::Argon2id, Version::V0x13, params)

@@ -1,6 +1,6 @@
 //! Certificates in memory: by fingerprint, so that a request is identified without a query.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use model::{AgentId, Incarnation};
 use state::registry::{CertificateRow, NewCertificate};
@@ -15,8 +15,8 @@ type Fingerprint = [u8; 32];
 pub(crate) struct Certificates {
     rows: HashMap<Fingerprint, CertificateRow>,
     by_agent: HashMap<AgentId, Vec<Fingerprint>>,
-    /// First uses that are not yet in the database.
-    uses: Vec<Fingerprint>,
+    /// Agents of whose certificates not everything is in the database.
+    changed: BTreeSet<AgentId>,
 }
 
 impl Certificates {
@@ -49,6 +49,7 @@ impl Certificates {
                     row.superseded_at_s.get_or_insert(now_s);
                 }
             });
+            self.changed.insert(agent);
         }
         self.insert(CertificateRow {
             fingerprint: new.fingerprint,
@@ -117,7 +118,7 @@ impl Certificates {
                     row.superseded_at_s.get_or_insert(now_s);
                 }
             });
-            self.uses.push(*fingerprint);
+            self.changed.insert(identity.agent);
         }
         Ok(identity)
     }
@@ -128,13 +129,19 @@ impl Certificates {
         });
     }
 
-    /// First uses to write.
-    pub(crate) fn take_uses(&mut self) -> Vec<Fingerprint> {
-        std::mem::take(&mut self.uses)
+    /// Whether anything has to be written.
+    pub(crate) fn unsettled(&self) -> bool {
+        !self.changed.is_empty()
     }
 
-    pub(crate) fn put_back(&mut self, uses: &[Fingerprint]) {
-        self.uses.extend_from_slice(uses);
+    /// What has to be written.
+    pub(crate) fn take_changed(&mut self) -> Vec<CertificateRow> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().flat_map(|agent| self.of(agent).cloned().collect::<Vec<_>>()).collect()
+    }
+
+    pub(crate) fn put_back(&mut self, rows: &[CertificateRow]) {
+        self.changed.extend(rows.iter().map(|row| row.agent));
     }
 
     pub(crate) fn forget_expired(&mut self, now_s: i64) {

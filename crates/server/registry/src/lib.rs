@@ -117,8 +117,7 @@ impl Registry {
         let now = now(&*clock);
         let image = store.load()?;
         let relied_on = !image.certificates.is_empty();
-        let authority =
-            Authority::open(folder, &options.cluster_name, relied_on, &*random, now.s)?;
+        let authority = Authority::open(folder, &options.cluster_name, relied_on, &*random, now.s)?;
         let tokens = tokens::Tokens::open(folder, &image.revocations)?;
         let server = host::record(now.s);
         store.save_server(&server)?;
@@ -249,14 +248,15 @@ impl Registry {
         }
     }
 
-    /// First uses of certificates.
+    /// First uses of certificates, and what they superseded.
     fn write_uses(&self) -> Result<(), RegistryError> {
-        let uses = self.inner.certificates.write().take_uses();
-        for (n, fingerprint) in uses.iter().enumerate() {
-            if let Err(e) = self.inner.store.certificate_used(fingerprint, self.now().s) {
-                self.inner.certificates.write().put_back(uses.get(n..).unwrap_or_default());
-                return Err(e.into());
-            }
+        if !self.inner.certificates.read().unsettled() {
+            return Ok(());
+        }
+        let rows = self.inner.certificates.write().take_changed();
+        if let Err(e) = self.inner.store.save_certificate_uses(&rows) {
+            self.inner.certificates.write().put_back(&rows);
+            return Err(e.into());
         }
         Ok(())
     }

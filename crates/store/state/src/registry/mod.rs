@@ -2,9 +2,9 @@
 //! policies, commands and the audit log, in `registry.db` (`docs/format/registry-db.md`).
 //!
 //! Invariants
-//! - Every write is durable (survives power loss) before its method returns, with two named
-//!   exceptions that lose nothing anyone was promised: [`RegistryStore::save_liveness`] and
-//!   [`RegistryStore::save_outcomes`] survive a killed process, and the next durable write or
+//! - Every write is durable (survives power loss) before its method returns, with some named
+//!   exceptions that lose nothing anyone was promised: [`RegistryStore::save_liveness`],
+//!   [`RegistryStore::save_certificate_uses`] and [`RegistryStore::save_outcomes`] survive a killed process, and the next durable write or
 //!   checkpoint makes them survive a power cut.
 //! - Counters (status, group, operating system, version) are kept in the transaction that changes
 //!   what they count. Agent 000, the server itself, is in no counter.
@@ -154,22 +154,18 @@ pub trait RegistryStore: Send + Sync {
     /// `DuplicateName`, `NotFound` (group), `Refused` (a number that was given before).
     fn add_agents(&self, agents: &[NewAgent]) -> StoreResult<Vec<AgentRow>>;
 
-    /// Store a further certificate of an agent; earlier ones that were never used are superseded.
+    /// Store a further certificate of an agent.
     ///
     /// # Errors
     /// `NotFound` when the agent is gone.
-    fn add_certificate(
-        &self,
-        agent: AgentId,
-        certificate: &NewCertificate,
-        now_s: i64,
-    ) -> StoreResult<()>;
+    fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> StoreResult<()>;
 
-    /// The certificate was used: every other one of that agent is superseded.
+    /// Write when certificates were first used and superseded. One transaction; survives a
+    /// killed process.
     ///
     /// # Errors
     /// See [`RegistryStore`].
-    fn certificate_used(&self, fingerprint: &[u8; 32], now_s: i64) -> StoreResult<()>;
+    fn save_certificate_uses(&self, rows: &[CertificateRow]) -> StoreResult<()>;
 
     /// Revoke every certificate of the agent; how many were in force.
     ///

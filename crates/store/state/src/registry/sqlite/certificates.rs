@@ -51,14 +51,8 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// A renewal: one that was issued before and never used is superseded if another one is in use,
-/// so at most two are in force.
-pub(super) fn add(
-    tx: &Transaction<'_>,
-    agent: AgentId,
-    new: &NewCertificate,
-    now_s: i64,
-) -> StoreResult<()> {
+/// A renewal.
+pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> StoreResult<()> {
     let incarnation: Option<i64> = tx
         .prepare_cached("SELECT incarnation FROM agent WHERE id = ?1 AND id > 0")?
         .query_row([agent.0], |r| r.get(0))
@@ -66,27 +60,16 @@ pub(super) fn add(
     let Some(incarnation) = incarnation else {
         return Err(RegistryStoreError::NotFound { what: "agent", name: agent.to_string() });
     };
-    tx.prepare_cached(
-        "UPDATE certificate SET superseded_at_s = ?2
-         WHERE agent = ?1 AND used_at_s IS NULL AND superseded_at_s IS NULL
-         AND EXISTS (SELECT 1 FROM certificate c WHERE c.agent = ?1 AND c.used_at_s IS NOT NULL
-                     AND c.superseded_at_s IS NULL AND c.revoked_at_s IS NULL)",
-    )?
-    .execute(params![agent.0, now_s])?;
     insert(tx, agent, rows::incarnation(incarnation), new)
 }
 
-pub(super) fn used(tx: &Transaction<'_>, fingerprint: &[u8; 32], now_s: i64) -> StoreResult<()> {
-    tx.prepare_cached(
-        "UPDATE certificate SET superseded_at_s = ?2
-         WHERE agent = (SELECT agent FROM certificate WHERE fingerprint = ?1)
-         AND fingerprint <> ?1 AND superseded_at_s IS NULL",
-    )?
-    .execute(params![fingerprint, now_s])?;
-    tx.prepare_cached(
-        "UPDATE certificate SET used_at_s = ?2 WHERE fingerprint = ?1 AND used_at_s IS NULL",
-    )?
-    .execute(params![fingerprint, now_s])?;
+pub(super) fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> StoreResult<()> {
+    let mut statement = tx.prepare_cached(
+        "UPDATE certificate SET used_at_s = ?2, superseded_at_s = ?3 WHERE fingerprint = ?1",
+    )?;
+    for row in rows {
+        statement.execute(params![row.fingerprint, row.used_at_s, row.superseded_at_s])?;
+    }
     Ok(())
 }
 

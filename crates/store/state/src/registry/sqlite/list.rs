@@ -171,6 +171,10 @@ impl Where {
     }
 
     fn like(&mut self, sql: &str, op: CompareOp, value: &str) {
+        // SQLite ends a pattern at a NUL, and no column holds one.
+        if value.contains('\0') {
+            return self.push(if op == CompareOp::NotContains { "1" } else { "0" });
+        }
         if op == CompareOp::NotContains {
             self.push("coalesce(");
             self.push(sql);
@@ -184,6 +188,10 @@ impl Where {
     }
 
     fn group(&mut self, op: CompareOp, value: &str) {
+        if value.contains('\0') {
+            let not = matches!(op, CompareOp::NotEqual | CompareOp::NotContains);
+            return self.push(if not { "1" } else { "0" });
+        }
         if matches!(op, CompareOp::NotEqual | CompareOp::NotContains) {
             self.push("NOT ");
         }
@@ -400,3 +408,7 @@ pub(super) fn summary(tx: &Transaction<'_>) -> StoreResult<Summary> {
         versions: counter(tx, "version")?,
     })
 }
+
+#[cfg(test)]
+#[path = "list_tests.rs"]
+mod tests;

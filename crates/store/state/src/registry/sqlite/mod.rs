@@ -20,10 +20,10 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{
-    AgentPage, AgentQuery, AgentRow, AuditEntry, CommandRow, Enrolled, EnrolmentTokenRow,
-    GroupCount, LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow,
-    OutcomeState, Policy, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign,
-    StatusSummary, StoreResult, Summary, UserRow, schema,
+    AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandRow, Enrolled,
+    EnrolmentTokenRow, GroupCount, LivenessRow, NewAgent, NewCertificate, NewCommand,
+    NewEnrolmentToken, OutcomeRow, OutcomeState, Policy, RegistryImage, RegistryStore,
+    RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary, UserRow, schema,
 };
 
 /// Connections for readers; each holds its own page cache.
@@ -69,6 +69,16 @@ impl SqliteRegistry {
     /// Where the database is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Journal mode and `synchronous` level (2 is FULL) of the connection that writes.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn durability(&self) -> StoreResult<(String, i64)> {
+        let conn = self.writer.lock();
+        let journal = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
+        Ok((journal, conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?))
     }
 
     /// One durable transaction.
@@ -185,17 +195,12 @@ impl RegistryStore for SqliteRegistry {
         self.write(|tx| new.iter().map(|agent| agents::add(tx, agent)).collect())
     }
 
-    fn add_certificate(
-        &self,
-        agent: AgentId,
-        certificate: &NewCertificate,
-        now_s: i64,
-    ) -> StoreResult<()> {
-        self.write(|tx| certificates::add(tx, agent, certificate, now_s))
+    fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> StoreResult<()> {
+        self.write(|tx| certificates::add(tx, agent, certificate))
     }
 
-    fn certificate_used(&self, fingerprint: &[u8; 32], now_s: i64) -> StoreResult<()> {
-        self.write(|tx| certificates::used(tx, fingerprint, now_s))
+    fn save_certificate_uses(&self, rows: &[CertificateRow]) -> StoreResult<()> {
+        self.write_soft(|tx| certificates::save_uses(tx, rows))
     }
 
     fn revoke_certificates(&self, agent: AgentId, now_s: i64) -> StoreResult<u64> {
@@ -362,9 +367,8 @@ impl RegistryStore for SqliteRegistry {
         if file.exists() {
             return Err(RegistryStoreError::Exists { what: "file", name });
         }
-        let Some(conn) = self.reader() else {
-            return Err(RegistryStoreError::Corrupt("no reader".into()));
-        };
+        // Of its own, so that no reader waits for the copy.
+        let conn = connect(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.execute("VACUUM INTO ?1", [&name])?;
         File::open(file)
             .and_then(|f| {

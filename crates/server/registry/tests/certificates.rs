@@ -1,0 +1,209 @@
+//! The authority, its certificates, and who is identified by one.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{csr, der, house, options, try_open};
+use model::AgentId;
+use registry::{EnrollError, IdentityError, RegistryError};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+const YEAR_S: u64 = 365 * 24 * 3600;
+
+fn roots(pem: &str) -> Arc<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add(der(pem).into()).unwrap();
+    Arc::new(roots)
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn at(us: u64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_micros(us))
+}
+
+#[test]
+fn a_tls_library_accepts_the_servers_certificate_for_each_of_its_names() {
+    let house = house();
+    let names = ["fleet.example.org".to_owned(), "192.0.2.1".to_owned()];
+    let issued = house.registry.issue_server_certificate(&names).unwrap();
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(issued.cert_chain_pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(chain.len(), 2);
+    assert_eq!(chain[1].to_vec(), der(&house.registry.ca_pem()));
+    PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).unwrap();
+    let ca = roots(&house.registry.ca_pem());
+    let verifier = WebPkiServerVerifier::builder_with_provider(ca, provider()).build().unwrap();
+    let accepts = |name: &str| {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        verifier
+            .verify_server_cert(&chain[0], &chain[1..], &name, &[], at(common::START_US))
+            .is_ok()
+    };
+    for name in ["fleet.example.org", "192.0.2.1", "localhost", "127.0.0.1", "::1"] {
+        assert!(accepts(name), "{name}");
+    }
+    assert!(!accepts("other.example.org"));
+    assert!(house.registry.issue_server_certificate(&["a b".into()]).is_err());
+}
+
+#[test]
+fn an_agents_certificate_is_for_clients_only_and_bears_its_number() {
+    let house = house();
+    let enrolled =
+        house.registry.enroll(&house.token(), &csr("root-of-all"), &common::named("web"));
+    let enrolled = enrolled.unwrap();
+    let leaf = der(&enrolled.certificate_pem);
+    let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
+    assert_eq!(parsed.subject().to_string(), "CN=001");
+    assert!(parsed.subject_alternative_name().unwrap().is_none());
+    assert!(!parsed.is_ca());
+    let ca = roots(&enrolled.ca_pem);
+    let clients = WebPkiClientVerifier::builder_with_provider(ca.clone(), provider());
+    let clients = clients.build().unwrap();
+    let leaf = CertificateDer::from(leaf);
+    assert!(clients.verify_client_cert(&leaf, &[], at(common::START_US)).is_ok());
+    let late = at(common::START_US + (YEAR_S + 1) * 1_000_000);
+    assert!(clients.verify_client_cert(&leaf, &[], late).is_err());
+    let servers = WebPkiServerVerifier::builder_with_provider(ca, provider()).build().unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let now = at(common::START_US);
+    assert!(servers.verify_server_cert(&leaf, &[], &name, &[], now).is_err());
+}
+
+#[test]
+fn keys_are_readable_by_their_owner_alone() {
+    let house = house();
+    for file in ["ca.key", "token.key", "registry.db"] {
+        let path = house.folder.path().join(file);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    let key = house.folder.path().join("ca.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let opened = try_open(house.folder.path(), &house.clock, options());
+    assert!(matches!(opened, Err(RegistryError::File { path, .. }) if path == key));
+}
+
+#[test]
+fn the_authority_survives_a_restart_and_is_never_silently_replaced() {
+    let house = house();
+    let (ca, fingerprint) = (house.registry.ca_pem(), house.registry.ca_fingerprint());
+    let enrolled = house.enroll("web");
+    let house = house.reopen();
+    assert_eq!((house.registry.ca_pem(), house.registry.ca_fingerprint()), (ca, fingerprint));
+    assert!(house.registry.identify(&der(&enrolled.certificate_pem)).is_ok());
+    for file in ["ca.key", "ca.pem"] {
+        let path = house.folder.path().join(file);
+        let kept = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let opened = try_open(house.folder.path(), &house.clock, options());
+        assert!(matches!(&opened, Err(RegistryError::CaLost { path: p }) if *p == path), "{file}");
+        std::fs::write(&path, kept).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let other = common::house();
+    let foreign = other.folder.path().join("ca.pem");
+    std::fs::copy(foreign, house.folder.path().join("ca.pem")).unwrap();
+    let Err(e) = try_open(house.folder.path(), &house.clock, options()) else { panic!("opened") };
+    assert!(e.to_string().contains("does not belong"), "{e}");
+}
+
+#[test]
+fn a_certificate_identifies_its_agent_and_says_when_to_renew() {
+    let house = house();
+    let enrolled = house.enroll("web");
+    let leaf = der(&enrolled.certificate_pem);
+    let identity = house.registry.identify(&leaf).unwrap();
+    assert_eq!((identity.agent, identity.incarnation), (enrolled.agent, enrolled.incarnation));
+    let start_s = (common::START_US / 1_000_000) as i64;
+    let two_thirds = (YEAR_S * 2 / 3) as i64;
+    assert!((identity.renew_at_s - start_s - two_thirds).abs() < 600);
+    assert_eq!(house.registry.identify(b"garbage"), Err(IdentityError::Unknown));
+    let foreign = common::house().enroll("web");
+    let foreign = der(&foreign.certificate_pem);
+    assert_eq!(house.registry.identify(&foreign), Err(IdentityError::Unknown));
+    house.after(YEAR_S + 1);
+    assert_eq!(house.registry.identify(&leaf), Err(IdentityError::Expired));
+    house.clock.jump_to(common::START_US - 3_600_000_000);
+    assert_eq!(house.registry.identify(&leaf), Err(IdentityError::NotYetValid));
+}
+
+#[test]
+fn revocation_and_removal_count_at_once_and_after_a_kill() {
+    let house = house();
+    let (a, b) = (house.enroll("a1"), house.enroll("b1"));
+    let (leaf_a, leaf_b) = (der(&a.certificate_pem), der(&b.certificate_pem));
+    assert!(house.registry.identify(&leaf_a).is_ok());
+    assert_eq!(house.registry.revoke(a.agent).unwrap(), 1);
+    house.registry.remove_agent(b.agent).unwrap();
+    for house in [&house, &house.killed()] {
+        assert_eq!(house.registry.identify(&leaf_a), Err(IdentityError::Revoked));
+        assert_eq!(house.registry.identify(&leaf_b), Err(IdentityError::Revoked));
+    }
+    assert!(house.registry.agent(a.agent).is_some(), "revoked is not removed");
+}
+
+#[test]
+fn the_old_certificate_works_until_the_new_one_is_used_and_then_is_refused() {
+    let house = house();
+    let old = house.enroll("web");
+    let old_leaf = der(&old.certificate_pem);
+    house.registry.identify(&old_leaf).unwrap();
+    let new = house.registry.renew(old.agent, &csr("web")).unwrap();
+    let new_leaf = der(&new.certificate_pem);
+    assert_eq!(new.incarnation, old.incarnation);
+    assert!(house.registry.identify(&old_leaf).is_ok(), "the answer may have been lost");
+    assert!(house.registry.identify(&new_leaf).is_ok());
+    assert_eq!(house.registry.identify(&old_leaf), Err(IdentityError::Superseded));
+    house.registry.flush().unwrap();
+    let killed = house.killed();
+    assert_eq!(killed.registry.identify(&old_leaf), Err(IdentityError::Superseded));
+    assert!(killed.registry.identify(&new_leaf).is_ok());
+}
+
+#[test]
+fn of_two_copies_that_both_renew_only_one_stays() {
+    let house = house();
+    let image = house.enroll("web");
+    let shared = der(&image.certificate_pem);
+    house.registry.identify(&shared).unwrap();
+    let first = der(&house.registry.renew(image.agent, &csr("web")).unwrap().certificate_pem);
+    let second = der(&house.registry.renew(image.agent, &csr("web")).unwrap().certificate_pem);
+    assert_eq!(house.registry.identify(&first), Err(IdentityError::Superseded));
+    assert!(house.registry.identify(&second).is_ok());
+    assert_eq!(house.registry.identify(&shared), Err(IdentityError::Superseded));
+}
+
+#[test]
+fn an_agent_whose_first_certificate_was_never_used_can_still_renew() {
+    let house = house();
+    let enrolled = house.enroll("web");
+    let renewed = house.registry.renew(enrolled.agent, &csr("web")).unwrap();
+    assert!(house.registry.identify(&der(&enrolled.certificate_pem)).is_ok());
+    let late = house.registry.identify(&der(&renewed.certificate_pem));
+    assert_eq!(late, Err(IdentityError::Superseded));
+    let unknown = house.registry.renew(AgentId(99), &csr("web"));
+    assert!(matches!(unknown, Err(EnrollError::NoSuchAgent(AgentId(99)))));
+}
+
+#[test]
+fn expired_certificates_are_forgotten() {
+    let house = house();
+    let leaf = der(&house.enroll("web").certificate_pem);
+    house.after(YEAR_S + 10);
+    house.registry.tick().unwrap();
+    assert_eq!(house.registry.identify(&leaf), Err(IdentityError::Unknown));
+    assert_eq!(house.killed().registry.identify(&leaf), Err(IdentityError::Unknown));
+}

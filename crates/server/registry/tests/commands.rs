@@ -1,0 +1,147 @@
+//! Commands to agents: created once, handed out, answered, counted.
+
+mod common;
+
+use common::{House, house, named};
+use model::AgentId;
+use registry::{Command, CommandCounts, CommandKind, Outcome, OutcomeState};
+
+fn fleet(house: &House, n: u32) -> Vec<AgentId> {
+    let agents: Vec<_> = (1..=n).map(|i| (None, named(&format!("agent-{i}")))).collect();
+    house.registry.add_agents(&agents).unwrap()
+}
+
+fn counts(house: &House, id: u64) -> CommandCounts {
+    house.registry.command(id).unwrap().unwrap().counts
+}
+
+fn said(state: OutcomeState) -> Outcome {
+    Outcome { state, detail: "said so".into() }
+}
+
+#[test]
+fn a_command_is_handed_out_answered_and_counted() {
+    let house = house();
+    let ids = fleet(&house, 3);
+    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    assert_eq!(counts(&house, id), CommandCounts { pending: 3, total: 3, ..Default::default() });
+    let command = Command { id, kind: CommandKind::Restart };
+    assert_eq!(house.registry.pending_commands(ids[0]), [command.clone()]);
+    assert_eq!(house.registry.pending_commands(ids[1]), [command]);
+    let expected = CommandCounts { pending: 1, sent: 2, total: 3, ..Default::default() };
+    assert_eq!(counts(&house, id), expected);
+    assert!(house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
+    assert!(house.registry.command_outcome(ids[1], id, &said(OutcomeState::Failed)));
+    let expected =
+        CommandCounts { pending: 1, acknowledged: 1, failed: 1, total: 3, ..Default::default() };
+    assert_eq!(counts(&house, id), expected);
+    let rows = house.registry.outcomes(id, None, None, 10).unwrap();
+    let states: Vec<_> = rows.iter().map(|r| (r.agent, r.state)).collect();
+    let expected = [OutcomeState::Acknowledged, OutcomeState::Failed, OutcomeState::Pending];
+    assert_eq!(states, ids.iter().copied().zip(expected).collect::<Vec<_>>());
+    assert_eq!(rows[0].detail, "said so");
+    let failed = house.registry.outcomes(id, Some(OutcomeState::Failed), None, 10).unwrap();
+    assert_eq!(failed.len(), 1);
+    let rest = house.registry.outcomes(id, None, Some(ids[1]), 10).unwrap();
+    assert_eq!(rest.len(), 1);
+}
+
+#[test]
+fn strangers_the_server_and_doubles_are_passed_over() {
+    let house = house();
+    let ids = fleet(&house, 1);
+    let asked = [ids[0], ids[0], AgentId::SERVER, AgentId(77)];
+    let id = house.registry.create_command(CommandKind::Rescan, &asked, "admin").unwrap();
+    assert_eq!(counts(&house, id).total, 1);
+    assert_eq!(house.registry.pending_commands(AgentId(77)), []);
+    assert!(!house.registry.command_outcome(AgentId(77), id, &said(OutcomeState::Failed)));
+    assert!(!house.registry.command_outcome(ids[0], id, &said(OutcomeState::Sent)));
+    assert!(house.registry.command_outcome(ids[0], id, &said(OutcomeState::Failed)));
+    assert!(!house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
+    assert_eq!(counts(&house, id).failed, 1, "the first answer stands");
+}
+
+#[test]
+fn an_unanswered_command_is_handed_out_again_after_a_minute() {
+    let house = house();
+    let ids = fleet(&house, 1);
+    house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap();
+    assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
+    house.after(59);
+    assert_eq!(house.registry.pending_commands(ids[0]).len(), 0);
+    house.after(1);
+    assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
+}
+
+#[test]
+fn a_command_survives_a_kill_and_is_delivered_after_it() {
+    let house = house();
+    let ids = fleet(&house, 2);
+    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    house.registry.pending_commands(ids[0]);
+    house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    house.registry.pending_commands(ids[1]);
+    house.after(5);
+    assert_eq!(house.registry.tick().unwrap().outcomes, 3);
+    let killed = house.killed();
+    assert_eq!(killed.registry.pending_commands(ids[0]), []);
+    assert_eq!(killed.registry.pending_commands(ids[1]).len(), 1, "sent, but not answered");
+    assert_eq!(counts(&killed, id).acknowledged, 1);
+}
+
+#[test]
+fn an_unanswered_command_expires_and_a_late_answer_is_still_the_truth() {
+    let house = house();
+    let ids = fleet(&house, 2);
+    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    house.registry.pending_commands(ids[0]);
+    house.after(24 * 3_600);
+    assert_eq!(house.registry.tick().unwrap().expired, 2);
+    assert_eq!(counts(&house, id).expired, 2);
+    assert_eq!(house.registry.pending_commands(ids[1]), []);
+    house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    let expected = CommandCounts { acknowledged: 1, expired: 1, total: 2, ..Default::default() };
+    assert_eq!(counts(&house, id), expected);
+    assert_eq!(house.registry.tick().unwrap().expired, 0);
+}
+
+#[test]
+fn a_cancelled_command_is_not_handed_out() {
+    let house = house();
+    let ids = fleet(&house, 2);
+    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    house.registry.pending_commands(ids[0]);
+    house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    assert_eq!(house.registry.cancel_command(id).unwrap(), 1);
+    assert_eq!(house.registry.pending_commands(ids[1]), []);
+    let expected = CommandCounts { acknowledged: 1, cancelled: 1, total: 2, ..Default::default() };
+    assert_eq!(counts(&house, id), expected);
+    assert_eq!(house.registry.cancel_command(99).unwrap(), 0);
+}
+
+#[test]
+fn a_removed_agent_leaves_no_open_outcome() {
+    let house = house();
+    let ids = fleet(&house, 2);
+    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    house.registry.pending_commands(ids[0]);
+    house.registry.remove_agent(ids[0]).unwrap();
+    assert_eq!(house.registry.pending_commands(ids[0]), []);
+    let counts = counts(&house, id);
+    assert_eq!((counts.pending, counts.sent, counts.cancelled), (1, 0, 1));
+}
+
+#[test]
+fn beyond_the_limit_the_oldest_finished_command_goes() {
+    let house = house();
+    let ids = fleet(&house, 1);
+    let open = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    for _ in 1..1_000 {
+        house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
+    }
+    let newest = house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
+    assert!(house.registry.command(open).unwrap().is_some(), "it is not finished");
+    assert!(house.registry.command(open + 1).unwrap().is_none());
+    assert_eq!(house.registry.commands(5_000).unwrap().len(), 1_000);
+    assert_eq!(house.registry.commands(1).unwrap()[0].id, newest);
+}

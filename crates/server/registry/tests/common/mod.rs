@@ -1,0 +1,135 @@
+//! A registry on a real database in a folder of its own, with a clock that stands still.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::ManualClock;
+use env::random::SystemRandom;
+use model::{AgentId, AgentOs};
+use rcgen::{CertificateParams, KeyPair};
+use registry::{
+    AgentInfo, EnrollError, EnrollRequest, Enrolled, HashCost, Registry, RegistryError,
+    RegistryOptions, SqliteRegistry,
+};
+use tempfile::TempDir;
+
+/// 2026-11-21T18:52:02Z in microseconds.
+pub const START_US: u64 = 1_795_287_122_000_000;
+
+pub struct House {
+    pub folder: TempDir,
+    pub clock: ManualClock,
+    pub registry: Registry,
+}
+
+pub fn options() -> RegistryOptions {
+    RegistryOptions {
+        hash_cost: HashCost { memory_kib: 8, passes: 1, lanes: 1 },
+        ..RegistryOptions::default()
+    }
+}
+
+pub fn try_open(
+    folder: &Path,
+    clock: &ManualClock,
+    options: RegistryOptions,
+) -> Result<Registry, RegistryError> {
+    let store = SqliteRegistry::open(&folder.join("registry.db"))?;
+    Registry::open(
+        Arc::new(store),
+        folder,
+        Arc::new(clock.clone()),
+        Arc::new(SystemRandom),
+        options,
+    )
+}
+
+pub fn house() -> House {
+    house_with(options())
+}
+
+pub fn house_with(options: RegistryOptions) -> House {
+    let folder = TempDir::new().unwrap();
+    let clock = ManualClock::at(START_US);
+    let registry = try_open(folder.path(), &clock, options).unwrap();
+    House { folder, clock, registry }
+}
+
+impl House {
+    /// Close without a goodbye and open again.
+    pub fn reopen(self) -> Self {
+        let Self { folder, clock, registry } = self;
+        drop(registry);
+        let registry = try_open(folder.path(), &clock, options()).unwrap();
+        Self { folder, clock, registry }
+    }
+
+    /// What a kill leaves behind: a copy of the files as they are while the server runs.
+    pub fn killed(&self) -> Self {
+        let folder = TempDir::new().unwrap();
+        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() != "registry.db-shm" {
+                std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+            }
+        }
+        let registry = try_open(folder.path(), &self.clock, options()).unwrap();
+        Self { folder, clock: self.clock.clone(), registry }
+    }
+
+    pub fn after(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    pub fn token(&self) -> String {
+        self.registry.create_enrolment_token(&[], 1_000, 3_600).unwrap()
+    }
+
+    pub fn enroll(&self, name: &str) -> Enrolled {
+        self.try_enroll(name, &self.token()).unwrap()
+    }
+
+    pub fn try_enroll(&self, name: &str, token: &str) -> Result<Enrolled, EnrollError> {
+        self.registry.enroll(token, &csr(name), &named(name))
+    }
+
+    pub fn disconnected_at_s(&self, id: AgentId) -> Option<i64> {
+        self.registry.agent(id).unwrap().disconnected_at_s
+    }
+}
+
+pub fn named(name: &str) -> EnrollRequest {
+    EnrollRequest { name: name.into(), ip: String::new(), groups: Vec::new() }
+}
+
+/// A signing request with a fresh key that asks to be `subject`.
+pub fn csr(subject: &str) -> String {
+    let mut params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, subject);
+    let key = KeyPair::generate().unwrap();
+    params.serialize_request(&key).unwrap().pem().unwrap()
+}
+
+/// DER of the first certificate of a PEM text.
+pub fn der(pem: &str) -> Vec<u8> {
+    use rustls_pki_types::pem::PemObject;
+    rustls_pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()
+}
+
+pub fn info(platform: &str, version: &str) -> AgentInfo {
+    AgentInfo {
+        version: Some(version.into()),
+        hostname: Some("host".into()),
+        ip: Some("192.0.2.9".into()),
+        os: Some(AgentOs {
+            name: platform.to_uppercase(),
+            platform: platform.into(),
+            family: "linux".into(),
+            version: "12".into(),
+            arch: "x86_64".into(),
+            uname: "Linux".into(),
+        }),
+    }
+}

@@ -1,0 +1,137 @@
+//! Kept counters against counting, under random life: agents come, go, speak, fall silent, change
+//! groups; the server is killed in between.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{House, house, info, named};
+use model::{AgentId, AgentStatus};
+use proptest::prelude::*;
+use registry::{AgentInfo, AgentQuery, StatusSummary};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add,
+    Remove(u32),
+    Startup(u32, u8),
+    Keepalive(u32, u8),
+    Goodbye(u32),
+    Groups(u32, Vec<u8>),
+    DeleteGroup(u8),
+    Wait(u16),
+    Tick,
+    Check,
+    Kill,
+}
+
+const PLATFORMS: [&str; 3] = ["debian", "rocky", "alpine"];
+const GROUPS: [&str; 3] = ["web", "db", "default"];
+
+fn step() -> impl Strategy<Value = Step> {
+    let id = 0..8_u32;
+    prop_oneof![
+        4 => Just(Step::Add),
+        1 => id.clone().prop_map(Step::Remove),
+        3 => (id.clone(), 0..3_u8).prop_map(|(a, b)| Step::Startup(a, b)),
+        6 => (id.clone(), 0..4_u8).prop_map(|(a, b)| Step::Keepalive(a, b)),
+        2 => id.clone().prop_map(Step::Goodbye),
+        2 => (id, prop::collection::vec(0..3_u8, 0..3)).prop_map(|(a, b)| Step::Groups(a, b)),
+        1 => (0..2_u8).prop_map(Step::DeleteGroup),
+        2 => (1..1_200_u16).prop_map(Step::Wait),
+        3 => Just(Step::Tick),
+        3 => Just(Step::Check),
+        1 => Just(Step::Kill),
+    ]
+}
+
+fn said(platform: u8) -> AgentInfo {
+    PLATFORMS.get(usize::from(platform)).map_or_else(AgentInfo::default, |platform| {
+        info(platform, if *platform == "rocky" { "Holdfast v2" } else { "Holdfast v1" })
+    })
+}
+
+fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
+    let registry = &house.registry;
+    let pick = |n: &u32| AgentId(n % 8 + 1);
+    match step {
+        Step::Add => {
+            *made += 1;
+            registry.add_agents(&[(None, named(&format!("agent-{made}")))]).unwrap();
+        }
+        Step::Remove(n) => drop(registry.remove_agent(pick(n)).unwrap()),
+        Step::Startup(n, p) => drop(registry.startup(pick(n), &said(*p))),
+        Step::Keepalive(n, p) => drop(registry.keepalive(pick(n), &said(*p))),
+        Step::Goodbye(n) => drop(registry.goodbye(pick(n))),
+        Step::Groups(n, groups) => {
+            let groups: Vec<_> =
+                groups.iter().map(|g| GROUPS[usize::from(*g)].to_owned()).collect();
+            for group in &groups {
+                let _ = registry.create_group(group);
+            }
+            let _ = registry.set_agent_groups(pick(n), &groups);
+        }
+        Step::DeleteGroup(g) => drop(registry.delete_group(GROUPS[usize::from(*g)])),
+        Step::Wait(seconds) => house.after(u64::from(*seconds)),
+        Step::Tick => drop(registry.tick().unwrap()),
+        Step::Check => check(&house),
+        Step::Kill => {
+            check(&house);
+            house = house.killed();
+        }
+    }
+    house
+}
+
+/// Every counter equals what counting the list gives, and the list equals the memory.
+fn check(house: &House) {
+    let mut page = house.registry.agents(&AgentQuery::default()).unwrap();
+    page.items.retain(|a| a.id != AgentId::SERVER);
+    let mut status = StatusSummary::default();
+    let mut os: BTreeMap<String, u64> = BTreeMap::new();
+    let mut versions: BTreeMap<String, u64> = BTreeMap::new();
+    let groups = house.registry.groups().unwrap();
+    let mut groups: BTreeMap<String, u64> = groups.into_iter().map(|g| (g.name, 0)).collect();
+    for agent in &page.items {
+        assert_eq!(house.registry.agent(agent.id).as_ref(), Some(agent));
+        status.total += 1;
+        match agent.status {
+            AgentStatus::Active => status.active += 1,
+            AgentStatus::Disconnected => status.disconnected += 1,
+            AgentStatus::NeverConnected => status.never_connected += 1,
+            AgentStatus::Pending => status.pending += 1,
+        }
+        if let Some(os_of) = &agent.os {
+            *os.entry(os_of.platform.clone()).or_default() += 1;
+        }
+        if let Some(version) = &agent.version {
+            *versions.entry(version.clone()).or_default() += 1;
+        }
+        for group in &agent.groups {
+            *groups.get_mut(group).expect("a listed group exists") += 1;
+        }
+    }
+    assert_eq!(page.total, status.total + 1);
+    let summary = house.registry.summary().unwrap();
+    assert_eq!(house.registry.status_summary().unwrap(), status);
+    assert_eq!(summary.status, status);
+    assert_eq!(summary.os.into_iter().collect::<BTreeMap<_, _>>(), os);
+    assert_eq!(summary.versions.into_iter().collect::<BTreeMap<_, _>>(), versions);
+    assert_eq!(summary.groups.into_iter().collect::<BTreeMap<_, _>>(), groups);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn kept_counters_equal_counting(steps in prop::collection::vec(step(), 1..60)) {
+        let mut house = house();
+        let mut made = 0;
+        for step in &steps {
+            house = apply(house, step, &mut made);
+        }
+        check(&house);
+        house.registry.close().unwrap();
+        check(&house.reopen());
+    }
+}

@@ -1,0 +1,210 @@
+//! Tokens, names, numbers: who becomes an agent.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use common::{House, csr, house, named};
+use model::{AgentId, AgentStatus};
+use registry::{EnrollError, EnrollRequest, RegistryError};
+
+#[test]
+fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
+    let house = house();
+    let enrolled = house.enroll("web-1");
+    assert_eq!(enrolled.agent, AgentId(1));
+    assert_eq!(enrolled.cluster_name, "holdfast");
+    assert_eq!(enrolled.ca_pem, house.registry.ca_pem());
+    let record = house.registry.agent(AgentId(1)).unwrap();
+    assert_eq!((record.name.as_str(), record.register_ip.as_str()), ("web-1", "any"));
+    assert_eq!(record.groups, ["default"]);
+    assert_eq!(record.status, AgentStatus::NeverConnected);
+    assert_eq!(record.incarnation, enrolled.incarnation);
+}
+
+#[test]
+fn the_groups_of_the_token_come_before_those_of_the_agent() {
+    let house = house();
+    for group in ["linux", "web"] {
+        house.registry.create_group(group).unwrap();
+    }
+    let token = house.registry.create_enrolment_token(&["web".into()], 5, 60).unwrap();
+    let request = EnrollRequest { groups: vec!["linux".into(), "web".into()], ..named("a1") };
+    let enrolled = house.registry.enroll(&token, &csr("x"), &request).unwrap();
+    assert_eq!(house.registry.agent(enrolled.agent).unwrap().groups, ["web", "linux"]);
+    let unknown = EnrollRequest { groups: vec!["mars".into()], ..named("a2") };
+    let refused = house.registry.enroll(&token, &csr("x"), &unknown);
+    assert!(matches!(refused, Err(EnrollError::Group(g)) if g == "mars"));
+    assert!(house.registry.create_enrolment_token(&["mars".into()], 1, 60).is_err());
+}
+
+#[test]
+fn a_token_registers_as_many_agents_as_it_says_and_not_after_its_end() {
+    let house = house();
+    let token = house.registry.create_enrolment_token(&[], 2, 60).unwrap();
+    house.try_enroll("a1", &token).unwrap();
+    house.try_enroll("a2", &token).unwrap();
+    let refused = house.try_enroll("a3", &token);
+    assert!(matches!(refused, Err(EnrollError::Token("used up"))), "{refused:?}");
+    let token = house.registry.create_enrolment_token(&[], 2, 60).unwrap();
+    house.after(60);
+    assert!(matches!(house.try_enroll("a3", &token), Err(EnrollError::Token("expired"))));
+    assert_eq!(house.registry.enrolment_tokens().unwrap(), []);
+}
+
+#[test]
+fn a_refused_enrolment_does_not_use_the_token() {
+    let house = house();
+    let token = house.registry.create_enrolment_token(&[], 1, 60).unwrap();
+    let bad = house.registry.enroll(&token, "not a request", &named("a1"));
+    assert!(matches!(bad, Err(EnrollError::Request(_))), "{bad:?}");
+    let long = house.registry.enroll(&token, &"x".repeat(1 << 20), &named("a1"));
+    assert!(matches!(long, Err(EnrollError::Request(_))));
+    assert!(house.registry.agent(AgentId(1)).is_none());
+    assert_eq!(house.try_enroll("a1", &token).unwrap().agent, AgentId(1));
+}
+
+#[test]
+fn foreign_damaged_and_revoked_tokens_are_refused_by_name() {
+    let (house, other) = (house(), house());
+    let foreign = house.try_enroll("a1", &other.token());
+    assert!(matches!(foreign, Err(EnrollError::Token("made by another server"))));
+    let token = house.token();
+    for bad in ["", "hf1", "hf2.a.b", &format!("{token}.x"), &token.replacen("hf1.", "hf1.A", 1)] {
+        assert!(matches!(house.try_enroll("a1", bad), Err(EnrollError::Token(_))), "{bad}");
+    }
+    let made_up = format!("hf1.{}.{}", "A".repeat(43), house.registry.ca_fingerprint());
+    let refused = house.try_enroll("a1", &made_up);
+    assert!(matches!(refused, Err(EnrollError::Token("unknown or revoked"))), "{refused:?}");
+    for row in house.registry.enrolment_tokens().unwrap() {
+        assert!(house.registry.revoke_enrolment_token(&row.digest).unwrap());
+    }
+    let refused = house.try_enroll("a1", &token);
+    assert!(matches!(refused, Err(EnrollError::Token("unknown or revoked"))));
+}
+
+#[test]
+fn the_secret_of_a_token_is_in_no_file() {
+    let house = house();
+    let token = house.token();
+    let secret = token.split('.').nth(1).unwrap().to_owned();
+    for entry in std::fs::read_dir(house.folder.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(secret.len()).any(|w| w == secret.as_bytes()));
+    }
+}
+
+#[test]
+fn names_and_addresses_that_break_the_rule_are_refused() {
+    let house = house();
+    let token = house.token();
+    for name in ["", "a", "a b", "a/b", "grün", "a'; DROP TABLE agent; --", &"x".repeat(129)] {
+        let refused = house.registry.enroll(&token, &csr("x"), &named(name));
+        assert!(matches!(refused, Err(EnrollError::Name(_))), "{name}");
+    }
+    for ip in ["localhost", "192.0.2.300", "192.0.2.0/33", "any/8"] {
+        let request = EnrollRequest { ip: ip.into(), ..named("web") };
+        let refused = house.registry.enroll(&token, &csr("x"), &request);
+        assert!(matches!(refused, Err(EnrollError::Ip(_))), "{ip}");
+    }
+    let request = EnrollRequest { ip: "2001:db8::/32".into(), ..named("web") };
+    assert!(house.registry.enroll(&token, &csr("x"), &request).is_ok());
+}
+
+#[test]
+fn a_name_is_free_again_after_removal_but_its_number_never() {
+    let house = house();
+    let first = house.enroll("web-1");
+    let taken = house.try_enroll("web-1", &house.token());
+    let Err(error @ EnrollError::DuplicateName { id: AgentId(1), .. }) = taken else {
+        panic!("{taken:?}")
+    };
+    assert!(error.to_string().contains("remove it first"), "{error}");
+    let removed = house.registry.remove_agent(first.agent).unwrap();
+    assert_eq!(removed, Some((first.agent, first.incarnation)));
+    assert_eq!(house.registry.remove_agent(first.agent).unwrap(), None);
+    let second = house.enroll("web-1");
+    assert_eq!(second.agent, AgentId(2));
+    assert_ne!(second.incarnation, first.incarnation);
+    let house = house.reopen();
+    assert_eq!(house.enroll("web-2").agent, AgentId(3));
+    assert!(house.registry.overlay(first.agent).is_none());
+}
+
+#[test]
+fn the_server_itself_cannot_be_removed_or_renewed() {
+    let house = house();
+    assert!(house.registry.remove_agent(AgentId::SERVER).is_err());
+    let renewed = house.registry.renew(AgentId::SERVER, &csr("000"));
+    assert!(matches!(renewed, Err(EnrollError::NoSuchAgent(AgentId::SERVER))));
+}
+
+#[test]
+fn an_agent_may_bear_the_name_of_the_servers_host() {
+    let house = house();
+    let name = house.registry.agent(AgentId::SERVER).unwrap().name;
+    assert_eq!(house.enroll(&name).agent, AgentId(1));
+    assert_eq!(house.reopen().registry.agent(AgentId(1)).unwrap().name, name);
+}
+
+fn at_once(house: &House, threads: u32, work: impl Fn(u32) + Sync) {
+    let _ = house;
+    std::thread::scope(|scope| {
+        for n in 0..threads {
+            let work = &work;
+            scope.spawn(move || work(n));
+        }
+    });
+}
+
+#[test]
+fn a_hundred_enrolments_at_once_get_a_hundred_numbers() {
+    let house = house();
+    let token = house.token();
+    let ids = parking_lot::Mutex::new(BTreeSet::new());
+    at_once(&house, 100, |n| {
+        let enrolled = house.try_enroll(&format!("agent-{n}"), &token).unwrap();
+        ids.lock().insert(enrolled.agent);
+    });
+    assert_eq!(ids.into_inner(), (1..=100).map(AgentId).collect());
+    assert_eq!(house.registry.status_summary().unwrap().never_connected, 100);
+}
+
+#[test]
+fn a_token_for_one_agent_registers_one_of_twenty_that_try_at_once() {
+    let house = house();
+    let token = house.registry.create_enrolment_token(&[], 1, 60).unwrap();
+    let (won, lost) = (AtomicU32::new(0), AtomicU32::new(0));
+    at_once(&house, 20, |n| match house.try_enroll(&format!("agent-{n}"), &token) {
+        Ok(_) => drop(won.fetch_add(1, Ordering::SeqCst)),
+        Err(EnrollError::Token("used up")) => drop(lost.fetch_add(1, Ordering::SeqCst)),
+        Err(other) => panic!("{other}"),
+    });
+    assert_eq!((won.into_inner(), lost.into_inner()), (1, 19));
+}
+
+#[test]
+fn one_name_is_given_once_of_twenty_that_ask_at_once() {
+    let house = house();
+    let token = house.token();
+    let won = AtomicU32::new(0);
+    at_once(&house, 20, |_| match house.try_enroll("same", &token) {
+        Ok(_) => drop(won.fetch_add(1, Ordering::SeqCst)),
+        Err(EnrollError::DuplicateName { .. }) => {}
+        Err(other) => panic!("{other}"),
+    });
+    assert_eq!(won.into_inner(), 1);
+}
+
+#[test]
+fn imported_agents_keep_numbers_that_were_never_given() {
+    let house = house();
+    let add = |id: u32, name: &str| house.registry.add_agents(&[(Some(AgentId(id)), named(name))]);
+    assert_eq!(add(7, "seven").unwrap(), [AgentId(7)]);
+    assert_eq!(house.enroll("next").agent, AgentId(8));
+    assert!(matches!(add(7, "again"), Err(EnrollError::Registry(RegistryError::Store(_)))));
+    assert!(add(3, "below").is_err());
+    assert!(matches!(add(9, "seven"), Err(EnrollError::DuplicateName { id: AgentId(7), .. })));
+    assert_eq!(house.registry.status_summary().unwrap().total, 2);
+}

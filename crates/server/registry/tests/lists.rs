@@ -1,0 +1,202 @@
+//! Lists: filters, order, pages, search; agent 000 as it must look.
+
+mod common;
+
+use common::{House, house, info};
+use model::{AgentId, AgentStatus};
+use registry::{AgentColumn, AgentQuery, CompareOp, Condition, EnrollRequest, Sort, StatusSummary};
+
+/// 001 active on debian in web and default, 002 disconnected on rocky in web, 003 never heard
+/// from, 004 pending on debian with a lower version.
+fn fleet() -> House {
+    let house = house();
+    house.registry.create_group("web").unwrap();
+    let requests = [
+        ("alpha", "192.0.2.1", &["web", "default"][..]),
+        ("Bravo", "any", &["web"]),
+        ("charlie_x", "any", &[]),
+        ("delta%", "any", &[]),
+    ]
+    .map(|(name, ip, groups)| {
+        let groups = groups.iter().map(|g| (*g).to_owned()).collect();
+        (None, EnrollRequest { name: name.replace('%', "-"), ip: ip.into(), groups })
+    });
+    let ids = house.registry.add_agents(&requests).unwrap();
+    house.registry.keepalive(ids[0], &info("debian", "Holdfast v0.10.0"));
+    house.registry.startup(ids[1], &info("rocky", "Holdfast v0.9.1"));
+    house.registry.goodbye(ids[1]);
+    house.registry.startup(ids[3], &info("debian", "Holdfast v0.2.0"));
+    house
+}
+
+fn ids(house: &House, query: &AgentQuery) -> Vec<u32> {
+    let page = house.registry.agents(query).unwrap();
+    let ids: Vec<u32> = page.items.iter().map(|a| a.id.0).collect();
+    assert_eq!(page.total, ids.len() as u64, "{query:?}");
+    let mut sorted = ids.clone();
+    sorted.sort_unstable();
+    let all: Vec<u32> = house.registry.agent_ids(query).unwrap().iter().map(|a| a.0).collect();
+    assert_eq!(all, sorted, "{query:?}");
+    ids
+}
+
+fn texts(values: &[&str]) -> Vec<String> {
+    values.iter().map(|v| (*v).to_owned()).collect()
+}
+
+#[test]
+fn the_server_is_in_the_list_and_in_no_counter() {
+    let house = fleet();
+    let page = house.registry.agents(&AgentQuery::default()).unwrap();
+    assert_eq!(page.total, 5);
+    let server = &page.items[0];
+    assert_eq!(server.id, AgentId::SERVER);
+    assert_eq!(server.status, AgentStatus::Active);
+    let last = model::timestamp::seconds_offset(server.keepalive_at_s.unwrap());
+    assert_eq!(last, "9999-12-31T23:59:59+00:00");
+    assert!(server.os.is_some() && server.version.is_some());
+    assert_eq!(house.registry.agent(AgentId::SERVER).as_ref(), Some(server));
+    let expected =
+        StatusSummary { active: 1, disconnected: 1, never_connected: 1, pending: 1, total: 4 };
+    assert_eq!(house.registry.status_summary().unwrap(), expected);
+    let summary = house.registry.summary().unwrap();
+    assert_eq!(summary.status, expected);
+    assert_eq!(summary.os, [("debian".to_owned(), 2), ("rocky".to_owned(), 1)]);
+    assert_eq!(summary.groups, [("default".to_owned(), 3), ("web".to_owned(), 2)]);
+}
+
+#[test]
+fn every_filter_finds_its_agents_without_regard_to_case() {
+    let house = fleet();
+    let all = AgentQuery::default;
+    let status = vec![AgentStatus::Disconnected, AgentStatus::Pending];
+    let cases: Vec<(AgentQuery, &[u32])> = vec![
+        (AgentQuery { status, ..all() }, &[2, 4]),
+        (AgentQuery { ids: Some(vec![AgentId(3), AgentId(9)]), ..all() }, &[3]),
+        (AgentQuery { ids: Some(vec![]), ..all() }, &[]),
+        (AgentQuery { name: texts(&["BRAVO", "alpha"]), ..all() }, &[1, 2]),
+        (AgentQuery { ip: texts(&["192.0.2.9"]), ..all() }, &[1, 2, 4]),
+        (AgentQuery { register_ip: texts(&["192.0.2.1"]), ..all() }, &[1]),
+        (AgentQuery { group: texts(&["WEB"]), ..all() }, &[1, 2]),
+        (AgentQuery { group: texts(&["null"]), ..all() }, &[0]),
+        (AgentQuery { os_platform: texts(&["Debian"]), name: texts(&["alpha"]), ..all() }, &[1]),
+        (AgentQuery { os_platform: texts(&["null"]), ..all() }, &[3]),
+        (AgentQuery { os_name: texts(&["rocky"]), ..all() }, &[2]),
+        (AgentQuery { version: texts(&["holdfast v0.9.1"]), ..all() }, &[2]),
+        (AgentQuery { search: Some("rav".into()), ..all() }, &[2]),
+        (AgentQuery { search: Some("003".into()), ..all() }, &[3]),
+        (AgentQuery { search: Some("_x".into()), ..all() }, &[3]),
+        (AgentQuery { search: Some("%".into()), ..all() }, &[]),
+        (AgentQuery { search: Some("-default".into()), ..all() }, &[0, 2]),
+    ];
+    for (query, expected) in cases {
+        assert_eq!(ids(&house, &query), expected, "{query:?}");
+    }
+}
+
+#[test]
+fn conditions_combine_and_compare_versions_by_number() {
+    let house = fleet();
+    let compare = |column, op, value: &str| Condition::Compare { column, op, value: value.into() };
+    let find = |condition| {
+        ids(&house, &AgentQuery { condition: Some(condition), ..AgentQuery::default() })
+    };
+    let newer = compare(AgentColumn::Version, CompareOp::Greater, "v0.9.0");
+    let not_server = compare(AgentColumn::Id, CompareOp::Greater, "0");
+    assert_eq!(find(Condition::And(vec![newer, not_server.clone()])), [1, 2]);
+    let not_web = compare(AgentColumn::Group, CompareOp::NotEqual, "web");
+    assert_eq!(find(Condition::And(vec![not_web, not_server.clone()])), [3, 4]);
+    let either = Condition::Or(vec![
+        compare(AgentColumn::Name, CompareOp::Contains, "LPH"),
+        compare(AgentColumn::Status, CompareOp::Equal, "PENDING"),
+    ]);
+    assert_eq!(find(either), [1, 4]);
+    let not_debian = compare(AgentColumn::OsPlatform, CompareOp::NotEqual, "debian");
+    assert_eq!(find(Condition::And(vec![not_debian, not_server])), [2, 3]);
+    assert_eq!(find(compare(AgentColumn::Id, CompareOp::Equal, "x")), [0_u32; 0]);
+    assert_eq!(find(Condition::Or(vec![])), [0_u32; 0]);
+}
+
+#[test]
+fn hostile_values_are_only_values() {
+    let house = fleet();
+    for hostile in ["'; DROP TABLE agent; --", "' OR '1'='1", "\\", "%_\\%", "\0", "a\u{202e}b"] {
+        let names = AgentQuery { name: texts(&[hostile]), ..AgentQuery::default() };
+        assert_eq!(ids(&house, &names), [0_u32; 0]);
+        let search = AgentQuery { search: Some(hostile.into()), ..AgentQuery::default() };
+        assert_eq!(ids(&house, &search), [0_u32; 0], "{hostile}");
+    }
+    assert_eq!(house.registry.agents(&AgentQuery::default()).unwrap().total, 5);
+}
+
+#[test]
+fn lists_are_sorted_by_what_was_asked_and_then_by_number() {
+    let house = fleet();
+    let sorted = |steps: &[(AgentColumn, bool)]| {
+        let sort = steps
+            .iter()
+            .map(|(column, descending)| Sort { column: *column, descending: *descending });
+        ids(
+            &house,
+            &AgentQuery {
+                sort: sort.collect(),
+                ids: Some((1..=4).map(AgentId).collect()),
+                ..AgentQuery::default()
+            },
+        )
+    };
+    assert_eq!(sorted(&[]), [1, 2, 3, 4]);
+    assert_eq!(sorted(&[(AgentColumn::Id, true)]), [4, 3, 2, 1]);
+    assert_eq!(sorted(&[(AgentColumn::Name, false)]), [1, 2, 3, 4], "without case");
+    assert_eq!(sorted(&[(AgentColumn::Version, true)]), [1, 2, 4, 3]);
+    assert_eq!(
+        sorted(&[(AgentColumn::OsPlatform, false), (AgentColumn::Name, true)]),
+        [3, 4, 1, 2]
+    );
+    assert_eq!(sorted(&[(AgentColumn::Group, true)]), [1, 2, 3, 4]);
+    assert_eq!(sorted(&[(AgentColumn::Status, false)]), [1, 2, 3, 4]);
+}
+
+#[test]
+fn pages_cover_the_list_and_the_total_does_not_depend_on_them() {
+    let house = fleet();
+    let page = |offset, limit| {
+        let query = AgentQuery { offset, limit, ..AgentQuery::default() };
+        let page = house.registry.agents(&query).unwrap();
+        (page.items.iter().map(|a| a.id.0).collect::<Vec<_>>(), page.total)
+    };
+    assert_eq!(page(0, 2), (vec![0, 1], 5));
+    assert_eq!(page(2, 2), (vec![2, 3], 5));
+    assert_eq!(page(4, 2), (vec![4], 5));
+    assert_eq!(page(u64::MAX, 2), (vec![], 5));
+    assert_eq!(page(0, u64::MAX).0.len(), 5);
+}
+
+#[test]
+fn groups_are_named_counted_and_never_leave_an_agent_without() {
+    let house = fleet();
+    let names = |id: u32| house.registry.agent(AgentId(id)).unwrap().groups;
+    assert_eq!(house.registry.set_agent_groups(AgentId(3), &texts(&["web"])).unwrap(), ["web"]);
+    assert_eq!(house.registry.delete_group("web").unwrap(), 3);
+    for id in 1..=4 {
+        assert_eq!(names(id), ["default"], "{id}");
+    }
+    let page = house.registry.agents(&AgentQuery::default()).unwrap();
+    assert!(page.items[1..].iter().all(|a| a.groups == ["default"]));
+    assert!(house.registry.delete_group("default").is_err());
+    assert!(house.registry.delete_group("web").is_err());
+    assert!(house.registry.set_agent_groups(AgentId(1), &texts(&["web"])).is_err());
+    assert!(house.registry.set_agent_groups(AgentId(9), &[]).is_err());
+    for bad in ["", ".", "..", "all", "a/b", "a b", &"x".repeat(129)] {
+        assert!(house.registry.create_group(bad).is_err(), "{bad}");
+    }
+    house.registry.create_group("x1").unwrap();
+    assert!(house.registry.create_group("x1").is_err());
+    let groups = house.registry.groups().unwrap();
+    let counts: Vec<_> = groups.iter().map(|g| (g.name.as_str(), g.count)).collect();
+    assert_eq!(counts, [("default", 4), ("x1", 0)]);
+    let many: Vec<String> = (0..129).map(|n| format!("g{n}")).collect();
+    many.iter().for_each(|g| house.registry.create_group(g).unwrap());
+    assert!(house.registry.set_agent_groups(AgentId(1), &many).is_err());
+    assert_eq!(names(1), ["default"], "nothing was changed");
+}

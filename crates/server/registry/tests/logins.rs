@@ -1,0 +1,291 @@
+//! Users, passwords, blocked sources, refused tokens, what roles permit.
+
+mod common;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{House, house, house_with, options};
+use registry::{
+    HashCost, LoginError, RegistryError, RegistryOptions, RevocationTarget, SqliteRegistry, User,
+};
+
+const PASSWORD: &str = "Correct-Horse-9";
+
+fn source(last: u8) -> Option<IpAddr> {
+    Some(IpAddr::from([192, 0, 2, last]))
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+}
+
+fn login(house: &House, name: &str, password: &str) -> Result<User, LoginError> {
+    run(house.registry.login(name, password, source(1)))
+}
+
+#[test]
+fn the_first_start_makes_one_administrator_with_a_random_password() {
+    let house = house();
+    let password = house.registry.ensure_admin(None).unwrap().unwrap();
+    assert!(password.len() >= 20, "{password}");
+    assert_eq!(house.registry.ensure_admin(None).unwrap(), None);
+    let user = login(&house, "admin", &password).unwrap();
+    assert_eq!((user.id, user.name.as_str()), (1, "admin"));
+    assert!(user.has_role("administrator"));
+    let killed = house.killed();
+    assert!(login(&killed, "admin", &password).is_ok());
+    assert_eq!(killed.registry.ensure_admin(Some("another-one")).unwrap(), None);
+    assert!(login(&killed, "admin", "another-one").is_err());
+    for entry in std::fs::read_dir(house.folder.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(password.len()).any(|w| w == password.as_bytes()));
+    }
+    assert_eq!(house.registry.audit_log(None, 10).unwrap()[0].action, "security:create_user");
+}
+
+#[test]
+fn a_preset_password_is_taken_and_not_shown() {
+    let house = house();
+    assert!(house.registry.ensure_admin(Some("short")).is_err());
+    assert_eq!(house.registry.ensure_admin(Some("of my choice")).unwrap(), None);
+    assert!(login(&house, "admin", "of my choice").is_ok());
+}
+
+#[test]
+fn wrong_and_unknown_are_the_same_answer() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    for (name, password) in [
+        ("admin", "wrong"),
+        ("admin", ""),
+        ("nobody", PASSWORD),
+        ("", ""),
+        ("admin' OR 1=1 --", PASSWORD),
+        ("admin", &PASSWORD.repeat(10_000)),
+    ] {
+        assert!(matches!(login(&house, name, password), Err(LoginError::Invalid)), "{name}");
+    }
+}
+
+#[test]
+fn an_unknown_user_takes_as_long_as_a_wrong_password() {
+    let hash_cost = HashCost { memory_kib: 2_048, passes: 1, lanes: 1 };
+    let house = house_with(RegistryOptions { hash_cost, login_attempts_max: 0, ..options() });
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let fastest = |name: &str| {
+        let once = |_| {
+            let started = Instant::now();
+            assert!(login(&house, name, "wrong").is_err());
+            started.elapsed()
+        };
+        (0..8).map(once).min().unwrap()
+    };
+    let (known, unknown) = (fastest("admin"), fastest("nobody"));
+    assert!(unknown * 2 > known, "unknown {unknown:?}, known {known:?}");
+}
+
+#[test]
+fn the_fiftieth_failure_blocks_its_source_and_nobody_else() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    for n in 0..50 {
+        let refused = login(&house, "admin", "wrong");
+        assert!(matches!(refused, Err(LoginError::Invalid)), "{n}");
+    }
+    house.after(100);
+    let Err(LoginError::Blocked { retry_after_s }) = login(&house, "admin", PASSWORD) else {
+        panic!("not blocked")
+    };
+    assert_eq!(retry_after_s, 200);
+    assert!(run(house.registry.login("admin", PASSWORD, source(2))).is_ok());
+    assert!(run(house.registry.login("admin", PASSWORD, None)).is_ok());
+    house.after(200);
+    assert!(login(&house, "admin", PASSWORD).is_ok());
+}
+
+#[test]
+fn failures_that_wait_in_the_queue_are_counted_too() {
+    let attempts = RegistryOptions { login_attempts_max: 5, login_queue_max: 1_000, ..options() };
+    let house = house_with(attempts);
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let invalid = run(async {
+        let tries = (0..100).map(|_| house.registry.login("admin", "wrong", source(1)));
+        let results = futures(tries).await;
+        results.iter().filter(|r| matches!(r, Err(LoginError::Invalid))).count()
+    });
+    // Each of the two threads may have one under way when the fifth failure is counted.
+    assert!((5..=6).contains(&invalid), "{invalid} passwords were tried");
+}
+
+/// Poll all of them to the end; submission happens in order before anything is awaited.
+async fn futures<T: Send + 'static>(work: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut pending: Vec<_> = work.map(|w| (Box::pin(w), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (future, done) in &mut pending {
+            if done.is_none()
+                && let std::task::Poll::Ready(out) = future.as_mut().poll(cx)
+            {
+                *done = Some(out);
+            }
+        }
+        if pending.iter().all(|(_, done)| done.is_some()) {
+            return std::task::Poll::Ready(());
+        }
+        std::task::Poll::Pending
+    })
+    .await;
+    pending.into_iter().filter_map(|(_, done)| done).collect()
+}
+
+#[test]
+fn more_logins_than_threads_and_queue_hold_are_refused_at_once() {
+    let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
+    let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 2, ..options() };
+    let house = house_with(few);
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let results = run(async {
+        futures((0..20).map(|_| house.registry.login("admin", PASSWORD, source(1)))).await
+    });
+    let busy = |r: &&Result<User, LoginError>| matches!(r, Err(LoginError::Busy { .. }));
+    let refused = results.iter().filter(busy).count();
+    let passed = results.iter().filter(|r| r.is_ok()).count();
+    assert_eq!(refused + passed, 20);
+    assert!((2..=4).contains(&passed), "{passed} passed");
+}
+
+#[test]
+fn a_new_password_replaces_the_old_one_and_kills_its_tokens() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&house, "admin", PASSWORD).unwrap();
+    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(!house.registry.token_revoked(user.id, &user.role_ids(), false, nbf_s));
+    let weak = house.registry.set_password("admin", "weak");
+    assert!(matches!(weak, Err(RegistryError::Password(_))));
+    house.registry.set_password("admin", "Another-One-7").unwrap();
+    assert!(login(&house, "admin", PASSWORD).is_err());
+    assert!(login(&house, "admin", "Another-One-7").is_ok());
+    let killed = house.killed();
+    for house in [&house, &killed] {
+        assert!(house.registry.token_revoked(user.id, &user.role_ids(), false, nbf_s));
+        let fresh = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+        assert!(!house.registry.token_revoked(user.id, &user.role_ids(), false, fresh));
+        assert!(!house.registry.token_revoked(user.id + 1, &[], false, nbf_s));
+    }
+    let missing = house.registry.set_password("nobody", "Another-One-7");
+    assert!(missing.unwrap_err().to_string().contains("no such user: nobody"));
+}
+
+#[test]
+fn tokens_die_by_role_by_context_and_all_with_the_keys() {
+    let house = house();
+    let refused = |run_as: bool, roles: &[u32]| {
+        let now_s = (common::START_US / 1_000_000) as i64;
+        house.registry.token_revoked(7, roles, run_as, now_s)
+    };
+    house.registry.revoke_tokens(RevocationTarget::Role(2)).unwrap();
+    assert!(refused(false, &[1, 2]) && !refused(false, &[1]));
+    house.registry.revoke_tokens(RevocationTarget::RunAs).unwrap();
+    assert!(refused(true, &[1]) && !refused(false, &[1]));
+    let before = house.registry.token_keys().unwrap();
+    let after = house.registry.replace_token_keys().unwrap();
+    assert_ne!(before.public_pem, after.public_pem);
+    assert!(!refused(true, &[2]), "every token is dead by its signature");
+    let reopened = house.killed().registry.token_keys().unwrap();
+    assert_eq!(reopened.private_pem, after.private_pem);
+    assert!(after.private_pem.starts_with("-----BEGIN PRIVATE KEY-----"));
+    assert!(after.public_pem.starts_with("-----BEGIN PUBLIC KEY-----"));
+}
+
+#[test]
+fn a_revocation_by_another_process_is_taken_over_and_forgotten_when_it_is_over() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let nbf_s = house.registry.token_nbf_s(1, &[1], false);
+    house.registry.tick().unwrap();
+    let path = house.folder.path();
+    let other = common::try_open(path, &house.clock, options()).unwrap();
+    other.set_password("admin", "Another-One-7").unwrap();
+    house.after(10);
+    house.registry.tick().unwrap();
+    assert!(house.registry.token_revoked(1, &[1], false, nbf_s));
+    assert!(login(&house, "admin", "Another-One-7").is_ok());
+    house.after(3_600);
+    house.registry.tick().unwrap();
+    assert!(!house.registry.token_revoked(1, &[1], false, nbf_s), "it has expired long since");
+}
+
+#[test]
+fn users_come_and_go_and_the_reserved_one_stays() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let made = house.registry.create_user("reader", PASSWORD, false, &["readonly"]).unwrap();
+    assert_eq!(made.id, 100);
+    for (name, password, roles) in [
+        ("reader", PASSWORD, &["readonly"][..]),
+        ("abc", PASSWORD, &[]),
+        ("a:bcd", PASSWORD, &[]),
+        ("other", "weak", &[]),
+        ("other", PASSWORD, &["emperor"]),
+    ] {
+        assert!(house.registry.create_user(name, password, false, roles).is_err(), "{name}");
+    }
+    assert!(login(&house, "reader", PASSWORD).unwrap().has_role("readonly"));
+    assert!(house.registry.delete_user("reader").unwrap());
+    assert!(!house.registry.delete_user("reader").unwrap());
+    assert!(login(&house, "reader", PASSWORD).is_err());
+    assert!(house.registry.delete_user("admin").is_err());
+    let again = house.registry.create_user("reader", PASSWORD, false, &[]).unwrap();
+    assert_eq!(again.id, 101, "the number of a deleted user is not given again");
+    assert_eq!(house.registry.users().unwrap().len(), 2);
+}
+
+#[test]
+fn administrator_may_write_and_readonly_may_only_read() {
+    let house = house();
+    let (administrator, readonly) = (1, 2);
+    let may = |role: u32, action: &str, resource: &str| {
+        house.registry.permits(&[role], action, resource).unwrap()
+    };
+    for (action, resource) in [
+        ("agent:read", "agent:id:001"),
+        ("group:read", "group:id:default"),
+        ("syscheck:read", "agent:id:*"),
+        ("change:read", "agent:id:*"),
+        ("manager:read", "*:*:*"),
+    ] {
+        assert!(may(administrator, action, resource), "{action}");
+        assert!(may(readonly, action, resource), "{action}");
+    }
+    for (action, resource) in [
+        ("agent:delete", "agent:id:001"),
+        ("agent:restart", "agent:id:001"),
+        ("syscheck:run", "agent:id:001"),
+        ("security:create_user", "*:*:*"),
+        ("enrolment:create", "*:*:*"),
+    ] {
+        assert!(may(administrator, action, resource), "{action}");
+        assert!(!may(readonly, action, resource), "{action}");
+    }
+    assert!(!house.registry.permits(&[], "agent:read", "agent:id:001").unwrap());
+    assert!(!may(administrator, "agent:read", "group:id:default"));
+}
+
+#[test]
+fn a_database_that_fails_is_not_a_wrong_password() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let path = house.folder.path().join("registry.db");
+    let raw = rusqlite_drop_users(&path);
+    assert!(raw.is_ok());
+    assert!(matches!(login(&house, "admin", PASSWORD), Err(LoginError::Registry(_))));
+}
+
+fn rusqlite_drop_users(path: &std::path::Path) -> rusqlite::Result<()> {
+    let _keep: Arc<SqliteRegistry> = Arc::new(SqliteRegistry::open(path).unwrap());
+    let conn = rusqlite::Connection::open(path)?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.execute_batch("ALTER TABLE user RENAME TO person")
+}

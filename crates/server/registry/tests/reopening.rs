@@ -1,0 +1,81 @@
+//! What was answered is there after a kill; what must not be opened is refused by name.
+
+mod common;
+
+use common::{der, house, options, try_open};
+use model::AgentId;
+use registry::{CommandKind, RegistryError, RegistryStoreError, RevocationTarget};
+
+#[test]
+fn everything_that_was_answered_is_there_after_a_kill() {
+    let house = house();
+    house.registry.create_group("web").unwrap();
+    let spare = house.registry.create_enrolment_token(&["web".into()], 1, 60).unwrap();
+    let a = house.enroll("a1");
+    let b = house.enroll("b1");
+    house.registry.set_agent_groups(a.agent, &["web".into()]).unwrap();
+    house.registry.remove_agent(b.agent).unwrap();
+    let password = house.registry.ensure_admin(None).unwrap().unwrap();
+    house.registry.revoke_tokens(RevocationTarget::Role(2)).unwrap();
+    let command = house.registry.create_command(CommandKind::Rescan, &[a.agent], "admin").unwrap();
+    house.registry.audit("admin", "agent:delete", "agents_list=002").unwrap();
+    let killed = house.killed();
+    let registry = &killed.registry;
+    assert_eq!(registry.agent(a.agent).unwrap().groups, ["web"]);
+    assert!(registry.agent(b.agent).is_none());
+    assert_eq!(registry.identify(&der(&a.certificate_pem)).unwrap().incarnation, a.incarnation);
+    assert_eq!(registry.pending_commands(a.agent)[0].id, command);
+    assert!(registry.token_revoked(1, &[2], false, 0));
+    assert_eq!(registry.token_keys().unwrap().public_pem, {
+        house.registry.token_keys().unwrap().public_pem
+    });
+    let audit = registry.audit_log(None, 10).unwrap();
+    assert_eq!(
+        (audit[0].action.as_str(), audit[0].detail.as_str()),
+        ("agent:delete", "agents_list=002")
+    );
+    assert_eq!(registry.audit_log(Some(audit[0].id), 10).unwrap().len(), 1);
+    assert_eq!(killed.try_enroll("c1", &spare).unwrap().agent, AgentId(3));
+    let login = registry.login("admin", &password, None);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(login).is_ok());
+}
+
+#[test]
+fn a_backup_made_in_use_opens_and_is_complete() {
+    let house = house();
+    let enrolled = house.enroll("web");
+    house.registry.keepalive(enrolled.agent, &common::info("debian", "v1"));
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("registry.db");
+    house.registry.backup_to(&file).unwrap();
+    assert!(matches!(
+        house.registry.backup_to(&file),
+        Err(RegistryError::Store(RegistryStoreError::Exists { .. }))
+    ));
+    for key in ["ca.key", "ca.pem", "token.key"] {
+        std::fs::copy(house.folder.path().join(key), folder.path().join(key)).unwrap();
+    }
+    house.registry.remove_agent(enrolled.agent).unwrap();
+    let restored = try_open(folder.path(), &house.clock, options()).unwrap();
+    assert_eq!(restored.agent(enrolled.agent).unwrap().version.as_deref(), Some("v1"));
+    assert!(restored.identify(&der(&enrolled.certificate_pem)).is_ok());
+    assert_eq!(restored.status_summary().unwrap().active, 1);
+}
+
+#[test]
+fn a_damaged_key_is_named_and_not_replaced() {
+    use std::os::unix::fs::PermissionsExt;
+    let house = house();
+    for file in ["ca.key", "token.key"] {
+        let path = house.folder.path().join(file);
+        let kept = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "garbage").unwrap();
+        let opened = try_open(house.folder.path(), &house.clock, options());
+        assert!(matches!(opened, Err(RegistryError::File { path: p, .. }) if p == path));
+        assert_eq!(std::fs::read(&path).unwrap(), b"garbage");
+        std::fs::write(&path, kept).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    assert!(try_open(house.folder.path(), &house.clock, options()).is_ok());
+}
