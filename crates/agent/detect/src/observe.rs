@@ -69,6 +69,8 @@ pub(crate) struct Done {
 
 enum Content {
     Read(Hashes),
+    /// There is more than the first stat said.
+    Grown,
     TooLarge,
     Failed(Errno),
     Cancelled,
@@ -120,6 +122,7 @@ impl Reader {
             let mut now = end.observation(recipe.racy_from_ns);
             match content {
                 Content::Cancelled => return Outcome::Left,
+                Content::Grown => continue,
                 Content::Read(_) if start != end => continue,
                 Content::Read(hashes) => {
                     now.hashes = hashes;
@@ -170,15 +173,19 @@ impl Reader {
         let mut digester = Digester::new(&recipe.algorithms);
         let mut total = 0u64;
         loop {
+            // One byte more than is left, so that growth shows and is not chased. Files that the
+            // kernel makes up say that they are empty.
+            let left = stat.size.saturating_sub(total) + 1;
+            let want = if stat.size == 0 { u64::MAX } else { left };
+            let want = self.buffer.len().min(usize::try_from(want).unwrap_or(usize::MAX));
             if let Some(bucket) = &self.around.bucket {
-                // An estimate before, so that a reader never runs ahead of the budget.
-                let left = stat.size.saturating_sub(total).max(1);
-                bucket.take(left.min(self.buffer.len() as u64), &self.around.cancel);
+                bucket.take(left.min(want as u64), &self.around.cancel);
             }
             if self.around.cancel.is_cancelled() {
                 return Content::Cancelled;
             }
-            let read = match rustix::io::read(fd, self.buffer.as_mut_slice()) {
+            let into = self.buffer.get_mut(..want).unwrap_or_default();
+            let read = match rustix::io::read(fd, into) {
                 Ok(read) => read,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Content::Failed(error),
@@ -190,9 +197,11 @@ impl Reader {
             if total > recipe.hash_bytes_max {
                 return Content::TooLarge;
             }
+            if stat.size > 0 && total > stat.size {
+                return Content::Grown;
+            }
             // A short read that completes the size is the end; the second stat proves it.
-            let short = read < self.buffer.len() && total == stat.size && total > 0;
-            if read == 0 || short {
+            if read == 0 || (read < want && total == stat.size) {
                 return Content::Read(digester.finish());
             }
         }

@@ -1,4 +1,5 @@
 //! What happened to files is found, with the right fields, once.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;
 

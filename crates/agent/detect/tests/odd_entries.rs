@@ -1,4 +1,5 @@
 //! Names, links and entries that break naive walkers.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;
 

@@ -1,0 +1,157 @@
+//! Random edits of a real tree, scans and restarts in between: after each scan the baseline equals
+//! an independent walk, and every edit appears as exactly one change.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use common::{Bench, Folder, Seen, independent_walk, kept, path_of};
+use detect::Rules;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { at: u8, content: u8 },
+    MakeDirectory { at: u8 },
+    Link { at: u8, target: u8 },
+    Remove { pick: u16 },
+    Rename { pick: u16, at: u8 },
+    Mode { pick: u16, mode: u8 },
+    HardLink { pick: u16, at: u8 },
+    Scan,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (any::<u8>(), any::<u8>()).prop_map(|(at, content)| Step::Write { at, content }),
+        3 => any::<u8>().prop_map(|at| Step::MakeDirectory { at }),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(at, target)| Step::Link { at, target }),
+        3 => any::<u16>().prop_map(|pick| Step::Remove { pick }),
+        2 => (any::<u16>(), any::<u8>()).prop_map(|(pick, at)| Step::Rename { pick, at }),
+        2 => (any::<u16>(), any::<u8>()).prop_map(|(pick, mode)| Step::Mode { pick, mode }),
+        1 => (any::<u16>(), any::<u8>()).prop_map(|(pick, at)| Step::HardLink { pick, at }),
+        4 => Just(Step::Scan),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// A few names, so that edits meet each other: up to three levels of four names.
+fn place(root: &Path, at: u8) -> PathBuf {
+    let names = ["a", "b", "c", "d"];
+    let mut path = root.join(names[usize::from(at & 3)]);
+    for shift in [2, 4] {
+        if at >> (shift + 2) & 1 == 1 {
+            path.push(names[usize::from(at >> shift & 3)]);
+        }
+    }
+    path
+}
+
+fn pick(root: &Path, pick: u16) -> Option<PathBuf> {
+    let all: Vec<PathBuf> = independent_walk(root).into_keys().filter(|p| p != root).collect();
+    if all.is_empty() { None } else { all.get(usize::from(pick) % all.len()).cloned() }
+}
+
+/// Do it to the disk; what the file system refuses is left.
+fn edit(root: &Path, step: &Step) {
+    match step {
+        Step::Write { at, content } => {
+            let path = place(root, *at);
+            if !path.is_symlink() {
+                let _ = fs::write(path, vec![*content; usize::from(*content)]);
+            }
+        }
+        Step::MakeDirectory { at } => {
+            let _ = fs::create_dir(place(root, *at));
+        }
+        Step::Link { at, target } => {
+            let _ = symlink(place(root, *target), place(root, *at));
+        }
+        Step::Remove { pick: n } => {
+            let Some(path) = pick(root, *n) else { return };
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        }
+        Step::Rename { pick: n, at } => {
+            let Some(path) = pick(root, *n) else { return };
+            let _ = fs::rename(path, place(root, *at));
+        }
+        Step::Mode { pick: n, mode } => {
+            let Some(path) = pick(root, *n).filter(|p| !p.is_symlink()) else { return };
+            let mode = fs::Permissions::from_mode(0o400 | u32::from(*mode));
+            let _ = fs::set_permissions(path, mode);
+        }
+        Step::HardLink { pick: n, at } => {
+            let Some(path) = pick(root, *n) else { return };
+            let _ = fs::hard_link(path, place(root, *at));
+        }
+        Step::Scan | Step::Restart => {}
+    }
+}
+
+/// What must be told between two states of the disk: each path at most once.
+fn expected(before: &Seen, after: &Seen) -> BTreeMap<PathBuf, &'static str> {
+    let mut told = BTreeMap::new();
+    for (path, then) in before {
+        match after.get(path) {
+            None => told.insert(path.clone(), "deleted"),
+            Some(now) if now != then => told.insert(path.clone(), "modified"),
+            Some(_) => None,
+        };
+    }
+    for path in after.keys().filter(|p| !before.contains_key(*p)) {
+        told.insert(path.clone(), "created");
+    }
+    told
+}
+
+fn check(b: &Bench, root: &Path, before: &mut Seen) -> Result<(), TestCaseError> {
+    let now = independent_walk(root);
+    b.scan();
+    prop_assert_eq!(&kept(&b.store), &now);
+    let mut told = BTreeMap::new();
+    for change in b.store.changes() {
+        let fields = common::field_names(&change);
+        // Link counts and change times alone are true changes that the walk here does not compare.
+        let beside = !fields.is_empty() && fields.iter().all(|f| matches!(*f, "links" | "ctime"));
+        let path = path_of(&change.key);
+        if !(beside && before.get(&path) == now.get(&path)) {
+            let twice = told.insert(path, change.kind.name());
+            prop_assert_eq!(twice, None, "told twice: {:?}", change.key);
+        }
+    }
+    prop_assert_eq!(told, expected(before, &now));
+    *before = now;
+    Ok(())
+}
+
+fn run(steps: &[Step]) -> Result<(), TestCaseError> {
+    let f = Folder::new();
+    f.write("a/b", "first");
+    let mut b = Bench::of(&f.path);
+    b.scan();
+    let mut before = independent_walk(&f.path);
+    for step in steps {
+        match step {
+            Step::Scan => check(&b, &f.path, &mut before)?,
+            Step::Restart => b = b.again(Rules::of_paths([&f.path])),
+            step => edit(&f.path, step),
+        }
+    }
+    check(&b, &f.path, &mut before)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_baseline_equals_the_disk_and_every_edit_is_told_once(
+        steps in prop::collection::vec(step(), 1..60)
+    ) {
+        run(&steps)?;
+    }
+}
