@@ -1,1 +1,91 @@
-fn main() {}
+//! `holdfast`: assembly of the crates into one program. What a command does stands in its own
+//! file; the promises stand in `ARCHITECTURE.md`.
+
+mod agent;
+mod backup;
+mod changes;
+mod cli;
+mod config;
+mod enrol;
+mod folder;
+mod host;
+mod inspect;
+mod local;
+mod logging;
+mod roles;
+mod scan;
+mod server;
+mod signals;
+mod up;
+mod user;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{AgentCommand, Cli, Command, ConfigCommand, JournalCommand, QueueCommand, Role};
+
+/// Differences were found, or something is not proven.
+const EXIT_DIFFERENT: u8 = 1;
+/// Something went wrong.
+const EXIT_ERROR: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(EXIT_DIFFERENT),
+        Err(error) => {
+            say_error(&error);
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the program's last word belongs to a person")]
+fn say_error(error: &anyhow::Error) {
+    eprintln!("holdfast: {error:#}");
+}
+
+/// Run one command: `true` when all is fine, `false` when differences were found.
+fn run(command: Command) -> anyhow::Result<bool> {
+    match command {
+        Command::Up(args) => runtime()?.block_on(up::run(args))?,
+        Command::Server(args) => runtime()?.block_on(roles::server(&args.config))?,
+        Command::Agent(args) => match (args.command, args.config) {
+            (Some(AgentCommand::Status(args)), _) => {
+                let config: config::AgentConfig = config::load(&args.config.config)?;
+                inspect::queue(&config.data, args.json)?;
+            }
+            (None, Some(config)) => runtime()?.block_on(roles::agent(&config))?,
+            (None, None) => anyhow::bail!("agent: name its configuration with --config FILE"),
+        },
+        Command::Enroll(args) => runtime()?.block_on(enrol::enroll(&args))?,
+        Command::Token(args) => enrol::token(&args)?,
+        Command::Scan(args) => scan::run(&args)?,
+        Command::Changes(args) => runtime()?.block_on(changes::run(&args))?,
+        Command::Backup(args) => backup::backup(&args)?,
+        Command::Restore(args) => backup::restore(&args)?,
+        Command::User(args) => user::run(&args)?,
+        Command::Config(ConfigCommand::Default { role }) => config::print_default(role)?,
+        Command::Config(ConfigCommand::Check { role, file }) => match role {
+            Role::Server => drop(config::load::<config::ServerConfig>(&file)?),
+            Role::Agent => config::load::<config::AgentConfig>(&file)?.watch.validate()?,
+        },
+        Command::Queue(QueueCommand::Status { data, json }) => {
+            inspect::queue(&folder::DataFolder::new(data.data).agent(), json)?;
+        }
+        Command::Journal(JournalCommand::Verify(args)) => return inspect::verify(&args),
+        Command::Journal(JournalCommand::Stat(args)) => inspect::stat(&args)?,
+        Command::Journal(JournalCommand::Dump { journal, from, limit }) => {
+            inspect::dump(&journal, from, limit)?;
+        }
+        Command::Journal(JournalCommand::Repair(args)) => return inspect::repair(&args),
+    }
+    Ok(true)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}

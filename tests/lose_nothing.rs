@@ -35,7 +35,10 @@ fn churn(root: &Path, seed: u64, stop: &AtomicBool) -> u64 {
         let _ = match below(&random, 8) {
             0..=2 => fs::write(&path, vec![b'x'; below(&random, 5_000) as usize]),
             3 => fs::remove_file(&path),
-            4 => fs::set_permissions(&path, fs::Permissions::from_mode(0o600 + below(&random, 8) as u32)),
+            4 => fs::set_permissions(
+                &path,
+                fs::Permissions::from_mode(0o600 + below(&random, 8) as u32),
+            ),
             5 => fs::rename(&path, name(below(&random, FILES))),
             6 => std::os::unix::fs::symlink("nowhere", &path),
             _ if below(&random, 40) == 0 => fs::remove_dir_all(path.parent().unwrap()),
@@ -76,8 +79,15 @@ impl Fleet {
         let data = base.join("server");
         let (code, token, error) = run(&["token", "--data", data.to_str().unwrap()]);
         assert_eq!(code, 0, "{error}");
-        let (code, _, error) =
-            run(&["enroll", "--config", &fleet.file("agent.toml"), "--token", token.trim(), "--name", "churn"]);
+        let (code, _, error) = run(&[
+            "enroll",
+            "--config",
+            &fleet.file("agent.toml"),
+            "--token",
+            token.trim(),
+            "--name",
+            "churn",
+        ]);
         assert_eq!(code, 0, "{error}");
         fleet.start_agent();
         fleet
@@ -89,14 +99,16 @@ impl Fleet {
 
     fn start_server(&mut self) {
         let config = self.file("server.toml");
-        let server = Running::start(&["server", "--config", &config], &self.base.join("server.log"));
+        let server =
+            Running::start(&["server", "--config", &config], &self.base.join("server.log"));
         server.line("ready: ");
         self.server = Some(server);
     }
 
     fn start_agent(&mut self) {
         let config = self.file("agent.toml");
-        let words = ["agent", "--config", &config, "--log", "info,sync=debug", "--log-format", "json"];
+        let words =
+            ["agent", "--config", &config, "--log", "info,sync=debug", "--log-format", "json"];
         self.agent = Some(Running::start(&words, &self.base.join("agent.log")));
     }
 }
@@ -154,7 +166,7 @@ fn nothing_acknowledged_is_lost_over_sixty_kills() {
     let history: BTreeSet<String> = ["/changes", "/coverage"]
         .iter()
         .flat_map(|path| api.history(&format!("{path}?agents_list=001")))
-        .map(|item| item["id"].as_str().unwrap().strip_prefix("001.").unwrap().to_owned())
+        .map(|item| item["id"].as_str().unwrap().strip_prefix("001-").unwrap().to_owned())
         .collect();
     let missing: Vec<_> = told.difference(&history).collect();
     assert!(missing.is_empty(), "acknowledged but not there: {missing:?}");

@@ -38,7 +38,12 @@ fn files() -> Vec<PathBuf> {
         .output()
         .unwrap();
     assert!(out.status.success(), "git ls-files");
-    String::from_utf8(out.stdout).unwrap().lines().map(|l| root().join(l)).filter(|p| p.is_file()).collect()
+    String::from_utf8(out.stdout)
+        .unwrap()
+        .lines()
+        .map(|l| root().join(l))
+        .filter(|p| p.is_file())
+        .collect()
 }
 
 fn crates() -> Vec<String> {
@@ -63,7 +68,8 @@ fn imports_run_one_way() {
             broken.push(format!("crates/{folder} is not in the table of tests/tidy.rs"));
             continue;
         };
-        let manifest = fs::read_to_string(root().join("crates").join(&folder).join("Cargo.toml")).unwrap();
+        let manifest =
+            fs::read_to_string(root().join("crates").join(&folder).join("Cargo.toml")).unwrap();
         let manifest: toml::Table = manifest.parse().unwrap();
         let Some(dependencies) = manifest.get("dependencies").and_then(|d| d.as_table()) else {
             continue;
@@ -146,7 +152,8 @@ fn the_commands_of_the_documents_exist() {
     for file in files().iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
         let text = fs::read_to_string(file).unwrap();
         for line in shell_lines(&text) {
-            let words: Vec<&str> = line.split_whitespace().skip_while(|w| w.contains('=')).collect();
+            let words: Vec<&str> =
+                line.split_whitespace().skip_while(|w| w.contains('=')).collect();
             let ok = match words.as_slice() {
                 ["make", target, ..] => target_exists(&makefile, target),
                 [program, rest @ ..] if program.rsplit('/').next() == Some("holdfast") => {
@@ -185,9 +192,9 @@ fn shell_lines(text: &str) -> Vec<String> {
 fn target_exists(makefile: &str, target: &str) -> bool {
     makefile.lines().any(|l| {
         l.split(':').next().is_some_and(|names| {
-            names.split_whitespace().any(|n| {
-                n == target || n.strip_suffix('%').is_some_and(|p| target.starts_with(p))
-            })
+            names
+                .split_whitespace()
+                .any(|n| n == target || n.strip_suffix('%').is_some_and(|p| target.starts_with(p)))
         })
     })
 }
@@ -216,7 +223,8 @@ fn command_exists(words: &[&str]) -> bool {
 }
 
 fn help_of(path: &[&str]) -> Option<String> {
-    let out = Command::new(env!("CARGO_BIN_EXE_holdfast")).args(path).arg("--help").output().unwrap();
+    let out =
+        Command::new(env!("CARGO_BIN_EXE_holdfast")).args(path).arg("--help").output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     let usage = format!("Usage: {}", [&["holdfast"], path].concat().join(" "));
     (out.status.success() && text.contains(&usage)).then_some(text)

@@ -11,8 +11,18 @@ use common::{Api, Running, differences, disk, folder, stored};
 fn the_servers_documents_of_usr_equal_the_disk() {
     let base = folder("usr");
     let data = base.join("data");
-    let words = ["up", "--data", data.to_str().unwrap(), "--watch", "/usr", "--api", "127.0.0.1:0",
-        "--scan-interval", "1h", "--plain-http"];
+    let words = [
+        "up",
+        "--data",
+        data.to_str().unwrap(),
+        "--watch",
+        "/usr",
+        "--api",
+        "127.0.0.1:0",
+        "--scan-interval",
+        "1h",
+        "--plain-http",
+    ];
     let up = Running::start(&words, &base.join("up.log"));
     let synchronised = up.line("synchronised: ");
     let api = Api::of(&data);

@@ -185,7 +185,8 @@ impl Api {
 
     /// GET that must succeed.
     pub fn get(&self, path: &str) -> Value {
-        let (status, body) = self.request("GET", path).unwrap_or_else(|| panic!("no answer: {path}"));
+        let (status, body) =
+            self.request("GET", path).unwrap_or_else(|| panic!("no answer: {path}"));
         assert_eq!(status, 200, "{path}: {body}");
         body
     }
@@ -222,7 +223,8 @@ impl Api {
     /// Order a scan of an agent and wait for its outcome.
     pub fn rescan(&self, agent: &str) {
         let deadline = Instant::now() + PATIENCE;
-        let (status, body) = self.request("PUT", &format!("/syscheck?agents_list={agent}")).unwrap();
+        let (status, body) =
+            self.request("PUT", &format!("/syscheck?agents_list={agent}")).unwrap();
         assert_eq!(status, 200, "{body}");
         let id = body["command_id"].as_u64().or_else(|| body["data"]["command_id"].as_u64());
         let id = id.unwrap_or_else(|| panic!("no command id in {body}"));

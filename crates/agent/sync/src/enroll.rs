@@ -61,7 +61,7 @@ pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
 ///
 /// # Errors
 /// As [`enroll`].
-pub async fn renew(client: &Client, folder: &IdentityFolder) -> Result<Client, SyncError> {
+pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<Client, SyncError> {
     let key = KeyPair::generate()?;
     let answer: RenewAnswer = client.call("/renew", &RenewRequest { csr: request(&key)? }).await?;
     folder.store_pair(&key.serialize_pem(), &answer.certificate)?;

@@ -50,6 +50,25 @@ impl IdentityFolder {
             .map_err(|e| SyncError::file(&path, io::Error::other(e.to_string())))
     }
 
+    /// Change where the server is; nothing is written when it is the same.
+    ///
+    /// # Errors
+    /// When the agent is not enrolled or `agent.json` cannot be replaced.
+    pub fn set_server_url(&self, server_url: &str) -> Result<(), SyncError> {
+        let missing = || SyncError::Identity(format!("{} holds none", self.0.display()));
+        let identity = self.load()?.ok_or_else(missing)?;
+        if identity.server_url == server_url {
+            return Ok(());
+        }
+        self.store_identity(&Identity { server_url: server_url.to_owned(), ..identity })
+    }
+
+    fn store_identity(&self, identity: &Identity) -> Result<(), SyncError> {
+        let json = serde_json::to_vec_pretty(identity)
+            .map_err(|e| SyncError::file(&self.0, io::Error::other(e.to_string())))?;
+        self.replace("agent.json", &json, 0o640)
+    }
+
     /// Write a new identity; `agent.json` last, since its presence means enrolled.
     pub(crate) fn store(
         &self,
@@ -61,9 +80,7 @@ impl IdentityFolder {
         fs::create_dir_all(&self.0).map_err(|e| SyncError::file(&self.0, e))?;
         self.store_ca(ca_pem)?;
         self.store_pair(key_pem, certificate_pem)?;
-        let json = serde_json::to_vec_pretty(identity)
-            .map_err(|e| SyncError::file(&self.0, io::Error::other(e.to_string())))?;
-        self.replace("agent.json", &json, 0o640)
+        self.store_identity(identity)
     }
 
     fn store_ca(&self, ca_pem: &str) -> Result<(), SyncError> {

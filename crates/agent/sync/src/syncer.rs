@@ -10,7 +10,7 @@ use model::{AgentOs, Dataset, Names, SkipReason};
 use parking_lot::Mutex;
 use queue::{Queue, Skip};
 use reqwest::StatusCode;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::client::{self, Client};
 use crate::session::{self, Draft, Room};
@@ -251,7 +251,7 @@ impl Syncer {
             StatusCode::OK => {
                 let answer: Answer = serde_json::from_slice(&reply.body)
                     .map_err(|e| client::protocol(&url, &e.to_string()))?;
-                self.log_acknowledged(&id, draft);
+                Self::log_acknowledged(&id, draft);
                 Ok(Some(Answer { session: id, ..answer }))
             }
             StatusCode::PAYLOAD_TOO_LARGE => Ok(None),
@@ -259,18 +259,16 @@ impl Syncer {
         }
     }
 
-    /// One line per acknowledged session: what a test or an auditor holds against the server.
-    fn log_acknowledged(&self, id: &str, draft: &Draft) {
-        let first = draft.events.items.first().map_or("", |e| e.id.as_str());
-        let last = draft.events.items.last().map_or("", |e| e.id.as_str());
-        info!(
-            session = id,
-            documents = draft.documents(),
-            events = draft.events.items.len(),
-            first_event = first,
-            last_event = last,
-            "session acknowledged"
-        );
+    /// What an auditor holds against the server: one line per acknowledged session, and on debug
+    /// the ids of its events.
+    fn log_acknowledged(id: &str, draft: &Draft) {
+        let events = &draft.events.items;
+        info!(session = id, documents = draft.documents(), events = events.len(),
+            "session acknowledged");
+        if tracing::enabled!(tracing::Level::DEBUG) && !events.is_empty() {
+            let ids: Vec<&str> = events.iter().map(|e| e.id.as_str()).collect();
+            debug!(session = id, ids = ids.join(","), "events acknowledged");
+        }
     }
 
     /// 413: try half as much; a single value that is still too large is set aside, so that it

@@ -11,9 +11,9 @@ use tokio::sync::OwnedMutexGuard;
 
 /// All lanes.
 pub(crate) struct Lanes {
-    lanes: Mutex<HashMap<AgentId, Arc<Lane>>>,
+    by_agent: Mutex<HashMap<AgentId, Arc<Lane>>>,
     /// Idle lanes are forgotten beyond this many.
-    lanes_max: usize,
+    idle_max: usize,
     /// Most requests in one lane.
     requests_max: usize,
 }
@@ -38,8 +38,8 @@ pub(crate) struct Turn {
 }
 
 impl Lanes {
-    pub(crate) fn new(lanes_max: usize, requests_max: usize) -> Self {
-        Self { lanes: Mutex::default(), lanes_max, requests_max }
+    pub(crate) fn new(idle_max: usize, requests_max: usize) -> Self {
+        Self { by_agent: Mutex::default(), idle_max, requests_max }
     }
 
     /// Take a place, or nothing when this agent has too many already.
@@ -55,7 +55,7 @@ impl Lanes {
 
     /// The last session known to be applied.
     pub(crate) fn session(&self, agent: AgentId) -> Option<String> {
-        self.lanes.lock().get(&agent).and_then(|l| l.session.lock().clone())
+        self.by_agent.lock().get(&agent).and_then(|l| l.session.lock().clone())
     }
 
     /// Remember what the store said.
@@ -65,8 +65,8 @@ impl Lanes {
     }
 
     fn lane(&self, agent: AgentId) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock();
-        if lanes.len() >= self.lanes_max && !lanes.contains_key(&agent) {
+        let mut lanes = self.by_agent.lock();
+        if lanes.len() >= self.idle_max && !lanes.contains_key(&agent) {
             lanes.retain(|_, lane| Arc::strong_count(lane) > 1);
         }
         Arc::clone(lanes.entry(agent).or_default())
@@ -96,37 +96,30 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::Pin;
+    use std::task::Poll;
+
     use super::*;
+
+    /// Polls once: whoever is polled first stands first in line.
+    async fn waits(turn: &mut Pin<Box<impl Future<Output = Turn>>>) -> bool {
+        poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx).is_pending())).await
+    }
 
     #[tokio::test]
     async fn one_agents_requests_go_in_order_and_are_bounded() {
         let lanes = Lanes::new(10, 3);
         let first = lanes.join(AgentId(1)).unwrap().turn().await;
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let mut tasks = Vec::new();
-        for n in 0..2 {
-            let (place, order) = (lanes.join(AgentId(1)).unwrap(), Arc::clone(&order));
-            let mut turn = Box::pin(place.turn());
-            // Polled once, in order: each stands in line now.
-            assert!(
-                std::future::poll_fn(|cx| {
-                    std::task::Poll::Ready(turn.as_mut().poll(cx).is_pending())
-                })
-                .await
-            );
-            tasks.push(tokio::spawn(async move {
-                let _turn = turn.await;
-                order.lock().push(n);
-            }));
-        }
+        let mut second = Box::pin(lanes.join(AgentId(1)).unwrap().turn());
+        let mut third = Box::pin(lanes.join(AgentId(1)).unwrap().turn());
+        assert!(waits(&mut second).await && waits(&mut third).await);
         assert!(lanes.join(AgentId(1)).is_none(), "a fourth request");
         assert!(lanes.join(AgentId(2)).is_some(), "another agent");
-        assert!(order.lock().is_empty());
         drop(first);
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(*order.lock(), [0, 1]);
+        assert!(waits(&mut third).await, "the second goes first");
+        drop(second.await);
+        drop(third.await);
         assert!(lanes.join(AgentId(1)).is_some());
     }
 
@@ -137,7 +130,7 @@ mod tests {
         for n in 1..100 {
             lanes.remember(AgentId(n), "s");
         }
-        assert!(lanes.lanes.lock().len() <= 5);
+        assert!(lanes.by_agent.lock().len() <= 5);
         assert!(lanes.join(AgentId(0)).is_none());
         drop(kept);
         assert!(lanes.join(AgentId(0)).is_some());

@@ -38,6 +38,6 @@ mod tls;
 mod unix;
 
 pub use error::SessionsError;
-pub use options::{Renderer, SessionsLimits, SessionsOptions, Timeouts};
+pub use options::{LocalCaller, Renderer, SessionsLimits, SessionsOptions, Timeouts};
 pub use reports::ReportKind;
 pub use server::{Sessions, SessionsHandle};

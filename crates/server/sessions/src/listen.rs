@@ -218,13 +218,11 @@ async fn serve<S>(
             ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => Some(ended),
             _ = stop.changed(), if !stopping => None,
         };
-        match ended {
-            Some(ended) => break ended,
-            None => {
-                stopping = true;
-                Pin::new(&mut connection).graceful_shutdown();
-            }
+        if let Some(ended) = ended {
+            break ended;
         }
+        stopping = true;
+        Pin::new(&mut connection).graceful_shutdown();
     };
     if let Err(e) = ended {
         debug!(peer = %name, "connection: {e}");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use env::clock::{Clock, SystemClock};
 
 /// Gives the process's metrics as Prometheus text.
@@ -98,6 +99,14 @@ impl Default for Timeouts {
     }
 }
 
+/// Put on every request that is handed to [`SessionsOptions::local`]: whose process asks, as the
+/// kernel names it; admitted already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalCaller {
+    /// User id.
+    pub uid: u32,
+}
+
 /// How to start.
 #[derive(Clone)]
 pub struct SessionsOptions {
@@ -118,6 +127,9 @@ pub struct SessionsOptions {
     /// What `GET /metrics` answers on the unix socket; without one it answers with this side's own
     /// counters as JSON.
     pub metrics: Option<Renderer>,
+    /// What answers local callers of the unix socket for everything that is not a route of the
+    /// agents' side; without one that is 404 or 405.
+    pub local: Option<Router>,
 }
 
 impl Default for SessionsOptions {
@@ -134,6 +146,7 @@ impl Default for SessionsOptions {
             timeouts: Timeouts::default(),
             clock: Arc::new(SystemClock::new()),
             metrics: None,
+            local: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use link::Answer;
 use link::json::STATUS_OK;
-use model::{AgentId, Record};
+use model::{AgentId, Incarnation, Overlay, Record, SessionRecord, Write};
 use tracing::info;
 
 use crate::answer::{Refusal, answered};
@@ -34,26 +34,14 @@ pub(crate) async fn remove(
     tokio::spawn(async move { take(&app, caller, &peer.name(), place).await }).await?
 }
 
-/// In the agent's own lane, so that no session of it is committed behind its removal: revoked
-/// first, then the record, then the registry's row. If one step fails the row is still there, and
-/// asking again does all of them again.
+/// In the agent's own lane, so that no session of it is committed behind its removal.
 async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Response, Refusal> {
     let turn = place.turn().await;
     let agent = caller.agent;
     let known = app.registry.agent(agent);
-    let incarnation = known.as_ref().map_or(caller.incarnation, |a| a.incarnation);
-    if known.is_some() {
-        app.decide(move |registry| registry.revoke(agent)).await?;
-    }
-    let at_us = app.options.clock.now_us();
-    app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
-    if known.is_some() {
-        let who = who.to_owned();
-        app.decide(move |registry| {
-            registry.remove_agent(agent)?;
-            registry.audit(&who, "agent:delete", &format!("agent {agent}"))
-        })
-        .await?;
+    match &known {
+        Some(known) => registered(app, agent, known.incarnation, who).await?,
+        None => unregistered(app, caller).await?,
     }
     app.reports.forget(agent);
     turn.applied(None);
@@ -65,4 +53,49 @@ async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Resp
         ..Answer::default()
     };
     Ok(answered(StatusCode::OK, &answer))
+}
+
+/// Revoked first, then the record, then the registry's row. If one step fails the row is still
+/// there, and asking again does all of them again.
+async fn registered(
+    app: &App,
+    agent: AgentId,
+    incarnation: Incarnation,
+    who: &str,
+) -> Result<(), Refusal> {
+    app.decide(move |registry| registry.revoke(agent)).await?;
+    let at_us = app.options.clock.now_us();
+    app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
+    let who = who.to_owned();
+    app.decide(move |registry| {
+        registry.remove_agent(agent)?;
+        registry.audit(&who, "agent:delete", &format!("agent {agent}"))
+    })
+    .await
+}
+
+/// An agent that only local callers spoke for has no life that could end: its datasets are
+/// emptied, and whoever speaks for it again begins anew.
+async fn unregistered(app: &App, caller: Caller) -> Result<(), Refusal> {
+    let agent = caller.agent;
+    let counts = app.read(move |state| state.agent_counts(agent)).await?;
+    let writes: Vec<Write> = counts
+        .documents
+        .into_iter()
+        .filter(|(_, documents, _)| *documents > 0)
+        .map(|(dataset, ..)| Write::Clean { dataset })
+        .collect();
+    if writes.is_empty() {
+        return Ok(());
+    }
+    let record = Record::Session(SessionRecord {
+        agent,
+        incarnation: caller.incarnation,
+        received_at_us: app.options.clock.now_us(),
+        session: String::new(),
+        overlay: Overlay { cluster: app.cluster().to_owned(), ..Overlay::default() },
+        writes,
+    });
+    app.commit.submit(record).await?;
+    Ok(())
 }

@@ -11,12 +11,13 @@ use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use model::path::show_terminal;
 use serde_json::json;
+use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use crate::answer::Refusal;
 use crate::identity::{Origin, Peer};
 use crate::meter::add;
-use crate::options::{HEADER_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::options::{HEADER_BYTES_MAX, LocalCaller, TARGET_BYTES_MAX};
 use crate::server::App;
 use crate::{control, digest, enroll, remove, reports, stateful};
 
@@ -39,13 +40,44 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn not_found() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is no such route").closing()
+async fn not_found(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    match hand_over(&app, &peer, request).await {
+        Ok(response) => response,
+        Err(_) => Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is no such route")
+            .closing()
+            .into_response(),
+    }
 }
 
-async fn not_allowed() -> Refusal {
-    let detail = "the route exists for other methods: see the header allow";
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).closing()
+async fn not_allowed(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    match hand_over(&app, &peer, request).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = "the route exists for other methods: see the header allow";
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+                .closing()
+                .into_response()
+        }
+    }
+}
+
+/// What a local caller asks beyond the agents' routes goes to the other router, if there is one;
+/// else the request comes back.
+async fn hand_over(app: &App, peer: &Peer, mut request: Request) -> Result<Response, Request> {
+    let (Origin::Unix { uid, allowed: true }, Some(local)) = (&peer.origin, &app.options.local)
+    else {
+        return Err(request);
+    };
+    request.extensions_mut().insert(LocalCaller { uid: *uid });
+    local.clone().oneshot(request).await.map_err(|never| match never {})
 }
 
 async fn banner() -> Response {

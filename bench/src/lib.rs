@@ -1,0 +1,164 @@
+//! What all comparisons share: children measured by the kernel's own accounting, medians, a table
+//! with ratios and a results file.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+
+/// What one finished process cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// From start to end, seconds.
+    pub wall_s: f64,
+    /// User and system time, seconds.
+    pub cpu_s: f64,
+    /// Largest resident set, MB (10^6 bytes).
+    pub rss_mb: f64,
+}
+
+/// Run to the end; stdout is dropped. `accepted` lists the exit codes that count as done.
+pub fn measure(command: &mut Command, accepted: &[i32]) -> anyhow::Result<Cost> {
+    let shown = format!("{command:?}");
+    let start = Instant::now();
+    let child = command
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .with_context(|| shown.clone())?;
+    let (status, usage) = wait4(child.id())?;
+    let wall_s = start.elapsed().as_secs_f64();
+    if !libc::WIFEXITED(status) || !accepted.contains(&libc::WEXITSTATUS(status)) {
+        bail!("{shown}: ended with status {status}");
+    }
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    Ok(Cost {
+        wall_s,
+        cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        rss_mb: usage.ru_maxrss as f64 * 1024.0 / 1e6,
+    })
+}
+
+fn wait4(pid: u32) -> io::Result<(i32, libc::rusage)> {
+    let mut status = 0;
+    // SAFETY: both pointers are valid for the call, and rusage is plain numbers.
+    let (found, usage) = unsafe {
+        let mut usage = std::mem::zeroed();
+        (libc::wait4(pid as i32, &mut status, 0, &mut usage), usage)
+    };
+    if found < 0 { Err(io::Error::last_os_error()) } else { Ok((status, usage)) }
+}
+
+/// The middle one.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Rows of a results file.
+#[derive(Debug, Default)]
+pub struct Results(Vec<Row>);
+
+#[derive(Debug)]
+struct Row {
+    case: String,
+    subject: String,
+    metric: &'static str,
+    unit: &'static str,
+    values: Vec<f64>,
+}
+
+impl Results {
+    /// One measured value.
+    pub fn add(&mut self, case: &str, subject: &str, metric: &'static str, unit: &'static str, value: f64) {
+        let same = |r: &&mut Row| r.case == case && r.subject == subject && r.metric == metric;
+        match self.0.iter_mut().find(same) {
+            Some(row) => row.values.push(value),
+            None => self.0.push(Row {
+                case: case.into(),
+                subject: subject.into(),
+                metric,
+                unit,
+                values: vec![value],
+            }),
+        }
+    }
+
+    /// The three figures of a process.
+    pub fn add_cost(&mut self, case: &str, subject: &str, cost: Cost) {
+        self.add(case, subject, "wall_s", "s", cost.wall_s);
+        self.add(case, subject, "cpu_s", "s", cost.cpu_s);
+        self.add(case, subject, "rss_mb", "MB", cost.rss_mb);
+    }
+
+    /// The median of what was added.
+    pub fn get(&self, case: &str, subject: &str, metric: &str) -> Option<f64> {
+        self.0
+            .iter()
+            .find(|r| r.case == case && r.subject == subject && r.metric == metric)
+            .map(|r| median(r.values.clone()))
+    }
+
+    /// Print as a table; ratios against `yardstick` where it has the same case and metric.
+    pub fn print(&self, yardstick: &str) {
+        println!("| case | subject | metric | median | min..max | ratio to {yardstick} |");
+        println!("|---|---|---|---|---|---|");
+        for row in &self.0 {
+            let middle = median(row.values.clone());
+            let (min, max) = row
+                .values
+                .iter()
+                .fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
+            let ratio = self
+                .get(&row.case, yardstick, row.metric)
+                .filter(|_| row.subject != yardstick)
+                .map_or(String::new(), |y| format!("{:.3}", middle / y));
+            println!(
+                "| {} | {} | {} | {middle:.3} {} | {min:.3}..{max:.3} | {ratio} |",
+                row.case, row.subject, row.metric, row.unit
+            );
+        }
+    }
+
+    /// Write `results/NAME.json`.
+    pub fn save(&self, name: &str) -> anyhow::Result<()> {
+        let rows: Vec<_> = self
+            .0
+            .iter()
+            .map(|r| {
+                json!({"case": r.case, "subject": r.subject, "metric": r.metric,
+                    "value": median(r.values.clone()), "unit": r.unit, "n": r.values.len()})
+            })
+            .collect();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+        fs::create_dir_all(&folder)?;
+        let text = serde_json::to_string_pretty(&json!({"machine": machine(), "rows": rows}))?;
+        Ok(fs::write(folder.join(format!("{name}.json")), text + "\n")?)
+    }
+}
+
+/// What the figures were taken on.
+fn machine() -> serde_json::Value {
+    let field = |file: &str, key: &str| {
+        fs::read_to_string(file).ok().and_then(|text| {
+            let line = text.lines().find(|l| l.starts_with(key))?.to_owned();
+            Some(line.split(':').nth(1)?.trim().to_owned())
+        })
+    };
+    let kernel = rustix::system::uname();
+    json!({
+        "cpu": field("/proc/cpuinfo", "model name"),
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "memory": field("/proc/meminfo", "MemTotal"),
+        "kernel": kernel.release().to_string_lossy(),
+        "load": fs::read_to_string("/proc/loadavg").unwrap_or_default().trim(),
+    })
+}
+
+/// Whether a short run was asked for.
+pub fn quick() -> bool {
+    std::env::var("QUICK").is_ok_and(|q| q != "0" && !q.is_empty())
+}

@@ -1,0 +1,186 @@
+//! The agent as a running thing: one thread that scans, one task that tells the server, one that
+//! keeps the heartbeat, and the queue between them.
+
+mod console;
+mod heart;
+mod notes;
+mod scan;
+mod tell;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::Context as _;
+use detect::{Cancel, Rules, SystemNames};
+use env::clock::SystemClock;
+use env::random::SystemRandom;
+use link::ControlAction;
+use model::Dataset;
+use parking_lot::Mutex;
+use queue::{OpenReport, Queue, QueueOptions};
+use sync::{IdentityFolder, SyncOptions, Syncer};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, timeout};
+use tracing::warn;
+
+pub(crate) use console::Console;
+
+use crate::config::{Durability, QueueConfig, ScanConfig, SyncConfig, Transaction};
+use crate::host;
+
+/// How long a stop waits for the server to take the goodbye.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Scans that may be asked for and not yet begun.
+const ORDERS_MAX: usize = 16;
+
+/// What an agent runs with.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentSettings {
+    /// Queue and identity.
+    pub(crate) folder: PathBuf,
+    pub(crate) rules: Rules,
+    pub(crate) scan: ScanConfig,
+    pub(crate) queue: QueueConfig,
+    pub(crate) sync: SyncConfig,
+}
+
+/// Why an agent ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The server asked for a restart.
+    Restart,
+}
+
+/// A running agent.
+pub(crate) struct Agent {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+    scanner: thread::JoinHandle<()>,
+    ended: mpsc::Receiver<Ended>,
+}
+
+/// What the agent's thread and tasks share.
+struct Shared {
+    queue: Queue,
+    syncer: Syncer,
+    names: Arc<SystemNames>,
+    dataset: Dataset,
+    console: Console,
+    cancel: Cancel,
+    orders: std::sync::mpsc::SyncSender<scan::Order>,
+    /// Something is to be told.
+    tell: Notify,
+    /// The heart should beat now.
+    beat: Notify,
+    outcomes: Mutex<Vec<link::json::ControlOutcome>>,
+    ended: mpsc::Sender<Ended>,
+}
+
+impl Agent {
+    /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
+    pub(crate) fn start(settings: AgentSettings, console: Console) -> anyhow::Result<Self> {
+        let clock = Arc::new(SystemClock::new());
+        let path = settings.folder.join("agent.db");
+        let (queue, report) = Queue::open(
+            &path,
+            queue_options(&settings.queue),
+            clock.clone(),
+            Arc::new(SystemRandom),
+        )
+        .context("agent's queue")?;
+        announce(&console, &report);
+        let names = Arc::new(SystemNames::new());
+        let options = SyncOptions {
+            module: "fim".into(),
+            version: host::program_version(),
+            hostname: host::hostname(),
+            os: host::os(),
+            session_bytes: model::limits::SESSION_BYTES_TARGET,
+        };
+        let identity = IdentityFolder::new(&settings.folder);
+        let syncer = Syncer::open(queue.clone(), identity, options, names.clone(), clock.clone())?;
+        if report.needs_check() {
+            syncer.set_check_due(Some("the agent did not stop cleanly"));
+        }
+        let (orders, inbox) = std::sync::mpsc::sync_channel(ORDERS_MAX);
+        let (ended, ended_inbox) = mpsc::channel(1);
+        let shared = Arc::new(Shared {
+            queue,
+            syncer,
+            names,
+            dataset: Dataset::fim_files(),
+            console,
+            cancel: Cancel::new(),
+            orders,
+            tell: Notify::new(),
+            beat: Notify::new(),
+            outcomes: Mutex::new(Vec::new()),
+            ended,
+        });
+        let scanning = scan::Scanning::new(&shared, &settings, report.created, clock)?;
+        let scanner = thread::Builder::new()
+            .name("scan".into())
+            .spawn(move || scanning.run(&inbox))
+            .context("scan thread")?;
+        let (stop, stopped) = watch::channel(false);
+        let tasks = vec![
+            tokio::spawn(tell::run(shared.clone(), settings.sync.clone(), stopped.clone())),
+            tokio::spawn(heart::run(shared.clone(), settings.sync.heartbeat, stopped)),
+        ];
+        Ok(Self { shared, stop, tasks, scanner, ended: ended_inbox })
+    }
+
+    /// Wait until the agent ends by itself.
+    pub(crate) async fn ended(&mut self) -> Option<Ended> {
+        self.ended.recv().await
+    }
+
+    /// Stop: the scan at the files in hand, the session in flight to its end; say goodbye, close
+    /// the queue.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.shared.cancel.cancel();
+        self.stop.send_replace(true);
+        // The scanner may be waiting for its next order or be in the midst of a scan.
+        let _ = self.shared.orders.try_send(scan::Order::Stop);
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        let scanner = self.scanner;
+        let _ = tokio::task::spawn_blocking(move || scanner.join()).await;
+        let goodbye = self.shared.syncer.heartbeat(ControlAction::Shutdown, &[]);
+        if !matches!(timeout(GOODBYE_TIMEOUT, goodbye).await, Ok(Ok(_))) {
+            warn!("the server did not take the goodbye; it will notice by the silence");
+        }
+        self.shared.queue.close().context("agent's queue")
+    }
+}
+
+fn queue_options(config: &QueueConfig) -> QueueOptions {
+    QueueOptions {
+        durability: match config.durability {
+            Durability::Process => queue::Durability::Process,
+            Durability::Power => queue::Durability::Power,
+        },
+        transaction: match config.transaction {
+            Transaction::Group => queue::Transaction::Group,
+            Transaction::PerEvent => queue::Transaction::PerEvent,
+        },
+        byte_limit: u64::from(config.limit_mib) * 1024 * 1024,
+        ..QueueOptions::default()
+    }
+}
+
+fn announce(console: &Console, report: &OpenReport) {
+    if let Some(rebuilt) = &report.rebuilt {
+        console.line(&format!(
+            "agent.db was damaged ({}); kept as {}, a new one begins with the next scan",
+            rebuilt.reason,
+            rebuilt.moved_to.display()
+        ));
+    } else if report.unclean {
+        console.line("the last run did not end cleanly; agent and server will be compared");
+    }
+}

@@ -1,0 +1,46 @@
+//! What the agent remembers between runs beside its items: notes in the queue's database.
+
+use queue::{Queue, QueueError};
+
+/// When the agent was last known to run, microseconds since the epoch, decimal.
+const ALIVE: &str = "agent.alive_us";
+/// The rules of the last scan, as JSON.
+const RULES: &str = "scan.rules";
+/// The last scan's result, as JSON.
+const LAST_SCAN: &str = "scan.last";
+
+/// Remember that the agent runs at this time.
+pub(crate) fn set_alive(queue: &Queue, now_us: u64) -> Result<(), QueueError> {
+    queue.meta_set(ALIVE, now_us.to_string().as_bytes())
+}
+
+/// When it was last known to run.
+pub(crate) fn alive(queue: &Queue) -> Result<Option<u64>, QueueError> {
+    Ok(text(queue.meta_get(ALIVE)?).and_then(|t| t.parse().ok()))
+}
+
+/// Remember the rules; `true` when they differ from the ones remembered.
+pub(crate) fn rules_changed(queue: &Queue, rules: &detect::Rules) -> Result<bool, QueueError> {
+    let now = serde_json::to_vec(rules).unwrap_or_default();
+    let before = queue.meta_get(RULES)?;
+    Ok(before.is_some_and(|before| before != now))
+}
+
+/// Remember the rules.
+pub(crate) fn set_rules(queue: &Queue, rules: &detect::Rules) -> Result<(), QueueError> {
+    queue.meta_set(RULES, &serde_json::to_vec(rules).unwrap_or_default())
+}
+
+/// Remember a scan's result.
+pub(crate) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Result<(), QueueError> {
+    queue.meta_set(LAST_SCAN, &serde_json::to_vec(report).unwrap_or_default())
+}
+
+/// The last scan's result as JSON.
+pub(crate) fn last_scan(queue: &Queue) -> Result<Option<serde_json::Value>, QueueError> {
+    Ok(queue.meta_get(LAST_SCAN)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+fn text(note: Option<Vec<u8>>) -> Option<String> {
+    note.and_then(|bytes| String::from_utf8(bytes).ok())
+}

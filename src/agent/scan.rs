@@ -1,0 +1,206 @@
+//! The scanning thread: at start, on its interval, and when asked.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use detect::{Budget, Progress, ScanOptions, ScanReport, Scanner};
+use env::clock::Clock;
+use model::{Coverage, CoverageKind};
+use queue::{QueueBaseline, QueueError, QueueSink};
+use tracing::{error, info};
+
+use super::{AgentSettings, Shared, notes};
+use crate::config::ScanConfig;
+
+/// How often the agent notes that it runs: what a gap after a crash is measured from.
+const ALIVE_EVERY: Duration = Duration::from_secs(30);
+/// Wall clock and monotone clock may drift apart by so much between two notes.
+const CLOCK_JUMP: Duration = Duration::from_secs(60);
+
+/// What the scanning thread is asked for.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Scan now, at full speed; report the outcome under this command's number.
+    Scan(u64),
+    /// End.
+    Stop,
+}
+
+/// The thread's own things.
+pub(super) struct Scanning {
+    shared: Arc<Shared>,
+    scanner: Scanner,
+    baseline: QueueBaseline,
+    sink: QueueSink,
+    clock: Arc<dyn Clock>,
+    config: ScanConfig,
+    /// When the agent was last known to run before this start.
+    down_since_us: Option<u64>,
+    seen: (u64, Duration),
+}
+
+impl Scanning {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        settings: &AgentSettings,
+        created: bool,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        let options =
+            ScanOptions { readers: usize::from(settings.scan.threads), ..ScanOptions::default() };
+        let scanner = Scanner::new(settings.rules.clone(), options, clock.clone())?;
+        let mut baseline = shared.queue.baseline(&shared.dataset)?;
+        let mut sink = shared.queue.sink(&shared.dataset, shared.names.clone())?;
+        if notes::rules_changed(&shared.queue, &settings.rules)? {
+            let dropped = scanner.forget_unwatched(&mut baseline, &mut sink)?;
+            info!(dropped, "the rules changed; what they no longer cover was dropped");
+        }
+        notes::set_rules(&shared.queue, &settings.rules)?;
+        let down_since_us = if created { None } else { notes::alive(&shared.queue)? };
+        let seen = (clock.now_us(), clock.monotonic());
+        Ok(Self {
+            shared: shared.clone(),
+            scanner,
+            baseline,
+            sink,
+            clock,
+            config: settings.scan.clone(),
+            down_since_us,
+            seen,
+        })
+    }
+
+    /// Scan now, then whenever it is due or asked for, until told to stop.
+    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        self.scan(Budget::UNLIMITED);
+        let mut due = Instant::now() + self.config.interval;
+        loop {
+            self.note_alive();
+            let wait = due.saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
+            match orders.recv_timeout(wait) {
+                Ok(Order::Scan(command)) => {
+                    let done = self.scan(Budget::UNLIMITED);
+                    self.answer(command, done);
+                }
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < due => continue,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.scan(self.background());
+                }
+            }
+            if self.shared.cancel.is_cancelled() {
+                break;
+            }
+            due = Instant::now() + self.config.interval;
+        }
+        self.note_alive();
+    }
+
+    fn background(&self) -> Budget {
+        let max = self.config.max_bytes_per_second;
+        Budget {
+            max_bytes_per_second: (max > 0).then_some(max),
+            background: self.config.background_priority,
+        }
+    }
+
+    /// One scan; the result for a command's outcome.
+    fn scan(&mut self, budget: Budget) -> Result<String, String> {
+        self.shared.names.clear();
+        self.scanner.set_budget(budget);
+        let progress = Progress::new();
+        let shown = self.shared.console.scanning(&progress);
+        let result =
+            self.scanner.scan(&mut self.baseline, &mut self.sink, &progress, &self.shared.cancel);
+        drop(shown);
+        let outcome = match result {
+            Ok(report) => self.scanned(&report),
+            Err(e) => Err(e.to_string()),
+        };
+        if let Err(problem) = &outcome {
+            error!("scan: {problem}");
+            self.shared.console.line(&format!("scan failed: {problem}"));
+        }
+        // Even a scan that failed may have committed changes before.
+        self.shared.tell.notify_one();
+        outcome
+    }
+
+    fn scanned(&mut self, report: &ScanReport) -> Result<String, String> {
+        self.shared.console.scanned(report);
+        let kept = self.keep(report);
+        kept.map_err(|e| e.to_string())?;
+        if report.cancelled {
+            return Err("stopped before its end".into());
+        }
+        Ok(super::console::scan_line(report))
+    }
+
+    fn keep(&mut self, report: &ScanReport) -> Result<(), QueueError> {
+        notes::set_last_scan(&self.shared.queue, report)?;
+        if report.cancelled {
+            return Ok(());
+        }
+        if let Some(from_us) = self.down_since_us.take() {
+            self.shared.queue.append_coverage(
+                &self.shared.dataset,
+                Coverage {
+                    kind: CoverageKind::AgentDown,
+                    path: String::new(),
+                    from_us,
+                    to_us: report.ended_at_us,
+                    found: Some(report.counts.changes()),
+                    detail: "the agent was not running; its restart scan compared everything"
+                        .into(),
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, command: u64, done: Result<String, String>) {
+        let (outcome, detail) = match done {
+            Ok(detail) => ("done", detail),
+            Err(detail) => ("failed", detail),
+        };
+        self.shared.outcomes.lock().push(link::json::ControlOutcome {
+            id: command,
+            outcome: outcome.into(),
+            detail,
+        });
+        self.shared.beat.notify_one();
+    }
+
+    /// Note the time, and name a jump of the wall clock as the gap it is.
+    fn note_alive(&mut self) {
+        let now = (self.clock.now_us(), self.clock.monotonic());
+        let wall = Duration::from_micros(now.0.abs_diff(self.seen.0));
+        let passed = now.1.saturating_sub(self.seen.1);
+        let jumped = now.0 < self.seen.0 || wall.abs_diff(passed) > CLOCK_JUMP;
+        let from_us = std::mem::replace(&mut self.seen, now).0;
+        let queue = &self.shared.queue;
+        let noted = notes::set_alive(queue, now.0).and_then(|()| {
+            if !jumped {
+                return Ok(());
+            }
+            let gap = Coverage {
+                kind: CoverageKind::ClockJump,
+                path: String::new(),
+                from_us: from_us.min(now.0),
+                to_us: from_us.max(now.0),
+                found: None,
+                detail: format!(
+                    "the wall clock moved from {} to {} within {:.0} s",
+                    model::timestamp::micros(from_us),
+                    model::timestamp::micros(now.0),
+                    passed.as_secs_f64()
+                ),
+            };
+            queue.append_coverage(&self.shared.dataset, gap)
+        });
+        if let Err(e) = noted {
+            error!("agent's queue: {e}");
+        }
+    }
+}

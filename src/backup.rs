@@ -1,0 +1,136 @@
+//! `holdfast backup` and `restore`: a consistent copy of a data folder while it is in use.
+//!
+//! Each database is copied through SQLite's online backup, which sees one committed state. Order
+//! matters: the agent's queue first, then the server's state, then its registry. An agent that
+//! told less than the restored server knows repeats itself, which is harmless; the other way
+//! round it would believe told what the server does not have. The journal is not copied: a state
+//! holds everything up to its position, and a restored server begins a new journal behind it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::cli::{BackupArgs, RestoreArgs};
+use crate::folder::DataFolder;
+
+/// Pages copied at a time; writers get their turn in between.
+const PAGES_PER_STEP: i32 = 2_000;
+/// How long a busy database is waited for.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+/// What marks a complete backup: written last.
+const MARKER: &str = "holdfast-backup.json";
+/// The agent's files beside its queue.
+const AGENT_FILES: [&str; 4] = ["key.pem", "cert.pem", "ca.pem", "agent.json"];
+
+/// Copy a data folder that may be in use.
+pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
+    let from = DataFolder::new(&args.data.data);
+    from.expect()?;
+    empty_folder(&args.to)?;
+    let to = DataFolder::new(&args.to);
+    let mut copied = Vec::new();
+    let mut database = |from: &Path, to: &Path| -> anyhow::Result<()> {
+        if from.exists() {
+            copy_database(from, to)?;
+            copied.push(to.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+        Ok(())
+    };
+    fs::create_dir_all(to.agent()).with_context(|| to.agent().display().to_string())?;
+    database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
+    database(&from.state_db(), &to.state_db())?;
+    database(&from.registry_db(), &to.registry_db())?;
+    copy_folder(&from.keys(), &to.keys())?;
+    for name in AGENT_FILES {
+        copy_file(&from.agent().join(name), &to.agent().join(name))?;
+    }
+    let marker = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "databases": copied });
+    fs::write(args.to.join(MARKER), marker.to_string())?;
+    persist(&args.to)?;
+    writeln_stdout(&format!("backup: {} in {}", copied.join(", "), args.to.display()))
+}
+
+/// Put a backup in the place of a data folder that does not exist yet.
+pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
+    if !args.from.join(MARKER).exists() {
+        bail!("{} is not a complete backup: {MARKER} is missing", args.from.display());
+    }
+    empty_folder(&args.data.data)?;
+    copy_folder(&args.from, &args.data.data)?;
+    fs::rename(args.data.data.join(MARKER), DataFolder::new(&args.data.data).restored_marker())?;
+    persist(&args.data.data)?;
+    writeln_stdout(&format!("restored: {}; start it as usual", args.data.data.display()))
+}
+
+fn writeln_stdout(line: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "{line}").context("stdout")
+}
+
+fn empty_folder(folder: &Path) -> anyhow::Result<()> {
+    if folder.exists() && fs::read_dir(folder)?.next().is_some() {
+        bail!("{} is not empty; name a new folder", folder.display());
+    }
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())
+}
+
+fn copy_database(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let what = || from.display().to_string();
+    let source =
+        Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_WRITE).with_context(what)?;
+    source.busy_timeout(BUSY_TIMEOUT)?;
+    let mut target = Connection::open(to).with_context(|| to.display().to_string())?;
+    Backup::new(&source, &mut target)
+        .and_then(|b| b.run_to_completion(PAGES_PER_STEP, Duration::from_millis(1), None))
+        .with_context(what)?;
+    let fine: String = target.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if fine != "ok" {
+        bail!("{}: the copy is damaged: {fine}", from.display());
+    }
+    drop(target);
+    // A database in use by the server keeps its own permissions; the copy holds the same secrets.
+    fs::set_permissions(to, fs::metadata(from)?.permissions())?;
+    Ok(())
+}
+
+fn copy_file(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if from.exists() {
+        fs::copy(from, to).with_context(|| from.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if !from.exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    fs::set_permissions(to, fs::metadata(from)?.permissions())?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_folder(&source, &target)?;
+        } else if entry.file_type()?.is_file() {
+            copy_file(&source, &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything written survives a power cut from here on.
+fn persist(folder: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            persist(&path)?;
+        } else {
+            fs::File::open(&path)?.sync_all()?;
+        }
+    }
+    fs::File::open(folder)?.sync_all().with_context(|| folder.display().to_string())
+}

@@ -1,0 +1,121 @@
+//! `server.toml`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::duration;
+
+/// A commented file with every key at its default.
+pub(crate) const DEFAULT_SERVER: &str = include_str!("server.default.toml");
+
+/// The whole of `server.toml`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ServerConfig {
+    pub(crate) data: PathBuf,
+    pub(crate) cluster_name: String,
+    pub(crate) node_name: String,
+    pub(crate) api: ApiConfig,
+    pub(crate) agents: AgentsConfig,
+    pub(crate) journal: JournalConfig,
+    pub(crate) retention: RetentionConfig,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            data: "./data".into(),
+            cluster_name: "holdfast".into(),
+            node_name: "node01".into(),
+            api: ApiConfig::default(),
+            agents: AgentsConfig::default(),
+            journal: JournalConfig::default(),
+            retention: RetentionConfig::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ApiConfig {
+    pub(crate) listen: SocketAddr,
+    pub(crate) plain_http: bool,
+    pub(crate) names: Vec<String>,
+    pub(crate) max_request_per_minute: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) token_timeout: Duration,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 55_000)),
+            plain_http: false,
+            names: Vec::new(),
+            max_request_per_minute: 300,
+            token_timeout: Duration::from_secs(900),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AgentsConfig {
+    pub(crate) listen: SocketAddr,
+    pub(crate) names: Vec<String>,
+    pub(crate) socket: PathBuf,
+    pub(crate) allowed_uids: Vec<u32>,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) disconnection_time: Duration,
+}
+
+impl Default for AgentsConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 1517)),
+            names: Vec::new(),
+            socket: "holdfast.sock".into(),
+            allowed_uids: Vec::new(),
+            disconnection_time: Duration::from_secs(900),
+        }
+    }
+}
+
+/// How the journal lays its groups out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Layout {
+    Packed,
+    Sparse,
+    Ring,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct JournalConfig {
+    pub(crate) layout: Layout,
+    pub(crate) segment_mib: u32,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self { layout: Layout::Packed, segment_mib: 64 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RetentionConfig {
+    #[serde(deserialize_with = "duration")]
+    pub(crate) events_age: Duration,
+    pub(crate) events_gib: u32,
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        Self { events_age: Duration::from_secs(400 * 86_400), events_gib: 20 }
+    }
+}

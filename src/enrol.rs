@@ -1,0 +1,49 @@
+//! `holdfast token` on the server's machine, `holdfast enroll` on the agent's.
+
+use sync::{EnrollOptions, IdentityFolder};
+
+use crate::agent::Console;
+use crate::cli::{EnrollArgs, TokenArgs};
+use crate::config::{self, AgentConfig};
+use crate::folder::DataFolder;
+use crate::{host, server};
+
+/// Make an enrolment token; works beside a running server.
+pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
+    let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
+    let token = registry.create_enrolment_token(&args.group, args.uses, args.ttl.as_secs())?;
+    registry.close()?;
+    let line = if args.json {
+        serde_json::json!({ "token": token, "uses": args.uses, "ttl_s": args.ttl.as_secs() })
+            .to_string()
+    } else {
+        token
+    };
+    Console::new().line(&line);
+    Ok(())
+}
+
+/// Enrol this machine's agent.
+pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
+    let config: AgentConfig = config::load(&args.config.config)?;
+    let folder = IdentityFolder::new(&config.data);
+    if let Some(identity) = folder.load()? {
+        anyhow::bail!(
+            "{}: enrolled already as agent {} {}; remove that folder to enrol anew",
+            config.data.display(),
+            identity.id,
+            identity.name
+        );
+    }
+    let name = args.name.clone().or_else(|| Some(config.name.clone()).filter(|n| !n.is_empty()));
+    let options = EnrollOptions {
+        server_url: args.server.clone().unwrap_or(config.server),
+        token: args.token.clone(),
+        name: name.unwrap_or_else(host::hostname),
+        groups: args.group.clone(),
+        folder,
+    };
+    let identity = sync::enroll(&options).await?;
+    Console::new().line(&format!("enrolled: agent {} {}", identity.id, identity.name));
+    Ok(())
+}

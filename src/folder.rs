@@ -1,0 +1,121 @@
+//! The data folder: what lies where, and that only one process serves it.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+/// A data folder's layout.
+#[derive(Debug, Clone)]
+pub(crate) struct DataFolder(PathBuf);
+
+impl DataFolder {
+    /// A folder, existing or not.
+    pub(crate) fn new(folder: impl Into<PathBuf>) -> Self {
+        Self(folder.into())
+    }
+
+    /// The folder itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The server's journal.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    /// What agents tell.
+    pub(crate) fn state_db(&self) -> PathBuf {
+        self.0.join("state.db")
+    }
+
+    /// What people decide.
+    pub(crate) fn registry_db(&self) -> PathBuf {
+        self.0.join("registry.db")
+    }
+
+    /// The CA and the keys; 0700.
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.0.join("keys")
+    }
+
+    /// Make the folder of the keys, readable by its owner alone.
+    pub(crate) fn make_keys(&self) -> anyhow::Result<()> {
+        let keys = self.keys();
+        fs::create_dir_all(&keys).with_context(|| keys.display().to_string())?;
+        fs::set_permissions(&keys, fs::Permissions::from_mode(0o700))
+            .with_context(|| keys.display().to_string())
+    }
+
+    /// The local agent of `holdfast up`.
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.0.join("agent")
+    }
+
+    /// Local callers.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("holdfast.sock")
+    }
+
+    /// Says that the state was restored from a backup and goes on without its old journal.
+    pub(crate) fn restored_marker(&self) -> PathBuf {
+        self.0.join("restored")
+    }
+
+    /// Make it (0750) and take its lock, which lasts as long as the result.
+    pub(crate) fn claim(&self) -> anyhow::Result<File> {
+        fs::create_dir_all(&self.0).with_context(|| format!("data folder {}", self.0.display()))?;
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o750))
+            .with_context(|| format!("data folder {}", self.0.display()))?;
+        let path = self.0.join("lock");
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                bail!(
+                    "data folder {}: in use by another holdfast; stop it or take another --data",
+                    self.0.display()
+                )
+            }
+            Err(TryLockError::Error(e)) => Err(e).with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// That it is one, for commands that only look.
+    pub(crate) fn expect(&self) -> anyhow::Result<&Self> {
+        if self.registry_db().exists() || self.agent().exists() {
+            return Ok(self);
+        }
+        bail!("{} is not a data folder; name it with --data", self.0.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_claimed_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = DataFolder::new(dir.path().join("data"));
+        let held = folder.claim().unwrap();
+        let error = folder.claim().unwrap_err().to_string();
+        assert!(error.contains("in use"), "{error}");
+        drop(held);
+        folder.claim().unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = DataFolder::new(dir.path()).expect().unwrap_err().to_string();
+        assert!(error.contains("not a data folder"), "{error}");
+    }
+}

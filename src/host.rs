@@ -1,0 +1,62 @@
+//! What this machine says of itself: host name, operating system, kernel.
+
+use std::fs;
+
+use model::AgentOs;
+
+/// Version of this program as agents report it.
+pub(crate) fn program_version() -> String {
+    format!("Holdfast v{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The host name, or `localhost` when the system has none.
+pub(crate) fn hostname() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".into() } else { name }
+}
+
+/// The operating system, from `/etc/os-release` (freedesktop's os-release(5)) and uname(2).
+pub(crate) fn os() -> AgentOs {
+    let release = fs::read_to_string("/etc/os-release")
+        .or_else(|_| fs::read_to_string("/usr/lib/os-release"))
+        .unwrap_or_default();
+    let u = rustix::system::uname();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    AgentOs {
+        name: field(&release, "NAME").unwrap_or_else(|| text(u.sysname())),
+        platform: field(&release, "ID").unwrap_or_else(|| "linux".into()),
+        family: "linux".into(),
+        version: field(&release, "VERSION_ID").unwrap_or_default(),
+        arch: text(u.machine()),
+        uname: [u.sysname(), u.nodename(), u.release(), u.version(), u.machine()]
+            .map(text)
+            .join(" |"),
+    }
+}
+
+/// The value of one key of os-release(5), without quotes.
+fn field(release: &str, key: &str) -> Option<String> {
+    release.lines().find_map(|line| {
+        let value = line.strip_prefix(key)?.strip_prefix('=')?;
+        Some(value.trim().trim_matches(['"', '\'']).to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn os_release_values_lose_their_quotes() {
+        let text = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nID=debian\n";
+        assert_eq!(field(text, "NAME").as_deref(), Some("Debian GNU/Linux"));
+        assert_eq!(field(text, "ID").as_deref(), Some("debian"));
+        assert_eq!(field(text, "VERSION_ID"), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_name_and_a_system() {
+        assert!(!hostname().is_empty());
+        assert!(!os().arch.is_empty());
+    }
+}

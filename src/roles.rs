@@ -1,0 +1,81 @@
+//! `holdfast server` and `holdfast agent`: the two roles apart.
+
+use std::path::Path;
+
+use anyhow::bail;
+use detect::Rules;
+use sync::IdentityFolder;
+
+use crate::agent::{Agent, AgentSettings, Console};
+use crate::config::{self, AgentConfig, ServerConfig};
+use crate::server::Server;
+use crate::signals;
+
+/// Run a server until SIGINT or SIGTERM.
+pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
+    let config: ServerConfig = config::load(file)?;
+    let console = Console::new();
+    let (server, started) = Server::start(&config).await?;
+    console.line(&format!("page: {}", started.url));
+    if let Some(agents) = started.agents {
+        console.line(&format!("agents: https://{agents}"));
+    }
+    if let Some(password) = &started.password {
+        console.line(&format!("log in: user admin, password {password} (shown once)"));
+    }
+    console.line(&format!("ready: {}", started.url));
+    signals::stop().await?;
+    console.line("stopping");
+    server.stop().await?;
+    console.line("stopped");
+    Ok(())
+}
+
+/// Run an enrolled agent until SIGINT or SIGTERM.
+pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
+    let console = Console::new();
+    loop {
+        // Read anew after an ordered restart: that is what it is for.
+        let config: AgentConfig = config::load(file)?;
+        let identity = IdentityFolder::new(&config.data);
+        let Some(who) = identity.load()? else {
+            bail!(
+                "{}: not enrolled yet; run `holdfast enroll --config {}`",
+                config.data.display(),
+                file.display()
+            );
+        };
+        identity.set_server_url(config.server.trim_end_matches('/'))?;
+        let settings = AgentSettings {
+            rules: rules(&config, &console)?,
+            folder: config.data,
+            scan: config.scan,
+            queue: config.queue,
+            sync: config.sync,
+        };
+        let mut agent = Agent::start(settings, console.clone())?;
+        console.line(&format!("ready: agent {} {} of {}", who.id, who.name, config.server));
+        let ended = tokio::select! {
+            ended = agent.ended() => ended,
+            signal = signals::stop() => { signal?; None }
+        };
+        agent.stop().await?;
+        if ended.is_none() {
+            console.line("stopped");
+            return Ok(());
+        }
+        console.line("the agent restarts as ordered");
+    }
+}
+
+fn rules(config: &AgentConfig, console: &Console) -> anyhow::Result<Rules> {
+    if config.watch.0.is_empty() {
+        let (rules, missing) = Rules::default_system();
+        for path in missing {
+            console.line(&format!("not there, skipped: {}", path.display()));
+        }
+        return Ok(rules);
+    }
+    config.watch.validate()?;
+    Ok(config.watch.clone())
+}

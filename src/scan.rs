@@ -1,0 +1,106 @@
+//! `holdfast scan`: what a scan sees, without server or database.
+
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use detect::{Cancel, Progress, Rules, ScanOptions, Scanner, SystemNames};
+use env::clock::SystemClock;
+use model::traits::PortError;
+use model::{Baseline, BaselineItem, Batch, FileBody, Op, Sink, SinkOutcome};
+
+use crate::agent::Console;
+use crate::cli::ScanArgs;
+
+/// Scan and print.
+pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<()> {
+    let mut paths = Vec::new();
+    for path in &args.path {
+        std::fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
+        paths.push(std::path::absolute(path)?);
+    }
+    let options = ScanOptions { readers: usize::from(args.threads), ..ScanOptions::default() };
+    let scanner = Scanner::new(Rules::of_paths(paths), options, Arc::new(SystemClock::new()))?;
+    let mut printer = Printer {
+        out: BufWriter::new(io::stdout().lock()),
+        names: SystemNames::new(),
+        json: args.json,
+        quiet: args.quiet,
+    };
+    let (progress, cancel) = (Progress::new(), Cancel::new());
+    let report = scanner.scan(&mut Nothing, &mut printer, &progress, &cancel)?;
+    if args.json {
+        serde_json::to_writer(&mut printer.out, &serde_json::json!({ "summary": report }))?;
+        writeln!(printer.out)?;
+        printer.out.flush()?;
+    } else {
+        printer.out.flush()?;
+        drop(printer);
+        Console::new().scanned(&report);
+    }
+    Ok(())
+}
+
+/// A baseline that knows nothing.
+struct Nothing;
+
+impl Baseline for Nothing {
+    fn directory(&mut self, _: &[u8], into: &mut Vec<BaselineItem>) -> Result<(), PortError> {
+        into.clear();
+        Ok(())
+    }
+
+    fn directories_below(&mut self, _: &[u8]) -> Result<Vec<Vec<u8>>, PortError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Prints each item.
+struct Printer<W: Write> {
+    out: BufWriter<W>,
+    names: SystemNames,
+    json: bool,
+    quiet: bool,
+}
+
+impl<W: Write> Sink for Printer<W> {
+    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+        let mut outcome = SinkOutcome::default();
+        for op in batch.drain(..) {
+            if let Op::Put { key, observation, .. } = op {
+                outcome.items += 1;
+                if !self.quiet {
+                    let file = FileBody::new(&key, &observation, &self.names);
+                    self.print(&file).map_err(|e| PortError(format!("stdout: {e}")))?;
+                }
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+impl<W: Write> Printer<W> {
+    fn print(&mut self, file: &FileBody) -> io::Result<()> {
+        if self.json {
+            serde_json::to_writer(&mut self.out, &serde_json::json!({ "file": file }))?;
+            return writeln!(self.out);
+        }
+        let hash = file.hash.as_ref().and_then(|h| h.sha256.as_deref());
+        let owner = format!(
+            "{}:{}",
+            file.owner.as_deref().unwrap_or(&file.uid),
+            file.group.as_deref().unwrap_or(&file.gid)
+        );
+        writeln!(
+            self.out,
+            "{:<12} {} {:<15} {:>12} {} {}{}",
+            file.kind,
+            file.mode,
+            owner,
+            file.size.map(|s| s.to_string()).unwrap_or_default(),
+            hash.unwrap_or("-"),
+            model::path::show_terminal(file.path.as_bytes()),
+            file.error.as_ref().map(|e| format!("  ({e})")).unwrap_or_default(),
+        )
+    }
+}

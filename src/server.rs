@@ -1,0 +1,297 @@
+//! The server as a running thing: journal, state and registry under one commit, the agents' side
+//! and the API in front.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use axum::extract::Request;
+use axum::middleware::map_request;
+use commit::{Commit, CommitOptions};
+use env::clock::{Clock, SystemClock};
+use env::random::{Random, SystemRandom};
+use journal::{Journal, Options};
+use registry::{Registry, RegistryOptions, SqliteRegistry};
+use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions};
+use state::{Retention, SqliteState, StateOptions, StateStore};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
+
+use crate::config::{Layout, ServerConfig};
+use crate::folder::DataFolder;
+use crate::host;
+
+/// How often the registry sweeps and flushes.
+const TICK_EVERY: Duration = Duration::from_secs(1);
+/// How often old events are dropped.
+const RETAIN_EVERY: Duration = Duration::from_secs(3600);
+/// Name of the environment variable that gives the first administrator's password.
+const ADMIN_PASSWORD: &str = "HOLDFAST_ADMIN_PASSWORD";
+
+/// A running server.
+pub(crate) struct Server {
+    pub(crate) registry: Registry,
+    commit: Arc<Commit>,
+    sessions: SessionsHandle,
+    api: api::Server,
+    stop: watch::Sender<bool>,
+    upkeep: JoinHandle<()>,
+    _lock: File,
+}
+
+/// Where a started server is.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// Page and API.
+    pub(crate) url: String,
+    /// The agents' side.
+    pub(crate) agents: Option<SocketAddr>,
+    /// The administrator's password if it was just made.
+    pub(crate) password: Option<String>,
+}
+
+impl Server {
+    /// Open the folder, replay the journal, start to listen.
+    pub(crate) async fn start(config: &ServerConfig) -> anyhow::Result<(Self, Started)> {
+        let folder = DataFolder::new(&config.data);
+        let lock = folder.claim()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let random: Arc<dyn Random> = Arc::new(SystemRandom);
+        let opening = (config.clone(), folder.clone(), clock.clone());
+        let (state, commit, registry) = tokio::task::spawn_blocking(move || {
+            let (config, folder, clock) = opening;
+            let (state, commit) = open_stores(&config, &folder)?;
+            let registry = open_registry(&config, &folder, clock, random)?;
+            anyhow::Ok((state, commit, registry))
+        })
+        .await??;
+        let password = first_password(&registry)?;
+        let ready = Arc::new(AtomicBool::new(false));
+        let router = api_router(config, &registry, &state, &commit, &clock, &ready)?;
+        let sessions = Sessions::start(
+            sessions_options(config, &folder, &clock, router.clone()),
+            commit.clone(),
+            state.clone(),
+            registry.clone(),
+        )
+        .context("agents' side")?;
+        let api = serve_api(config, &registry, router).await?;
+        ready.store(true, Ordering::Release);
+        let scheme = if config.api.plain_http { "http" } else { "https" };
+        let started = Started {
+            url: format!("{scheme}://{}/", api.local_addr().unwrap_or(config.api.listen)),
+            agents: sessions.local_addr(),
+            password,
+        };
+        let (stop, stopped) = watch::channel(false);
+        let upkeep =
+            Upkeep { registry: registry.clone(), state, clock, retention: retention(config) };
+        let upkeep = tokio::spawn(upkeep.run(stopped));
+        Ok((Self { registry, commit, sessions, api, stop, upkeep, _lock: lock }, started))
+    }
+
+    /// Stop listening, finish what is in work, persist everything.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.stop.send_replace(true);
+        self.api.shutdown().await;
+        self.sessions.shutdown().await;
+        let _ = self.upkeep.await;
+        self.commit.close().await.context("commit")?;
+        tokio::task::spawn_blocking(move || self.registry.close()).await?.context("registry")
+    }
+}
+
+fn open_stores(
+    config: &ServerConfig,
+    folder: &DataFolder,
+) -> anyhow::Result<(Arc<dyn StateStore>, Arc<Commit>)> {
+    let state = SqliteState::open(&folder.state_db(), StateOptions::default()).context("state")?;
+    let state: Arc<dyn StateStore> = Arc::new(state);
+    let applied = state.applied().context("state")?;
+    let options = Options {
+        layout: match config.journal.layout {
+            Layout::Packed => journal::Layout::Packed,
+            Layout::Sparse => journal::Layout::Sparse,
+            Layout::Ring => journal::Layout::Ring,
+        },
+        segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
+        ..Options::default()
+    };
+    // Only a restored state may go on without its journal; a lost one is refused below.
+    let restored = folder.restored_marker();
+    let first_position = if restored.exists() { applied.0 + 1 } else { 1 };
+    let options = Options { first_position, ..options };
+    let (journal, recovery) = Journal::open(&folder.journal(), options).context("journal")?;
+    if let Some(cut) = &recovery.cut {
+        warn!(?cut, "the journal's torn tail was cut; nothing acknowledged was in it");
+    }
+    let options =
+        CommitOptions { folders: vec![folder.path().to_owned()], ..CommitOptions::default() };
+    let (commit, replay) = Commit::open(journal, state.clone(), options).context("commit")?;
+    if restored.exists() {
+        std::fs::remove_file(&restored).with_context(|| restored.display().to_string())?;
+    }
+    if replay.records > 0 {
+        info!(records = replay.records, from = replay.from.0, to = replay.to.0, "replayed");
+    }
+    Ok((state, commit))
+}
+
+fn open_registry(
+    config: &ServerConfig,
+    folder: &DataFolder,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+) -> anyhow::Result<Registry> {
+    let options = RegistryOptions {
+        cluster_name: config.cluster_name.clone(),
+        node_name: config.node_name.clone(),
+        disconnection_s: config.agents.disconnection_time.as_secs(),
+        token_ttl_s: config.api.token_timeout.as_secs(),
+        ..RegistryOptions::default()
+    };
+    folder.make_keys()?;
+    let store = SqliteRegistry::open(&folder.registry_db()).context("registry")?;
+    Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")
+}
+
+/// Open a registry that no server has open now, or beside one that has: for commands on the
+/// server's machine.
+pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
+    folder.expect()?;
+    let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
+    open_registry(&config, folder, Arc::new(SystemClock::new()), Arc::new(SystemRandom))
+}
+
+fn first_password(registry: &Registry) -> anyhow::Result<Option<String>> {
+    let preset = std::env::var(ADMIN_PASSWORD).ok().filter(|p| !p.is_empty());
+    registry.ensure_admin(preset.as_deref()).context("first administrator")
+}
+
+fn sessions_options(
+    config: &ServerConfig,
+    folder: &DataFolder,
+    clock: &Arc<dyn Clock>,
+    local: axum::Router,
+) -> SessionsOptions {
+    let defaults = SessionsOptions::default();
+    let allowed_uids = if config.agents.allowed_uids.is_empty() {
+        defaults.allowed_uids.clone()
+    } else {
+        config.agents.allowed_uids.clone()
+    };
+    SessionsOptions {
+        https: Some(config.agents.listen),
+        names: config.agents.names.clone(),
+        unix: Some(folder.path().join(&config.agents.socket)),
+        allowed_uids,
+        clock: clock.clone(),
+        local: Some(local.layer(map_request(as_local_source))),
+        ..defaults
+    }
+}
+
+/// The kernel named the caller's user id; the API takes it for what it is.
+async fn as_local_source(mut request: Request) -> Request {
+    if let Some(caller) = request.extensions().get::<LocalCaller>().copied() {
+        request.extensions_mut().insert(api::Source::Unix { uid: caller.uid });
+    }
+    request
+}
+
+fn api_router(
+    config: &ServerConfig,
+    registry: &Registry,
+    state: &Arc<dyn StateStore>,
+    commit: &Arc<Commit>,
+    clock: &Arc<dyn Clock>,
+    ready: &Arc<AtomicBool>,
+) -> anyhow::Result<axum::Router> {
+    let options = api::ApiOptions {
+        page: Some(page::router()),
+        hostname: host::hostname(),
+        requests_per_minute_max: config.api.max_request_per_minute,
+        ready: ready.clone(),
+        ..api::ApiOptions::new(clock.clone())
+    };
+    api::router(options, registry.clone(), state.clone(), commit.clone()).context("api")
+}
+
+async fn serve_api(
+    config: &ServerConfig,
+    registry: &Registry,
+    router: axum::Router,
+) -> anyhow::Result<api::Server> {
+    if config.api.plain_http && !config.api.listen.ip().is_loopback() {
+        bail!("api: plain HTTP is only served on a loopback address, not on {}", config.api.listen);
+    }
+    let tls = if config.api.plain_http {
+        None
+    } else {
+        let pair = registry.issue_server_certificate(&config.api.names)?;
+        Some(api::TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem })
+    };
+    api::serve(api::ServeOptions::new(config.api.listen, tls), router).await.context("api")
+}
+
+fn retention(config: &ServerConfig) -> Retention {
+    Retention {
+        age_us_max: config.retention.events_age.as_micros() as u64,
+        event_bytes_max: u64::from(config.retention.events_gib) << 30,
+    }
+}
+
+/// What must happen again and again beside the requests.
+struct Upkeep {
+    registry: Registry,
+    state: Arc<dyn StateStore>,
+    clock: Arc<dyn Clock>,
+    retention: Retention,
+}
+
+impl Upkeep {
+    async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let this = Arc::new(self);
+        let mut retain_at = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(TICK_EVERY) => {}
+                _ = stopped.wait_for(|s| *s) => return,
+            }
+            let own = this.clone();
+            match tokio::task::spawn_blocking(move || own.registry.tick()).await {
+                Ok(Err(e)) => error!("registry: {e}"),
+                Ok(Ok(_)) | Err(_) => {}
+            }
+            if tokio::time::Instant::now() >= retain_at {
+                retain_at = tokio::time::Instant::now() + RETAIN_EVERY;
+                this.clone().retain().await;
+            }
+        }
+    }
+
+    /// Drop what is past its retention; the state tells of it in an event.
+    async fn retain(self: Arc<Self>) {
+        let now_us = self.clock.now_us();
+        let own = self.clone();
+        let dropped =
+            tokio::task::spawn_blocking(move || own.state.retain(&own.retention, now_us)).await;
+        match dropped {
+            Ok(Ok(retained)) if retained.events > 0 => {
+                info!(events = retained.events, bytes = retained.bytes, "past their retention");
+            }
+            Ok(Err(e)) => error!("retention: {e}"),
+            _ => {}
+        }
+    }
+}
+
+/// Where the socket of a data folder is.
+pub(crate) fn socket(data: &std::path::Path) -> PathBuf {
+    DataFolder::new(data).socket()
+}

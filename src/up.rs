@@ -1,0 +1,123 @@
+//! `holdfast up`: server and local agent in one process and one data folder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use detect::Rules;
+use sync::{EnrollOptions, IdentityFolder};
+
+use crate::agent::{Agent, AgentSettings, Console};
+use crate::cli::UpArgs;
+use crate::config::{AgentsConfig, ApiConfig, QueueConfig, ScanConfig, ServerConfig, SyncConfig};
+use crate::folder::DataFolder;
+use crate::server::{Server, Started};
+use crate::{host, signals};
+
+/// Heartbeat of the local agent: orders from the page are taken within a second.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long the local agent's enrolment token lives, seconds.
+const TOKEN_TTL_S: u64 = 60;
+
+/// Run until SIGINT or SIGTERM.
+pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
+    let console = Console::new();
+    let (rules, missing) = rules(&args.watch)?;
+    for path in missing {
+        console.line(&format!("not there, skipped: {}", path.display()));
+    }
+    let config = server_config(&args);
+    let (server, started) = Server::start(&config).await?;
+    greet(&console, &started);
+    let folder = DataFolder::new(&args.data.data);
+    let ended = local_agent(&args, &server, &started, rules, &folder, &console).await;
+    console.line("stopping");
+    let stopped = server.stop().await;
+    ended.and(stopped)?;
+    console.line("stopped");
+    Ok(())
+}
+
+/// What to watch, and which of the defaults do not exist here.
+fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
+    if watch.is_empty() {
+        return Ok(Rules::default_system());
+    }
+    let mut paths = Vec::new();
+    for path in watch {
+        // A relative path means the folder it was typed in.
+        paths.push(std::path::absolute(path).with_context(|| path.display().to_string())?);
+    }
+    let rules = Rules::of_paths(paths);
+    rules.validate()?;
+    Ok((rules, Vec::new()))
+}
+
+fn server_config(args: &UpArgs) -> ServerConfig {
+    ServerConfig {
+        data: args.data.data.clone(),
+        api: ApiConfig { listen: args.api, plain_http: args.plain_http, ..ApiConfig::default() },
+        agents: AgentsConfig { listen: args.agents, ..AgentsConfig::default() },
+        ..ServerConfig::default()
+    }
+}
+
+fn greet(console: &Console, started: &Started) {
+    console.line(&format!("page: {}", started.url));
+    match &started.password {
+        Some(password) => console.line(&format!(
+            "log in: user admin, password {password} (shown once; `holdfast user password admin` \
+             makes a new one)"
+        )),
+        None => console.line("log in: user admin, with the password set before"),
+    }
+    console.line(&format!("ready: {}", started.url));
+}
+
+/// Enrol the local agent if it is not, and run it until a signal comes.
+async fn local_agent(
+    args: &UpArgs,
+    server: &Server,
+    started: &Started,
+    rules: Rules,
+    folder: &DataFolder,
+    console: &Console,
+) -> anyhow::Result<()> {
+    let Some(agents) = started.agents else { bail!("the agents' side does not listen") };
+    let server_url = format!("https://{agents}");
+    let identity = IdentityFolder::new(folder.agent());
+    match identity.load()? {
+        // The port may be another one at each start.
+        Some(_) => identity.set_server_url(&server_url)?,
+        None => {
+            let registry = server.registry.clone();
+            let token = tokio::task::spawn_blocking(move || {
+                registry.create_enrolment_token(&[], 1, TOKEN_TTL_S)
+            })
+            .await??;
+            let name = host::hostname();
+            let options =
+                EnrollOptions { server_url, token, name, groups: Vec::new(), folder: identity };
+            sync::enroll(&options).await.context("local agent")?;
+        }
+    }
+    let settings = AgentSettings {
+        folder: folder.agent(),
+        rules,
+        scan: ScanConfig { interval: args.scan_interval, ..ScanConfig::default() },
+        queue: QueueConfig::default(),
+        sync: SyncConfig { heartbeat: HEARTBEAT, ..SyncConfig::default() },
+    };
+    loop {
+        let mut agent = Agent::start(settings.clone(), console.clone())?;
+        let ended = tokio::select! {
+            ended = agent.ended() => ended,
+            signal = signals::stop() => { signal?; None }
+        };
+        agent.stop().await?;
+        if ended.is_none() {
+            return Ok(());
+        }
+        console.line("the agent restarts as ordered");
+    }
+}

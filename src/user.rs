@@ -1,0 +1,35 @@
+//! `holdfast user`: looking after users on the server's machine.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use env::random::{Random as _, SystemRandom};
+
+use crate::agent::Console;
+use crate::cli::UserCommand;
+use crate::folder::DataFolder;
+use crate::server;
+
+/// Random bytes of a made password.
+const PASSWORD_BYTES: usize = 18;
+
+/// Run one of them.
+pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
+    let UserCommand::Password { name, data } = command;
+    let registry = server::registry_beside(&DataFolder::new(&data.data))?;
+    let given = std::env::var("HOLDFAST_NEW_PASSWORD").ok().filter(|p| !p.is_empty());
+    let password = given.clone().map_or_else(random_password, Ok)?;
+    registry.set_password(name, &password)?;
+    registry.close()?;
+    Console::new().line(&match given {
+        Some(_) => format!("password of {name} set"),
+        None => format!("new password of {name}: {password} (shown once)"),
+    });
+    Ok(())
+}
+
+/// A password that meets the rule: lower, upper, digit and symbol are all there.
+fn random_password() -> anyhow::Result<String> {
+    let mut bytes = [0; PASSWORD_BYTES];
+    SystemRandom.fill(&mut bytes)?;
+    Ok(format!("{}-aA1", URL_SAFE_NO_PAD.encode(bytes)))
+}

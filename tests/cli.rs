@@ -1,0 +1,115 @@
+//! The command line: help, exit codes, clear errors.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{folder, run, run_with};
+
+/// Every command with its sub-commands.
+const COMMANDS: &[&[&str]] = &[
+    &[],
+    &["up"],
+    &["server"],
+    &["agent"],
+    &["agent", "status"],
+    &["enroll"],
+    &["token"],
+    &["scan"],
+    &["changes"],
+    &["backup"],
+    &["restore"],
+    &["user"],
+    &["user", "password"],
+    &["config"],
+    &["config", "default"],
+    &["config", "check"],
+    &["queue"],
+    &["queue", "status"],
+    &["journal"],
+    &["journal", "verify"],
+    &["journal", "stat"],
+    &["journal", "dump"],
+    &["journal", "repair"],
+];
+
+#[test]
+fn the_help_is_the_one_that_was_agreed() {
+    let mut all = String::new();
+    for command in COMMANDS {
+        let (code, out, _) = run_with(&[command, &["--help"][..]].concat(), &[("COLUMNS", "100")]);
+        assert_eq!(code, 0, "{command:?}");
+        all.push_str(&format!("$ holdfast {} --help\n{out}\n", command.join(" ")));
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help.txt");
+    if std::env::var("HOLDFAST_BLESS").is_ok() {
+        fs::create_dir_all(golden.parent().unwrap()).unwrap();
+        fs::write(&golden, &all).unwrap();
+    }
+    let agreed = fs::read_to_string(&golden).unwrap();
+    assert!(agreed == all, "the help changed: HOLDFAST_BLESS=1 cargo test --test cli, then look");
+}
+
+#[test]
+fn a_scan_prints_one_object_per_entry_and_a_summary() {
+    let tree = folder("cli-scan");
+    fs::write(tree.join("a"), b"abc").unwrap();
+    fs::create_dir(tree.join("d")).unwrap();
+    let (code, out, error) = run(&["scan", tree.to_str().unwrap(), "--json"]);
+    assert_eq!(code, 0, "{error}");
+    let lines: Vec<serde_json::Value> =
+        out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let (summary, entries) = lines.split_last().unwrap();
+    assert_eq!(entries.len(), 3);
+    let a = entries.iter().find(|e| e["file"]["name"] == "a").unwrap();
+    assert_eq!(
+        a["file"]["hash"]["sha256"],
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    );
+    assert_eq!(summary["summary"]["counts"]["files"], 1);
+    assert_eq!(summary["summary"]["counts"]["directories"], 2);
+}
+
+#[test]
+fn errors_name_the_thing_and_end_with_code_two() {
+    let dir = folder("cli-errors");
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    fs::write(path("bad.toml"), "[scan]\nintervall = \"1h\"\n").unwrap();
+    fs::write(path("watch.toml"), "[[watch]]\npath = \"relative\"\n").unwrap();
+    fs::write(path("ok.toml"), format!("data = {:?}\n", dir.join("agent"))).unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["scan", "/does/not/exist"], "/does/not/exist"),
+        (&["agent", "--config", &path("bad.toml")], "did you mean `interval`?"),
+        (&["config", "check", "agent", &path("watch.toml")], "not absolute"),
+        (&["agent", "--config", &path("missing.toml")], "missing.toml"),
+        (&["agent", "--config", &path("ok.toml")], "not enrolled yet"),
+        (&["enroll", "--config", &path("ok.toml"), "--token", "nonsense"], "token"),
+        (&["changes", "--data", &path("nothing")], "no server is running"),
+        (&["token", "--data", &path("nothing")], "not a data folder"),
+        (&["backup", "--data", &path("nothing"), "--to", &path("b")], "not a data folder"),
+        (&["user", "password", "admin", "--data", &path("nothing")], "not a data folder"),
+        (&["journal", "verify", &path("nothing")], "nothing"),
+        (&["up", "--data", &path("d"), "--api", "0.0.0.0:0", "--plain-http"], "loopback"),
+        (&["up", "--watch", "/etc", "--watch", "/etc", "--data", &path("d")], "watched by"),
+    ];
+    for (words, expected) in cases {
+        let (code, out, error) = run(words);
+        assert_eq!(code, 2, "{words:?}: {out}{error}");
+        assert!(error.contains(expected), "{words:?}: {error}");
+        assert!(!error.contains("panicked"), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn printed_configurations_pass_their_own_check() {
+    let dir = folder("cli-config");
+    for role in ["server", "agent"] {
+        let (code, text, _) = run(&["config", "default", role]);
+        assert_eq!(code, 0);
+        let file = dir.join(role);
+        fs::write(&file, text).unwrap();
+        let (code, _, error) = run(&["config", "check", role, file.to_str().unwrap()]);
+        assert_eq!(code, 0, "{error}");
+    }
+}

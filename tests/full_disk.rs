@@ -1,0 +1,117 @@
+//! A full disk on either side: a clear word, nothing lost, and on with it once there is room.
+//! Needs root for small file systems of its own; without, it says so and passes.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
+
+/// A tmpfs that is unmounted in the end.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(path: PathBuf, mib: u32) -> Option<Self> {
+        fs::create_dir_all(&path).unwrap();
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "holdfast-test"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        if !done.status.success() {
+            println!("SKIPPED: mounting needs root: {}", String::from_utf8_lossy(&done.stderr));
+            return None;
+        }
+        Some(Self(path))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn fleet(base: &Path, server_data: &Path, agent_data: &Path, tree: &Path) -> (Running, Running) {
+    let agents = free_port();
+    let server_toml = base.join("server.toml");
+    let agent_toml = base.join("agent.toml");
+    fs::write(
+        &server_toml,
+        format!(
+            "data = {server_data:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
+             [agents]\nlisten = \"127.0.0.1:{agents}\"\n[journal]\nsegment_mib = 4\n"
+        ),
+    )
+    .unwrap();
+    fs::write(
+        &agent_toml,
+        format!(
+            "data = {agent_data:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\n\
+             interval = \"1h\"\n[sync]\nheartbeat = \"200ms\"\n[[watch]]\npath = {tree:?}\n"
+        ),
+    )
+    .unwrap();
+    let config = server_toml.to_str().unwrap();
+    let server = Running::start(&["server", "--config", config], &base.join("server.log"));
+    server.line("ready: ");
+    let (code, token, error) = run(&["token", "--data", server_data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    let config = agent_toml.to_str().unwrap();
+    let (code, _, error) = run(&["enroll", "--config", config, "--token", token.trim()]);
+    assert_eq!(code, 0, "{error}");
+    let agent = Running::start(&["agent", "--config", config], &base.join("agent.log"));
+    (server, agent)
+}
+
+fn fill(tree: &Path, files: u32) {
+    for i in 0..files {
+        let dir = tree.join(format!("d{}", i % 100));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(format!("a-rather-long-file-name-{i}")), b"x").unwrap();
+    }
+}
+
+#[test]
+fn an_agent_without_room_says_so_and_catches_up() {
+    let base = folder("full-agent");
+    let (tree, data) = (base.join("tree"), base.join("agent"));
+    let Some(mounted) = Mounted::new(data.clone(), 2) else { return };
+    fill(&tree, 30_000);
+    let (server, agent) = fleet(&base, &base.join("server"), &data, &tree);
+    let problem = agent.line("scan failed: ");
+    assert!(problem.contains("full") || problem.contains("space"), "{problem}");
+    let grown = Command::new("mount").args(["-o", "remount,size=200m"]).arg(&mounted.0).status();
+    assert!(grown.unwrap().success());
+    let api = Api::of(&base.join("server"));
+    api.rescan("001");
+    eventually("the server equals the disk", || differences(&disk(&tree), &stored(&api, "001")));
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn a_server_without_room_refuses_and_nothing_is_lost() {
+    let base = folder("full-server");
+    let (tree, data) = (base.join("tree"), base.join("server"));
+    let Some(_mounted) = Mounted::new(data.clone(), 400) else { return };
+    fill(&tree, 500);
+    let (server, agent) = fleet(&base, &data, &base.join("agent"), &tree);
+    agent.line("synchronised: ");
+    // Less than what the server keeps in reserve is left: it must refuse before it is too late.
+    let ballast = data.join("ballast");
+    fs::write(&ballast, vec![0; 300 * 1024 * 1024]).unwrap();
+    fs::write(tree.join("new"), b"meanwhile").unwrap();
+    let api = Api::of(&data);
+    let seen = agent.lines();
+    let (status, _) = api.request("PUT", "/syscheck?agents_list=001").unwrap();
+    assert_eq!(status, 200);
+    let (_, refused) = agent.line_after(seen, "not synchronised: ");
+    assert!(refused.contains("503") && refused.contains("changes are kept"), "{refused}");
+    fs::remove_file(&ballast).unwrap();
+    eventually("the server equals the disk", || differences(&disk(&tree), &stored(&api, "001")));
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
+}

@@ -1,0 +1,275 @@
+//! `holdfast up` as a person runs it: first start, changes, restart, what happened meanwhile,
+//! backup and restore, a lost password.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Api, Running, differences, disk, eventually, folder, run, run_with, stored};
+
+struct Place {
+    data: PathBuf,
+    tree: PathBuf,
+    log: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let base = folder(name);
+        let tree = base.join("tree");
+        fs::create_dir_all(tree.join("sub")).unwrap();
+        fs::write(tree.join("a"), b"one").unwrap();
+        fs::write(tree.join("sub/b"), b"two").unwrap();
+        Self { data: base.join("data"), tree, log: base.join("log") }
+    }
+
+    fn up(&self) -> Running {
+        self.up_on(&self.data)
+    }
+
+    fn up_on(&self, data: &Path) -> Running {
+        let words = [
+            "up",
+            "--data",
+            data.to_str().unwrap(),
+            "--watch",
+            self.tree.to_str().unwrap(),
+            "--api",
+            "127.0.0.1:0",
+            "--scan-interval",
+            "1h",
+            "--plain-http",
+            "--log",
+            "info",
+        ];
+        Running::start(&words, &self.log)
+    }
+
+    fn api(&self) -> Api {
+        Api::of(&self.data)
+    }
+}
+
+/// (kind, path) of every change, oldest first.
+fn history(api: &Api) -> Vec<(String, String)> {
+    let mut items = api.history("/changes");
+    items.reverse();
+    let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
+    items.iter().map(|i| (text(&i["kind"]), text(&i["path"]))).collect()
+}
+
+#[test]
+fn a_change_goes_from_the_disk_to_the_history() {
+    let place = Place::new("up-change");
+    let up = place.up();
+    let password = up.line("log in: user admin, password ");
+    assert!(password.contains("shown once"), "{password}");
+    assert!(up.line("ready: ").starts_with("http://127.0.0.1:"));
+    assert!(up.line("synchronised: ").starts_with("4 documents durable"));
+    let api = place.api();
+    assert_eq!(history(&api), [], "the first scan is the baseline, not a change");
+
+    fs::write(place.tree.join("new"), b"three").unwrap();
+    fs::write(place.tree.join("a"), b"one more").unwrap();
+    fs::set_permissions(place.tree.join("sub/b"), fs::Permissions::from_mode(0o600)).unwrap();
+    api.rescan("001");
+    fs::remove_file(place.tree.join("new")).unwrap();
+    api.rescan("001");
+    let path = |name: &str| place.tree.join(name).to_str().unwrap().to_owned();
+    let mut expected = vec![
+        ("created".to_owned(), path("new")),
+        ("deleted".to_owned(), path("new")),
+        ("modified".to_owned(), path("a")),
+        ("modified".to_owned(), path("sub/b")),
+    ];
+    expected.sort();
+    eventually("four changes", || {
+        let mut found = history(&api);
+        found.sort();
+        if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+    });
+    let chmod = api.history(&format!("/changes?path={}", path("sub/b")));
+    assert_eq!(chmod[0]["before"]["mode"], "0644");
+    assert_eq!(chmod[0]["after"]["mode"], "0600");
+    assert_eq!(chmod[0]["changed_fields"], serde_json::json!(["mode", "ctime"]));
+    differences(&disk(&place.tree), &stored(&api, "001")).unwrap();
+
+    let (code, printed, error) = run(&["changes", "--data", place.data.to_str().unwrap()]);
+    assert_eq!((code, printed.lines().count()), (0, 4), "{printed}{error}");
+    assert_eq!(up.stop(), 0);
+}
+
+#[test]
+fn what_changed_while_it_was_down_is_a_change_beside_a_gap() {
+    let place = Place::new("up-down");
+    let up = place.up();
+    up.line("synchronised: ");
+    assert_eq!(up.stop(), 0);
+    fs::remove_file(place.tree.join("a")).unwrap();
+    fs::write(place.tree.join("sub/c"), b"new").unwrap();
+
+    let up = place.up();
+    up.line("log in: user admin, with the password set before");
+    let scan = up.line("scan: ");
+    assert!(scan.contains("1 created, 0 modified, 1 deleted"), "{scan}");
+    let api = place.api();
+    eventually("both changes and the gap", || {
+        let mut kinds: Vec<_> = history(&api).into_iter().map(|(kind, _)| kind).collect();
+        kinds.sort();
+        let gaps = api.history("/coverage");
+        let down = gaps
+            .iter()
+            .any(|g| g["coverage"]["kind"] == "agent_down" && g["coverage"]["found"] == 2);
+        if kinds == ["created", "deleted"] && down {
+            Ok(())
+        } else {
+            Err(format!("{kinds:?} {gaps:?}"))
+        }
+    });
+    assert_eq!(up.stop(), 0);
+}
+
+#[test]
+fn a_data_folder_is_served_by_one_process() {
+    let place = Place::new("up-twice");
+    let up = place.up();
+    up.line("ready: ");
+    let (code, _, error) =
+        run(&["up", "--data", place.data.to_str().unwrap(), "--api", "127.0.0.1:0"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("in use by another holdfast"), "{error}");
+    assert_eq!(up.stop(), 0);
+}
+
+#[test]
+fn a_root_that_goes_away_is_a_gap_and_not_a_thousand_deletes() {
+    let place = Place::new("up-gap");
+    let up = place.up();
+    up.line("synchronised: ");
+    let api = place.api();
+    let before = stored(&api, "001");
+    let away = place.tree.with_extension("away");
+    fs::rename(&place.tree, &away).unwrap();
+    api.rescan("001");
+    eventually("a gap", || {
+        let gaps = api.history("/coverage");
+        let there = gaps.iter().any(|g| g["coverage"]["kind"] == "root_gone");
+        if there { Ok(()) } else { Err(format!("{gaps:?}")) }
+    });
+    assert_eq!(stored(&api, "001"), before, "nothing was deleted");
+    assert_eq!(history(&api), []);
+    fs::rename(&away, &place.tree).unwrap();
+    api.rescan("001");
+    assert_eq!(history(&api), [], "back as it was");
+    assert_eq!(up.stop(), 0);
+}
+
+#[test]
+fn a_backup_under_load_restores_to_a_working_server() {
+    let place = Place::new("up-backup");
+    let up = place.up();
+    up.line("synchronised: ");
+    let api = place.api();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tree, flag) = (place.tree.clone(), stop.clone());
+    let writing = std::thread::spawn(move || {
+        let mut n = 0;
+        while !flag.load(Ordering::Relaxed) {
+            fs::write(tree.join(format!("w{}", n % 50)), format!("{n}")).unwrap();
+            n += 1;
+        }
+    });
+    for _ in 0..3 {
+        api.rescan("001");
+    }
+    let to = place.data.with_extension("backup");
+    let (code, out, error) =
+        run(&["backup", "--data", place.data.to_str().unwrap(), "--to", to.to_str().unwrap()]);
+    assert_eq!(code, 0, "{out}{error}");
+    api.rescan("001");
+    stop.store(true, Ordering::Relaxed);
+    writing.join().unwrap();
+    assert_eq!(up.stop(), 0);
+
+    let restored = place.data.with_extension("restored");
+    let (code, out, error) =
+        run(&["restore", "--from", to.to_str().unwrap(), "--data", restored.to_str().unwrap()]);
+    assert_eq!(code, 0, "{out}{error}");
+    let up = place.up_on(&restored);
+    up.line("log in: user admin, with the password set before");
+    up.line("synchronised: ");
+    let api = Api::of(&restored);
+    api.rescan("001");
+    eventually("the restored server equals the disk", || {
+        differences(&disk(&place.tree), &stored(&api, "001"))
+    });
+    assert_eq!(up.stop(), 0);
+
+    let (code, _, error) =
+        run(&["restore", "--from", place.tree.to_str().unwrap(), "--data", "/nonexistent/x"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("not a complete backup"), "{error}");
+}
+
+#[test]
+fn a_lost_password_is_reset_on_the_host() {
+    let place = Place::new("up-password");
+    let up = place.up();
+    let url = up.line("ready: ");
+    let login = |password: &str| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            reqwest::Client::new()
+                .post(format!("{url}security/user/authenticate"))
+                .basic_auth("admin", Some(password))
+                .send()
+                .await
+                .unwrap()
+                .status()
+                .as_u16()
+        })
+    };
+    assert_eq!(login("wrong"), 401);
+    assert_eq!(up.stop(), 0);
+    let data = place.data.to_str().unwrap();
+    let (code, out, error) = run_with(
+        &["user", "password", "admin", "--data", data],
+        &[("HOLDFAST_NEW_PASSWORD", "Fresh-start-77")],
+    );
+    assert_eq!(code, 0, "{out}{error}");
+    let up = place.up();
+    let url = up.line("ready: ");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let status = runtime.block_on(async {
+        let request = reqwest::Client::new().post(format!("{url}security/user/authenticate"));
+        request.basic_auth("admin", Some("Fresh-start-77")).send().await.unwrap().status()
+    });
+    assert_eq!(status.as_u16(), 200);
+    assert_eq!(up.stop(), 0);
+}
+
+#[test]
+fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
+    let place = Place::new("up-corrupt");
+    let up = place.up();
+    up.line("synchronised: ");
+    assert_eq!(up.stop(), 0);
+    let db = place.data.join("agent/agent.db");
+    fs::write(&db, vec![0x5a; fs::metadata(&db).unwrap().len() as usize]).unwrap();
+    fs::remove_file(place.tree.join("a")).unwrap();
+
+    let up = place.up();
+    up.line("agent.db was damaged");
+    up.line("synchronised: ");
+    let api = place.api();
+    eventually("the server equals the disk, the vanished file gone", || {
+        differences(&disk(&place.tree), &stored(&api, "001"))
+    });
+    let gaps = api.history("/coverage");
+    assert!(gaps.iter().any(|g| g["coverage"]["kind"] == "database_rebuilt"), "{gaps:?}");
+    assert_eq!(up.stop(), 0);
+}
