@@ -17,6 +17,8 @@ const HOSTILE_SHOWN = "<img src=x onerror=alert(1)>\\u{202e}txt.\\nsh";
 const sha256 = (text) => createHash("sha256").update(text).digest("hex");
 
 let tree, data, server, browser, view, page;
+/** A name that is not UTF-8. */
+const RAW = () => Buffer.concat([Buffer.from(at("raw-")), Buffer.from([0xff])]);
 const at = (name) => path.join(tree.path, name);
 
 before(async () => {
@@ -141,6 +143,7 @@ describe("the dashboard", { concurrency: false }, () => {
     await symlink("untouched", at("current"));
     await writeFile(at("arrived"), "hello");
     await writeFile(at(HOSTILE), "#!/bin/sh\n");
+    await writeFile(RAW(), "no text");
     await page.getByRole("link", { name: "Changes", exact: true }).last().click();
     await scanNow();
     const expected = {
@@ -150,6 +153,7 @@ describe("the dashboard", { concurrency: false }, () => {
       current: /modified[\s\S]*target conf\/app\.ini → untouched/,
       arrived: /created[\s\S]*5 B/,
       [HOSTILE_SHOWN]: /created/,
+      "raw-\\xff": /created/,
     };
     for (const [name, said] of Object.entries(expected)) {
       const row = rowOf(at(name));
@@ -213,6 +217,14 @@ describe("the dashboard", { concurrency: false }, () => {
     await page.getByText(sha256("#!/bin/sh\n")).waitFor();
     await rowOf(at(HOSTILE_SHOWN)).waitFor();
     await picture(page, "hostile-name-light");
+  });
+
+  test("a name that is not text keeps its exact bytes", async () => {
+    await openChange("raw-\\xff", "created");
+    await page.getByText(RAW().toString("hex")).waitFor();
+    assert.equal((await values("SHA-256")).after, sha256("no text"));
+    await page.getByRole("link", { name: /This file/ }).click();
+    await page.getByText(sha256("no text")).waitFor();
   });
 
   test("the history narrows by kind, path and agent", async () => {

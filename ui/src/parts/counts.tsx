@@ -39,7 +39,7 @@ export function Counts({ title, counts, whole, most = 6, empty }: Props) {
       <ul class="counts">
         {shown.map((c) => (
           <li key={c.name}>
-            <a class="count" href={c.to}>
+            <a class={c.n === 0 ? "count none" : "count"} href={c.to}>
               <span class={`count-label tone-${c.tone ?? "plain"}`}>
                 {c.tone ? <Shape kind={c.tone} /> : null}
                 <span class="count-text">

@@ -70,7 +70,7 @@ export function ScanNow({ id }: { id: string }) {
         <span class="quiet" role="status">
           {told ? (
             <>
-              {SAID[told.state]} <Safe text={told.detail} />
+              {SAID[told.state]} <Safe text={told.detail.replace(/^scan: /, "")} />
             </>
           ) : null}
         </span>
