@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use env::clock::{Clock, SystemClock};
 use model::{Coverage, CoverageKind, EventBody, Record};
 use state::DiskState;
 use state::disk::disk_state;
@@ -88,7 +89,7 @@ fn watch_disk(shared: &Arc<Shared>, warned: &mut bool, sender: Option<&Sender<Me
 
 /// A low disk is part of the history. Told before it is too late to tell.
 fn tell(shared: &Arc<Shared>, sender: &Sender<Message>, state: DiskState, folder: &Path) {
-    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+    let now_us = SystemClock::new().now_us();
     let event = EventBody::of_coverage(Coverage {
         kind: CoverageKind::DiskLow,
         path: folder.display().to_string(),

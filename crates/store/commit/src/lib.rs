@@ -172,6 +172,9 @@ impl Drop for Commit {
     fn drop(&mut self) {
         self.shared.close();
         let _ = self.sender.send(Message::Stop);
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 

@@ -1,1 +1,131 @@
 //! Commit with the real journal and the real state.
+
+mod acknowledgements;
+mod kills;
+mod limits;
+mod recovery;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use journal::{Journal, Options};
+use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
+use state::{ChangeQuery, SqliteState, StateOptions, StateStore};
+use tempfile::TempDir;
+
+use crate::{Commit, CommitError, CommitOptions, ReplayReport};
+
+/// One data folder.
+struct Place {
+    dir: PathBuf,
+    _temporary: TempDir,
+}
+
+/// A commit on it, with its state.
+struct Open {
+    commit: Arc<Commit>,
+    state: Arc<SqliteState>,
+    report: ReplayReport,
+}
+
+impl Place {
+    fn new() -> Self {
+        let temporary = tempfile::tempdir().unwrap();
+        Self { dir: temporary.path().to_owned(), _temporary: temporary }
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.dir.join("journal")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.join("state.db")
+    }
+
+    fn try_open(&self, options: CommitOptions) -> Result<Open, CommitError> {
+        open(&self.journal(), &self.state(), small_segments(), options)
+    }
+
+    fn open(&self) -> Open {
+        self.try_open(CommitOptions::default()).unwrap()
+    }
+}
+
+/// Segments so small that trims show.
+fn small_segments() -> Options {
+    Options { segment_bytes: 64 * 1024, ..Options::default() }
+}
+
+fn open(
+    journal: &Path,
+    state: &Path,
+    journal_options: Options,
+    options: CommitOptions,
+) -> Result<Open, CommitError> {
+    let (journal, _) = Journal::open(journal, journal_options).unwrap();
+    let state = Arc::new(SqliteState::open(state, StateOptions::default()).unwrap());
+    let (commit, report) = Commit::open(journal, Arc::<SqliteState>::clone(&state), options)?;
+    Ok(Open { commit, state, report })
+}
+
+fn document(id: &str, version: u64) -> Write {
+    let body = format!("{{\"file\":{{\"path\":\"/{id}\"}}}}").into_bytes();
+    Write::Upsert { dataset: Dataset::fim_files(), id: id.into(), version, body }
+}
+
+fn event(id: &str) -> Write {
+    Write::Event { id: id.into(), body: EventBody::default().to_json() }
+}
+
+fn session(agent: u32, name: &str, writes: Vec<Write>) -> Record {
+    Record::Session(SessionRecord {
+        agent: AgentId(agent),
+        incarnation: Incarnation(1),
+        received_at_us: 1,
+        session: name.into(),
+        overlay: Overlay::default(),
+        writes,
+    })
+}
+
+/// A session of one event and one document, named alike.
+fn one(name: &str) -> Record {
+    session(1, name, vec![event(name), document(name, 1)])
+}
+
+fn event_ids(state: &dyn StateStore) -> Vec<String> {
+    let all = ChangeQuery { limit: 100_000, ..ChangeQuery::default() };
+    let mut ids: Vec<_> = state.changes(&all).unwrap().items.into_iter().map(|e| e.id).collect();
+    ids.sort();
+    ids
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn copy_state(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    for suffix in ["", "-wal"] {
+        let mut source = from.as_os_str().to_owned();
+        source.push(suffix);
+        let mut target = to.as_os_str().to_owned();
+        target.push(suffix);
+        if Path::new(&source).exists() {
+            std::fs::copy(&source, &target).unwrap();
+        }
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}

@@ -22,6 +22,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
@@ -45,6 +46,8 @@ const WRITER_CACHE: i64 = -32 * 1024;
 const WRITER_STATEMENTS: usize = 64;
 /// Size that the write-ahead log is cut back to once it starts anew, bytes.
 const WAL_BYTES_KEPT: i64 = 128 * 1024 * 1024;
+/// How long another process may hold the file before a write is refused.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Random bytes of a store's name.
 const STORE_ID_BYTES: usize = 16;
 
@@ -273,6 +276,7 @@ impl StateStore for SqliteState {
 fn open_writer(file: &Path) -> Result<Connection, StateError> {
     let db = Connection::open(file).context("open state.db")?;
     let set = || {
+        db.busy_timeout(BUSY_WAIT)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
         db.pragma_update(None, "wal_autocheckpoint", 0)?;

@@ -1,0 +1,100 @@
+//! SIGKILL at random moments: every acknowledged submit is there afterwards, once.
+//!
+//! `HOLDFAST_KILLS` sets the number of rounds (the soak uses more).
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::process::{Child, Command, Stdio};
+
+use env::clock::{Clock, SystemClock};
+
+use super::{Place, event_ids, one};
+use crate::CommitOptions;
+
+const CHILD: &str = "HOLDFAST_COMMIT_CHILD";
+const ROUNDS: u64 = 6;
+
+/// Runs in the child only: submits for ever from several tasks and says what was answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_child_of_the_kills_submits_until_it_is_killed() {
+    let Some(dir) = std::env::var_os(CHILD) else { return };
+    let round = std::env::var("HOLDFAST_ROUND").unwrap();
+    let dir = std::path::PathBuf::from(dir);
+    let options = CommitOptions { checkpoint_records: 200, ..CommitOptions::default() };
+    let open =
+        super::open(&dir.join("journal"), &dir.join("state.db"), super::small_segments(), options)
+            .unwrap();
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let (commit, round) = (open.commit.clone(), round.clone());
+            tokio::spawn(async move {
+                for n in 0.. {
+                    let name = format!("{round}-{task}-{n}");
+                    commit.submit(one(&name)).await.unwrap();
+                    let line = format!("ACK {name}\n");
+                    std::io::stdout().write_all(line.as_bytes()).unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+fn start(place: &Place, round: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "--test-threads=1"])
+        .arg("tests::kills::the_child_of_the_kills_submits_until_it_is_killed")
+        .env(CHILD, &place.dir)
+        .env("HOLDFAST_ROUND", round.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn acknowledged(text: &str, into: &mut BTreeSet<String>) -> usize {
+    // A line that the kill tore in two has no end and does not count.
+    let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let mut found = 0;
+    for name in whole.filter_map(|line| line.split("ACK ").nth(1)) {
+        into.insert(name.to_owned());
+        found += 1;
+    }
+    found
+}
+
+#[test]
+fn what_was_acknowledged_survives_sigkill() {
+    let rounds =
+        std::env::var("HOLDFAST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let place = Place::new();
+    let seed = SystemClock::new().now_us();
+    println!("seed={seed}");
+    let mut known = BTreeSet::new();
+    for round in 0..rounds {
+        let mut child = start(&place, round);
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let wanted = (seed.wrapping_mul(round * 2 + 1) >> 3) % 700;
+        let mut seen = 0;
+        while seen as u64 <= wanted {
+            let mut line = String::new();
+            assert_ne!(output.read_line(&mut line).unwrap(), 0, "the child ended by itself");
+            seen += acknowledged(&line, &mut known);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        acknowledged(&rest, &mut known);
+
+        let open = place.open();
+        let ids = event_ids(&*open.state);
+        let stored: BTreeSet<_> = ids.iter().cloned().collect();
+        assert_eq!(stored.len(), ids.len(), "no event twice");
+        let missing: Vec<_> = known.difference(&stored).collect();
+        assert!(missing.is_empty(), "round={round} missing={missing:?}");
+        assert_eq!(open.commit.stats().applied.0 as usize, ids.len());
+    }
+    assert!(known.len() as u64 >= rounds);
+}

@@ -1,0 +1,120 @@
+//! What is refused, and that it passes.
+
+use std::sync::Arc;
+
+use env::files::{Failure, Fault, SimDisk};
+use journal::Options;
+use rusqlite::Connection;
+use state::{ChangeQuery, DiskThresholds, EventKind, StateStore};
+
+use super::{Place, event_ids, eventually, one, open, session};
+use crate::{CommitError, CommitOptions};
+
+/// Hold the state's only write lock from outside, so that the applier has to wait.
+fn hold(place: &Place) -> Connection {
+    let db = Connection::open(place.state()).unwrap();
+    db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    db
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_much_in_flight_is_refused_until_there_is_room() {
+    let place = Place::new();
+    let open = place
+        .try_open(CommitOptions { in_flight_bytes_max: 1, ..CommitOptions::default() })
+        .unwrap();
+    let held = hold(&place);
+    let commit = open.commit.clone();
+    let first = tokio::spawn(async move { commit.submit(one("first")).await });
+    eventually("a record in flight", || open.commit.stats().in_flight_bytes > 0);
+    let refused = open.commit.submit(one("second")).await.unwrap_err();
+    assert!(matches!(refused, CommitError::Full(_)), "{refused}");
+    held.execute_batch("ROLLBACK").unwrap();
+    first.await.unwrap().unwrap();
+    open.commit.submit(one("second")).await.unwrap();
+    assert_eq!(open.commit.stats().refused, 1);
+    assert_eq!(event_ids(&*open.state), ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
+    let place = Place::new();
+    let open = place.open();
+    let held = hold(&place);
+    let refused = open.commit.submit(one("first")).await.unwrap_err();
+    assert!(matches!(refused, CommitError::Full(_)), "{refused}");
+    let refused = open.commit.submit(one("second")).await.unwrap_err();
+    assert!(matches!(refused, CommitError::Full(_)), "{refused}");
+    held.execute_batch("ROLLBACK").unwrap();
+    eventually("the record applied", || open.state.applied().unwrap().0 == 1);
+    eventually("room again", || open.commit.submit_blocking_for_test("third"));
+    assert_eq!(event_ids(&*open.state), ["first", "third"]);
+}
+
+impl crate::Commit {
+    /// Whether a submit from a thread of its own is taken.
+    fn submit_blocking_for_test(self: &Arc<Self>, name: &str) -> bool {
+        let (commit, record) = (Arc::clone(self), one(name));
+        std::thread::spawn(move || commit.submit_blocking(record).is_ok()).join().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_is_too_large_is_refused_alone() {
+    let place = Place::new();
+    let options = CommitOptions { record_bytes_max: 1_000, ..CommitOptions::default() };
+    let open = place.try_open(options).unwrap();
+    let large = session(1, &"x".repeat(2_000), vec![]);
+    let error = open.commit.submit(large).await.unwrap_err();
+    assert!(matches!(error, CommitError::TooLarge { limit: 1_000, .. }), "{error}");
+    open.commit.submit(one("small")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_nearly_full_refuses() {
+    let place = Place::new();
+    let options = CommitOptions {
+        folders: vec![place.dir.clone()],
+        disk: DiskThresholds { low_bytes: u64::MAX, critical_bytes: u64::MAX },
+        ..CommitOptions::default()
+    };
+    let open = place.try_open(options).unwrap();
+    let commit = open.commit.clone();
+    eventually("refusal", || commit.shared.disk_full.load(std::sync::atomic::Ordering::Relaxed));
+    let refused = open.commit.submit(one("a")).await.unwrap_err();
+    assert!(matches!(refused, CommitError::Full(_)), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_getting_full_becomes_an_event() {
+    let place = Place::new();
+    let options = CommitOptions {
+        folders: vec![place.dir.clone()],
+        disk: DiskThresholds { low_bytes: u64::MAX, critical_bytes: 0 },
+        ..CommitOptions::default()
+    };
+    let open = place.try_open(options).unwrap();
+    let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
+    eventually("the event", || !open.state.changes(&query).unwrap().items.is_empty());
+    let items = open.state.changes(&query).unwrap().items;
+    assert!(String::from_utf8_lossy(&items[0].body).contains("disk_low"));
+    open.commit.submit(one("a")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_that_fails_to_flush_stops_everything_loudly() {
+    let place = Place::new();
+    let disk = SimDisk::new(7);
+    let options = Options { files: Arc::new(disk.clone()), ..super::small_segments() };
+    let open = open(&place.journal(), &place.state(), options, CommitOptions::default()).unwrap();
+    open.commit.submit(one("a")).await.unwrap();
+    let now = disk.calls();
+    let faults: Vec<_> =
+        (now + 1..now + 40).map(|call| Fault { call, failure: Failure::Io }).collect();
+    disk.fail(&faults);
+    let error = open.commit.submit(one("b")).await.unwrap_err();
+    assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
+    let error = open.commit.submit(one("c")).await.unwrap_err();
+    assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
+    assert_eq!(event_ids(&*open.state), ["a"]);
+}

@@ -1,0 +1,214 @@
+//! What opening applies again, and what it refuses.
+
+use std::sync::Arc;
+
+use env::files::SimDisk;
+use journal::{Durability, Journal, Options};
+use model::{Position, Record};
+use state::{ChangeQuery, EventKind, StateStore};
+
+use super::{
+    Open, Place, copy_folder, copy_state, event_ids, eventually, one, open, small_segments,
+};
+use crate::{CommitError, CommitOptions};
+
+/// Small records, so that thousands of them are quick.
+async fn submit(open: &Open, from: u64, to: u64) {
+    let tasks: Vec<_> = (from..to)
+        .map(|n| {
+            let commit = open.commit.clone();
+            tokio::spawn(async move { commit.submit(one(&format!("{n:06}"))).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+}
+
+fn names(to: u64) -> Vec<String> {
+    (0..to).map(|n| format!("{n:06}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_behind_the_journal_gets_each_record_exactly_once() {
+    let place = Place::new();
+    let first = place.open();
+    let images = Place::new();
+    let mut stops = vec![0, 1, 7, 60, 61, 150];
+    for pair in stops.clone().windows(2) {
+        copy_state(&place.state(), &images.dir.join(format!("{}/state.db", pair[0])));
+        submit(&first, pair[0], pair[1]).await;
+    }
+    let end = stops.pop().unwrap();
+    drop(first);
+    for at in stops {
+        let dir = images.dir.join(at.to_string());
+        copy_folder(&place.journal(), &dir.join("journal"));
+        let again = open(
+            &dir.join("journal"),
+            &dir.join("state.db"),
+            small_segments(),
+            CommitOptions::default(),
+        )
+        .unwrap();
+        assert_eq!((again.report.from, again.report.to), (Position(at), Position(end)));
+        assert_eq!(again.report.records, end - at);
+        assert_eq!(event_ids(&*again.state), names(end));
+        let counts = again.state.counts().unwrap();
+        assert_eq!((counts.events, counts.documents[0].1), (end, end));
+        let next = again.commit.submit(one("next")).await.unwrap();
+        assert_eq!(next.position, Position(end + 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
+    for seed in 0..12 {
+        let place = Place::new();
+        let disk = SimDisk::new(seed);
+        let options = || Options { files: Arc::new(disk.clone()), ..small_segments() };
+        let path = place.journal();
+        let first = open(&path, &place.state(), options(), CommitOptions::default()).unwrap();
+        submit(&first, 0, 40).await;
+        first.commit.checkpoint().unwrap();
+        // The state's log is lost with the power; what the checkpoint flushed is not.
+        let cut = Place::new();
+        std::fs::copy(place.state(), cut.state()).unwrap();
+        submit(&first, 40, 40 + seed * 9).await;
+        let crashed = disk.crash(seed);
+        let options = Options { files: Arc::new(crashed), ..small_segments() };
+        let again = open(&path, &cut.state(), options, CommitOptions::default()).unwrap();
+        assert_eq!(again.report.from, Position(40));
+        assert_eq!(event_ids(&*again.state), names(40 + seed * 9), "seed={seed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_frees_the_journal_below_it_and_no_more() {
+    let place = Place::new();
+    let first = place.open();
+    for round in 0..6 {
+        submit(&first, round * 200, round * 200 + 200).await;
+        let position = first.commit.checkpoint().unwrap();
+        assert_eq!(position, Position(round * 200 + 200));
+        assert_eq!(first.commit.stats().checkpointed, position);
+        let kept = first.commit.shared.journal.first_position();
+        assert!(kept <= position.0, "the record at the checkpoint itself stays");
+        assert!(round < 2 || kept > 1, "kept={kept}");
+    }
+    submit(&first, 1200, 1210).await;
+    drop(first);
+    let again = place.open();
+    assert_eq!((again.report.records, again.report.to), (0, Position(1210)));
+    assert_eq!(event_ids(&*again.state), names(1210));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_comes_by_itself_when_enough_was_applied() {
+    let place = Place::new();
+    let options = CommitOptions { checkpoint_records: 50, ..CommitOptions::default() };
+    let first = place.try_open(options).unwrap();
+    submit(&first, 0, 120).await;
+    eventually("a checkpoint", || first.commit.stats().checkpointed.0 >= 50);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_that_lacks_what_the_state_needs_is_refused_with_both_named() {
+    let place = Place::new();
+    let first = place.open();
+    submit(&first, 0, 600).await;
+    first.commit.checkpoint().unwrap();
+    submit(&first, 600, 1200).await;
+    first.commit.close().await.unwrap();
+    let kept = first.commit.shared.journal.first_position();
+    drop(first);
+    assert!(kept > 1);
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(place.dir.join(format!("state.db{suffix}")));
+    }
+    let error = place.try_open(CommitOptions::default()).map(|_| ()).unwrap_err();
+    assert!(matches!(error, CommitError::Gap { applied: Position(0), .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&kept.to_string()) && text.contains("restore"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_journal_is_refused() {
+    let place = Place::new();
+    let first = place.open();
+    submit(&first, 0, 10).await;
+    first.commit.close().await.unwrap();
+    drop(first);
+    std::fs::remove_dir_all(place.journal()).unwrap();
+    let error = place.try_open(CommitOptions::default()).map(|_| ()).unwrap_err();
+    assert!(matches!(error, CommitError::Behind { end: 0, applied: Position(10) }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_state_is_filled_again_from_a_whole_journal() {
+    let place = Place::new();
+    let first = place.open();
+    submit(&first, 0, 100).await;
+    drop(first);
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(place.dir.join(format!("state.db{suffix}")));
+    }
+    let again = place.open();
+    assert_eq!(again.report.records, 100);
+    assert_eq!(event_ids(&*again.state), names(100));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_in_the_middle_of_the_journal_is_refused() {
+    let place = Place::new();
+    let first = place.open();
+    let empty = Place::new();
+    submit(&first, 0, 1).await;
+    copy_state(&place.state(), &empty.state());
+    for n in 1..300 {
+        first.commit.submit(one(&format!("{n:06}"))).await.unwrap();
+    }
+    first.commit.close().await.unwrap();
+    drop(first);
+    copy_folder(&place.journal(), &empty.journal());
+    let mut files: Vec<_> = std::fs::read_dir(empty.journal())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| std::fs::metadata(p).unwrap().len() >= 64 * 1024)
+        .collect();
+    files.sort();
+    let mut bytes = std::fs::read(&files[0]).unwrap();
+    for byte in &mut bytes[20_000..20_100] {
+        *byte ^= 0xff;
+    }
+    std::fs::write(&files[0], bytes).unwrap();
+    let opened = Journal::open(&empty.journal(), small_segments());
+    let error = match opened {
+        Err(error) => error.to_string(),
+        Ok(_) => match empty.try_open(CommitOptions::default()) {
+            Err(error) => error.to_string(),
+            Ok(again) => panic!("opened with {} records", again.report.records),
+        },
+    };
+    let name = files[0].file_name().unwrap().to_string_lossy();
+    assert!(error.contains(&*name), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_cannot_be_read_as_one_is_set_aside_and_the_rest_applied() {
+    let place = Place::new();
+    {
+        let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
+        let good: Vec<Record> = ["a", "b"].into_iter().map(one).collect();
+        journal.append(&good[0].encode(), Durability::Persist).unwrap();
+        journal.append(b"\x63rubbish", Durability::Persist).unwrap();
+        journal.append(&good[1].encode(), Durability::Persist).unwrap();
+        journal.close().unwrap();
+    }
+    let again = place.open();
+    assert_eq!((again.report.records, again.report.quarantined), (3, 1));
+    assert_eq!(event_ids(&*again.state), ["a", "b", "quarantine-2"]);
+    let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
+    let told = again.state.changes(&query).unwrap().items;
+    assert!(String::from_utf8_lossy(&told[0].body).contains("version 99"));
+}
