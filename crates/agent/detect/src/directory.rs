@@ -127,6 +127,8 @@ impl Listing {
         }
         self.entries.retain(|e| e.stat != Err(Errno::NOENT));
         self.entries.sort_unstable_by(|a, b| name_in(names, a).cmp(name_in(names, b)));
+        // A rename during the listing can show a name twice.
+        self.entries.dedup_by(|a, b| name_in(names, a) == name_in(names, b));
     }
 
     /// The `i`-th in the order of names.

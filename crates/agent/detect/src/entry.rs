@@ -145,10 +145,7 @@ impl Walk<'_, '_> {
         if before.device == at.stat.device {
             return Ok(());
         }
-        if at.stat.kind != Kind::Directory {
-            let path = &at.directory.path;
-            self.learn_from_file(path, before, &at.stat)?;
-        }
+        self.learn_from_entry(&at.directory.path, before, &at.stat)?;
         if self.device_now(before.device) == at.stat.device {
             before.device = at.stat.device;
             at.renumbered = true;
@@ -234,9 +231,9 @@ impl Walk<'_, '_> {
             }
             (Ok(stat), Ok(_)) if stat.kind == Kind::Directory => {
                 if self.may_descend() {
-                    let device_before = at.before.as_ref().map(|_| stat.device);
+                    // The baseline holds the link's device, not that of its target.
                     let error = at.before.as_ref().and_then(|b| b.error);
-                    let child = Child { error, device_before, link: true, ..Child::default() };
+                    let child = Child { error, link: true, ..Child::default() };
                     self.children.push(at.name, child);
                 }
                 self.other(at)

@@ -90,8 +90,8 @@ impl Walk<'_, '_> {
         }))
     }
 
-    /// Learn from a file that is the same in everything but its device.
-    pub(crate) fn learn_from_file(
+    /// Learn from an entry that is the same in everything but its device.
+    pub(crate) fn learn_from_entry(
         &mut self,
         path: &[u8],
         before: &Observation,

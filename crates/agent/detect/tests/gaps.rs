@@ -1,5 +1,5 @@
 //! What cannot be read, is not mounted or lies elsewhere is a gap, never a deletion.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;
 
