@@ -114,8 +114,11 @@ impl Shared {
         if self.is_closed() {
             return Err(CommitError::Closed);
         }
-        if self.disk_full.load(Ordering::Relaxed) || self.stalled.load(Ordering::Relaxed) {
+        if self.disk_full.load(Ordering::Relaxed) {
             return Err(self.refuse("the disk is nearly full: free space"));
+        }
+        if self.stalled.load(Ordering::Relaxed) {
+            return Err(self.refuse("records wait for room in the state"));
         }
         let encoded = record.encode();
         let bytes = encoded.len() as u64;

@@ -5,11 +5,12 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use env::clock::{Clock, SystemClock};
 
 use super::{Place, event_ids, one};
-use crate::CommitOptions;
+use crate::{Commit, CommitOptions};
 
 const CHILD: &str = "HOLDFAST_COMMIT_CHILD";
 const ROUNDS: u64 = 6;
@@ -25,20 +26,18 @@ async fn the_child_of_the_kills_submits_until_it_is_killed() {
         super::open(&dir.join("journal"), &dir.join("state.db"), super::small_segments(), options)
             .unwrap();
     let tasks: Vec<_> = (0..8)
-        .map(|task| {
-            let (commit, round) = (open.commit.clone(), round.clone());
-            tokio::spawn(async move {
-                for n in 0.. {
-                    let name = format!("{round}-{task}-{n}");
-                    commit.submit(one(&name)).await.unwrap();
-                    let line = format!("ACK {name}\n");
-                    std::io::stdout().write_all(line.as_bytes()).unwrap();
-                }
-            })
-        })
+        .map(|task| tokio::spawn(submit_for_ever(open.commit.clone(), format!("{round}-{task}"))))
         .collect();
     for task in tasks {
         task.await.unwrap();
+    }
+}
+
+async fn submit_for_ever(commit: Arc<Commit>, prefix: String) {
+    for n in 0.. {
+        let name = format!("{prefix}-{n}");
+        commit.submit(one(&name)).await.unwrap();
+        std::io::stdout().write_all(format!("ACK {name}\n").as_bytes()).unwrap();
     }
 }
 

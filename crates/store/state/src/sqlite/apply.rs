@@ -9,11 +9,12 @@ use model::{
     AgentId, Applied, Coverage, CoverageKind, Dataset, EventBody, Incarnation, Position, Record,
     SessionRecord, SkipReason, Skipped, Write,
 };
-use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use super::extract::{Columns, EventColumns};
 use super::kept::{Collection, Kept, kind_number};
 use super::packed::Packed;
+use super::statements::{Found, Put, Statements, store};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
 
 /// Most records set aside that are kept to be looked at; older ones are only counted.
@@ -49,61 +50,6 @@ impl From<rusqlite::Error> for Stop {
     }
 }
 
-const FIND: &str = "SELECT number, version, length(body), path = ?3 FROM document
-    WHERE collection = ?1 AND id = ?2";
-const SAME: &str = "SELECT body = ?2 FROM document WHERE number = ?1";
-const INSERT: &str = "INSERT INTO document (collection, id, version, received_us, checksum, path,
-    directory, name, kind, size, mode, uid, gid, owner, grp, mtime_us, inode, md5, sha1, sha256,
-    blake3, body)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-    ?20, ?21, ?22)";
-/// Of the document by number in place of the collection; naming the path would write its index.
-const UPDATE: &str = "UPDATE document SET version = ?3, received_us = ?4, checksum = ?5,
-    directory = ?7, name = ?8, kind = ?9, size = ?10, mode = ?11, uid = ?12, gid = ?13,
-    owner = ?14, grp = ?15, mtime_us = ?16, inode = ?17, md5 = ?18, sha1 = ?19, sha256 = ?20,
-    blake3 = ?21, body = ?22 WHERE number = ?1";
-const MOVE: &str = "UPDATE document SET path = ?2 WHERE number = ?1";
-const DELETE: &str = "DELETE FROM document WHERE number = ?1";
-const FIND_TOMBSTONE: &str = "SELECT version FROM tombstone WHERE collection = ?1 AND id = ?2";
-const PUT_TOMBSTONE: &str = "INSERT INTO tombstone (collection, id, version, at_us)
-    VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT (collection, id) DO UPDATE SET version = excluded.version, at_us = excluded.at_us";
-const DROP_TOMBSTONE: &str = "DELETE FROM tombstone WHERE collection = ?1 AND id = ?2";
-const INSERT_EVENT: &str = "INSERT INTO event
-    (number, agent, id, received_us, found_us, kind, path, changed, body)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (agent, id) DO NOTHING";
-
-/// The statements of one transaction, looked up once.
-struct Statements<'c> {
-    find: CachedStatement<'c>,
-    same: CachedStatement<'c>,
-    insert: CachedStatement<'c>,
-    update: CachedStatement<'c>,
-    rename: CachedStatement<'c>,
-    delete: CachedStatement<'c>,
-    find_tombstone: CachedStatement<'c>,
-    put_tombstone: CachedStatement<'c>,
-    drop_tombstone: CachedStatement<'c>,
-    insert_event: CachedStatement<'c>,
-}
-
-/// A document as [`FIND`] finds it.
-struct Found {
-    number: i64,
-    version: u64,
-    bytes: i64,
-    /// It has the path that was asked about.
-    same_path: bool,
-}
-
-/// One document to be written.
-struct Put<'a> {
-    id: &'a str,
-    version: u64,
-    body: &'a [u8],
-    received_us: u64,
-}
-
 /// One transaction under way.
 pub(super) struct Applier<'c> {
     db: &'c Connection,
@@ -114,18 +60,7 @@ pub(super) struct Applier<'c> {
 impl<'c> Applier<'c> {
     /// Begin on a connection that is inside a transaction already.
     pub(super) fn begin(db: &'c Connection) -> rusqlite::Result<Self> {
-        let run = Statements {
-            find: db.prepare_cached(FIND)?,
-            same: db.prepare_cached(SAME)?,
-            insert: db.prepare_cached(INSERT)?,
-            update: db.prepare_cached(UPDATE)?,
-            rename: db.prepare_cached(MOVE)?,
-            delete: db.prepare_cached(DELETE)?,
-            find_tombstone: db.prepare_cached(FIND_TOMBSTONE)?,
-            put_tombstone: db.prepare_cached(PUT_TOMBSTONE)?,
-            drop_tombstone: db.prepare_cached(DROP_TOMBSTONE)?,
-            insert_event: db.prepare_cached(INSERT_EVENT)?,
-        };
+        let run = Statements::prepare(db)?;
         Ok(Self { db, kept: Kept::load(db)?, run })
     }
 
@@ -503,41 +438,6 @@ impl<'c> Applier<'c> {
     pub(super) fn kept(&mut self) -> &mut Kept {
         &mut self.kept
     }
-}
-
-/// `number` is the collection's for an insert and the document's for an update.
-fn store(
-    statement: &mut CachedStatement<'_>,
-    number: i64,
-    put: &Put<'_>,
-    columns: &Columns<'_>,
-) -> rusqlite::Result<()> {
-    let [md5, sha1, sha256, blake3] = columns.hashes().map(|h| h.map(Packed::new));
-    statement.execute(params![
-        number,
-        Packed::new(put.id),
-        put.version as i64,
-        put.received_us as i64,
-        Packed::new(columns.checksum()),
-        columns.path(),
-        columns.directory(),
-        columns.name(),
-        columns.kind(),
-        columns.size(),
-        columns.mode(),
-        columns.uid(),
-        columns.gid(),
-        columns.owner(),
-        columns.group(),
-        columns.mtime_us(),
-        columns.inode(),
-        md5,
-        sha1,
-        sha256,
-        blake3,
-        put.body,
-    ])?;
-    Ok(())
 }
 
 fn received_us(record: &Record) -> u64 {

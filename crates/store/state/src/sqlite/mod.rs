@@ -14,6 +14,7 @@ mod packed;
 mod pool;
 mod retain;
 mod schema;
+mod statements;
 #[cfg(test)]
 mod tests;
 
