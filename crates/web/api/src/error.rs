@@ -3,7 +3,7 @@
 //! The numbers are those that clients of the 4.x API know; the texts are ours.
 
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,14 +34,17 @@ const fn row(code: u16, status: StatusCode, text: &'static str, remedy: &'static
 
 const BAD: StatusCode = StatusCode::BAD_REQUEST;
 
+/// What a code without a row of its own would be.
+const INTERNAL: Row = row(
+    1000,
+    StatusCode::INTERNAL_SERVER_ERROR,
+    "the server failed to answer",
+    "look into the server's log",
+);
+
 /// Every code that the API answers.
 const TABLE: &[Row] = &[
-    row(
-        1000,
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "the server failed to answer",
-        "look into the server's log",
-    ),
+    INTERNAL,
     row(
         1017,
         StatusCode::SERVICE_UNAVAILABLE,
@@ -51,7 +54,14 @@ const TABLE: &[Row] = &[
     row(1403, BAD, "not a field to sort by", "name one of the fields that the detail lists"),
     row(1405, BAD, "limit is above the maximum of 100000", "ask for pages with offset and limit"),
     row(1406, BAD, "limit must be at least 1", "leave limit away for the default"),
-    row(1407, BAD, "q is not understood", "use the other filters of this operation"),
+    row(
+        1407,
+        BAD,
+        "q is not understood",
+        "write field, operator and value, joined with ; (and) or , (or)",
+    ),
+    row(1408, BAD, "q names a field that there is not", "name one of the fields of an item"),
+    row(1409, BAD, "q has no such operator", "use one of = != < > ~"),
     row(1411, BAD, "not a timeframe", "write a number with d, h, m or s, for example 7d"),
     row(1412, BAD, "not a date", "write RFC 3339, for example 2026-11-21T18:52:02Z"),
     row(1701, StatusCode::NOT_FOUND, "agent does not exist", "GET /agents lists the agents"),
@@ -101,9 +111,11 @@ const TABLE: &[Row] = &[
     ),
 ];
 
+/// Codes of the entrance, which no node is to blame for.
+const LIMITS: std::ops::RangeInclusive<u16> = 6000..=6999;
+
 fn find(code: u16) -> &'static Row {
-    // The first row is the internal error: what a code without a row would be.
-    TABLE.iter().find(|row| row.code == code).unwrap_or(&TABLE[0])
+    TABLE.iter().find(|row| row.code == code).unwrap_or(&INTERNAL)
 }
 
 impl Failure {
@@ -174,19 +186,19 @@ impl Failure {
 
     /// The body of the answer.
     pub(crate) fn body(&self, node: &str) -> Value {
-        let mut body = json!({"title": self.title, "detail": self.detail});
-        if let Some(fields) = body.as_object_mut() {
-            if let Some(remedy) = self.remediation {
-                fields.insert("remediation".into(), remedy.into());
-            }
-            if let Some(code) = self.code {
-                if !matches!(code, 6000..=6999) {
-                    fields.insert("dapi_errors".into(), json!({node: {"error": self.detail}}));
-                }
-                fields.insert("error".into(), code.into());
-            }
+        let mut fields = Map::new();
+        fields.insert("title".into(), self.title.into());
+        fields.insert("detail".into(), self.detail.as_str().into());
+        if let Some(remedy) = self.remediation {
+            fields.insert("remediation".into(), remedy.into());
         }
-        body
+        if self.code.is_some_and(|code| !LIMITS.contains(&code)) {
+            fields.insert("dapi_errors".into(), json!({node: {"error": self.detail}}));
+        }
+        if let Some(code) = self.code {
+            fields.insert("error".into(), code.into());
+        }
+        Value::Object(fields)
     }
 }
 
@@ -204,6 +216,7 @@ fn title(status: StatusCode) -> &'static str {
         StatusCode::NOT_FOUND => "Not Found",
         StatusCode::METHOD_NOT_ALLOWED => "Method Not Allowed",
         StatusCode::NOT_ACCEPTABLE => "Not Acceptable",
+        StatusCode::REQUEST_TIMEOUT => "Request Timeout",
         StatusCode::PAYLOAD_TOO_LARGE => "Request Entity Too Large",
         StatusCode::EXPECTATION_FAILED => "Expectation Failed",
         StatusCode::TOO_MANY_REQUESTS => "Too Many Requests",

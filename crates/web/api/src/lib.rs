@@ -25,6 +25,7 @@ mod openapi;
 mod operation;
 mod parameters;
 mod pipeline;
+mod q;
 mod request_log;
 mod resource;
 mod serve;

@@ -28,7 +28,7 @@ pub const REQUESTS_PER_MINUTE_ALL_MAX: u32 = 6_000;
 /// Addresses counted one by one in a minute; what comes after shares one count.
 const ADDRESSES_MAX: usize = 65_536;
 /// Length of the counting window.
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_mins(1);
 
 /// Counts requests per address and in all, in windows of a minute.
 pub(crate) struct RequestRate {

@@ -215,6 +215,9 @@ pub(crate) const AGENTS_LIST: Parameter =
 pub(crate) const AGENT_ID: Parameter =
     path("agent_id", Kind::Number, "Agent number, at least three digits.");
 
-/// `q`, announced but not there yet: it is refused by name rather than ignored.
-pub(crate) const Q: Parameter =
-    query("q", Kind::Text, "Filter language; answered with 1407: it is not there yet.");
+/// `q`: see [`crate::q`].
+pub(crate) const Q: Parameter = query(
+    "q",
+    Kind::Text,
+    "Conditions such as status=active;(name~web,name~db): ; is and, , is or.",
+);

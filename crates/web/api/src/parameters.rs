@@ -167,10 +167,10 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             Some(seconds) => Ok(Value::Seconds(seconds)),
             None => Err(no_format(text, "timeframe")),
         },
-        Kind::Digest => match (32..=128).contains(&text.len()) && is_hex(text) {
-            true => Ok(Value::Text(text.to_ascii_lowercase())),
-            false => Err(no_format(text, "hash")),
-        },
+        Kind::Digest if (32..=128).contains(&text.len()) && is_hex(text) => {
+            Ok(Value::Text(text.to_ascii_lowercase()))
+        }
+        Kind::Digest => Err(no_format(text, "hash")),
         Kind::Instant => match timestamp::parse_micros(text) {
             Some(micros) => Ok(Value::Micros(micros)),
             None => Err(Failure::detailed(1412, format!("{}: not a date: {text}", parameter.name))),
@@ -183,9 +183,8 @@ fn whole(parameter: &Parameter, text: &str, min: u64, max: u64) -> Result<Value,
         return Err(wrong_type(parameter, "integer"));
     };
     let limit = parameter.name == "limit";
-    let refuse = |code: u16, detail: String| match limit {
-        true => Failure::detailed(code, detail),
-        false => Failure::bad(detail),
+    let refuse = |code: u16, detail: String| {
+        if limit { Failure::detailed(code, detail) } else { Failure::bad(detail) }
     };
     if number < i128::from(min) {
         let detail = format!("{number} is less than the minimum of {min}");
@@ -200,10 +199,10 @@ fn whole(parameter: &Parameter, text: &str, min: u64, max: u64) -> Result<Value,
 
 fn split(parameter: &Parameter, text: &str) -> Result<Vec<String>, Failure> {
     let list: Vec<String> = text.split(',').map(str::to_owned).collect();
-    match list.iter().any(String::is_empty) {
-        true => Err(no_format(text, parameter.name)),
-        false => Ok(list),
+    if list.iter().any(String::is_empty) {
+        return Err(no_format(text, parameter.name));
     }
+    Ok(list)
 }
 
 fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {

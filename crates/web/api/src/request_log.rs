@@ -56,9 +56,9 @@ fn source(source: Option<Source>) -> String {
 pub(crate) fn parameters(query: &[(String, String)]) -> String {
     let shown: Vec<String> = query
         .iter()
-        .map(|(name, value)| match SECRETS.contains(&name.as_str()) {
-            true => format!("{name}={MASK}"),
-            false => format!("{name}={value}"),
+        .map(|(name, value)| {
+            let secret = SECRETS.contains(&name.as_str());
+            format!("{name}={}", if secret { MASK } else { value })
         })
         .collect();
     cut(&model::path::show_terminal(shown.join("&").as_bytes()))

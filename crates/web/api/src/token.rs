@@ -111,15 +111,14 @@ impl Tokens {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(invalid());
         }
-        let claims = match self.verified.get(token) {
-            Some(claims) => claims,
-            None => {
-                let data = jsonwebtoken::decode::<Claims>(token, &self.decoding, &self.validation)
-                    .map_err(|_| invalid())?;
-                let claims = Arc::new(data.claims);
-                self.verified.insert(token.to_owned(), Arc::clone(&claims));
-                claims
-            }
+        let claims = if let Some(claims) = self.verified.get(token) {
+            claims
+        } else {
+            let data = jsonwebtoken::decode::<Claims>(token, &self.decoding, &self.validation)
+                .map_err(|_| invalid())?;
+            let claims = Arc::new(data.claims);
+            self.verified.insert(token.to_owned(), Arc::clone(&claims));
+            claims
         };
         if now_s >= claims.exp {
             return Err(Failure::unauthorized("Token expired"));
@@ -131,10 +130,5 @@ impl Tokens {
             return Err(invalid());
         }
         Ok(claims)
-    }
-
-    /// Seconds that a token lives.
-    pub(crate) fn ttl_s(&self) -> i64 {
-        self.ttl_s
     }
 }

@@ -14,7 +14,7 @@ const LOGIN: &str = "/security/user/authenticate";
 
 #[tokio::test]
 async fn a_login_gives_a_token_that_opens_the_rest() {
-    let world = world().await;
+    let world = world();
     for method in ["POST", "GET"] {
         let header = basic("admin", ADMIN);
         let answer = world.send(method, LOGIN, &[("authorization", &header)], Body::empty()).await;
@@ -28,7 +28,7 @@ async fn a_login_gives_a_token_that_opens_the_rest() {
 #[tokio::test]
 async fn the_token_carries_the_documented_claims() {
     use base64::Engine as _;
-    let world = world().await;
+    let world = world();
     let token = world.reader().await;
     let body = token.split('.').nth(1).unwrap();
     let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(body).unwrap();
@@ -46,7 +46,7 @@ async fn the_token_carries_the_documented_claims() {
 
 #[tokio::test]
 async fn wrong_credentials_and_tokens_get_the_documented_refusals() {
-    let world = world().await;
+    let world = world();
     let wrong = json!({"title": "Unauthorized", "detail": "Invalid credentials"});
     for (name, password) in [("admin", "Wrong-Horse-9"), ("nobody", ADMIN), ("' OR 1=1 --", "x")] {
         let answer = world.try_login(name, password).await;
@@ -70,7 +70,7 @@ async fn wrong_credentials_and_tokens_get_the_documented_refusals() {
 
 #[tokio::test]
 async fn a_token_ends_with_its_time() {
-    let world = world().await;
+    let world = world();
     let token = world.admin().await;
     world.clock.advance(Duration::from_secs(899));
     assert_eq!(world.get("/agents", &token).await.status, StatusCode::OK);
@@ -82,7 +82,7 @@ async fn a_token_ends_with_its_time() {
 
 #[tokio::test]
 async fn logging_out_ends_every_token_of_the_user_and_of_nobody_else() {
-    let world = world().await;
+    let world = world();
     let (first, second, other) = (world.admin().await, world.admin().await, world.reader().await);
     let header = format!("Bearer {first}");
     let answer = world.send("DELETE", LOGIN, &[("authorization", &header)], Body::empty()).await;
@@ -99,7 +99,7 @@ async fn logging_out_ends_every_token_of_the_user_and_of_nobody_else() {
 
 #[tokio::test]
 async fn ones_own_password_is_changed_with_the_old_one_only() {
-    let world = world().await;
+    let world = world();
     let token = world.reader().await;
     let bearer = format!("Bearer {token}");
     let headers =
@@ -124,7 +124,7 @@ async fn ones_own_password_is_changed_with_the_old_one_only() {
 
 #[tokio::test]
 async fn an_address_with_too_many_failures_is_blocked_on_the_login_only() {
-    let world = world().await;
+    let world = world();
     let token = world.admin().await;
     for _ in 0..50 {
         world.try_login("admin", "Wrong-Horse-9").await;
@@ -143,7 +143,7 @@ async fn an_address_with_too_many_failures_is_blocked_on_the_login_only() {
 
 #[tokio::test]
 async fn the_unix_socket_needs_no_token() {
-    let world = world().await;
+    let world = world();
     let source = Some(Source::Unix { uid: 0 });
     let answer = world.send_from(source, "GET", "/agents", &[], Body::empty()).await;
     assert_eq!(answer.status, StatusCode::OK);

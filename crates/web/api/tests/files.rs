@@ -7,7 +7,7 @@ use model::Kind;
 use serde_json::json;
 
 async fn filled() -> (World, String) {
-    let world = world().await;
+    let world = world();
     let token = world.admin().await;
     let mut big = observed(0o4755, 9_000);
     big.hashes.md5 = Some([0x11; 16]);
@@ -74,6 +74,10 @@ async fn filters_narrow_and_sorts_order() {
         ("sort=-file", "/usr/bin/su /root/100%_sure /etc/passwd /etc/link /etc"),
         ("sort=date&type=file", "/etc/passwd /usr/bin/su /root/100%_sure"),
         ("search=%27%20OR%201%3D1%20--", ""),
+        ("q=size>1000;type=file", "/etc/passwd /usr/bin/su"),
+        ("q=file~passwd,type=dir", "/etc /etc/passwd"),
+        ("q=mtime<1d", ""),
+        ("q=mode=4755;inode=131090", "/usr/bin/su"),
     ] {
         assert_eq!(files(query).await, expected, "{query}");
     }

@@ -7,7 +7,7 @@ use model::{Coverage, CoverageKind};
 use serde_json::{Value, json};
 
 async fn filled() -> (World, String) {
-    let world = world().await;
+    let world = world();
     let token = world.admin().await;
     let (old, new) = (observed(0o644, 10), observed(0o600, 20));
     let events = vec![

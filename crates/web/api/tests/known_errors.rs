@@ -32,6 +32,13 @@ const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
     ("/agents?older_than=soon", 400, None, "'soon' is not a 'timeframe'"),
     ("/agents?agents_list=1,x", 400, None, "'1,x' is not a 'numbers'"),
     ("/agents?agents_list=", 400, None, "is not a 'numbers'"),
+    ("/agents?q=status=active;", 400, Some(1407), "a field is missing"),
+    ("/agents?q=password=x", 400, Some(1408), "'password'"),
+    ("/agents?q=name==x", 400, Some(1409), "'=='"),
+    ("/agents?q=group<web", 400, Some(1409), "group"),
+    ("/agents?q=dateAdd<never", 400, Some(1412), "'never'"),
+    ("/syscheck/001?q=size>big", 400, Some(1407), "not a number"),
+    ("/syscheck/001?q=size~1", 400, Some(1409), "texts only"),
     ("/syscheck/999", 404, Some(1701), "agent does not exist"),
     ("/syscheck/1", 400, None, "'1' is not a 'numbers'"),
     ("/syscheck/001,002", 400, None, "is not a 'numbers'"),
@@ -55,7 +62,7 @@ const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
 
 #[tokio::test]
 async fn every_known_error_has_its_status_number_and_text() {
-    let world = world().await;
+    let world = world();
     let token = world.admin().await;
     for (path, status, code, detail) in TABLE {
         let answer = world.get(path, &token).await;
@@ -74,7 +81,7 @@ async fn every_known_error_has_its_status_number_and_text() {
 
 #[tokio::test]
 async fn an_operation_that_is_not_there_says_what_is() {
-    let world = world().await;
+    let world = world();
     let answer = world.send("PATCH", "/agents", &[], Body::empty()).await;
     assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(answer.header("allow"), "GET");
@@ -86,7 +93,7 @@ async fn an_operation_that_is_not_there_says_what_is() {
 
 #[tokio::test]
 async fn bodies_are_json_of_the_described_shape_and_size() {
-    let world = world().await;
+    let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
     let post = async |kind: &str, body: Vec<u8>| {
         let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
@@ -106,7 +113,7 @@ async fn bodies_are_json_of_the_described_shape_and_size() {
 
 #[tokio::test]
 async fn a_declared_body_beyond_the_limit_is_refused_before_it_is_read() {
-    let world = world().await;
+    let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
     let mut headers = vec![
         ("authorization", bearer.as_str()),
@@ -122,7 +129,7 @@ async fn a_declared_body_beyond_the_limit_is_refused_before_it_is_read() {
 
 #[tokio::test]
 async fn one_address_too_eager_is_told_to_wait_and_this_machine_is_not() {
-    let world = world_with(|options| options.requests_per_minute_max = 5).await;
+    let world = world_with(|options| options.requests_per_minute_max = 5);
     for _ in 0..5 {
         assert_eq!(world.get("/agents", "x").await.status, StatusCode::UNAUTHORIZED);
     }
@@ -145,10 +152,48 @@ async fn one_address_too_eager_is_told_to_wait_and_this_machine_is_not() {
 }
 
 #[tokio::test]
+async fn a_request_beyond_its_time_is_given_up_unless_it_wants_to_wait() {
+    // No time at all: the answer is never there at the first look.
+    let world = world_with(|options| options.request_timeout_ms = 0);
+    let answer = world.get("/readyz", "").await;
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(answer.json()["error"], 3021);
+    let source = Some(Source::Unix { uid: 0 });
+    let path = "/agents?wait_for_complete=true";
+    let patient = world.send_from(source, "GET", path, &[], Body::empty()).await;
+    assert_eq!(patient.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_given_up() {
+    let world = world_with(|options| options.request_timeout_ms = 20);
+    let source = Some(Source::Unix { uid: 0 });
+    let headers = [("content-type", "application/json")];
+    let endless = Body::new(Endless);
+    let answer = world.send_from(source, "POST", "/enrolment/tokens", &headers, endless).await;
+    assert_eq!(answer.status, StatusCode::REQUEST_TIMEOUT);
+}
+
+/// A body whose sender says nothing and does not go away.
+struct Endless;
+
+impl axum::body::HttpBody for Endless {
+    type Data = axum::body::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_ready_says_so() {
     let ready = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&ready);
-    let world = world_with(move |options| options.ready = shared).await;
+    let world = world_with(move |options| options.ready = shared);
     assert_eq!(world.get("/healthz", "").await.status, StatusCode::OK);
     let answer = world.get("/readyz", "").await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -159,7 +204,7 @@ async fn a_server_that_is_not_ready_says_so() {
 
 #[tokio::test]
 async fn every_answer_carries_the_headers() {
-    let world = world().await;
+    let world = world();
     let token = world.admin().await;
     for path in ["/agents", "/nothing", "/healthz", "/agents?limit=0"] {
         let answer = world.get(path, &token).await;
@@ -192,7 +237,7 @@ async fn the_page_answers_navigations_and_the_api_programs() {
             _ => (StatusCode::NOT_FOUND, ""),
         }
     });
-    let world = world_with(|options| options.page = Some(page)).await;
+    let world = world_with(|options| options.page = Some(page));
     let html = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
     for path in ["/", "/agents"] {
         let answer = world.send("GET", path, &html, Body::empty()).await;

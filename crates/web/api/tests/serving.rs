@@ -1,5 +1,7 @@
 //! The listeners: HTTPS, plain HTTP on loopback, the unix socket.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,7 +31,7 @@ async fn plain(world: &World) -> Server {
 
 #[tokio::test]
 async fn plain_http_is_served_on_loopback_only() {
-    let world = world().await;
+    let world = world();
     let server = plain(&world).await;
     let address = server.local_addr().unwrap();
     let answer = ask(TcpStream::connect(address).await.unwrap(), "/healthz").await;
@@ -46,7 +48,7 @@ async fn plain_http_is_served_on_loopback_only() {
 
 #[tokio::test]
 async fn https_presents_the_certificate_that_the_ca_signed() {
-    let world = world().await;
+    let world = world();
     let pair = world.registry.issue_server_certificate(&[]).unwrap();
     let tls = TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem };
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), Some(tls));
@@ -71,7 +73,7 @@ async fn https_presents_the_certificate_that_the_ca_signed() {
 
 #[tokio::test]
 async fn a_key_that_does_not_fit_is_refused_at_start() {
-    let world = world().await;
+    let world = world();
     let (one, other) = (
         world.registry.issue_server_certificate(&[]).unwrap(),
         world.registry.issue_server_certificate(&[]).unwrap(),
@@ -90,7 +92,7 @@ async fn a_key_that_does_not_fit_is_refused_at_start() {
 
 #[tokio::test]
 async fn the_unix_socket_admits_its_own_user_as_administrator() {
-    let world = world().await;
+    let world = world();
     let path = world.folder.path().join("holdfast.sock");
     let server = serve_unix(UnixOptions::new(&path), world.router.clone()).await.unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
@@ -105,7 +107,7 @@ async fn the_unix_socket_admits_its_own_user_as_administrator() {
 
 #[tokio::test]
 async fn a_stale_socket_is_replaced_and_another_file_is_not() {
-    let world = world().await;
+    let world = world();
     let path = world.folder.path().join("stale.sock");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let server = serve_unix(UnixOptions::new(&path), world.router.clone()).await.unwrap();
@@ -117,7 +119,7 @@ async fn a_stale_socket_is_replaced_and_another_file_is_not() {
 
 #[tokio::test]
 async fn stopping_lets_a_request_in_flight_finish() {
-    let world = world().await;
+    let world = world();
     let server = plain(&world).await;
     let address = server.local_addr().unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();

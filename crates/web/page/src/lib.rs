@@ -71,12 +71,9 @@ fn serve(path: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response {
     let mut response = bare(status);
     *response.body_mut() = body;
     let mime = mime_guess::from_path(path).first_or_octet_stream();
-    let mime = match mime.type_() == mime_guess::mime::TEXT {
-        true => format!("{}; charset=utf-8", mime.essence_str()),
-        false => mime.essence_str().to_owned(),
-    };
-    let keep =
-        if is_digested(path) { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let charset = if mime.type_() == mime_guess::mime::TEXT { "; charset=utf-8" } else { "" };
+    let mime = format!("{}{charset}", mime.essence_str());
+    let keep = if is_digested(path) { "public, max-age=31536000, immutable" } else { "no-cache" };
     let fields = response.headers_mut();
     fields.insert(CACHE_CONTROL, HeaderValue::from_static(keep));
     for (name, text) in [(ETAG, etag), (CONTENT_TYPE, mime)] {
@@ -131,8 +128,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response =
-            router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let response = router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body.collect().await.unwrap().to_bytes().to_vec())
     }
@@ -169,12 +165,10 @@ mod tests {
 
     #[tokio::test]
     async fn only_reading_is_possible() {
-        let request =
-            Request::builder().method("POST").uri("/").body(Body::empty()).unwrap();
+        let request = Request::builder().method("POST").uri("/").body(Body::empty()).unwrap();
         let response = router().oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
-        let request =
-            Request::builder().method("HEAD").uri("/").body(Body::empty()).unwrap();
+        let request = Request::builder().method("HEAD").uri("/").body(Body::empty()).unwrap();
         let response = router().oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());

@@ -5,7 +5,7 @@ mod headers;
 mod run;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -115,7 +115,7 @@ async fn respond(
     seen.parameters = request_log::parameters(&query);
     let path = path_parameters(&mut parts).await?;
     let body = match operation.body {
-        Some(_) => read(&parts, body).await?,
+        Some(_) => read(&parts, body, api.options.request_timeout_ms).await?,
         None => Bytes::new(),
     };
     seen.body = request_log::body(&body);
@@ -240,8 +240,8 @@ async fn path_parameters(parts: &mut Parts) -> Result<Vec<(String, String)>, Fai
     Ok(raw.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// The body, up to the limit.
-async fn read(parts: &Parts, body: Body) -> Result<Bytes, Failure> {
+/// The body, up to the limit of size and time.
+async fn read(parts: &Parts, body: Body, timeout_ms: u64) -> Result<Bytes, Failure> {
     let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
     let too_large = length.is_some_and(|length| length > BODY_BYTES_MAX as u64);
     if let Some(expect) = header(parts, &EXPECT)
@@ -258,10 +258,12 @@ async fn read(parts: &Parts, body: Body) -> Result<Bytes, Failure> {
     if too_large {
         return Err(refused());
     }
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(e) if e.is::<LengthLimitError>() => Err(refused()),
-        Err(e) => Err(Failure::bad(format!("body: {e}"))),
+    let whole = Limited::new(body, BODY_BYTES_MAX).collect();
+    match tokio::time::timeout(Duration::from_millis(timeout_ms), whole).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(e)) if e.is::<LengthLimitError>() => Err(refused()),
+        Ok(Err(e)) => Err(Failure::bad(format!("body: {e}"))),
+        Err(_) => Err(Failure::plain(StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
     }
 }
 

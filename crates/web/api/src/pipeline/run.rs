@@ -40,10 +40,8 @@ impl Checked {
 /// The response and the number of store requests it took.
 pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, Failure>, u32) {
     let pretty = request.asks_for("pretty");
-    let deadline = match request.asks_for("wait_for_complete") {
-        true => None,
-        false => Some(Duration::from_millis(api.options.request_timeout_ms)),
-    };
+    let deadline = (!request.asks_for("wait_for_complete"))
+        .then(|| Duration::from_millis(api.options.request_timeout_ms));
     let outcome = match request.operation.handler {
         Handler::Blocking(code) => within(deadline, blocking(api, request, code)).await,
         Handler::Waiting(code) => {

@@ -13,6 +13,7 @@ use crate::operation::{
     AGENTS_LIST, Access, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
     Shape, Verb, action, query,
 };
+use crate::q::{self, Op, Query};
 use crate::shape;
 
 const STATUSES: &[&str] = &["active", "pending", "never_connected", "disconnected"];
@@ -236,11 +237,39 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
+fn condition(query: Query<AgentColumn>, now_us: u64) -> Result<Condition, Failure> {
+    let list = |list: Vec<Query<AgentColumn>>| {
+        list.into_iter().map(|query| condition(query, now_us)).collect::<Result<Vec<_>, _>>()
+    };
+    let (column, op, value) = match query {
+        Query::All(all) => return Ok(Condition::And(list(all)?)),
+        Query::Any(any) => return Ok(Condition::Or(list(any)?)),
+        Query::Compare { column, op, value } => (column, op, value),
+    };
+    let ordered = matches!(op, Op::Less | Op::Greater);
+    let (op, value) = match column {
+        AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime => {
+            let (op, at_us) = q::instant(op, &value, now_us)?;
+            (op, (at_us / 1_000_000).to_string())
+        }
+        AgentColumn::Group if ordered => {
+            return Err(Failure::detailed(1409, "q: group takes = != ~ only"));
+        }
+        _ if value == "null" && op == Op::Equal => return Ok(Condition::IsNull(column)),
+        _ => (op, value),
+    };
+    let op = match op {
+        Op::Equal => CompareOp::Equal,
+        Op::NotEqual => CompareOp::NotEqual,
+        Op::Less => CompareOp::Less,
+        Op::Greater => CompareOp::Greater,
+        Op::Contains => CompareOp::Contains,
+    };
+    Ok(Condition::Compare { column, op, value })
+}
+
 fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     let parameters = &call.parameters;
-    if parameters.text("q").is_some() {
-        return Err(Failure::code(1407));
-    }
     // The word `all` is no filter.
     let one = |name: &str| -> Vec<String> {
         parameters.text(name).filter(|t| *t != "all").map(str::to_owned).into_iter().collect()
@@ -257,6 +286,9 @@ fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         let op = if wanted == "synced" { CompareOp::NotEqual } else { CompareOp::Equal };
         let value = AgentStatus::NeverConnected.name().to_owned();
         conditions.push(Condition::Compare { column: AgentColumn::Status, op, value });
+    }
+    if let Some(text) = parameters.text("q") {
+        conditions.push(condition(q::parse(text, COLUMNS)?, call.api.options.clock.now_us())?);
     }
     Ok(AgentQuery {
         offset: parameters.whole("offset"),

@@ -148,7 +148,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         "Some changes were not returned",
         "No change was returned",
     ];
-    answer(call, page, change_item, messages)
+    answer(call, &page, change_item, messages)
 }
 
 fn coverage(call: &Call) -> Result<Answer, Failure> {
@@ -156,7 +156,7 @@ fn coverage(call: &Call) -> Result<Answer, Failure> {
     let page = page(call, ChangeQuery { kinds, ..ChangeQuery::default() })?;
     let messages =
         ["All selected gaps were returned", "Some gaps were not returned", "No gap was returned"];
-    answer(call, page, coverage_item, messages)
+    answer(call, &page, coverage_item, messages)
 }
 
 fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
@@ -178,13 +178,13 @@ fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
 
 fn answer<T: Serialize>(
     call: &Call,
-    page: ChangePage,
-    item: fn(&Call, StoredEvent) -> Result<T, Failure>,
+    page: &ChangePage,
+    item: fn(&Call, &StoredEvent) -> Result<T, Failure>,
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
-    let (next, newest) = (page.next, page.newest);
+    let (next, newest) = (page.next.as_deref(), page.newest);
     let mut items = Vec::with_capacity(page.items.len());
-    for event in page.items {
+    for event in &page.items {
         items.push(to_value(&item(call, event)?)?);
     }
     let total = items.len() as u64;
@@ -207,7 +207,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
         ..ChangeQuery::default()
     })?;
     let event = page.items.into_iter().find(|e| e.number == number).ok_or_else(missing)?;
-    Answer::data(&change_item(call, event)?)
+    Answer::data(&change_item(call, &event)?)
 }
 
 /// An event's id: whose, when found and its number in the order of arrival, so that it can be
@@ -224,20 +224,20 @@ fn parse_id(id: &str) -> Option<(AgentId, u64, u64)> {
     parts.next().is_none().then_some((agent, found_at_us, number))
 }
 
-fn change_item(call: &Call, event: StoredEvent) -> Result<ChangeItem, Failure> {
-    let body = parse(&event)?;
+fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
+    let body = parse(event)?;
     let (before, after) = match event.kind {
         EventKind::Deleted => (body.file, None),
         _ => (body.holdfast.previous, body.file),
     };
     let cause = body.holdfast.cause.unwrap_or_default();
     Ok(ChangeItem {
-        id: id_of(&event),
+        id: id_of(event),
         time: timestamp::micros(event.found_at_us),
         received: timestamp::micros(event.received_at_us),
         kind: event.kind.name(),
-        agent: agent_ref(call, &event),
-        path: event.path,
+        agent: agent_ref(call, event),
+        path: event.path.clone(),
         changed_fields: body.holdfast.changed_fields,
         cause: CauseItem { kind: cause.kind, detail: cause.detail },
         before: to_value(&before)?,
@@ -245,13 +245,13 @@ fn change_item(call: &Call, event: StoredEvent) -> Result<ChangeItem, Failure> {
     })
 }
 
-fn coverage_item(call: &Call, event: StoredEvent) -> Result<CoverageItem, Failure> {
-    let Some(gap) = parse(&event)?.holdfast.coverage else {
+fn coverage_item(call: &Call, event: &StoredEvent) -> Result<CoverageItem, Failure> {
+    let Some(gap) = parse(event)?.holdfast.coverage else {
         return Err(Failure::internal(&format!("event {}: no gap in it", event.number)));
     };
     Ok(CoverageItem {
-        id: id_of(&event),
-        agent: agent_ref(call, &event),
+        id: id_of(event),
+        agent: agent_ref(call, event),
         kind: gap.kind.name(),
         path: gap.path,
         from: timestamp::micros(gap.from_us),

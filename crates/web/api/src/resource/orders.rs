@@ -74,9 +74,10 @@ pub(super) fn order(
             wanted
         }
     };
-    let command = match agents.is_empty() {
-        true => None,
-        false => Some(call.registry().create_command(kind, &agents, &call.caller.name())?),
+    let command = if agents.is_empty() {
+        None
+    } else {
+        Some(call.registry().create_command(kind, &agents, &call.caller.name())?)
     };
     let items: Vec<Value> = agents.iter().map(|id| json!(id.to_string())).collect();
     let mut list = List::new(items, agents.len() as u64, messages);

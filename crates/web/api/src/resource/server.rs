@@ -69,7 +69,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &[],
         body: None,
         shape: Shape::Raw(JSON),
-        handler: Handler::Blocking(description),
+        handler: Handler::Blocking(|call| Ok(description(call))),
     },
 ];
 
@@ -160,6 +160,6 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-fn description(call: &Call) -> Result<Answer, Failure> {
-    Ok(Answer::Raw { status: StatusCode::OK, content_type: JSON, body: call.api.openapi.clone() })
+fn description(call: &Call) -> Answer {
+    Answer::Raw { status: StatusCode::OK, content_type: JSON, body: call.api.openapi.clone() }
 }

@@ -104,10 +104,10 @@ fn dataset(name: &str) -> Result<Dataset, Failure> {
     let known = !name.is_empty()
         && name.len() <= DATASET_BYTES_MAX
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    match known {
-        true => Ok(Dataset::new(name)),
-        false => Err(Failure::bad("dataset: letters, digits, dash, underscore and dot only")),
+    if !known {
+        return Err(Failure::bad("dataset: letters, digits, dash, underscore and dot only"));
     }
+    Ok(Dataset::new(name))
 }
 
 fn item(call: &Call, agent: AgentId, stored: StoredDocument) -> Result<StateItem, Failure> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{AgentId, Dataset, FileDocument};
 use registry::CommandKind;
 use serde::Serialize;
-use state::{Condition, Direction, DocumentField, DocumentQuery, StoredDocument, Test};
+use state::{Condition, Direction, DocumentField, DocumentQuery, StoredDocument, Test, Value};
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
@@ -17,6 +17,7 @@ use crate::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
     Shape, Verb, action, query,
 };
+use crate::q::{self, Op, Query};
 use crate::shape;
 
 const TYPES: &[&str] = &[
@@ -245,25 +246,18 @@ fn permissions(mode: &str) -> String {
 fn files(call: &Call) -> Result<Answer, Failure> {
     let parameters = &call.parameters;
     let agent = parameters.agent()?;
-    if parameters.text("q").is_some() {
-        return Err(Failure::code(1407));
-    }
     if call.api.registry.agent(agent).is_none() {
         return Err(Failure::code(1701));
     }
     let summary = ["file", "mtime", "date"].map(str::to_owned);
-    let selected = match parameters.flag("summary") {
-        true => &summary[..],
-        false => parameters.list("select"),
-    };
+    let selected =
+        if parameters.flag("summary") { &summary[..] } else { parameters.list("select") };
     shape::check_select(selected, FIELDS)?;
     let (offset, limit) = (parameters.whole("offset"), parameters.whole("limit"));
     let distinct = parameters.flag("distinct");
     let mut query = file_query(call, agent)?;
-    (query.offset, query.limit) = match distinct {
-        true => (0, PAGE_ITEMS_MAX as usize),
-        false => (offset, limit as usize),
-    };
+    (query.offset, query.limit) =
+        if distinct { (0, PAGE_ITEMS_MAX as usize) } else { (offset, limit as usize) };
     let page = call.state().documents(&query)?;
     let mut items = Vec::with_capacity(page.items.len());
     for document in &page.items {
@@ -323,6 +317,9 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
     if let Some(text) = parameters.text("search") {
         all.push(search(text));
     }
+    if let Some(text) = parameters.text("q") {
+        all.push(condition(q::parse(text, COLUMNS)?, call.api.options.clock.now_us())?);
+    }
     let sort = shape::sort_fields(parameters.text("sort"), COLUMNS)?;
     let mut query = DocumentQuery::new(agent, Dataset::fim_files());
     query.condition = Condition::All(all);
@@ -334,6 +331,43 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
         })
         .collect();
     Ok(query)
+}
+
+fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Condition, Failure> {
+    let list = |list: Vec<Query<DocumentField>>| {
+        list.into_iter().map(|query| condition(query, now_us)).collect::<Result<Vec<_>, _>>()
+    };
+    let (field, op, value) = match query {
+        Query::All(all) => return Ok(Condition::All(list(all)?)),
+        Query::Any(any) => return Ok(Condition::Any(list(any)?)),
+        Query::Compare { column, op, value } => (column, op, value),
+    };
+    let number = |value: &str| {
+        value
+            .parse::<i64>()
+            .map_err(|_| Failure::detailed(1407, format!("q: not a number: '{value}'")))
+    };
+    let (op, value) = match field {
+        DocumentField::Mtime | DocumentField::Version => {
+            let (op, at_us) = q::instant(op, &value, now_us)?;
+            (op, Value::Integer(at_us as i64))
+        }
+        DocumentField::Size | DocumentField::Uid | DocumentField::Gid | DocumentField::Inode => {
+            (op, Value::Integer(number(&value)?))
+        }
+        _ => (op, Value::Text(value)),
+    };
+    let test = match (op, &value) {
+        (Op::Equal, _) => Test::Equal,
+        (Op::NotEqual, _) => Test::NotEqual,
+        (Op::Less, _) => Test::Less,
+        (Op::Greater, _) => Test::Greater,
+        (Op::Contains, Value::Text(_)) => Test::Contains,
+        (Op::Contains, Value::Integer(_)) => {
+            return Err(Failure::detailed(1409, "q: ~ is for texts only"));
+        }
+    };
+    Ok(Condition::Field(field, test, value))
 }
 
 fn search(text: &str) -> Condition {

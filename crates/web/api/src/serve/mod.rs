@@ -32,11 +32,11 @@ pub use tls::TlsPem;
 pub use unix::{UnixOptions, serve_unix};
 
 /// Connections at once, by default.
-pub const CONNECTIONS_MAX: usize = 1_024;
+const CONNECTIONS_MAX: usize = 1_024;
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, the wait on an idle connection included.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
 /// How long stopping waits for requests in flight.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause after a failed accept: most often no file descriptor is free.
