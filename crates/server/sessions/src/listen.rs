@@ -35,7 +35,7 @@ const BACKLOG: u32 = 1024;
 /// Read buffer of a connection, bytes; a header that does not fit is answered 431.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// How long a sender that was turned away may still send.
-const LINGER: Duration = Duration::from_millis(500);
+const LINGER: Duration = Duration::from_secs(1);
 /// Pause after an accept that failed, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -130,7 +130,11 @@ async fn agent(
         .and_then(|chain| chain.first())
         .map(|leaf| Arc::from(leaf.as_ref()));
     let peer = Peer { origin: Origin::Tls { address, certificate }, turned_away };
-    serve(app, stream, peer, routes, stop).await;
+    let mut stream = serve(app, stream, peer, routes, stop).await;
+    if stream.shutdown().await.is_ok() {
+        // What still comes is not even decrypted.
+        linger(stream.into_inner().0).await;
+    }
 }
 
 /// Accept local callers until stopped, then wait for the connections.
@@ -156,7 +160,10 @@ pub(crate) async fn local(
         let Some(peer) = local_peer(&app, &stream, turned_away) else { continue };
         let (app, routes, stop) = (Arc::clone(&app), routes.clone(), stop.clone());
         tasks.spawn(async move {
-            serve(&app, stream, peer, routes, stop).await;
+            let mut stream = serve(&app, stream, peer, routes, stop).await;
+            if stream.shutdown().await.is_ok() {
+                linger(stream).await;
+            }
         });
     }
     drop(socket);
@@ -191,14 +198,15 @@ async fn taken<T>(accepted: io::Result<T>) -> Option<T> {
     }
 }
 
-/// Serve one connection to its end.
+/// Serve one connection to its end, which is not closed yet.
 async fn serve<S>(
     app: &Arc<App>,
     stream: S,
     peer: Peer,
     routes: Router,
     mut stop: watch::Receiver<bool>,
-) where
+) -> S
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let name = peer.name();
@@ -209,6 +217,7 @@ async fn serve<S>(
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.options.timeouts.header)
+        .half_close(true)
         .max_headers(HEADERS_MAX)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
@@ -227,17 +236,14 @@ async fn serve<S>(
     if let Err(e) = ended {
         debug!(peer = %name, "connection: {e}");
     }
-    linger(connection.into_parts().io.into_inner()).await;
+    connection.into_parts().io.into_inner()
 }
 
 /// Close so that a sender in the middle of a body that was refused still gets the answer: closing
 /// with unread bytes would reset the connection and take the answer along.
-async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
-    let closing = async {
-        if stream.shutdown().await.is_err() {
-            return;
-        }
-        let mut buffer = vec![0; 16 * 1024];
+async fn linger<S: AsyncRead + Unpin>(mut stream: S) {
+    let draining = async {
+        let mut buffer = vec![0; 64 * 1024];
         let mut left = LINGER_BYTES_MAX;
         while left > 0 {
             match stream.read(&mut buffer).await {
@@ -246,7 +252,7 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
             }
         }
     };
-    let _ = tokio::time::timeout(LINGER, closing).await;
+    let _ = tokio::time::timeout(LINGER, draining).await;
 }
 
 async fn finish(mut tasks: JoinSet<()>, within: Duration) {

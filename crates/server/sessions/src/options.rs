@@ -39,8 +39,9 @@ pub(crate) const LANES_MAX: usize = 65_536;
 pub(crate) const DIGEST_ITEMS_MAX: u32 = 10_000;
 /// Bodies above this are verified on a thread that may block, bytes.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// What a sender that was turned away may still send before the connection is closed, bytes.
-pub(crate) const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// What a sender that was turned away may still send, and is thrown away unread, before the
+/// connection is closed, bytes: a little more than the longest session.
+pub(crate) const LINGER_BYTES_MAX: usize = model::limits::SESSION_BYTES_MAX + 4 * 1024 * 1024;
 
 /// What is taken at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +94,7 @@ impl Default for Timeouts {
             handshake: Duration::from_secs(10),
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
-            response: Duration::from_secs(300),
+            response: Duration::from_mins(5),
             shutdown: Duration::from_secs(10),
         }
     }

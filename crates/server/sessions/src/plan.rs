@@ -36,7 +36,7 @@ pub(crate) enum Task {
 /// Writes, and what was left out of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writes {
-    pub(crate) writes: Vec<Write>,
+    pub(crate) list: Vec<Write>,
     /// For each write the place of its value in the session.
     pub(crate) places: Vec<u32>,
     pub(crate) skipped: Vec<Skipped>,
@@ -45,7 +45,7 @@ pub(crate) struct Writes {
 impl Writes {
     fn write(&mut self, place: usize, write: Write) {
         self.places.push(place as u32);
-        self.writes.push(write);
+        self.list.push(write);
     }
 
     fn skip(&mut self, place: usize, id: &str, reason: SkipReason) {

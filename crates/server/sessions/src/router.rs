@@ -45,12 +45,8 @@ async fn not_found(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Response {
-    match hand_over(&app, &peer, request).await {
-        Ok(response) => response,
-        Err(_) => Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is no such route")
-            .closing()
-            .into_response(),
-    }
+    let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is no such route");
+    hand_over(&app, &peer, request, refusal).await
 }
 
 async fn not_allowed(
@@ -58,26 +54,21 @@ async fn not_allowed(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Response {
-    match hand_over(&app, &peer, request).await {
-        Ok(response) => response,
-        Err(_) => {
-            let detail = "the route exists for other methods: see the header allow";
-            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
-                .closing()
-                .into_response()
-        }
-    }
+    let detail = "the route exists for other methods: see the header allow";
+    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
+    hand_over(&app, &peer, request, refusal).await
 }
 
 /// What a local caller asks beyond the agents' routes goes to the other router, if there is one;
-/// else the request comes back.
-async fn hand_over(app: &App, peer: &Peer, mut request: Request) -> Result<Response, Request> {
-    let (Origin::Unix { uid, allowed: true }, Some(local)) = (&peer.origin, &app.options.local)
-    else {
-        return Err(request);
-    };
-    request.extensions_mut().insert(LocalCaller { uid: *uid });
-    local.clone().oneshot(request).await.map_err(|never| match never {})
+/// everything else is refused.
+async fn hand_over(app: &App, peer: &Peer, mut request: Request, refusal: Refusal) -> Response {
+    match (&peer.origin, &app.options.local) {
+        (Origin::Unix { uid, allowed: true }, Some(local)) => {
+            request.extensions_mut().insert(LocalCaller { uid: *uid });
+            local.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
+        }
+        _ => refusal.closing().into_response(),
+    }
 }
 
 async fn banner() -> Response {

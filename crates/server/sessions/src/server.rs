@@ -1,7 +1,7 @@
 //! Starting, stopping, and what all requests share.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -208,7 +208,9 @@ impl SessionsHandle {
 
 impl std::fmt::Debug for SessionsHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let unix: Option<&PathBuf> = self.app.options.unix.as_ref();
-        f.debug_struct("SessionsHandle").field("https", &self.address).field("unix", &unix).finish()
+        f.debug_struct("SessionsHandle")
+            .field("https", &self.address)
+            .field("unix", &self.unix_path())
+            .finish_non_exhaustive()
     }
 }

@@ -94,7 +94,7 @@ async fn commit(
     said: Overlay,
     turn: &Turn,
 ) -> Result<Response, Refusal> {
-    let Writes { writes, places, mut skipped } = writes;
+    let Writes { list: writes, places, mut skipped } = writes;
     let values = writes.len() as u64;
     let noop = writes.is_empty();
     if !noop {

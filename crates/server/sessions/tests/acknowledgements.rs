@@ -9,9 +9,9 @@
 
 mod common;
 
-use common::{FILES, Server, document, event, removal};
+use common::{Agent, FILES, Server, document, event, removal};
 use link::{DigestAnswer, DigestRequest, Mode, Payload, Value};
-use model::Dataset;
+use model::{AgentId, Dataset};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_sent_again_changes_nothing() {
@@ -35,6 +35,7 @@ async fn a_session_sent_again_changes_nothing() {
     assert_eq!(key(&before.0), key(&after.0));
     assert_eq!(before.1, after.1);
     assert_eq!(server.counter("sync.sessions.committed"), 2);
+    assert_eq!(server.counter("sync.sessions.unchanged"), 1);
     server.stop().await;
 }
 
@@ -124,18 +125,65 @@ async fn sessions_of_one_agent_apply_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_begun_is_finished_when_its_sender_goes_away() {
+    use tokio::io::AsyncWriteExt as _;
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let values = (0..3000).map(|n| document(&format!("f{n}"), 1, 'a')).collect();
+    let body = link::encode(&agent.delta(values));
+    let mut stream = server.connect(Some(agent.identity())).await;
+    let head = format!(
+        "POST /stateful HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    server.until("all are in", |s| s.state.counts().unwrap().documents.len() == 1).await;
+    let counts = server.state.agent_counts(agent.id).unwrap();
+    assert_eq!(counts.documents, [(Dataset::fim_files(), 3000, counts.documents[0].2)]);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_waits_for_the_session_in_work() {
+    use tokio::io::AsyncWriteExt as _;
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let body = link::encode(&agent.delta(vec![document("a", 1, 'a')]));
+    let (begin, end) = body.split_at(body.len() / 2);
+    let mut stream = server.connect(Some(agent.identity())).await;
+    let head = format!(
+        "POST /stateful HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), begin].concat()).await.unwrap();
+    stream.flush().await.unwrap();
+    let announced = body.len() as u64;
+    server.until("it is in work", |s| s.counter("sync.inflight.bytes") == announced).await;
+    let Server { handle, state, .. } = server;
+    let stopping = tokio::spawn(handle.shutdown());
+    stream.write_all(end).await.unwrap();
+    let answer = common::read_answer(stream).await;
+    assert_eq!(answer.status, 200);
+    stopping.await.unwrap();
+    assert_eq!(state.agent_counts(agent.id).unwrap().documents.len(), 1);
+}
+
+async fn ten_versions(agent: Agent) -> AgentId {
+    for v in 1..=10u64 {
+        let values = (0..50).map(|i| document(&format!("f{i}"), v, 'a')).collect();
+        assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
+    }
+    agent.id
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_agents_at_once_each_get_their_own() {
     let server = std::sync::Arc::new(Server::start());
     let mut tasks = Vec::new();
     for n in 0..8 {
         let agent = server.enroll(&format!("agent-{n}")).await;
-        tasks.push(tokio::spawn(async move {
-            for v in 1..=10u64 {
-                let values = (0..50).map(|i| document(&format!("f{i}"), v, 'a')).collect();
-                assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
-            }
-            agent.id
-        }));
+        tasks.push(tokio::spawn(ten_versions(agent)));
     }
     for task in tasks {
         let id = task.await.unwrap();

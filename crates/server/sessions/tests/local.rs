@@ -82,6 +82,33 @@ async fn a_removed_agent_loses_documents_and_certificate_and_keeps_its_events() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_was_never_registered_can_be_removed_and_come_back() {
+    let server = Server::start();
+    let id = AgentId(4711);
+    let session = delta(id, vec![document("a", 1, 'a'), event("e-1")]);
+    for _ in 0..2 {
+        assert_eq!(server.local_session(id, &session).await.status, 200);
+        assert_eq!(server.documents(id).len(), 1);
+        let head = "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: 4711\r\n";
+        assert_eq!(server.local(head, b"").await.status, 200);
+        assert!(server.documents(id).is_empty());
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_route_of_the_agents_goes_to_the_local_router() {
+    let other = axum::Router::new().route("/hello", axum::routing::get(|| async { "hello" }));
+    let server = Server::with(|o| o.local = Some(other));
+    let answer = server.local("GET /hello HTTP/1.1\r\n", b"").await;
+    assert_eq!((answer.status, answer.body.as_slice()), (200, &b"hello"[..]));
+    assert_eq!(server.local("GET /none HTTP/1.1\r\n", b"").await.status, 404);
+    let remote = common::client(server.tls(None)).get(server.url("/hello")).send().await.unwrap();
+    assert_eq!(remote.status(), 404, "over TLS there are the agents' routes only");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn reports_are_kept_and_metrics_are_shown() {
     let server = Server::start();
     let agent = server.enroll("web").await;

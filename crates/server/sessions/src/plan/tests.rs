@@ -1,6 +1,7 @@
 use link::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value, encode};
 
 use super::*;
+use SkipReason::{Id, Index, Json, TooLarge};
 
 const FILES: &str = "wazuh-states-fim-files";
 
@@ -130,14 +131,13 @@ fn faults_of_one_value_leave_out_that_value_and_keep_the_places() {
     ]);
     let Task::Commit(writes) = of(&session).unwrap().task else { panic!("no commit") };
     let skipped: Vec<_> = writes.skipped.iter().map(|s| (s.index, s.reason)).collect();
-    use SkipReason::{Id, Index, Json, TooLarge};
     assert_eq!(
         skipped,
         [(0, Index), (1, Id), (3, Json), (4, Id), (5, TooLarge), (7, Index), (8, Json)]
     );
     assert_eq!(writes.places, [2, 6, 9]);
     assert_eq!(
-        writes.writes,
+        writes.list,
         [
             Write::Upsert {
                 dataset: Dataset::fim_files(),
@@ -159,7 +159,7 @@ fn cleans_never_touch_events_and_may_name_vulnerabilities() {
     let items = vec!["wazuh-states-vulnerabilities".into(), "holdfast-events".into(), FILES.into()];
     let session = Session { start: start(Mode::ModuleDelta), payload: Payload::Cleans(items) };
     let Task::Commit(writes) = of(&session).unwrap().task else { panic!("no commit") };
-    assert_eq!(writes.writes, [Write::Clean { dataset: Dataset::fim_files() }]);
+    assert_eq!(writes.list, [Write::Clean { dataset: Dataset::fim_files() }]);
     assert_eq!((writes.places[0], writes.skipped[0].index), (2, 1));
 }
 

@@ -203,8 +203,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn identity(&self) -> Option<(&str, &str)> {
-        Some((&self.certificate, &self.key))
+    pub(crate) fn identity(&self) -> (&str, &str) {
+        (&self.certificate, &self.key)
     }
 
     pub(crate) async fn post(&self, route: &str, body: Vec<u8>) -> Answered {
