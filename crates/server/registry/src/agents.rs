@@ -185,7 +185,9 @@ impl Registry {
         let rows = self.inner.store.add_agents(&agents)?;
         let ids = rows.iter().map(|row| row.record.id).collect();
         let mut fleet = self.inner.fleet.write();
-        rows.into_iter().for_each(|row| fleet.insert(row, now));
+        for row in rows {
+            fleet.insert(row, now);
+        }
         Ok(ids)
     }
 
@@ -266,7 +268,9 @@ impl Registry {
         let changed = self.inner.store.delete_group(name)?;
         let n = changed.len() as u64;
         let mut fleet = self.inner.fleet.write();
-        changed.into_iter().for_each(|(id, groups)| fleet.set_groups(id, groups));
+        for (id, groups) in changed {
+            fleet.set_groups(id, groups);
+        }
         Ok(n)
     }
 

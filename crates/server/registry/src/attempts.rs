@@ -33,8 +33,8 @@ impl Attempts {
     /// How long the source is still blocked.
     pub(crate) fn blocked(&self, source: IpAddr, now: Duration) -> Option<Duration> {
         let failures = self.sources.get(&network(source))?;
-        let end = failures.first + self.block;
-        (self.max > 0 && failures.count >= self.max && now < end).then(|| end - now)
+        let left = (failures.first + self.block).saturating_sub(now);
+        (self.max > 0 && failures.count >= self.max && !left.is_zero()).then_some(left)
     }
 
     /// One more failure.
@@ -71,7 +71,7 @@ fn network(source: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const BLOCK: Duration = Duration::from_secs(300);
+    const BLOCK: Duration = Duration::from_mins(5);
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

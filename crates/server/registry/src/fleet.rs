@@ -46,7 +46,9 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn load(rows: Vec<AgentRow>, now: Now) -> Self {
         let mut fleet = Self::default();
-        rows.into_iter().for_each(|row| fleet.insert(row, now));
+        for row in rows {
+            fleet.insert(row, now);
+        }
         fleet
     }
 
@@ -176,12 +178,10 @@ impl Fleet {
     /// The rows could not be written: they are due again.
     pub(crate) fn put_back(&mut self, rows: &[LivenessRow]) {
         for row in rows {
-            if let Some(live) = self.agents.get_mut(&row.id) {
-                live.info |= row.info.is_some();
-                if !live.changed {
-                    live.changed = true;
-                    self.changed.push(row.id);
-                }
+            let Some(live) = self.agents.get_mut(&row.id) else { continue };
+            live.info |= row.info.is_some();
+            if !std::mem::replace(&mut live.changed, true) {
+                self.changed.push(row.id);
             }
         }
     }

@@ -22,7 +22,9 @@ pub(crate) struct Certificates {
 impl Certificates {
     pub(crate) fn load(rows: Vec<CertificateRow>) -> Self {
         let mut all = Self::default();
-        rows.into_iter().for_each(|row| all.insert(row));
+        for row in rows {
+            all.insert(row);
+        }
         all
     }
 
@@ -44,11 +46,7 @@ impl Certificates {
             row.used_at_s.is_some() && row.superseded_at_s.is_none() && row.revoked_at_s.is_none()
         });
         if in_use {
-            self.each(agent, |row| {
-                if row.used_at_s.is_none() {
-                    row.superseded_at_s.get_or_insert(now_s);
-                }
-            });
+            self.supersede(agent, now_s, |row| row.used_at_s.is_none());
             self.changed.insert(agent);
         }
         self.insert(CertificateRow {
@@ -73,6 +71,14 @@ impl Certificates {
                 change(row);
             }
         }
+    }
+
+    fn supersede(&mut self, agent: AgentId, now_s: i64, of: impl Fn(&CertificateRow) -> bool) {
+        self.each(agent, |row| {
+            if of(row) {
+                row.superseded_at_s.get_or_insert(now_s);
+            }
+        });
     }
 
     /// Whose it is, and whether this is its first use.
@@ -111,13 +117,10 @@ impl Certificates {
     ) -> Result<Identity, IdentityError> {
         let (identity, first) = self.check(fingerprint, now_s)?;
         if first {
-            self.each(identity.agent, |row| {
-                if row.fingerprint == *fingerprint {
-                    row.used_at_s = Some(now_s);
-                } else {
-                    row.superseded_at_s.get_or_insert(now_s);
-                }
-            });
+            self.supersede(identity.agent, now_s, |row| row.fingerprint != *fingerprint);
+            if let Some(row) = self.rows.get_mut(fingerprint) {
+                row.used_at_s = Some(now_s);
+            }
             self.changed.insert(identity.agent);
         }
         Ok(identity)

@@ -204,7 +204,9 @@ impl Registry {
         }
         if revocations {
             let refused = self.inner.store.revocations()?;
-            refused.into_iter().for_each(|r| self.inner.tokens.add(r));
+            for revocation in refused {
+                self.inner.tokens.add(revocation);
+            }
         }
         if forget {
             self.inner.store.forget_expired(now.s)?;

@@ -1,4 +1,5 @@
 //! Who is alive: the states, the sweep, what reaches the database and when.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
 

@@ -16,22 +16,22 @@ use registry::{
 use tempfile::TempDir;
 
 /// 2026-11-21T18:52:02Z in microseconds.
-pub const START_US: u64 = 1_795_287_122_000_000;
+pub(crate) const START_US: u64 = 1_795_287_122_000_000;
 
-pub struct House {
-    pub folder: TempDir,
-    pub clock: ManualClock,
-    pub registry: Registry,
+pub(crate) struct House {
+    pub(crate) folder: TempDir,
+    pub(crate) clock: ManualClock,
+    pub(crate) registry: Registry,
 }
 
-pub fn options() -> RegistryOptions {
+pub(crate) fn options() -> RegistryOptions {
     RegistryOptions {
         hash_cost: HashCost { memory_kib: 8, passes: 1, lanes: 1 },
         ..RegistryOptions::default()
     }
 }
 
-pub fn try_open(
+pub(crate) fn try_open(
     folder: &Path,
     clock: &ManualClock,
     options: RegistryOptions,
@@ -46,11 +46,11 @@ pub fn try_open(
     )
 }
 
-pub fn house() -> House {
+pub(crate) fn house() -> House {
     house_with(options())
 }
 
-pub fn house_with(options: RegistryOptions) -> House {
+pub(crate) fn house_with(options: RegistryOptions) -> House {
     let folder = TempDir::new().unwrap();
     let clock = ManualClock::at(START_US);
     let registry = try_open(folder.path(), &clock, options).unwrap();
@@ -59,7 +59,7 @@ pub fn house_with(options: RegistryOptions) -> House {
 
 impl House {
     /// Close without a goodbye and open again.
-    pub fn reopen(self) -> Self {
+    pub(crate) fn reopen(self) -> Self {
         let Self { folder, clock, registry } = self;
         drop(registry);
         let registry = try_open(folder.path(), &clock, options()).unwrap();
@@ -67,7 +67,7 @@ impl House {
     }
 
     /// What a kill leaves behind: a copy of the files as they are while the server runs.
-    pub fn killed(&self) -> Self {
+    pub(crate) fn killed(&self) -> Self {
         let folder = TempDir::new().unwrap();
         for entry in std::fs::read_dir(self.folder.path()).unwrap() {
             let entry = entry.unwrap();
@@ -79,33 +79,33 @@ impl House {
         Self { folder, clock: self.clock.clone(), registry }
     }
 
-    pub fn after(&self, seconds: u64) {
+    pub(crate) fn after(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    pub fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         self.registry.create_enrolment_token(&[], 1_000, 3_600).unwrap()
     }
 
-    pub fn enroll(&self, name: &str) -> Enrolled {
+    pub(crate) fn enroll(&self, name: &str) -> Enrolled {
         self.try_enroll(name, &self.token()).unwrap()
     }
 
-    pub fn try_enroll(&self, name: &str, token: &str) -> Result<Enrolled, EnrollError> {
+    pub(crate) fn try_enroll(&self, name: &str, token: &str) -> Result<Enrolled, EnrollError> {
         self.registry.enroll(token, &csr(name), &named(name))
     }
 
-    pub fn disconnected_at_s(&self, id: AgentId) -> Option<i64> {
+    pub(crate) fn disconnected_at_s(&self, id: AgentId) -> Option<i64> {
         self.registry.agent(id).unwrap().disconnected_at_s
     }
 }
 
-pub fn named(name: &str) -> EnrollRequest {
+pub(crate) fn named(name: &str) -> EnrollRequest {
     EnrollRequest { name: name.into(), ip: String::new(), groups: Vec::new() }
 }
 
 /// A signing request with a fresh key that asks to be `subject`.
-pub fn csr(subject: &str) -> String {
+pub(crate) fn csr(subject: &str) -> String {
     let mut params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
     params.distinguished_name.push(rcgen::DnType::CommonName, subject);
     let key = KeyPair::generate().unwrap();
@@ -113,12 +113,12 @@ pub fn csr(subject: &str) -> String {
 }
 
 /// DER of the first certificate of a PEM text.
-pub fn der(pem: &str) -> Vec<u8> {
+pub(crate) fn der(pem: &str) -> Vec<u8> {
     use rustls_pki_types::pem::PemObject;
     rustls_pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()
 }
 
-pub fn info(platform: &str, version: &str) -> AgentInfo {
+pub(crate) fn info(platform: &str, version: &str) -> AgentInfo {
     AgentInfo {
         version: Some(version.into()),
         hostname: Some("host".into()),

@@ -1,6 +1,8 @@
 //! Commands to agents and each one's outcome. The counts stand with the command and are changed
 //! in the transaction that changes an outcome.
 
+use std::collections::BTreeMap;
+
 use model::AgentId;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
@@ -123,6 +125,7 @@ pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> StoreR
         "UPDATE command_outcome SET state = ?3, at_s = ?4, detail = ?5
          WHERE command = ?1 AND agent = ?2",
     )?;
+    let mut moved: BTreeMap<(u64, OutcomeState, OutcomeState), u64> = BTreeMap::new();
     for row in rows {
         let found: Option<u8> =
             get.query_row(params![signed(row.command), row.agent.0], |r| r.get(0)).optional()?;
@@ -135,10 +138,10 @@ pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> StoreR
                 row.at_s,
                 cut(&row.detail, DETAIL_BYTES_MAX)
             ])?;
-            count(tx, row.command, from, row.state, 1)?;
+            *moved.entry((row.command, from, row.state)).or_default() += 1;
         }
     }
-    Ok(())
+    moved.into_iter().try_for_each(|((command, from, to), n)| count(tx, command, from, to, n))
 }
 
 /// Move `n` of a command's outcomes from one count to another.

@@ -336,7 +336,7 @@ fn page_sql(filter: &Where, query: &AgentQuery) -> String {
 
 pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage> {
     let mut filter = Where::of(query, now_s);
-    let total = total(tx, &filter)?;
+    let total = total(tx, query, &filter)?;
     let sql = page_sql(&filter, query);
     let limit = query.limit.min(PAGE_ROWS_MAX).cast_signed();
     filter.values.push(Bound::One(Value::Integer(limit)));
@@ -349,15 +349,48 @@ pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> Stor
     Ok(AgentPage { items, total })
 }
 
-/// Without a filter the kept counters know; the server's own row is one more.
-fn total(tx: &Transaction<'_>, filter: &Where) -> StoreResult<u64> {
-    if filter.sql.is_empty() {
-        let server = tx.prepare_cached("SELECT 1 FROM agent WHERE id = 0")?.exists([])?;
-        return Ok(status_summary(tx)?.total + u64::from(server));
+/// Without a filter, or by status alone, the kept counters know; the server's own row is one more.
+fn total(tx: &Transaction<'_>, query: &AgentQuery, filter: &Where) -> StoreResult<u64> {
+    if filter.sql.is_empty() || by_status_alone(query) {
+        let asked = |status| query.status.is_empty() || query.status.contains(&status);
+        let kept = status_summary(tx)?;
+        let server: u64 = tx
+            .prepare_cached("SELECT 1 FROM agent WHERE id = 0 AND status = 'active'")?
+            .exists([])?
+            .into();
+        return Ok(AgentStatus::ALL
+            .into_iter()
+            .filter(|status| asked(*status))
+            .map(|status| match status {
+                AgentStatus::Active => kept.active + server,
+                AgentStatus::Disconnected => kept.disconnected,
+                AgentStatus::NeverConnected => kept.never_connected,
+                AgentStatus::Pending => kept.pending,
+            })
+            .sum());
     }
     let sql = format!("SELECT count(*) FROM agent a{}", filter.clause());
     let mut statement = tx.prepare_cached(&sql)?;
     Ok(statement.query_row(params_from_iter(&filter.values), |r| rows::unsigned(r, 0))?)
+}
+
+fn by_status_alone(query: &AgentQuery) -> bool {
+    query.ids.is_none()
+        && query.search.is_none()
+        && query.older_than_s.is_none()
+        && query.condition.is_none()
+        && [
+            &query.name,
+            &query.ip,
+            &query.register_ip,
+            &query.group,
+            &query.os_platform,
+            &query.os_name,
+            &query.os_version,
+            &query.version,
+        ]
+        .iter()
+        .all(|values| values.is_empty())
 }
 
 pub(super) fn ids(
