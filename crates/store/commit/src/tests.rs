@@ -129,3 +129,36 @@ fn copy_folder(from: &Path, to: &Path) {
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
 }
+
+/// The bytes of `docs/format/record.md`, and one session, as version 1 wrote them.
+#[test]
+fn the_documented_bytes_are_these_records() {
+    let removed =
+        Record::AgentRemoved { agent: AgentId(7), incarnation: Incarnation(300), at_us: 1 };
+    assert_eq!(removed.encode(), [1, 1, 7, 0xac, 2, 1]);
+    let overlay =
+        Overlay { agent_name: "w".into(), groups: vec!["g".into()], ..Overlay::default() };
+    let record = Record::Session(SessionRecord {
+        agent: AgentId(1),
+        incarnation: Incarnation(2),
+        received_at_us: 3,
+        session: "s".into(),
+        overlay,
+        writes: vec![
+            Write::Upsert {
+                dataset: Dataset::new("sca"),
+                id: "i".into(),
+                version: 128,
+                body: b"{}".to_vec(),
+            },
+            Write::Delete { dataset: Dataset::new("sca"), id: "i".into(), version: 0 },
+            Write::Clean { dataset: Dataset::new("sca") },
+            Write::Event { id: "e".into(), body: b"{}".to_vec() },
+        ],
+    });
+    let bytes = b"\x01\x00\x01\x02\x03\x01s\
+        \x01w\x00\x01\x01g\x00\x00\x00\x00\x00\x00\x00\
+        \x04\x00\x03sca\x01i\x80\x01\x02{}\x01\x03sca\x01i\x00\x02\x03sca\x03\x01e\x02{}";
+    assert_eq!(record.encode(), bytes);
+    assert_eq!(Record::decode(bytes), Ok(record));
+}
