@@ -81,6 +81,7 @@ function History({ id }: { id: string }) {
 export function AgentView({ id, part }: { id: string; part: "changes" | "files" }) {
   const found = useResource(`agent ${id}`, (stop) => find(id, stop));
   const agent = found.data;
+  const missing = !found.loading && found.error === null && agent === null;
   const name = agent?.name ?? `Agent ${id}`;
   const tab = (to: typeof part, label: string) => (
     <a
@@ -105,15 +106,17 @@ export function AgentView({ id, part }: { id: string; part: "changes" | "files" 
         {agent && agent.id !== "000" ? <ScanNow id={id} /> : null}
       </div>
       {found.error ? <Failure error={found.error} retry={found.reload} /> : null}
-      {!found.loading && found.error === null && agent === null ? (
-        <Empty title={`There is no agent ${plain(id)}`} />
-      ) : null}
+      {missing ? <Empty title={`There is no agent ${plain(id)}`} /> : null}
       {agent ? <Facts agent={agent} /> : null}
-      <nav class="tabs" aria-label="Parts of this agent">
-        {tab("changes", "Changes")}
-        {tab("files", "Files")}
-      </nav>
-      {part === "files" ? <Files id={id} /> : <History id={id} />}
+      {missing ? null : (
+        <>
+          <nav class="tabs" aria-label="Parts of this agent">
+            {tab("changes", "Changes")}
+            {tab("files", "Files")}
+          </nav>
+          {part === "files" ? <Files id={id} /> : <History id={id} />}
+        </>
+      )}
     </>
   );
 }

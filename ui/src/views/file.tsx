@@ -91,7 +91,7 @@ export function FileView({ id, path }: { id: string; path: string }) {
         </div>
         {past.error ? <Failure error={past.error} retry={past.reload} /> : null}
         {items === null ? null : items.length === 0 ? (
-          <Empty title="No changes since the first scan" />
+          <Empty title="No changes known" />
         ) : (
           <Changes label="Changes of this file" changes={items} oneAgent />
         )}

@@ -21,6 +21,12 @@ function FileLine({ id, file }: { id: string; file: FileItem }) {
         <a class="row-link" href={to} title={plain(file.file)}>
           <Path path={file.file} />
         </a>
+        {file.target_path === undefined ? null : (
+          <span class="quiet">
+            {" → "}
+            <Safe text={file.target_path} />
+          </span>
+        )}
       </td>
       <td class="c-type">{word(file.type)}</td>
       <td class="c-size">{file.size === undefined ? "—" : bytes(file.size)}</td>
