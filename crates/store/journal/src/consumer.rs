@@ -30,6 +30,10 @@ impl Pins {
         self.0.values().copied().min()
     }
 
+    pub(crate) fn into_all(self) -> Vec<(String, u64)> {
+        self.0.into_iter().collect()
+    }
+
     pub(crate) fn highest(&self) -> Option<(&str, u64)> {
         let highest = self.0.iter().max_by_key(|(_, position)| **position);
         highest.map(|(name, position)| (name.as_str(), *position))
@@ -73,6 +77,33 @@ pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pi
         pins.0.insert(consumer, position);
     }
     Ok(pins)
+}
+
+/// Lower every checkpoint above `last` to it; those that were lowered, with where they were.
+pub(crate) fn lower(
+    files: &dyn Files,
+    dir: &Path,
+    names: &[String],
+    last: u64,
+) -> Result<Vec<(String, u64)>, OpenError> {
+    let mut lowered = load(files, dir, names)?.into_all();
+    lowered.retain(|(_, position)| *position > last);
+    for (name, _) in &lowered {
+        let path = dir.join(consumer_name(name));
+        write(files, dir, name, last).map_err(refused(&path, "cannot store the checkpoint"))?;
+    }
+    Ok(lowered)
+}
+
+fn write(files: &dyn Files, dir: &Path, name: &str, position: u64) -> std::io::Result<()> {
+    let path = dir.join(consumer_name(name));
+    let new = dir.join(format!("{}.new", consumer_name(name)));
+    let file = files.open(&new, Access::CREATE)?;
+    file.set_size(CHECKPOINT_BYTES as u64)?;
+    file.write_all_at(&encode(position), 0)?;
+    file.persist()?;
+    files.rename(&new, &path)?;
+    files.persist_dir(dir)
 }
 
 /// One that reads the journal at its own pace. Nothing above its checkpoint is trimmed.
@@ -146,15 +177,8 @@ impl Consumer {
     fn store(&self, position: u64) -> Result<(), AppendError> {
         let core = &self.core;
         let path = core.dir.join(consumer_name(&self.name));
-        let new = core.dir.join(format!("{}.new", consumer_name(&self.name)));
         let mut pins = core.pins.lock();
-        let stored = core.files.open(&new, Access::CREATE).and_then(|file| {
-            file.set_size(CHECKPOINT_BYTES as u64)?;
-            file.write_all_at(&encode(position), 0)?;
-            file.persist()?;
-            core.files.rename(&new, &path)?;
-            core.files.persist_dir(&core.dir)
-        });
+        let stored = write(&*core.files, &core.dir, &self.name, position);
         stored.map_err(failed(&path, "cannot store the checkpoint"))?;
         pins.0.insert(self.name.clone(), position);
         Ok(())

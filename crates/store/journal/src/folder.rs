@@ -179,6 +179,8 @@ pub(crate) struct RingGroup {
     pub(crate) records: u32,
     pub(crate) single: bool,
     pub(crate) body: Arc<[u8]>,
+    /// The lag of its frame in the archive, if a part of that frame is written there already.
+    pub(crate) archive_lag: Option<u8>,
     /// First block of the ring it lies on, and how many.
     pub(crate) block: u32,
     pub(crate) blocks: u32,

@@ -16,6 +16,7 @@ mod reader;
 mod recover;
 mod ring;
 mod scan;
+mod tools;
 mod writer;
 
 pub use consumer::Consumer;
@@ -24,3 +25,7 @@ pub use journal::Journal;
 pub use meter::{Cut, Outcome, Recovery, Stats, TrimOutcome};
 pub use options::*;
 pub use reader::Reader;
+pub use tools::{
+    DumpedGroup, FolderStat, RepairReport, SegmentReport, VerifyReport, dump, dump_with, repair,
+    repair_with, stat, stat_with, verify, verify_with,
+};

@@ -8,6 +8,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use env::files::{Access, File, Files};
 use parking_lot::{Condvar, Mutex};
@@ -64,10 +65,17 @@ pub(crate) struct Fill {
     size: u64,
     ahead: u64,
     frontier: Mutex<u64>,
+    /// A flush of this file failed: whatever else was not persisted in it may be lost.
+    doubt: AtomicBool,
     totals: Arc<Totals>,
 }
 
 impl Fill {
+    /// Whether a flush of zeros failed, and with it, perhaps, one of groups.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.doubt.load(Ordering::Acquire)
+    }
+
     /// Have everything below `end` written once, and some more.
     pub(crate) fn ensure(&self, end: u64) -> Result<(), WriteError> {
         let mut frontier = self.frontier.lock();
@@ -88,6 +96,7 @@ impl Fill {
         }
         self.totals.zeros(to - *frontier);
         let persisted = self.file.persist();
+        self.doubt.fetch_or(persisted.is_err(), Ordering::AcqRel);
         persisted.map_err(harmless("cannot persist the zeros", self.path.clone()))?;
         *frontier = to;
         Ok(())
@@ -179,9 +188,13 @@ impl Pool {
         ready.map_or_else(|| self.make(size), Ok)
     }
 
-    /// A spare that could not be put into use after all.
-    pub(crate) fn give_back(&self, spare: Spare) {
-        self.state.lock().ready.push(spare);
+    /// A spare that could not be put into use after all. After a failure its file is not trusted.
+    pub(crate) fn give_back(&self, spare: Spare, failed: bool) {
+        if failed {
+            let _ = self.files.remove(&spare.path);
+        } else {
+            self.state.lock().ready.push(spare);
+        }
     }
 
     fn make(&self, size: u64) -> Result<Spare, WriteError> {
@@ -219,6 +232,7 @@ impl Pool {
             size,
             ahead: self.ahead,
             frontier: Mutex::new(frontier),
+            doubt: AtomicBool::new(false),
             totals: Arc::clone(&self.totals),
         };
         fill.ensure(self.ahead.min(size))?;

@@ -19,7 +19,7 @@ use crate::format::{Header, HeaderFault, Seed};
 use crate::meter::Cut;
 use crate::options::{BLOCK_BYTES, Layout};
 use crate::place::{Grid, block_floor};
-use crate::scan::{Frame, Scanner};
+use crate::scan::{AHEAD_MAX, Frame, Scanner};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Rewritten at a time, in bytes.
@@ -204,18 +204,17 @@ impl Walk<'_> {
         let (start, sequence) = (segment.end(), self.found.next_sequence);
         let position = self.found.next_position;
         if start < segment.header.prefilled_end {
-            let lost = self.lost_after(scan, start, sequence, None).map_err(failed)?.0;
+            let lost = lost_after(scan, start, sequence).map_err(failed)?.0;
             self.note(segment.path.clone(), start, position, why, lost);
             return Ok(());
         }
         if segment.header.layout == Layout::Ring {
-            return self.ring(segment, persist);
+            return self.ring(segment, scan, persist);
         }
         if self.found.closed {
             return Ok(());
         }
-        let later = scan.resynchronise(start, sequence).map_err(failed)?;
-        let (lost, proved) = self.lost_after(scan, start, sequence, later).map_err(failed)?;
+        let (lost, proved) = lost_after(scan, start, sequence).map_err(failed)?;
         if proved {
             self.note(segment.path.clone(), start, position, why, lost);
         } else if !blank(scan, start).map_err(failed)? {
@@ -229,33 +228,13 @@ impl Walk<'_> {
         self.found.cut = Some(Cut { file, offset, position: self.found.next_position });
     }
 
-    /// Follow the chain of later frames: how many records they hold, and whether one of them
-    /// proves that group `sequence` had been persisted.
-    fn lost_after(
-        &mut self,
-        scan: &mut Scanner,
-        start: u64,
-        sequence: u64,
-        later: Option<Frame>,
-    ) -> io::Result<(u64, bool)> {
-        let mut next = match later {
-            Some(frame) => Some(frame),
-            None => scan.resynchronise(start, sequence)?,
-        };
-        let (mut lost, mut proved) = (1, false);
-        while let Some(frame) = next {
-            lost += u64::from(frame.records);
-            proved |= frame.proves(sequence);
-            next = match scan.look(frame.next, frame.sequence + 1)? {
-                Ok(frame) => Some(frame),
-                Err(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
-            };
-        }
-        Ok((lost, proved))
-    }
-
     /// The ring continues where the archive ends.
-    fn ring(&mut self, segment: &Arc<Segment>, persist: bool) -> Result<(), OpenError> {
+    fn ring(
+        &mut self,
+        segment: &Arc<Segment>,
+        archive: &mut Scanner,
+        persist: bool,
+    ) -> Result<(), OpenError> {
         let header = segment.header;
         let path = at(self.dir, &ring_name(header.ring_blocks));
         let open = self.files.open(&path, Access::READ);
@@ -271,10 +250,9 @@ impl Walk<'_> {
         let seed = Seed::ring(header.journal, header.epoch);
         let mut scan = Scanner::new(file, Grid::Sparse, seed, limit);
         let base = self.found.next_sequence;
-        let ahead = u64::from(header.ring_blocks);
         let mut groups: Vec<(Frame, Arc<[u8]>)> = Vec::new();
-        for block in 0..ahead {
-            let look = scan.look_ahead(block * BLOCK, base - 1, ahead);
+        for block in 0..u64::from(header.ring_blocks) {
+            let look = scan.look_ahead(block * BLOCK, base - 1, AHEAD_MAX);
             if let Some(frame) = look.map_err(refused(&path, "cannot read the ring"))? {
                 groups.push((frame, scan.body().into()));
             }
@@ -293,6 +271,7 @@ impl Walk<'_> {
                 records: frame.records,
                 single: frame.single,
                 body: Arc::clone(body),
+                archive_lag: None,
                 block: (frame.start / BLOCK) as u32,
                 blocks: ((frame.next - frame.start) / BLOCK) as u32,
             });
@@ -306,8 +285,15 @@ impl Walk<'_> {
         }
         let later = groups.get(beyond..).unwrap_or_default();
         let missing = self.found.next_sequence;
-        if later.iter().any(|(frame, _)| frame.proves(missing)) {
-            let lost = later.iter().map(|(f, _)| u64::from(f.records)).sum::<u64>() + 1;
+        let mut proved = later.iter().any(|(frame, _)| frame.proves(missing));
+        let mut lost = later.iter().map(|(f, _)| u64::from(f.records)).sum::<u64>() + 1;
+        if self.found.ring.is_empty() {
+            let failed = |e| refused(&segment.path, "cannot read the segment")(e);
+            let archived = lost_after(archive, segment.end(), missing);
+            let (archived, proof) = archived.map_err(failed)?;
+            (lost, proved) = (lost.max(archived), proved || proof);
+        }
+        if proved {
             let before = self.found.ring.back().map_or(0, |g| g.block + g.blocks);
             let what = "a group of the ring or the end of its archive is missing or damaged";
             let position = self.found.next_position;
@@ -333,6 +319,22 @@ impl Walk<'_> {
         }
         self.found
     }
+}
+
+/// Follow the chain of later frames after a bad one of group `sequence` at `start`: how many records
+/// they hold with it, at least, and whether one of them proves that it had been persisted.
+fn lost_after(scan: &mut Scanner, start: u64, sequence: u64) -> io::Result<(u64, bool)> {
+    let mut next = scan.resynchronise(start, sequence)?;
+    let (mut lost, mut proved) = (1, false);
+    while let Some(frame) = next {
+        lost += u64::from(frame.records);
+        proved |= frame.proves(sequence);
+        next = match scan.look(frame.next, frame.sequence + 1)? {
+            Ok(frame) => Some(frame),
+            Err(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
+        };
+    }
+    Ok((lost, proved))
 }
 
 /// The groups at the end of which nothing proves that they are persisted.

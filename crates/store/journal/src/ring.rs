@@ -97,6 +97,7 @@ impl Writer {
             records: batch.records,
             single: batch.single,
             body: batch.body.into(),
+            archive_lag: None,
             block,
             blocks: need,
         });
@@ -135,6 +136,7 @@ impl Writer {
             records: batch.records,
             single: batch.single,
             body: Arc::from(batch.body),
+            archive_lag: None,
             block: 0,
             blocks: 0,
         });
@@ -168,15 +170,20 @@ impl Writer {
         let out = self.blocks.reset((end - base) as usize);
         put(out, 0, &active.tail);
         let (mut start, mut done, mut kept) = (active.next, 0, active.next);
-        for group in groups {
+        let mut crossing = LAG_UNKNOWN;
+        for (before, group) in groups.iter().enumerate() {
+            let lag = u8::try_from(before).unwrap_or(LAG_UNKNOWN).min(LAG_UNKNOWN);
+            let lag = group.archive_lag.unwrap_or(lag);
             let place = (active.segment.seed(), start, group.sequence);
-            encode_head(&mut self.head, &group.body, (group.single, LAG_UNKNOWN), place);
+            encode_head(&mut self.head, &group.body, (group.single, lag), place);
             grid.lay(out, base, start, [&self.head, &group.body]);
             let next = grid.next(start, frame_bytes(group.body.len()));
             if grid.written_end(next) <= upto {
                 let (position, sequence) = (group.first_position, group.sequence);
                 active.segment.mark(Mark { position, sequence, start });
                 (done, kept) = (done + 1, next);
+            } else if before == done {
+                crossing = lag;
             }
             start = next;
         }
@@ -193,6 +200,9 @@ impl Writer {
         active.segment.advance(kept, last);
         let in_ring = done.min(catalog.ring.len());
         catalog.ring.drain(..in_ring);
+        if let Some(group) = catalog.ring.front_mut() {
+            group.archive_lag = Some(crossing);
+        }
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use crate::place::{Grid, HINT_BYTES, block_floor};
 const WINDOW_BYTES: usize = 256 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Sequences ahead that the low 16 bits can tell apart.
-const AHEAD_MAX: u64 = 0xffff;
+pub(crate) const AHEAD_MAX: u64 = 0xffff;
 
 /// A verified frame; its body is in the scanner until the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use env::files::{Access, File, Files};
 
 use crate::bytes::{Blocks, put};
+use crate::error::AppendError;
 use crate::folder::{Mark, RingGroup, Segment, SharedCatalog, segment_name};
 use crate::format::{Header, LAG_UNKNOWN, Seed, encode_head, frame_bytes};
 use crate::meter::Cost;
@@ -163,6 +164,7 @@ impl Writer {
         } else {
             self.group_in_segment(batch)?
         }
+        self.trusted()?;
         if batch.persist {
             self.published();
         }
@@ -216,8 +218,20 @@ impl Writer {
             }
             self.cost.flushes += flushes;
         }
+        self.trusted()?;
         self.published();
         Ok(self.cost)
+    }
+
+    /// A flush of the active file that failed while filling it is a failure of what we wrote, too.
+    fn trusted(&self) -> Result<(), WriteError> {
+        match &self.active {
+            Some(active) if active.fill.is_in_doubt() => {
+                let file = active.segment.path.display();
+                Err(WriteError::Fatal(format!("{file}: a flush failed while filling it")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Everything written so far is persisted: readers may have it.
@@ -230,7 +244,7 @@ impl Writer {
     }
 
     /// Start the next segment with what only the ring has, and room for a frame of `bytes`.
-    fn roll(&mut self, bytes: u64) -> Result<(), WriteError> {
+    pub(crate) fn roll(&mut self, bytes: u64) -> Result<(), WriteError> {
         let left: Vec<RingGroup> = self.catalog.read().ring.iter().cloned().collect();
         self.roll_with(&left, bytes)
     }
@@ -251,8 +265,8 @@ impl Writer {
         let size = self.options.segment_bytes.max(needed);
         let spare = self.pool.take(size)?;
         let started = self.start(&spare, size, end, left);
-        if matches!(started, Err(WriteError::Refused(_))) {
-            self.pool.give_back(spare);
+        if let Err(WriteError::Refused(error)) = &started {
+            self.pool.give_back(spare, !matches!(error, AppendError::Full(_)));
         }
         started
     }

@@ -116,6 +116,25 @@ fn whatever_was_acknowledged_survives_a_power_cut_at_every_call() {
     assert!(crashes >= wanted);
 }
 
+/// These tests are worth something only if they notice a disk that does not keep its word.
+#[test]
+fn a_disk_that_lies_about_flushes_or_names_is_found_out() {
+    for (flushes, names) in [(true, false), (false, true)] {
+        let found_out = (0..200).any(|seed| {
+            std::panic::catch_unwind(|| {
+                let mut noise = Noise(seed);
+                let disk = SimDisk::new(seed);
+                disk.lie(flushes, names);
+                let mut model = Model::new();
+                run(&disk, &mut model, &mut noise, 0, 8);
+                recover(&disk, &mut model, &mut noise, "a lie");
+            })
+            .is_err()
+        });
+        assert!(found_out, "lies about flushes={flushes} names={names} went unnoticed");
+    }
+}
+
 #[test]
 fn a_kill_loses_nothing_that_was_flushed() {
     for seed in 0..number("HOLDFAST_CRASHES", 12_000) / 20 {

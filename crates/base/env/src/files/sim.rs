@@ -57,6 +57,8 @@ struct State {
     off: bool,
     refuses_direct: bool,
     capacity_bytes: Option<u64>,
+    /// Flushes, and changes of names, are acknowledged and not done.
+    lies: (bool, bool),
     /// Draws the sectors of torn and short writes.
     noise: u64,
 }
@@ -98,6 +100,12 @@ impl SimDisk {
     /// Refuse direct access from now on, as some file systems do.
     pub fn refuse_direct(&self) {
         self.0.lock().refuses_direct = true;
+    }
+
+    /// From now on acknowledge flushes of files, or of folders, without doing them: to show that a
+    /// test would notice.
+    pub fn lie(&self, about_flushes: bool, about_names: bool) {
+        self.0.lock().lies = (about_flushes, about_names);
     }
 
     /// Let files together hold no more than this many bytes; `None` for no limit.
@@ -254,7 +262,7 @@ impl File for SimFile {
         state.image.write(self.node, offset as usize, from.get(..bytes).unwrap_or_default());
         refusal(failure)?;
         cut(failure)?;
-        if self.access.dsync {
+        if self.access.dsync && !state.lies.0 {
             state.image.persist_range(self.node, offset as usize, bytes);
         }
         Ok(bytes)
@@ -268,7 +276,9 @@ impl File for SimFile {
         }
         refusal(failure)?;
         cut(failure)?;
-        state.image.persist(self.node);
+        if !state.lies.0 {
+            state.image.persist(self.node);
+        }
         Ok(())
     }
 
@@ -354,7 +364,9 @@ impl Files for SimDisk {
         let failure = state.call()?;
         refusal(failure)?;
         cut(failure)?;
-        state.image.persist_names();
+        if !state.lies.1 {
+            state.image.persist_names();
+        }
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! A journal on a simulated disk, beside a plain list of what it must hold.
 
+#![allow(dead_code, reason = "each test file uses its own part of it")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -149,7 +151,13 @@ pub(crate) fn open(disk: &SimDisk, layout: Layout, what: &str) -> (Journal, Reco
 }
 
 /// Verify what a recovered journal holds, and let the model go on from there.
-pub(crate) fn check(journal: &Journal, recovery: &Recovery, model: &mut Model, least: u64, what: &str) {
+pub(crate) fn check(
+    journal: &Journal,
+    recovery: &Recovery,
+    model: &mut Model,
+    least: u64,
+    what: &str,
+) {
     let last = recovery.last_position;
     assert!(last >= least, "{what}: {last} of {least} acknowledged records");
     assert!(model.ends.contains(&last), "{what}: ends within an append at {last}");

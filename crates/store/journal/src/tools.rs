@@ -1,0 +1,367 @@
+//! For the command line: look at a journal that is not open, verify it, and cut it where it is
+//! damaged. All but [`repair`] only read, and need no lock: on a journal that is in use they see
+//! what is on the medium at that instant, the last group perhaps unfinished.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::{Access, Files, RealFiles};
+use parking_lot::RwLock;
+
+use crate::bytes::Blocks;
+use crate::consumer;
+use crate::core::lock;
+use crate::error::{Damage, OpenError};
+use crate::folder::{Catalog, Named, RingGroup, Segment, named};
+use crate::format::{Header, Records};
+use crate::meter::Cut;
+use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
+use crate::pool::{Pool, WriteError};
+use crate::recover::{Found, examine, refused};
+use crate::scan::Scanner;
+use crate::writer::Writer;
+
+/// What [`verify`] found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Every segment up to the damage, oldest first.
+    pub segments: Vec<SegmentReport>,
+    /// Oldest position kept; 0 when there is none.
+    pub first_position: u64,
+    /// Last position that can be read; 0 when there is none.
+    pub last_position: u64,
+    /// Groups verified.
+    pub groups: u64,
+    /// Of those, groups that only the ring has.
+    pub ring_groups: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Closed in good order.
+    pub closed: bool,
+    /// A torn tail, which opening would cut.
+    pub cut: Option<Cut>,
+    /// Damage, which opening would refuse.
+    pub damage: Option<Damage>,
+    /// Consumers and their checkpoints.
+    pub consumers: Vec<(String, u64)>,
+}
+
+impl VerifyReport {
+    /// Whether opening would succeed: no damage, and every consumer's checkpoint is within.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_none() && self.consumers.iter().all(|(_, p)| *p <= self.last_position)
+    }
+}
+
+/// One segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// Name of its file.
+    pub file: String,
+    /// Its layout.
+    pub layout: Layout,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Position of its first record.
+    pub first_position: u64,
+    /// Position of its last record; one less than the first when it has none.
+    pub last_position: u64,
+    /// Where its frames end, in bytes.
+    pub end: u64,
+    /// Size of its file, in bytes.
+    pub file_bytes: u64,
+}
+
+/// What [`stat`] found, from names, sizes and headers alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FolderStat {
+    /// Segments, oldest first: name, layout, epoch, first position, size of the file in bytes.
+    pub segments: Vec<(String, Layout, u64, u64, u64)>,
+    /// Files that wait for their use.
+    pub spares: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Consumers and their checkpoints.
+    pub consumers: Vec<(String, u64)>,
+}
+
+/// One group, as [`dump`] shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpedGroup {
+    /// Name of the file it was read from; the ring's groups come last.
+    pub file: String,
+    /// Where its frame begins, in bytes.
+    pub offset: u64,
+    /// Its sequence.
+    pub sequence: u64,
+    /// Position of its first record.
+    pub first_position: u64,
+    /// Its records; none in the group that says a journal was closed.
+    pub records: Vec<Vec<u8>>,
+}
+
+/// What [`repair`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairReport {
+    /// The damage it cut away, if there was any.
+    pub damage: Option<Damage>,
+    /// Last position kept.
+    pub last_position: u64,
+    /// Files with what was cut away, in the same folder; nothing reads them any more.
+    pub set_aside: Vec<String>,
+    /// Consumers whose checkpoint was beyond the cut, and where it was.
+    pub consumers_lowered: Vec<(String, u64)>,
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Verify every group of the journal in `dir`.
+///
+/// # Errors
+/// When the folder cannot be read, or was written by a newer version. Damage is no error here.
+pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
+    verify_with(&RealFiles, dir)
+}
+
+/// As [`verify`], on another disk.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, OpenError> {
+    let found = examine(files, dir, false)?;
+    let consumers = consumer::load(files, dir, &found.names)?;
+    let mut segments = Vec::new();
+    for segment in &found.segments {
+        let size = segment.file.size();
+        segments.push(SegmentReport {
+            file: name_of(&segment.path),
+            layout: segment.header.layout,
+            epoch: segment.header.epoch,
+            first_position: segment.header.first_position,
+            last_position: segment.last(),
+            end: segment.end(),
+            file_bytes: size.map_err(refused(&segment.path, "cannot size the segment"))?,
+        });
+    }
+    let last_position = found.next_position - 1;
+    let first = segments.first().map_or(0, |s| s.first_position);
+    Ok(VerifyReport {
+        segments,
+        first_position: if first > last_position { 0 } else { first },
+        last_position,
+        groups: found.groups,
+        ring_groups: found.ring.len() as u64,
+        bytes_read: found.bytes_read,
+        closed: found.closed,
+        cut: found.cut,
+        damage: found.damage,
+        consumers: consumers.into_all(),
+    })
+}
+
+/// What lies in the folder, without reading the records.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
+    stat_with(&RealFiles, dir)
+}
+
+/// As [`stat`], on another disk.
+///
+/// # Errors
+/// As [`stat`].
+pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, OpenError> {
+    let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
+    let mut stat = FolderStat::default();
+    for name in &names {
+        let path = dir.join(name);
+        let file = files.open(&path, Access::READ).map_err(refused(&path, "cannot open"))?;
+        let bytes = file.size().map_err(refused(&path, "cannot size"))?;
+        stat.bytes += bytes;
+        match named(name) {
+            Named::Spare(_) => stat.spares += 1,
+            Named::Segment(_) => {
+                let mut block = vec![0; BLOCK_BYTES];
+                file.read_at(&mut block, 0).map_err(refused(&path, "cannot read"))?;
+                if let Ok(h) = Header::decode(&block) {
+                    stat.segments.push((name.clone(), h.layout, h.epoch, h.first_position, bytes));
+                }
+            }
+            _ => {}
+        }
+    }
+    stat.consumers = consumer::load(files, dir, &names)?.into_all();
+    Ok(stat)
+}
+
+/// Show every group from the one that holds `position` on, until `each` breaks off or the journal
+/// ends or is damaged.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn dump(
+    dir: &Path,
+    position: u64,
+    each: impl FnMut(DumpedGroup) -> ControlFlow<()>,
+) -> Result<(), OpenError> {
+    dump_with(&RealFiles, dir, position, each)
+}
+
+/// As [`dump`], on another disk.
+///
+/// # Errors
+/// As [`dump`].
+pub fn dump_with(
+    files: &dyn Files,
+    dir: &Path,
+    position: u64,
+    mut each: impl FnMut(DumpedGroup) -> ControlFlow<()>,
+) -> Result<(), OpenError> {
+    let found = examine(files, dir, false)?;
+    for segment in &found.segments {
+        if segment.last() >= position && dump_segment(segment, position, &mut each)?.is_break() {
+            return Ok(());
+        }
+    }
+    for group in found.ring.iter().filter(|g| g.next_position() > position) {
+        let records = Records::of(&group.body, group.single).flatten().map(<[u8]>::to_vec);
+        let shown = DumpedGroup {
+            file: "ring".into(),
+            offset: u64::from(group.block) * BLOCK_BYTES as u64,
+            sequence: group.sequence,
+            first_position: group.first_position,
+            records: records.collect(),
+        };
+        if each(shown).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn dump_segment(
+    segment: &Segment,
+    position: u64,
+    each: &mut impl FnMut(DumpedGroup) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, OpenError> {
+    let failed = || refused(&segment.path, "cannot read the segment");
+    let limit = segment.grid().written_end(segment.end());
+    let file = Arc::clone(&segment.file);
+    let mut scan = Scanner::new(file, segment.grid(), segment.seed(), limit);
+    let mark = segment.nearest(position);
+    let (mut start, mut sequence, mut first) = (mark.start, mark.sequence, mark.position);
+    while start < segment.end() {
+        let Ok(frame) = scan.look(start, sequence).map_err(failed())? else { break };
+        let next = first + u64::from(frame.records);
+        if next > position {
+            let records = Records::of(scan.body(), frame.single).flatten().map(<[u8]>::to_vec);
+            let shown = DumpedGroup {
+                file: name_of(&segment.path),
+                offset: start,
+                sequence,
+                first_position: first,
+                records: records.collect(),
+            };
+            if each(shown).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        (start, sequence, first) = (frame.next, sequence + 1, next);
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Cut a damaged journal at its damage, so that it opens again. What is cut away is set aside in
+/// the same folder under names that begin with `lost-`. Consumers that were further are lowered to
+/// the cut. A sound journal is left alone.
+///
+/// # Errors
+/// When the journal is open, or the disk refuses.
+pub fn repair(dir: &Path) -> Result<RepairReport, OpenError> {
+    repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir)
+}
+
+/// As [`repair`], on another disk.
+///
+/// # Errors
+/// As [`repair`].
+pub fn repair_with(files: &Arc<dyn Files>, dir: &Path) -> Result<RepairReport, OpenError> {
+    let _lock = lock(&**files, dir)?;
+    let found = examine(&**files, dir, false)?;
+    let last_position = found.next_position - 1;
+    let mut set_aside = Vec::new();
+    if found.damage.is_some() {
+        set_aside = move_aside(&**files, dir, &found)?;
+        seal(files, dir, &found)?;
+    }
+    let consumers_lowered = consumer::lower(&**files, dir, &found.names, last_position)?;
+    Ok(RepairReport { damage: found.damage, last_position, set_aside, consumers_lowered })
+}
+
+/// Copy the damaged segment and ring, rename the segments after it.
+fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String>, OpenError> {
+    let kept = found.segments.last().map_or(0, |s| s.header.epoch);
+    let mut lost = Vec::new();
+    for name in &found.names {
+        let (from, to) = (dir.join(name), dir.join(format!("lost-{name}")));
+        match named(name) {
+            Named::Segment(epoch) if epoch > kept => {
+                files.rename(&from, &to).map_err(refused(&from, "cannot set aside"))?;
+            }
+            Named::Segment(epoch) if epoch == kept => copy(files, &from, &to)?,
+            Named::Ring(_) => copy(files, &from, &to)?,
+            _ => continue,
+        }
+        lost.push(format!("lost-{name}"));
+    }
+    files.persist_dir(dir).map_err(refused(dir, "cannot persist the folder"))?;
+    Ok(lost)
+}
+
+fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
+    let source = files.open(from, Access::READ).map_err(refused(from, "cannot open"))?;
+    let target = files.open(to, Access::CREATE).map_err(refused(to, "cannot create"))?;
+    let mut piece = Blocks::new();
+    let piece = piece.reset(256 * BLOCK_BYTES);
+    let mut at = 0;
+    loop {
+        let got = source.read_at(piece, at).map_err(refused(from, "cannot read"))?;
+        let Some(bytes) = piece.get(..got).filter(|b| !b.is_empty()) else { break };
+        target.write_all_at(bytes, at).map_err(refused(to, "cannot write"))?;
+        at += got as u64;
+    }
+    target.persist().map_err(refused(to, "cannot persist"))
+}
+
+/// Start a segment that says where the one before it ends.
+fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenError> {
+    let header = found.segments.last().map(|s| s.header);
+    let Some(header) = header else { return Ok(()) };
+    let options = Options {
+        layout: Layout::Packed,
+        segment_bytes: BLOCK_BYTES as u64 * 4,
+        io: IoPath::Fdatasync,
+        background: false,
+        files: Arc::clone(files),
+        ..Options::default()
+    };
+    let ring: std::collections::VecDeque<RingGroup> = found.ring.clone();
+    let catalog = Catalog { segments: found.segments.iter().cloned().collect(), ring };
+    let catalog = Arc::new(RwLock::new(catalog));
+    let place = (Arc::clone(files), dir.to_owned());
+    let pool = Arc::new(Pool::new(place, IoPath::Fdatasync, (BLOCK_BYTES as u64, 0), Vec::new()));
+    let place = (options, dir.to_owned(), IoPath::Fdatasync);
+    let mut writer = Writer::new(place, (catalog, pool), header.journal, found);
+    let sealed = writer.roll(0).and_then(|()| writer.close());
+    sealed.map(|_| ()).map_err(|e| {
+        let why = match e {
+            WriteError::Refused(e) => e.to_string(),
+            WriteError::Fatal(why) => why,
+        };
+        refused(dir, "cannot seal the journal")(std::io::Error::other(why))
+    })
+}

@@ -1,0 +1,147 @@
+//! What reaches the medium per byte of payload, measured by compressing every block that is
+//! written as a compressing drive would; and what a commit costs.
+
+mod support;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use env::files::{Access, File, Files, Lock, SimDisk};
+use journal::{Durability, Journal, Layout, Options};
+use support::{DIR, Noise};
+
+const BLOCK: usize = 4096;
+
+#[derive(Default)]
+struct Meter {
+    zlib: AtomicU64,
+    lz4: AtomicU64,
+    blocks: AtomicU64,
+    flushes: AtomicU64,
+    names: AtomicU64,
+}
+
+/// A disk that compresses what is written to it, and counts.
+struct Metered {
+    disk: SimDisk,
+    meter: Arc<Meter>,
+}
+
+struct MeteredFile {
+    file: Arc<dyn File>,
+    meter: Arc<Meter>,
+    dsync: bool,
+}
+
+impl File for MeteredFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(into, offset)
+    }
+    fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+        for block in from.chunks(BLOCK) {
+            let level = flate2::Compression::fast();
+            let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), level);
+            zlib.write_all(block)?;
+            let zlib = zlib.finish()?.len().min(BLOCK) as u64;
+            let lz4 = lz4_flex::compress(block).len().min(BLOCK) as u64;
+            // What is all zero was written ahead of the commits, and is counted apart.
+            if block.iter().any(|b| *b != 0) {
+                self.meter.zlib.fetch_add(zlib, Ordering::Relaxed);
+                self.meter.lz4.fetch_add(lz4, Ordering::Relaxed);
+                self.meter.blocks.fetch_add(1, Ordering::Relaxed);
+                self.meter.flushes.fetch_add(u64::from(self.dsync), Ordering::Relaxed);
+            }
+        }
+        self.file.write_at(from, offset)
+    }
+    fn persist(&self) -> io::Result<()> {
+        self.file.persist()
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+    fn set_size(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_size(bytes)
+    }
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.file.allocate(bytes)
+    }
+}
+
+impl Files for Metered {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        let file = self.disk.open(path, access)?;
+        Ok(Arc::new(MeteredFile { file, meter: Arc::clone(&self.meter), dsync: access.dsync }))
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir(dir)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.meter.names.fetch_add(1, Ordering::Relaxed);
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.persist_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.disk.lock(path)
+    }
+}
+
+/// Amplification by zlib and by lz4, and bytes of files per byte of payload.
+fn amplification(layout: Layout, record_bytes: usize, count: u64) -> (f64, f64, f64) {
+    let meter = Arc::new(Meter::default());
+    let disk = SimDisk::new(1);
+    let files = Metered { disk: disk.clone(), meter: Arc::clone(&meter) };
+    let options = Options {
+        layout,
+        segment_bytes: 16 << 20,
+        background: false,
+        files: Arc::new(files),
+        ..Options::default()
+    };
+    let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
+    let mut noise = Noise(5);
+    journal.append(&noise.bytes(record_bytes), Durability::Persist).unwrap();
+    let before = [&meter.zlib, &meter.lz4, &meter.names].map(|n| n.load(Ordering::Relaxed));
+    let began = journal.stats();
+    for _ in 0..count {
+        journal.append(&noise.bytes(record_bytes), Durability::Persist).unwrap();
+    }
+    let after = [&meter.zlib, &meter.lz4, &meter.names].map(|n| n.load(Ordering::Relaxed));
+    let stats = journal.stats();
+    assert_eq!(after[2], before[2], "a commit changed a name");
+    let archived = (stats.archive_bytes - began.archive_bytes).div_ceil(4096);
+    assert!(stats.flushes - began.flushes <= count + archived, "more than one flush a commit");
+    let payload = (count * record_bytes as u64) as f64;
+    let bytes = |i: usize| (after[i] - before[i]) as f64 / payload;
+    let estimated = (stats.compressed_bytes - began.compressed_bytes) as f64 / payload;
+    assert!((estimated / bytes(1)) > 0.7 && (estimated / bytes(1)) < 1.5, "estimate {estimated}");
+    let kept = (stats.archive_bytes - began.archive_bytes) as f64 / payload;
+    (bytes(0), bytes(1), kept)
+}
+
+#[test]
+fn sparse_and_ring_reach_the_promised_write_amplification_at_16_bytes() {
+    let (zlib, lz4, _) = amplification(Layout::Packed, 16, 2000);
+    assert!(zlib > 90.0 && lz4 > 90.0, "packed: zlib={zlib:.2} lz4={lz4:.2}");
+    let (zlib, lz4, _) = amplification(Layout::Sparse, 16, 2000);
+    assert!(zlib <= 4.5 && lz4 <= 3.5, "sparse: zlib={zlib:.2} lz4={lz4:.2}");
+    let (zlib, lz4, kept) = amplification(Layout::Ring, 16, 4000);
+    assert!(zlib <= 6.0 && lz4 <= 5.0, "ring: zlib={zlib:.2} lz4={lz4:.2}");
+    assert!(kept <= 1.6, "the archive takes {kept:.2} of the payload");
+}
+
+#[test]
+fn sparse_needs_little_more_than_the_payload_at_128_bytes() {
+    let (zlib, lz4, _) = amplification(Layout::Sparse, 128, 1000);
+    assert!(zlib <= 1.5 && lz4 <= 1.35, "sparse: zlib={zlib:.2} lz4={lz4:.2}");
+}
