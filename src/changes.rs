@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::agent::Console;
 use crate::cli::ChangesArgs;
 use crate::local::Local;
-use crate::{server, signals};
+use crate::server;
+use crate::signals::Stop;
 
 /// How often `--follow` asks.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
@@ -19,6 +20,7 @@ const PRINTED_MAX: usize = 100_000;
 
 /// Print.
 pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
+    let mut stop = Stop::listen()?;
     let local = Local::open(&server::socket(&args.data.data))?;
     let console = Console::new();
     let mut printed = HashSet::new();
@@ -38,7 +40,7 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
         wanted = usize::MAX;
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_EVERY) => {}
-            signal = signals::stop() => { signal?; return Ok(()) }
+            () = stop.wait() => return Ok(()),
         }
     }
 }
@@ -100,14 +102,14 @@ fn line(item: &Value) -> String {
         .unwrap_or_default();
     let mut line = format!(
         "{} {} {:<8} {path}",
-        text(&item["time"]),
+        text(if item["time"].is_string() { &item["time"] } else { &item["to"] }),
         text(&item["agent"]["id"]),
         text(&item["kind"])
     );
     if !fields.is_empty() {
         line.push_str(&format!(" ({})", fields.join(", ")));
     }
-    if let Some(detail) = item["coverage"]["detail"].as_str() {
+    if let Some(detail) = item["detail"].as_str() {
         line.push_str(&format!(" {}", model::path::show_terminal(detail.as_bytes())));
     }
     line

@@ -32,6 +32,8 @@ const EXIT_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Whoever makes a TLS client without naming a provider gets this one. It can only be set once.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
     match done {
         Ok(true) => ExitCode::SUCCESS,

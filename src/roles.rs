@@ -9,10 +9,11 @@ use sync::IdentityFolder;
 use crate::agent::{Agent, AgentSettings, Console};
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::server::Server;
-use crate::signals;
+use crate::signals::Stop;
 
 /// Run a server until SIGINT or SIGTERM.
 pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
+    let mut stop = Stop::listen()?;
     let config: ServerConfig = config::load(file)?;
     let console = Console::new();
     let (server, started) = Server::start(&config).await?;
@@ -24,7 +25,7 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
         console.line(&format!("log in: user admin, password {password} (shown once)"));
     }
     console.line(&format!("ready: {}", started.url));
-    signals::stop().await?;
+    stop.wait().await;
     console.line("stopping");
     server.stop().await?;
     console.line("stopped");
@@ -33,6 +34,7 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
 
 /// Run an enrolled agent until SIGINT or SIGTERM.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
+    let mut stop = Stop::listen()?;
     let console = Console::new();
     loop {
         // Read anew after an ordered restart: that is what it is for.
@@ -57,7 +59,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         console.line(&format!("ready: agent {} {} of {}", who.id, who.name, config.server));
         let ended = tokio::select! {
             ended = agent.ended() => ended,
-            signal = signals::stop() => { signal?; None }
+            () = stop.wait() => None,
         };
         agent.stop().await?;
         if ended.is_none() {

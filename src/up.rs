@@ -12,7 +12,8 @@ use crate::cli::UpArgs;
 use crate::config::{AgentsConfig, ApiConfig, QueueConfig, ScanConfig, ServerConfig, SyncConfig};
 use crate::folder::DataFolder;
 use crate::server::{Server, Started};
-use crate::{host, signals};
+use crate::host;
+use crate::signals::Stop;
 
 /// Heartbeat of the local agent: orders from the page are taken within a second.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -21,6 +22,7 @@ const TOKEN_TTL_S: u64 = 60;
 
 /// Run until SIGINT or SIGTERM.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
+    let mut stop = Stop::listen()?;
     let console = Console::new();
     let (rules, missing) = rules(&args.watch)?;
     for path in missing {
@@ -30,7 +32,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let (server, started) = Server::start(&config).await?;
     greet(&console, &started);
     let folder = DataFolder::new(&args.data.data);
-    let ended = local_agent(&args, &server, &started, rules, &folder, &console).await;
+    let ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop).await;
     console.line("stopping");
     let stopped = server.stop().await;
     ended.and(stopped)?;
@@ -80,8 +82,8 @@ async fn local_agent(
     server: &Server,
     started: &Started,
     rules: Rules,
-    folder: &DataFolder,
-    console: &Console,
+    (folder, console): (&DataFolder, &Console),
+    stop: &mut Stop,
 ) -> anyhow::Result<()> {
     let Some(agents) = started.agents else { bail!("the agents' side does not listen") };
     let server_url = format!("https://{agents}");
@@ -112,7 +114,7 @@ async fn local_agent(
         let mut agent = Agent::start(settings.clone(), console.clone())?;
         let ended = tokio::select! {
             ended = agent.ended() => ended,
-            signal = signals::stop() => { signal?; None }
+            () = stop.wait() => None,
         };
         agent.stop().await?;
         if ended.is_none() {

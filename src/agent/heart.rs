@@ -20,8 +20,10 @@ pub(super) async fn run(shared: Arc<Shared>, every: Duration, mut stopped: watch
     let mut heart = Heart { shared, taken: VecDeque::new(), silent: false };
     let mut action = ControlAction::Startup;
     loop {
-        if heart.beat(action).await {
-            action = ControlAction::Notify;
+        let answered = heart.beat(action).await;
+        // The server calls an agent active from its second word on: say it at once.
+        if answered && std::mem::replace(&mut action, ControlAction::Notify) == ControlAction::Startup {
+            continue;
         }
         tokio::select! {
             () = tokio::time::sleep(every) => {}

@@ -73,7 +73,7 @@ impl Scanning {
 
     /// Scan now, then whenever it is due or asked for, until told to stop.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
-        self.scan(Budget::UNLIMITED);
+        self.scan_unasked(Budget::UNLIMITED);
         let mut due = Instant::now() + self.config.interval;
         loop {
             self.note_alive();
@@ -86,7 +86,7 @@ impl Scanning {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < due => continue,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.scan(self.background());
+                    self.scan_unasked(self.background());
                 }
             }
             if self.shared.cancel.is_cancelled() {
@@ -103,6 +103,11 @@ impl Scanning {
             max_bytes_per_second: (max > 0).then_some(max),
             background: self.config.background_priority,
         }
+    }
+
+    /// A scan whose result nobody waits for: it was shown and logged already.
+    fn scan_unasked(&mut self, budget: Budget) {
+        let _ = self.scan(budget);
     }
 
     /// One scan; the result for a command's outcome.

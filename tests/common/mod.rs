@@ -1,5 +1,5 @@
 //! Real processes of the real binary, and what the server says over its unix socket.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -166,6 +166,7 @@ impl Api {
     /// Of the server of this data folder.
     pub fn of(data: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http =
             reqwest::Client::builder().unix_socket(data.join("holdfast.sock")).build().unwrap();
         Self { runtime, http }
@@ -223,21 +224,35 @@ impl Api {
     /// Order a scan of an agent and wait for its outcome.
     pub fn rescan(&self, agent: &str) {
         let deadline = Instant::now() + PATIENCE;
-        let (status, body) =
-            self.request("PUT", &format!("/syscheck?agents_list={agent}")).unwrap();
-        assert_eq!(status, 200, "{body}");
-        let id = body["command_id"].as_u64().or_else(|| body["data"]["command_id"].as_u64());
-        let id = id.unwrap_or_else(|| panic!("no command id in {body}"));
+        let id = loop {
+            let path = format!("/syscheck?agents_list={agent}");
+            let (status, body) = self.request("PUT", &path).unwrap();
+            assert_eq!(status, 200, "{body}");
+            if let Some(id) = body["data"]["command"].as_u64() {
+                break id;
+            }
+            // 1707: started a moment ago, or the server was.
+            assert!(Instant::now() < deadline, "the agent does not become active: {body}");
+            std::thread::sleep(Duration::from_millis(50));
+        };
         loop {
             let command = self.get(&format!("/commands/{id}"));
-            let counts = &command["data"]["counts"];
-            if counts["done"].as_u64() == Some(1) {
+            if command["data"]["command"]["counts"]["acknowledged"].as_u64() == Some(1) {
                 return;
             }
             assert!(Instant::now() < deadline, "the scan was not done: {command}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// Log in over TCP; the status.
+pub fn login(url: &str, name: &str, password: &str) -> u16 {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let request = reqwest::Client::new().post(format!("{url}security/user/authenticate"));
+    let answer = runtime.block_on(request.basic_auth(name, Some(password)).send());
+    answer.unwrap().status().as_u16()
 }
 
 /// Poll until it holds.
