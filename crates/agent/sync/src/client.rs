@@ -89,6 +89,8 @@ pub(crate) fn http(config: rustls::ClientConfig) -> Result<reqwest::Client, Sync
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(REQUEST_TIMEOUT)
         .pool_max_idle_per_host(2)
+        // Below the server's 10 s, so that no request meets a connection that is just closing.
+        .pool_idle_timeout(Duration::from_secs(5))
         .build()
         .map_err(|e| SyncError::Identity(chain(&e)))
 }

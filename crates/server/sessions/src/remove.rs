@@ -7,14 +7,15 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use link::Answer;
 use link::json::STATUS_OK;
+use link::{Answer, HEADER_AGENT};
 use model::{AgentId, Incarnation, Overlay, Record, SessionRecord, Write};
 use tracing::info;
 
 use crate::answer::{Refusal, answered};
 use crate::identity::{Caller, Peer};
 use crate::lanes::Place;
+use crate::router::hand_over;
 use crate::server::App;
 
 pub(crate) async fn remove(
@@ -23,6 +24,11 @@ pub(crate) async fn remove(
     request: Request,
 ) -> Result<Response, Refusal> {
     peer.local_only()?;
+    if app.options.local.is_some() && !request.headers().contains_key(HEADER_AGENT) {
+        // Not the agents' route but its namesake.
+        let refusal = Refusal::invalid(format!("header {HEADER_AGENT} is missing"));
+        return Ok(hand_over(&app, &peer, request, refusal).await);
+    }
     let caller = app.caller(&peer, request.headers())?;
     if caller.agent == AgentId::SERVER {
         return Err(Refusal::forbidden("server", "agent 000 is the server itself"));

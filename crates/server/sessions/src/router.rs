@@ -61,7 +61,12 @@ async fn not_allowed(
 
 /// What a local caller asks beyond the agents' routes goes to the other router, if there is one;
 /// everything else is refused.
-async fn hand_over(app: &App, peer: &Peer, mut request: Request, refusal: Refusal) -> Response {
+pub(crate) async fn hand_over(
+    app: &App,
+    peer: &Peer,
+    mut request: Request,
+    refusal: Refusal,
+) -> Response {
     match (&peer.origin, &app.options.local) {
         (Origin::Unix { uid, allowed: true }, Some(local)) => {
             request.extensions_mut().insert(LocalCaller { uid: *uid });

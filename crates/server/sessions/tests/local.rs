@@ -98,10 +98,14 @@ async fn an_agent_that_was_never_registered_can_be_removed_and_come_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_route_of_the_agents_goes_to_the_local_router() {
-    let other = axum::Router::new().route("/hello", axum::routing::get(|| async { "hello" }));
+    let other = axum::Router::new()
+        .route("/hello", axum::routing::get(|| async { "hello" }))
+        .route("/agents", axum::routing::delete(|| async { "a list of agents" }));
     let server = Server::with(|o| o.local = Some(other));
     let answer = server.local("GET /hello HTTP/1.1\r\n", b"").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"hello"[..]));
+    let answer = server.local("DELETE /agents?agents_list=001 HTTP/1.1\r\n", b"").await;
+    assert_eq!((answer.status, answer.body.as_slice()), (200, &b"a list of agents"[..]));
     assert_eq!(server.local("GET /none HTTP/1.1\r\n", b"").await.status, 404);
     let remote = common::client(server.tls(None)).get(server.url("/hello")).send().await.unwrap();
     assert_eq!(remote.status(), 404, "over TLS there are the agents' routes only");
