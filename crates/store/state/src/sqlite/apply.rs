@@ -236,7 +236,8 @@ impl<'c> Applier<'c> {
         match write {
             Write::Upsert { dataset, id, version, body } => {
                 let dataset = self.dataset(dataset)?;
-                let put = Put { id, version: *version, body, received_us };
+                let packed_id = Packed::new(id);
+                let put = Put { id, packed_id, version: *version, body, received_us };
                 Ok((id, self.upsert(session.agent, dataset, &put)?))
             }
             Write::Delete { dataset, id, version } => {
@@ -265,7 +266,7 @@ impl<'c> Applier<'c> {
     fn find(
         &mut self,
         collection: &Collection,
-        id: &str,
+        id: &Packed<'_>,
         path: &str,
     ) -> rusqlite::Result<Option<Found>> {
         if collection.documents == 0 {
@@ -276,16 +277,20 @@ impl<'c> Applier<'c> {
             let version = version as u64;
             Ok(Found { number: r.get(0)?, version, bytes: r.get(2)?, same_path: r.get(3)? })
         };
-        self.run.find.query_row(params![collection.number, Packed::new(id), path], read).optional()
+        self.run.find.query_row(params![collection.number, id, path], read).optional()
     }
 
-    fn tombstone(&mut self, collection: &Collection, id: &str) -> rusqlite::Result<Option<u64>> {
+    fn tombstone(
+        &mut self,
+        collection: &Collection,
+        id: &Packed<'_>,
+    ) -> rusqlite::Result<Option<u64>> {
         if collection.tombstones == 0 {
             return Ok(None);
         }
         self.run
             .find_tombstone
-            .query_row(params![collection.number, Packed::new(id)], |r| r.get::<_, i64>(0))
+            .query_row(params![collection.number, id], |r| r.get::<_, i64>(0))
             .optional()
             .map(|version| version.map(|v| v as u64))
     }
@@ -306,8 +311,8 @@ impl<'c> Applier<'c> {
             return Ok(Err((SkipReason::Json, 0)));
         };
         let mut collection = *self.kept.collection(self.db, agent, dataset)?;
-        let found = self.find(&collection, put.id, columns.path())?;
-        let tombstone = self.tombstone(&collection, put.id)?;
+        let found = self.find(&collection, &put.packed_id, columns.path())?;
+        let tombstone = self.tombstone(&collection, &put.packed_id)?;
         let stored = found.as_ref().map(|f| f.version).max(tombstone).unwrap_or(0);
         if put.version != 0 && stored > put.version {
             return Ok(Err((SkipReason::Stale, stored)));
@@ -319,7 +324,7 @@ impl<'c> Applier<'c> {
             return Ok(Ok(0));
         }
         if tombstone.is_some() {
-            self.run.drop_tombstone.execute(params![collection.number, Packed::new(put.id)])?;
+            self.run.drop_tombstone.execute(params![collection.number, put.packed_id])?;
             collection.tombstones -= 1;
         }
         match &found {
@@ -348,8 +353,9 @@ impl<'c> Applier<'c> {
         if id.is_empty() || id.len() > DOCUMENT_ID_BYTES_MAX {
             return Ok(Err((SkipReason::Id, 0)));
         }
+        let packed = Packed::new(id);
         let mut collection = *self.kept.collection(self.db, agent, dataset)?;
-        let found = self.find(&collection, id, "")?;
+        let found = self.find(&collection, &packed, "")?;
         if let Some(found) = &found {
             if version != 0 && found.version > version {
                 return Ok(Err((SkipReason::Stale, found.version)));
@@ -358,9 +364,9 @@ impl<'c> Applier<'c> {
             collection.documents -= 1;
             collection.bytes -= found.bytes;
         }
-        let tombstone = self.tombstone(&collection, id)?;
+        let tombstone = self.tombstone(&collection, &packed)?;
         if version > tombstone.unwrap_or(0) {
-            let values = params![collection.number, Packed::new(id), version as i64, at_us as i64];
+            let values = params![collection.number, packed, version as i64, at_us as i64];
             self.run.put_tombstone.execute(values)?;
             collection.tombstones += i64::from(tombstone.is_none());
         }

@@ -41,8 +41,9 @@ use apply::{Applier, Failure};
 use kept::{Progress, kind_of};
 use pool::Pool;
 
-/// Pages that the writer may cache, as `PRAGMA cache_size` takes it: 32 MiB.
-const WRITER_CACHE: i64 = -32 * 1024;
+/// Pages that the writer may cache, as `PRAGMA cache_size` takes it: 64 MiB, so that the largest
+/// batch fits.
+const WRITER_CACHE: i64 = -64 * 1024;
 /// Statements that the writer keeps prepared.
 const WRITER_STATEMENTS: usize = 64;
 /// Size that the write-ahead log is cut back to once it starts anew, bytes.

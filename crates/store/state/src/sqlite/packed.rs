@@ -20,16 +20,43 @@ impl<'a> Packed<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         let bytes = text.len() / 2;
         let mut packed = [0; BYTES_MAX];
-        let lower = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if let Some(into) = packed.get_mut(..bytes)
             && bytes >= BYTES_MIN
-            && text.bytes().all(lower)
-            && hex::decode_to_slice(text, into).is_ok()
+            && text.len() == bytes * 2
+            && decode(text.as_bytes(), into)
         {
             return Self::Bytes(packed, bytes);
         }
         Self::Text(text)
     }
+}
+
+/// What a digit is worth; anything but a lower-case digit has the high bit.
+const DIGITS: [u8; 256] = {
+    let mut digits = [0x80; 256];
+    let mut value = 0;
+    while value < 16 {
+        let digit = if value < 10 { b'0' + value } else { b'a' + value - 10 };
+        #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+        {
+            digits[digit as usize] = value;
+        }
+        value += 1;
+    }
+    digits
+};
+
+/// Decode twice as many digits as there are bytes; whether all of them were some.
+fn decode(text: &[u8], into: &mut [u8]) -> bool {
+    let worth = |digit: u8| DIGITS.get(digit as usize).copied().unwrap_or(0x80);
+    let mut seen = 0;
+    for (byte, pair) in into.iter_mut().zip(text.chunks_exact(2)) {
+        let [high, low] = pair else { return false };
+        let (high, low) = (worth(*high), worth(*low));
+        seen |= high | low;
+        *byte = high << 4 | low;
+    }
+    seen & 0x80 == 0
 }
 
 impl ToSql for Packed<'_> {

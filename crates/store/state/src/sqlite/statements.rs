@@ -72,6 +72,7 @@ pub(super) struct Found {
 /// One document to be written.
 pub(super) struct Put<'a> {
     pub(super) id: &'a str,
+    pub(super) packed_id: Packed<'a>,
     pub(super) version: u64,
     pub(super) body: &'a [u8],
     pub(super) received_us: u64,
@@ -87,7 +88,7 @@ pub(super) fn store(
     let [md5, sha1, sha256, blake3] = columns.hashes().map(|h| h.map(Packed::new));
     statement.execute(params![
         number,
-        Packed::new(put.id),
+        put.packed_id,
         put.version as i64,
         put.received_us as i64,
         Packed::new(columns.checksum()),
