@@ -45,6 +45,13 @@ pub enum RegistryError {
     Refused(String),
 }
 
+impl RegistryError {
+    /// Whether the same call may succeed later without a change (503).
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Store(e) if e.is_transient())
+    }
+}
+
 /// A password that breaks the rule (codes 5007 and 5009 of the API).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -147,8 +147,13 @@ impl Certificates {
         self.changed.extend(rows.iter().map(|row| row.agent));
     }
 
+    /// Forget certificates whose time is over and that would be refused anyway. The last one of
+    /// a living agent stays: should the clock be wrong, it must not be locked out for good.
     pub(crate) fn forget_expired(&mut self, now_s: i64) {
-        self.rows.retain(|_, row| row.not_after_s >= now_s);
+        self.rows.retain(|_, row| {
+            let refused = row.superseded_at_s.is_some() || row.revoked_at_s.is_some();
+            row.not_after_s >= now_s || !refused
+        });
         let rows = &self.rows;
         self.by_agent.retain(|_, list| {
             list.retain(|f| rows.contains_key(f));

@@ -211,7 +211,7 @@ impl Registry {
         if forget {
             self.inner.store.forget_expired(now.s)?;
             self.inner.certificates.write().forget_expired(now.s);
-            self.inner.tokens.replace(&self.inner.store.revocations()?);
+            self.inner.tokens.forget_expired(now.s);
         }
         Ok(report)
     }

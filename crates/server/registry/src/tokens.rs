@@ -29,7 +29,9 @@ impl Tokens {
             None => make(&path)?,
         };
         let tokens = Self { path, keys: RwLock::new(keys), refused: RwLock::default() };
-        tokens.replace(revocations);
+        for revocation in revocations {
+            tokens.add(*revocation);
+        }
         Ok(tokens)
     }
 
@@ -41,9 +43,9 @@ impl Tokens {
         known.expires_at_s = known.expires_at_s.max(revocation.expires_at_s);
     }
 
-    /// What the database holds; another process may have added to it.
-    pub(crate) fn replace(&self, revocations: &[Revocation]) {
-        *self.refused.write() = revocations.iter().map(|r| (r.target, *r)).collect();
+    /// Forget revocations of tokens that have expired by now.
+    pub(crate) fn forget_expired(&self, now_s: i64) {
+        self.refused.write().retain(|_, r| r.expires_at_s > now_s);
     }
 
     fn refused_until(&self, user: u32, roles: &[u32], run_as: bool) -> Option<i64> {
@@ -90,7 +92,7 @@ impl Registry {
         let mut keys = self.inner.tokens.keys.write();
         *keys = make(&self.inner.tokens.path)?;
         self.inner.store.clear_revocations()?;
-        self.inner.tokens.replace(&[]);
+        self.inner.tokens.refused.write().clear();
         Ok(keys.clone())
     }
 

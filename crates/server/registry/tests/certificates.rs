@@ -200,11 +200,24 @@ fn an_agent_whose_first_certificate_was_never_used_can_still_renew() {
 }
 
 #[test]
-fn expired_certificates_are_forgotten() {
+fn expired_certificates_are_forgotten_once_they_are_superseded_or_revoked() {
     let house = house();
-    let leaf = der(&house.enroll("web").certificate_pem);
+    let (a, b) = (house.enroll("a1"), house.enroll("b1"));
+    let old = der(&a.certificate_pem);
+    house.registry.identify(&old).unwrap();
+    let new = der(&house.registry.renew(a.agent, &csr("a1")).unwrap().certificate_pem);
+    house.registry.identify(&new).unwrap();
+    house.registry.remove_agent(b.agent).unwrap();
+    house.registry.flush().unwrap();
     house.after(YEAR_S + 10);
     house.registry.tick().unwrap();
-    assert_eq!(house.registry.identify(&leaf), Err(IdentityError::Unknown));
-    assert_eq!(house.killed().registry.identify(&leaf), Err(IdentityError::Unknown));
+    for house in [&house, &house.killed()] {
+        assert_eq!(house.registry.identify(&old), Err(IdentityError::Unknown));
+        let removed = house.registry.identify(&der(&b.certificate_pem));
+        assert_eq!(removed, Err(IdentityError::Unknown));
+        assert_eq!(house.registry.identify(&new), Err(IdentityError::Expired));
+    }
+    // The clock was wrong: nobody is locked out.
+    house.clock.jump_to(common::START_US);
+    assert!(house.registry.identify(&new).is_ok());
 }

@@ -14,8 +14,8 @@ use registry::{
 
 const PASSWORD: &str = "Correct-Horse-9";
 
-fn source(last: u8) -> Option<IpAddr> {
-    Some(IpAddr::from([192, 0, 2, last]))
+fn source(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -23,7 +23,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn login(house: &House, name: &str, password: &str) -> Result<User, LoginError> {
-    run(house.registry.login(name, password, source(1)))
+    run(house.registry.login(name, password, Some(source(1))))
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_fiftieth_failure_blocks_its_source_and_nobody_else() {
         panic!("not blocked")
     };
     assert_eq!(retry_after_s, 200);
-    assert!(run(house.registry.login("admin", PASSWORD, source(2))).is_ok());
+    assert!(run(house.registry.login("admin", PASSWORD, Some(source(2)))).is_ok());
     assert!(run(house.registry.login("admin", PASSWORD, None)).is_ok());
     house.after(200);
     assert!(login(&house, "admin", PASSWORD).is_ok());
@@ -112,7 +112,7 @@ fn failures_that_wait_in_the_queue_are_counted_too() {
     let house = house_with(attempts);
     house.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let invalid = run(async {
-        let tries = (0..100).map(|_| house.registry.login("admin", "wrong", source(1)));
+        let tries = (0..100).map(|_| house.registry.login("admin", "wrong", Some(source(1))));
         let results = futures(tries).await;
         results.iter().filter(|r| matches!(r, Err(LoginError::Invalid))).count()
     });
@@ -147,7 +147,7 @@ fn more_logins_than_threads_and_queue_hold_are_refused_at_once() {
     let house = house_with(few);
     house.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let results = run(async {
-        futures((0..20).map(|_| house.registry.login("admin", PASSWORD, source(1)))).await
+        futures((0..20).map(|_| house.registry.login("admin", PASSWORD, Some(source(1))))).await
     });
     let busy = |r: &&Result<User, LoginError>| matches!(r, Err(LoginError::Busy { .. }));
     let refused = results.iter().filter(busy).count();

@@ -98,6 +98,16 @@ pub enum RegistryStoreError {
     Sqlite(#[from] rusqlite::Error),
 }
 
+impl RegistryStoreError {
+    /// Whether the same call may succeed later without a change: the disk is full, or another
+    /// process holds the database. To be answered with 503.
+    pub fn is_transient(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull};
+        let Self::Sqlite(error) = self else { return false };
+        matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | DiskFull))
+    }
+}
+
 /// Short for results of the registry store.
 pub type StoreResult<T> = Result<T, RegistryStoreError>;
 
@@ -173,7 +183,8 @@ pub trait RegistryStore: Send + Sync {
     /// See [`RegistryStore`].
     fn revoke_certificates(&self, agent: AgentId, now_s: i64) -> StoreResult<u64>;
 
-    /// Forget certificates whose time is over, and spent enrolment tokens.
+    /// Forget superseded and revoked certificates whose time is over, spent enrolment tokens and
+    /// revocations of tokens that have expired.
     ///
     /// # Errors
     /// See [`RegistryStore`].

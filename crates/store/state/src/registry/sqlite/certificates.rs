@@ -83,7 +83,11 @@ pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreR
 }
 
 pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> StoreResult<u64> {
-    let mut n = tx.execute("DELETE FROM certificate WHERE not_after_s < ?1", [now_s])?;
+    let mut n = tx.execute(
+        "DELETE FROM certificate WHERE not_after_s < ?1
+         AND (superseded_at_s IS NOT NULL OR revoked_at_s IS NOT NULL)",
+        [now_s],
+    )?;
     n += tx.execute(
         "DELETE FROM enrolment_token WHERE expires_at_s <= ?1 OR uses_left = 0",
         [now_s],

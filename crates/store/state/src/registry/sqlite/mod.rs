@@ -71,7 +71,7 @@ impl SqliteRegistry {
         &self.path
     }
 
-    /// Journal mode and `synchronous` level (2 is FULL) of the connection that writes.
+    /// Journal mode and `synchronous` level (1 NORMAL, 2 FULL) of the last transaction.
     ///
     /// # Errors
     /// When the database fails.
@@ -83,11 +83,7 @@ impl SqliteRegistry {
 
     /// One durable transaction.
     fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>) -> StoreResult<T> {
-        let mut conn = self.writer.lock();
-        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let out = work(&tx)?;
-        tx.commit()?;
-        Ok(out)
+        self.transact("FULL", work)
     }
 
     /// One transaction that survives a killed process, and a power cut once a later durable write
@@ -96,11 +92,21 @@ impl SqliteRegistry {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
+        self.transact("NORMAL", work)
+    }
+
+    /// The level is set for each transaction anew, so that none inherits another's.
+    fn transact<T>(
+        &self,
+        synchronous: &str,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
         let mut conn = self.writer.lock();
-        conn.pragma_update(None, "synchronous", "NORMAL")?;
-        let out = soft_transaction(&mut conn, work);
-        conn.pragma_update(None, "synchronous", "FULL")?;
-        out
+        conn.pragma_update(None, "synchronous", synchronous)?;
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let out = work(&tx)?;
+        tx.commit()?;
+        Ok(out)
     }
 
     /// One snapshot for all that `work` reads.
@@ -119,16 +125,6 @@ impl SqliteRegistry {
             self.readers.get(turn).map(Mutex::lock)
         })
     }
-}
-
-fn soft_transaction<T>(
-    conn: &mut Connection,
-    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-) -> StoreResult<T> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let out = work(&tx)?;
-    tx.commit()?;
-    Ok(out)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> {
