@@ -10,11 +10,11 @@ use std::sync::Arc;
 use model::{Dataset, ItemKey, SkipReason};
 use rusqlite::Connection;
 
+use crate::answer::{answer, stamp};
 use crate::body::Body;
 use crate::catalog::Head;
 use crate::error::QueueError;
 use crate::queue::Inner;
-use crate::transition::{Row, acknowledge, restamp};
 use crate::writer::Txn;
 
 /// What a document's fixed parts take on the wire, bytes: for the budget of a lease.
@@ -135,6 +135,65 @@ struct Walk {
     start: Cursor,
 }
 
+impl Walk {
+    /// The first name to visit in a directory.
+    fn first_name(&self, directory: i64) -> &[u8] {
+        if directory == self.start.directory { &self.start.name } else { &[] }
+    }
+}
+
+/// The directories of a walk that may hold something pending, a handful looked up at a time so
+/// that the catalog is never held for long.
+struct Candidates<'a> {
+    inner: &'a Inner,
+    walk: &'a Walk,
+    from: i64,
+    page: std::vec::IntoIter<(i64, Arc<[u8]>)>,
+}
+
+impl<'a> Candidates<'a> {
+    fn new(inner: &'a Inner, walk: &'a Walk) -> Self {
+        Self { inner, walk, from: walk.start.directory, page: Vec::new().into_iter() }
+    }
+
+    fn next_page(&mut self) {
+        let catalog = self.inner.catalog.read();
+        let Some(state) = catalog.datasets.get(&self.walk.id) else { return };
+        if self.from > state.head.last_directory {
+            return;
+        }
+        let page: Vec<_> = state
+            .directories
+            .range(self.from..=state.head.last_directory)
+            .filter(|(_, directory)| directory.newest > self.walk.told)
+            .take(DIRECTORIES_PER_STEP)
+            .map(|(id, directory)| (*id, Arc::clone(&directory.path)))
+            .collect();
+        if let Some((last, _)) = page.last() {
+            self.from = last + 1;
+        }
+        self.page = page.into_iter();
+    }
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = (i64, Arc<[u8]>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.page.next().or_else(|| {
+            self.next_page();
+            self.page.next()
+        })
+    }
+}
+
+/// How far a lease got in one directory.
+enum Filled {
+    Through,
+    Full,
+    Undecodable(ItemKey),
+}
+
 impl Inner {
     pub(crate) fn begin_cycle(&self, dataset: &Dataset) -> Result<Cycle, QueueError> {
         let id = self.dataset_id(dataset)?;
@@ -193,23 +252,6 @@ impl Inner {
             .ok_or_else(|| QueueError::NoCycle { dataset: dataset.to_string() })
     }
 
-    /// The next directories from `from` on that may hold something pending.
-    fn candidates(&self, walk: &Walk, from: i64) -> Vec<(i64, Arc<[u8]>)> {
-        let catalog = self.catalog.read();
-        let Some(state) = catalog.datasets.get(&walk.id) else { return Vec::new() };
-        let last_directory = state.head.last_directory;
-        if from > last_directory {
-            return Vec::new();
-        }
-        state
-            .directories
-            .range(from..=last_directory)
-            .filter(|(_, directory)| directory.newest > walk.told)
-            .take(DIRECTORIES_PER_STEP)
-            .map(|(id, directory)| (*id, Arc::clone(&directory.path)))
-            .collect()
-    }
-
     /// Collect items until the budget is used up. The outer error is the engine's.
     fn fill(
         &self,
@@ -218,36 +260,15 @@ impl Inner {
         byte_budget: usize,
         lease: &mut Lease,
     ) -> rusqlite::Result<Result<(), QueueError>> {
-        let mut select = conn.prepare_cached(
-            "SELECT name, seen, gone, observation FROM item \
-             WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND seen > ?4 ORDER BY name",
-        )?;
-        let mut bytes = 0;
-        let mut from = walk.start.directory;
-        loop {
-            let candidates = self.candidates(walk, from);
-            let Some((last, _)) = candidates.last() else { return Ok(Ok(())) };
-            from = last + 1;
-            for (id, path) in &candidates {
-                let first = if *id == walk.start.directory { &walk.start.name[..] } else { &[] };
-                let mut rows = select.query((walk.id, id, first, walk.told as i64))?;
-                while let Some(row) = rows.next()? {
-                    let name = row.get_ref(0)?.as_blob()?;
-                    let blob = row.get_ref(3)?.as_blob()?;
-                    bytes += estimate(path, name, blob);
-                    let full = bytes > byte_budget
-                        || lease.items.len() >= model::limits::SESSION_VALUES_MAX;
-                    if full && !lease.items.is_empty() {
-                        return Ok(Ok(()));
-                    }
-                    let body = if row.get(2)? { Some(Body::Gone) } else { Body::decode(blob) };
-                    let key = ItemKey::new(&path[..], name);
-                    let Some(body) = body else { return Ok(Err(self.undecodable(&key))) };
-                    lease.places.push(*id);
-                    lease.items.push(LeasedItem { key, seen: row.get::<_, i64>(1)? as u64, body });
-                }
+        let mut left = byte_budget;
+        for (id, path) in Candidates::new(self, walk) {
+            match fill_from(conn, walk, (id, &path), &mut left, lease)? {
+                Filled::Through => {}
+                Filled::Full => break,
+                Filled::Undecodable(key) => return Ok(Err(self.undecodable(&key))),
             }
         }
+        Ok(Ok(()))
     }
 
     pub(crate) fn ack(&self, lease: &Lease, skipped: &[Skip]) -> Result<AckOutcome, QueueError> {
@@ -297,22 +318,14 @@ impl Inner {
             "SELECT EXISTS(SELECT 1 FROM item WHERE dataset = ?1 AND directory = ?2 \
              AND name >= ?3 AND seen > ?4 AND seen <= ?5)",
         )?;
-        let mut from = walk.start.directory;
-        loop {
-            let candidates = self.candidates(walk, from);
-            let Some((last, _)) = candidates.last() else { return Ok(false) };
-            from = last + 1;
-            for (id, _) in &candidates {
-                let first = if *id == walk.start.directory { &walk.start.name[..] } else { &[] };
-                let found = select.query_row(
-                    (walk.id, id, first, walk.told as i64, walk.leased as i64),
-                    |row| row.get(0),
-                )?;
-                if found {
-                    return Ok(true);
-                }
+        let (told, leased) = (walk.told as i64, walk.leased as i64);
+        for (id, _) in Candidates::new(self, walk) {
+            let range = (walk.id, id, walk.first_name(id), told, leased);
+            if select.query_row(range, |row| row.get(0))? {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
     pub(crate) fn resend(&self, dataset: &Dataset, keys: &[ItemKey]) -> Result<u64, QueueError> {
@@ -322,18 +335,7 @@ impl Inner {
         self.transact(writer, "mark for sending", |txn| {
             let mut count = 0;
             for key in keys {
-                let directory = txn
-                    .catalog
-                    .datasets
-                    .get(&id)
-                    .and_then(|state| state.paths.get(key.directory.as_slice()));
-                let Some(directory) = directory.copied() else { continue };
-                let place = (id, directory, key.name.as_slice());
-                if let Some(row) = txn.row(place)? {
-                    stamp(txn, place, row)?;
-                    txn.clear_exception(place)?;
-                    count += 1;
-                }
+                count += u64::from(resend_one(txn, id, key)?);
             }
             Ok(count)
         })
@@ -358,6 +360,49 @@ impl Inner {
     }
 }
 
+/// Collect items of one directory.
+fn fill_from(
+    conn: &Connection,
+    walk: &Walk,
+    (id, path): (i64, &[u8]),
+    left: &mut usize,
+    lease: &mut Lease,
+) -> rusqlite::Result<Filled> {
+    let mut select = conn.prepare_cached(
+        "SELECT name, seen, gone, observation FROM item \
+         WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND seen > ?4 ORDER BY name",
+    )?;
+    let mut rows = select.query((walk.id, id, walk.first_name(id), walk.told as i64))?;
+    while let Some(row) = rows.next()? {
+        let name = row.get_ref(0)?.as_blob()?;
+        let blob = row.get_ref(3)?.as_blob()?;
+        let bytes = estimate(path, name, blob);
+        let full = bytes > *left || lease.items.len() >= model::limits::SESSION_VALUES_MAX;
+        if full && !lease.items.is_empty() {
+            return Ok(Filled::Full);
+        }
+        *left = left.saturating_sub(bytes);
+        let key = ItemKey::new(path, name);
+        let body = if row.get(2)? { Some(Body::Gone) } else { Body::decode(blob) };
+        let Some(body) = body else { return Ok(Filled::Undecodable(key)) };
+        lease.places.push(id);
+        lease.items.push(LeasedItem { key, seen: row.get::<_, i64>(1)? as u64, body });
+    }
+    Ok(Filled::Through)
+}
+
+/// Stamp an item anew, if there is such a one.
+fn resend_one(txn: &mut Txn<'_>, id: i64, key: &ItemKey) -> rusqlite::Result<bool> {
+    let state = txn.catalog.datasets.get(&id);
+    let directory = state.and_then(|state| state.paths.get(key.directory.as_slice()));
+    let Some(directory) = directory.copied() else { return Ok(false) };
+    let place = (id, directory, key.name.as_slice());
+    let Some(row) = txn.row(place)? else { return Ok(false) };
+    stamp(txn, place, row)?;
+    txn.clear_exception(place)?;
+    Ok(true)
+}
+
 /// About what an item takes in a session, bytes.
 fn estimate(directory: &[u8], name: &[u8], blob: &[u8]) -> usize {
     match blob.first() {
@@ -366,113 +411,4 @@ fn estimate(directory: &[u8], name: &[u8], blob: &[u8]) -> usize {
         // The path stands in the document whole and in parts; digests and names grow as text.
         Some(_) => DOCUMENT_OVERHEAD_BYTES + 2 * (directory.len() + name.len()) + 2 * blob.len(),
     }
-}
-
-/// Give the row the clock's next value.
-fn stamp(txn: &mut Txn<'_>, place: (i64, i64, &[u8]), row: Row) -> rusqlite::Result<()> {
-    let row = restamp(row, txn.tick());
-    txn.conn
-        .prepare_cached(
-            "UPDATE item SET seen = ?4, known = ?5 \
-             WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
-        )?
-        .execute((place.0, place.1, place.2, row.seen as i64, row.known))?;
-    txn.delta.touch(place.0, place.1, row.seen, 0);
-    Ok(())
-}
-
-/// Carry out what the session's answer says of its items.
-fn answer(
-    txn: &mut Txn<'_>,
-    id: i64,
-    lease: &Lease,
-    skipped: &[Skip],
-) -> rusqlite::Result<AckOutcome> {
-    let mut outcome = AckOutcome::default();
-    let mut skips = skipped.to_vec();
-    skips.sort_by_key(|skip| skip.index);
-    let mut skips = skips.into_iter().peekable();
-    for (index, (item, directory)) in lease.items.iter().zip(&lease.places).enumerate() {
-        let place = (id, *directory, item.key.name.as_slice());
-        match skips.next_if(|skip| skip.index == index) {
-            Some(skip) => refuse(txn, place, item, skip, &mut outcome)?,
-            None if item.body.is_gone() => {
-                if let Some(row) = txn.row(place)?
-                    && acknowledge(row, item.seen).is_none()
-                {
-                    txn.remove(place)?;
-                    outcome.removed += 1;
-                }
-            }
-            None => {}
-        }
-    }
-    if outcome != AckOutcome::default() {
-        // The highest version may have gone with its row.
-        crate::schema::set_meta(txn.conn, crate::schema::META_CLOCK, txn.clock.last() as i64)?;
-    }
-    Ok(outcome)
-}
-
-/// The server left the item out.
-fn refuse(
-    txn: &mut Txn<'_>,
-    place: (i64, i64, &[u8]),
-    item: &LeasedItem,
-    skip: Skip,
-    outcome: &mut AckOutcome,
-) -> rusqlite::Result<()> {
-    let Some(row) = txn.row(place)? else { return Ok(()) };
-    if skip.reason == SkipReason::Stale && txn.clock.lift(skip.version) {
-        if row.seen == item.seen || row.seen <= skip.version {
-            stamp(txn, place, row)?;
-            outcome.restamped += 1;
-        }
-        return Ok(());
-    }
-    if row.seen != item.seen {
-        // It changed meanwhile and will be sent as it is now.
-        return Ok(());
-    }
-    if row.gone {
-        // A server that refuses the delete holds nothing under that name.
-        txn.clear_exception(place)?;
-        txn.remove(place)?;
-        outcome.removed += 1;
-        return Ok(());
-    }
-    let known = txn
-        .conn
-        .prepare_cached(
-            "DELETE FROM exception WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
-        )?
-        .execute(place)?;
-    let reason = reason_name(skip.reason);
-    txn.conn.prepare_cached("INSERT INTO exception VALUES(?1, ?2, ?3, ?4, ?5)")?.execute((
-        place.0,
-        place.1,
-        place.2,
-        item.seen as i64,
-        reason,
-    ))?;
-    *txn.delta.exceptions.entry(place.0).or_default() += 1 - known as i64;
-    outcome.exceptions += 1;
-    Ok(())
-}
-
-const REASONS: [(SkipReason, &str); 5] = [
-    (SkipReason::Stale, "stale"),
-    (SkipReason::Index, "index"),
-    (SkipReason::Id, "id"),
-    (SkipReason::Json, "json"),
-    (SkipReason::TooLarge, "too_large"),
-];
-
-fn reason_name(reason: SkipReason) -> &'static str {
-    REASONS.iter().find(|(known, _)| *known == reason).map_or("other", |(_, name)| name)
-}
-
-/// The reason behind a stored word. A word of a later version counts as a refused body.
-pub(crate) fn reason_of(name: &str) -> SkipReason {
-    REASONS.iter().find(|(_, known)| *known == name).map_or(SkipReason::Json, |(reason, _)| *reason)
 }

@@ -4,6 +4,8 @@
 //! A power cut may set seq back; the epoch drawn at the next opening keeps the ids apart, while
 //! events that were queued before keep theirs, so that one sent twice is known as the same.
 
+use rusqlite::Connection;
+
 use crate::error::QueueError;
 use crate::queue::Inner;
 
@@ -41,22 +43,7 @@ impl Inner {
         count: usize,
         byte_budget: usize,
     ) -> Result<EventLease, QueueError> {
-        let found = self.read(|conn| {
-            let mut select =
-                conn.prepare_cached("SELECT seq, body FROM event ORDER BY seq LIMIT ?1")?;
-            let mut rows = select.query([i64::try_from(count).unwrap_or(i64::MAX)])?;
-            let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
-            let mut bytes = 0;
-            while let Some(row) = rows.next()? {
-                let body = row.get_ref(1)?.as_blob()?;
-                bytes += body.len() + EVENT_OVERHEAD_BYTES;
-                if bytes > byte_budget && !found.is_empty() {
-                    break;
-                }
-                found.push((row.get::<_, i64>(0)? as u64, body.to_vec()));
-            }
-            Ok(found)
-        })?;
+        let found = self.read(|conn| oldest(conn, count, byte_budget))?;
         let catalog = self.catalog.read();
         let items = found
             .into_iter()
@@ -79,4 +66,25 @@ impl Inner {
         self.upkeep(writer, 0);
         Ok(removed as u64)
     }
+}
+
+/// Number and body of the oldest events.
+fn oldest(
+    conn: &Connection,
+    count: usize,
+    byte_budget: usize,
+) -> rusqlite::Result<Vec<(u64, Vec<u8>)>> {
+    let mut select = conn.prepare_cached("SELECT seq, body FROM event ORDER BY seq LIMIT ?1")?;
+    let mut rows = select.query([i64::try_from(count).unwrap_or(i64::MAX)])?;
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let body = row.get_ref(1)?.as_blob()?;
+        bytes += body.len() + EVENT_OVERHEAD_BYTES;
+        if bytes > byte_budget && !found.is_empty() {
+            break;
+        }
+        found.push((row.get::<_, i64>(0)? as u64, body.to_vec()));
+    }
+    Ok(found)
 }

@@ -19,6 +19,8 @@
 //!
 //! All calls block on the disk; from async code use a blocking thread.
 
+mod answer;
+mod apply;
 mod baseline;
 mod body;
 mod catalog;

@@ -23,6 +23,9 @@ const FILE_MODE: u32 = 0o640;
 /// Damaged files that are kept; older ones are removed.
 const DAMAGED_FILES_MAX: usize = 3;
 
+/// Names tried for the copy, one for each second.
+const COPY_NAMES_MAX: u64 = 1000;
+
 /// What opening gives to the handle.
 pub(crate) struct Opened {
     pub(crate) lock: File,
@@ -150,13 +153,13 @@ fn attempt(
         .mode(FILE_MODE)
         .open(path)
         .map_err(|error| Attempt::Failed(io_error(path, "create", error)))?;
-    let mut conn = schema::open_writer(path, options)?;
+    let mut conn = schema::open_writer(path)?;
+    // A damaged header shows here, before anything was written.
     let version = schema::pragma(&conn, "user_version")?;
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |r| r.get(0))?;
-    if version == 0 && tables == 0 {
-        schema::create(&mut conn)?;
-        schema::set_meta(&conn, schema::META_CLEAN, 1)?;
-        report.created = true;
+    let new = version == 0 && tables == 0;
+    if new {
+        schema::shape(&conn, options)?;
     } else if schema::pragma(&conn, "application_id")? != schema::APPLICATION_ID {
         return Err(Attempt::Failed(QueueError::Foreign { path: path.to_path_buf() }));
     } else if version > schema::VERSION {
@@ -165,6 +168,11 @@ fn attempt(
             found: version,
             known: schema::VERSION,
         }));
+    }
+    schema::configure(&conn, options)?;
+    if new {
+        schema::create(&mut conn)?;
+        report.created = true;
     }
     let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
         return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
@@ -294,7 +302,9 @@ fn modified_us(path: &Path) -> u64 {
 
 /// Rename the database and its log; gives the new name.
 fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
-    let free = (now_s..).map(|at| beside(path, &format!(".corrupt-{at}"))).find(|p| !p.exists());
+    let free = (now_s..now_s + COPY_NAMES_MAX)
+        .map(|at| beside(path, &format!(".corrupt-{at}")))
+        .find(|copy| !copy.exists());
     let Some(target) = free else {
         return Err(QueueError::Corrupt {
             path: path.to_path_buf(),

@@ -21,7 +21,7 @@ use crate::schema;
 use crate::sink::{self, QueueSink};
 use crate::snapshot::Snapshot;
 use crate::status::QueueStatus;
-use crate::writer::{Job, StepKind, Waiting, Writer};
+use crate::writer::{Job, Line, StepKind, Writer};
 
 /// Read connections kept for reuse.
 const READERS_MAX: usize = 4;
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     /// `None` once closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// Jobs waiting for the writer.
-    pub(crate) line: Mutex<Vec<Waiting>>,
+    pub(crate) line: Line,
     readers: Mutex<Vec<Connection>>,
     lock: Mutex<Option<File>>,
 }
@@ -141,6 +141,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Locked`], [`QueueError::Newer`], [`QueueError::Foreign`], or what the
     /// operating system says.
+    #[expect(clippy::needless_pass_by_value, reason = "the handle owns its seams")]
     pub fn open(
         path: &Path,
         options: QueueOptions,
@@ -154,7 +155,7 @@ impl Queue {
             clock,
             catalog: RwLock::new(opened.catalog),
             writer: Mutex::new(Some(opened.writer)),
-            line: Mutex::default(),
+            line: Line::default(),
             readers: Mutex::default(),
             lock: Mutex::new(Some(opened.lock)),
         };
@@ -254,6 +255,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::StaleLease`], or when it could not be committed; then the same items are
     /// leased again.
+    #[expect(clippy::needless_pass_by_value, reason = "a lease is answered once")]
     pub fn ack(&self, lease: Lease, skipped: &[Skip]) -> Result<AckOutcome, QueueError> {
         self.inner.ack(&lease, skipped)
     }
@@ -301,6 +303,7 @@ impl Queue {
     ///
     /// # Errors
     /// When it could not be committed.
+    #[expect(clippy::needless_pass_by_value, reason = "a lease is answered once")]
     pub fn ack_events(&self, lease: EventLease) -> Result<u64, QueueError> {
         self.inner.ack_events(&lease)
     }
@@ -353,9 +356,10 @@ impl Queue {
     pub fn close(&self) -> Result<(), QueueError> {
         let mut guard = self.inner.writer.lock();
         let Some(writer) = guard.take() else { return Ok(()) };
+        // The writer goes last: only it can remove the log.
+        self.inner.readers.lock().clear();
         let closed = self.inner.finish(&writer);
         drop(writer);
-        self.inner.readers.lock().clear();
         *self.inner.lock.lock() = None;
         closed
     }

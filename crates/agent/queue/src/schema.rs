@@ -41,28 +41,32 @@ CREATE TABLE event(seq INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NU
 CREATE TABLE epoch(first_seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL);
 ";
 
-/// The one writing connection. Sets what must be set before the first table exists.
-pub(crate) fn open_writer(path: &Path, options: &QueueOptions) -> rusqlite::Result<Connection> {
+/// The one writing connection, nothing set or changed yet.
+pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(conn)
+}
+
+/// What must be set before the first table exists.
+pub(crate) fn shape(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "page_size", options.page_bytes)?;
-    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-    // Fails with NOTADB or CORRUPT when the header is damaged: the caller moves the file aside.
+    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")
+}
+
+/// What every writing connection sets.
+pub(crate) fn configure(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "wal_autocheckpoint", options.wal_autocheckpoint_pages)?;
-    conn.pragma_update(
-        None,
-        "journal_size_limit",
-        i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX),
-    )?;
+    let limit = i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX);
+    conn.pragma_update(None, "journal_size_limit", limit)?;
     conn.pragma_update(None, "cache_size", -i64::from(options.cache_bytes / 1024))?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
-    Ok(conn)
+    conn.pragma_update(None, "synchronous", "FULL")
 }
 
 /// From here on commits are as durable as the options say. Opening itself runs at FULL.
@@ -87,6 +91,7 @@ pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
 pub(crate) fn create(conn: &mut Connection) -> rusqlite::Result<()> {
     let tx = conn.transaction()?;
     tx.execute_batch(CREATE)?;
+    set_meta(&tx, META_CLEAN, 1)?;
     tx.pragma_update(None, "application_id", APPLICATION_ID)?;
     tx.pragma_update(None, "user_version", VERSION)?;
     tx.commit()

@@ -3,8 +3,9 @@
 use model::{Dataset, ItemKey, SkipReason};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::answer::reason_of;
 use crate::body::Body;
-use crate::cycle::reason_of;
+
 use crate::error::QueueError;
 use crate::open::classify;
 use crate::queue::Inner;

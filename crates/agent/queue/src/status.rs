@@ -80,13 +80,11 @@ impl Inner {
         let epoch = self.catalog.read().epoch();
         self.read(|conn| {
             let size = Size::of(conn)?;
-            let mut datasets = Vec::new();
-            for id in ids {
-                let pending = self.pending(conn, id)?;
-                if let Some(state) = self.catalog.read().datasets.get(&id) {
-                    datasets.push(dataset_status(state, &pending));
-                }
-            }
+            let datasets = ids
+                .iter()
+                .map(|id| self.dataset_status(conn, *id))
+                .filter_map(Result::transpose)
+                .collect::<rusqlite::Result<_>>()?;
             let oldest_event_us = conn
                 .query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
                     Ok(event_time_us(row.get_ref(0)?.as_blob()?))
@@ -109,6 +107,16 @@ impl Inner {
                 journal_size_limit_bytes: self.options.journal_size_limit_bytes,
             })
         })
+    }
+
+    fn dataset_status(
+        &self,
+        conn: &Connection,
+        id: i64,
+    ) -> rusqlite::Result<Option<DatasetStatus>> {
+        let pending = self.pending(conn, id)?;
+        let catalog = self.catalog.read();
+        Ok(catalog.datasets.get(&id).map(|state| describe(state, &pending)))
     }
 
     /// Count what is pending, reading only directories that may hold some.
@@ -138,7 +146,7 @@ impl Inner {
     }
 }
 
-fn dataset_status(state: &DatasetState, pending: &Pending) -> DatasetStatus {
+fn describe(state: &DatasetState, pending: &Pending) -> DatasetStatus {
     let marks = state.head.marks;
     DatasetStatus {
         name: state.name.to_string(),

@@ -1,1 +1,74 @@
+use super::*;
 
+fn row(seen: u64) -> Row {
+    Row { seen, known: false, gone: false }
+}
+
+/// Told up to 10, a cycle up to 20 was broken off or goes on.
+const CYCLE: Marks = Marks { leased: 20, told: 10, reached: 10, unfinished: true };
+/// Told up to 20, but what was seen up to 25 went along.
+const QUIET: Marks = Marks { leased: 20, told: 20, reached: 25, unfinished: false };
+
+#[test]
+fn a_change_of_what_was_told_is_pending_and_known() {
+    let new = put(Some(row(15)), QUIET, 30);
+    assert_eq!(new, Row { seen: 30, known: true, gone: false });
+    assert!(QUIET.is_pending(new) && !QUIET.is_pending(row(20)));
+}
+
+#[test]
+fn an_item_is_unknown_only_if_no_session_can_have_carried_it() {
+    assert!(!QUIET.may_be_known(row(26)));
+    // Seen after the mark, sent all the same.
+    assert!(QUIET.may_be_known(row(25)));
+    assert!(CYCLE.may_be_known(row(99)));
+    assert!(QUIET.may_be_known(Row { known: true, ..row(99) }));
+}
+
+#[test]
+fn a_delete_drops_the_unknown_and_tells_of_the_known() {
+    assert_eq!(delete(None, QUIET, 30), None);
+    assert_eq!(delete(Some(row(26)), QUIET, 30), None);
+    let gone = Row { seen: 30, known: true, gone: true };
+    assert_eq!(delete(Some(row(25)), QUIET, 30), Some(gone));
+    // Deleted twice: the first version stands.
+    assert_eq!(delete(Some(gone), QUIET, 40), Some(gone));
+}
+
+#[test]
+fn only_the_answered_version_of_a_gone_item_goes() {
+    let gone = Row { seen: 30, known: true, gone: true };
+    assert_eq!(acknowledge(gone, 30), None);
+    assert_eq!(acknowledge(gone, 29), Some(gone));
+    assert_eq!(acknowledge(row(30), 30), Some(row(30)));
+}
+
+#[test]
+fn a_touch_is_nothing_to_tell_unless_the_item_was_not_there() {
+    assert_eq!(touch(Some(row(5))), Some(row(5)));
+    assert_eq!(touch(None), None);
+    assert_eq!(touch(Some(Row { gone: true, ..row(5) })), None);
+}
+
+#[test]
+fn a_cycle_that_goes_on_keeps_its_mark() {
+    assert_eq!(CYCLE.begin(99), CYCLE);
+    let begun = QUIET.begin(99);
+    assert_eq!(begun, Marks { leased: 99, told: 20, reached: 25, unfinished: true });
+    assert_eq!(begun.end(120), Marks { leased: 99, told: 99, reached: 120, unfinished: false });
+}
+
+#[test]
+fn the_clock_never_stands_and_never_goes_back() {
+    let mut clock = HybridClock::after(100);
+    assert_eq!(clock.tick(50), 101);
+    assert_eq!(clock.tick(1_000), 1_000);
+    assert_eq!(clock.tick(1_000), 1_001);
+    assert!(clock.lift(5_000));
+    assert_eq!(clock.tick(2_000), 5_001);
+    assert!(clock.lift(10));
+    assert_eq!(clock.tick(0), 5_002);
+    assert!(!clock.lift(u64::MAX));
+    assert_eq!(clock.tick(0), 5_003);
+    assert!(i64::try_from(clock.tick(u64::MAX)).is_ok());
+}

@@ -1,7 +1,8 @@
 //! The byte limit, unused space, notes, and the clean end.
 //!
 //! State is never dropped: above the limit the oldest events go, with a coverage event that says
-//! from when to when. When there are none left to drop, a coverage event says that once.
+//! from when to when. When state alone takes the limit, a coverage event says that once, and the
+//! newest events keep a tenth of it.
 
 use model::{Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -16,6 +17,9 @@ use crate::writer::Writer;
 const LOOK_AFTER_BYTES: u64 = 4 * 1024 * 1024;
 /// Above the limit events are dropped until this many percent of it are used.
 const DROP_TO_PERCENT: u64 = 90;
+/// Events keep this many percent of the limit even when state alone takes all of it: what happens
+/// now must be told.
+const EVENTS_KEPT_PERCENT: u64 = 10;
 /// Unused pages below which none are given back.
 const UNUSED_PAGES_MIN: i64 = 1024;
 /// Pages given back at a time, so that writers need not wait for long.
@@ -63,6 +67,7 @@ impl Inner {
     fn keep_limits(&self, writer: &mut Writer) -> Result<(), QueueError> {
         let size = Size::of(&writer.conn).map_err(|e| self.classify("measure", e))?;
         let used = size.used_bytes();
+        writer.limit_reported &= used > self.options.byte_limit;
         if used > self.options.byte_limit {
             let target = self.options.byte_limit / 100 * DROP_TO_PERCENT;
             self.drop_events(writer, used, used - target)?;
@@ -80,7 +85,13 @@ impl Inner {
         let limit = self.options.byte_limit;
         let reported = writer.limit_reported;
         let dropped = self.transact(writer, "drop events", |txn| {
-            let oldest = oldest_events(txn.conn, excess)?;
+            let held: i64 = txn.conn.query_row(
+                "SELECT coalesce(sum(length(body)), 0) FROM event",
+                [],
+                |row| row.get(0),
+            )?;
+            let spare = (held as u64).saturating_sub(limit / 100 * EVENTS_KEPT_PERCENT);
+            let oldest = oldest_events(txn.conn, excess.min(spare))?;
             let gap = match &oldest {
                 Some(oldest) => Coverage {
                     kind: CoverageKind::EventsDropped,
@@ -117,8 +128,10 @@ impl Inner {
             txn.conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [body])?;
             Ok(count)
         })?;
-        writer.limit_reported = dropped == 0;
-        tracing::warn!(path = %self.path.display(), limit, used, dropped, "byte limit reached");
+        if !(reported && dropped == 0) {
+            tracing::warn!(path = %self.path.display(), limit, used, dropped, "byte limit reached");
+        }
+        writer.limit_reported |= dropped == 0;
         Ok(())
     }
 
@@ -156,15 +169,17 @@ impl Inner {
         let end = || -> rusqlite::Result<()> {
             let conn = &writer.conn;
             conn.pragma_update(None, "synchronous", "FULL")?;
-            // Everything before is on the disk before the flag says so.
-            fold(conn)?;
+            // The flush of this commit covers all before it: the log is one file.
             conn.execute_batch("BEGIN IMMEDIATE")?;
             schema::set_meta(conn, schema::META_CLOCK, writer.clock.last() as i64)?;
             schema::set_meta(conn, schema::META_CLEAN, 1)?;
-            conn.execute_batch("COMMIT")?;
-            fold(conn)
+            conn.execute_batch("COMMIT")
         };
-        end().map_err(|error| self.classify("close", error))
+        end().map_err(|error| self.classify("close", error))?;
+        if let Err(error) = fold(&writer.conn) {
+            tracing::warn!(path = %self.path.display(), %error, "the log stays beside the database");
+        }
+        Ok(())
     }
 
     pub(crate) fn note(&self, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
@@ -214,8 +229,11 @@ struct Oldest {
     to_us: u64,
 }
 
-/// The oldest events that take about `bytes`, or all.
+/// The oldest events that take about `bytes`.
 fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldest>> {
+    if bytes == 0 {
+        return Ok(None);
+    }
     let mut select = conn.prepare("SELECT seq, body FROM event ORDER BY seq")?;
     let mut rows = select.query([])?;
     let mut found: Option<Oldest> = None;
@@ -260,6 +278,14 @@ fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
 /// Copy the log into the database and empty it, as far as readers allow.
 fn fold(conn: &Connection) -> rusqlite::Result<()> {
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
+
+/// Copy the log into the database without waiting for anybody: what it held can be overwritten.
+pub(crate) fn fold_quietly(conn: &Connection) {
+    let folded = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    if let Err(error) = folded {
+        tracing::debug!(%error, "folding the log in");
+    }
 }
 
 pub(crate) fn file_bytes(path: &std::path::Path) -> u64 {

@@ -1,0 +1,116 @@
+//! What the server's answer does to the items of a session.
+
+use model::SkipReason;
+
+use crate::cycle::{AckOutcome, Lease, LeasedItem, Skip};
+use crate::transition::{Row, acknowledge, restamp};
+use crate::writer::Txn;
+
+/// Give the row the clock's next value.
+pub(crate) fn stamp(txn: &mut Txn<'_>, place: (i64, i64, &[u8]), row: Row) -> rusqlite::Result<()> {
+    let row = restamp(row, txn.tick());
+    txn.conn
+        .prepare_cached(
+            "UPDATE item SET seen = ?4, known = ?5 \
+             WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
+        )?
+        .execute((place.0, place.1, place.2, row.seen as i64, row.known))?;
+    txn.delta.touch(place.0, place.1, row.seen, 0);
+    Ok(())
+}
+
+/// Carry out what the session's answer says of its items.
+pub(crate) fn answer(
+    txn: &mut Txn<'_>,
+    id: i64,
+    lease: &Lease,
+    skipped: &[Skip],
+) -> rusqlite::Result<AckOutcome> {
+    let mut outcome = AckOutcome::default();
+    let mut skips = skipped.to_vec();
+    skips.sort_by_key(|skip| skip.index);
+    let mut skips = skips.into_iter().peekable();
+    for (index, (item, directory)) in lease.items().iter().zip(&lease.places).enumerate() {
+        let place = (id, *directory, item.key.name.as_slice());
+        match skips.next_if(|skip| skip.index == index) {
+            Some(skip) => refuse(txn, place, item, skip, &mut outcome)?,
+            None if item.body.is_gone() => {
+                if let Some(row) = txn.row(place)?
+                    && acknowledge(row, item.seen).is_none()
+                {
+                    txn.remove(place)?;
+                    outcome.removed += 1;
+                }
+            }
+            None => {}
+        }
+    }
+    if outcome != AckOutcome::default() {
+        // The highest version may have gone with its row.
+        crate::schema::set_meta(txn.conn, crate::schema::META_CLOCK, txn.clock.last() as i64)?;
+    }
+    Ok(outcome)
+}
+
+/// The server left the item out.
+fn refuse(
+    txn: &mut Txn<'_>,
+    place: (i64, i64, &[u8]),
+    item: &LeasedItem,
+    skip: Skip,
+    outcome: &mut AckOutcome,
+) -> rusqlite::Result<()> {
+    let Some(row) = txn.row(place)? else { return Ok(()) };
+    if skip.reason == SkipReason::Stale && txn.clock.lift(skip.version) {
+        if row.seen == item.seen || row.seen <= skip.version {
+            stamp(txn, place, row)?;
+            outcome.restamped += 1;
+        }
+        return Ok(());
+    }
+    if row.seen != item.seen {
+        // It changed meanwhile and will be sent as it is now.
+        return Ok(());
+    }
+    if row.gone {
+        // A server that refuses the delete holds nothing under that name.
+        txn.clear_exception(place)?;
+        txn.remove(place)?;
+        outcome.removed += 1;
+        return Ok(());
+    }
+    let known = txn
+        .conn
+        .prepare_cached(
+            "DELETE FROM exception WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
+        )?
+        .execute(place)?;
+    let reason = reason_name(skip.reason);
+    txn.conn.prepare_cached("INSERT INTO exception VALUES(?1, ?2, ?3, ?4, ?5)")?.execute((
+        place.0,
+        place.1,
+        place.2,
+        item.seen as i64,
+        reason,
+    ))?;
+    *txn.delta.exceptions.entry(place.0).or_default() += 1 - known as i64;
+    outcome.exceptions += 1;
+    Ok(())
+}
+
+const REASONS: [(SkipReason, &str); 5] = [
+    (SkipReason::Stale, "stale"),
+    (SkipReason::Index, "index"),
+    (SkipReason::Id, "id"),
+    (SkipReason::Json, "json"),
+    (SkipReason::TooLarge, "too_large"),
+];
+
+fn reason_name(reason: SkipReason) -> &'static str {
+    REASONS.iter().find(|(known, _)| *known == reason).map_or("other", |(_, name)| name)
+}
+
+/// The reason behind a stored word. A word of a later version counts as a refused body.
+pub(crate) fn reason_of(name: &str) -> SkipReason {
+    REASONS.iter().find(|(_, known)| *known == name).map_or(SkipReason::Json, |(reason, _)| *reason)
+}

@@ -1,0 +1,292 @@
+//! Cycles: what is sent, what an answer does, what a failure leaves.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{
+    apply, base, baseline, changed, crash_image, cycle, cycle_skipping, files, gone, open,
+    open_new, own, paths,
+};
+use model::{ItemKey, SkipReason};
+use queue::{Body, QueueError, Skip};
+
+#[test]
+fn a_cycle_sends_each_item_once_in_key_order() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/b/2", 2), base("/b/1", 1), base("/a/1", 3), base("/", 4)]);
+    let sent = cycle(&queue);
+    let expected = [("/b/1", Some(1)), ("/b/2", Some(2)), ("/a/1", Some(3)), ("/", Some(4))];
+    assert_eq!(sent, own(&expected));
+    assert_eq!(cycle(&queue), []);
+    apply(&queue, vec![changed("/b/2", 9)]);
+    assert_eq!(cycle(&queue), own(&[("/b/2", Some(9))]));
+}
+
+#[test]
+fn a_budget_splits_a_cycle_and_still_takes_one_item() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, (0..20).map(|n| base(&format!("/a/{n:02}"), n)).collect());
+    queue.begin_cycle(&files()).unwrap();
+    let one = queue.lease(&files(), 1).unwrap().unwrap();
+    assert_eq!(one.items().len(), 1);
+    let mut many = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(many.items().len(), 20);
+    many.truncate(5);
+    queue.ack(many, &[]).unwrap();
+    let rest = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(paths(&rest).first(), Some(&("/a/05".to_owned(), Some(5))));
+    assert_eq!(rest.items().len(), 15);
+}
+
+#[test]
+fn a_returned_lease_and_a_restart_lose_nothing() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2), base("/a/3", 3)]);
+    cycle(&queue);
+    apply(&queue, vec![changed("/a/1", 10), gone("/a/2"), changed("/a/3", 30)]);
+    queue.begin_cycle(&files()).unwrap();
+    let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    let sent = paths(&lease);
+    assert_eq!(sent, own(&[("/a/1", Some(10)), ("/a/2", None), ("/a/3", Some(30))]));
+    queue.return_(lease);
+    let mut again = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(paths(&again), sent);
+    again.truncate(1);
+    queue.ack(again, &[]).unwrap();
+
+    let (_image, copy) = crash_image(&path);
+    let (queue, report) = open(&copy, &clock);
+    assert!(report.unclean && report.needs_check());
+    assert!(queue.begin_cycle(&files()).unwrap().resumed);
+    let rest = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(paths(&rest), own(&[("/a/2", None), ("/a/3", Some(30))]));
+    assert_eq!(queue.ack(rest, &[]).unwrap().removed, 1);
+    queue.end_cycle(&files()).unwrap();
+    assert_eq!(queue.status().unwrap().datasets[0].items, 2);
+}
+
+#[test]
+fn a_lease_answered_twice_or_late_is_refused() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    assert!(matches!(queue.lease(&files(), 1), Err(QueueError::NoCycle { .. })));
+    queue.begin_cycle(&files()).unwrap();
+    let lease = queue.lease(&files(), 1).unwrap().unwrap();
+    queue.ack(lease.clone(), &[]).unwrap();
+    assert!(matches!(queue.ack(lease, &[]), Err(QueueError::StaleLease { .. })));
+    let late = queue.lease(&files(), 1).unwrap().unwrap();
+    assert!(matches!(queue.end_cycle(&files()), Err(QueueError::CycleUnfinished { .. })));
+    queue.ack(late.clone(), &[]).unwrap();
+    queue.end_cycle(&files()).unwrap();
+    queue.begin_cycle(&files()).unwrap();
+    assert!(matches!(queue.ack(late, &[]), Err(QueueError::StaleLease { .. })));
+}
+
+#[test]
+fn what_changes_during_a_cycle_is_sent_as_it_is_and_once_more() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    queue.begin_cycle(&files()).unwrap();
+    let first = queue.lease(&files(), 1).unwrap().unwrap();
+    // Behind the cursor and before it.
+    apply(&queue, vec![changed("/a/1", 10), changed("/a/2", 20)]);
+    queue.ack(first, &[]).unwrap();
+    let second = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(paths(&second), own(&[("/a/2", Some(20))]));
+    queue.ack(second, &[]).unwrap();
+    queue.end_cycle(&files()).unwrap();
+    assert_eq!(cycle(&queue), own(&[("/a/1", Some(10)), ("/a/2", Some(20))]));
+    assert_eq!(cycle(&queue), []);
+}
+
+#[test]
+fn a_directory_born_during_a_cycle_waits_for_the_next_one() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    queue.begin_cycle(&files()).unwrap();
+    apply(&queue, vec![base("/new/1", 2)]);
+    let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(paths(&lease), own(&[("/a/1", Some(1))]));
+    queue.ack(lease, &[]).unwrap();
+    assert!(queue.lease(&files(), usize::MAX).unwrap().is_none());
+    queue.end_cycle(&files()).unwrap();
+    assert_eq!(cycle(&queue), own(&[("/new/1", Some(2))]));
+}
+
+#[test]
+fn an_item_sent_after_the_mark_and_deleted_after_the_cycle_is_still_told() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    queue.begin_cycle(&files()).unwrap();
+    // Seen after the cycle began, yet sent by it.
+    apply(&queue, vec![base("/a/2", 2)]);
+    let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(lease.items().len(), 2);
+    queue.ack(lease, &[]).unwrap();
+    queue.end_cycle(&files()).unwrap();
+    apply(&queue, vec![gone("/a/2")]);
+    assert_eq!(cycle(&queue), own(&[("/a/2", None)]));
+}
+
+#[test]
+fn an_item_that_nobody_was_told_of_goes_without_a_word() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/b/1", 1)]);
+    apply(&queue, vec![gone("/a/1"), gone("/a/1"), gone("/nowhere/1")]);
+    assert_eq!(baseline(&queue, "/a"), []);
+    assert_eq!(cycle(&queue), own(&[("/b/1", Some(1))]));
+    assert_eq!(queue.status().unwrap().datasets[0].items, 1);
+}
+
+#[test]
+fn a_gone_item_that_comes_back_is_an_item_again() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    cycle(&queue);
+    apply(&queue, vec![gone("/a/1")]);
+    assert_eq!(baseline(&queue, "/a"), []);
+    queue.begin_cycle(&files()).unwrap();
+    let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(lease.items()[0].body, Body::Gone);
+    apply(&queue, vec![base("/a/1", 5)]);
+    assert_eq!(queue.ack(lease, &[]).unwrap().removed, 0);
+    queue.end_cycle(&files()).unwrap();
+    assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 5)]);
+    assert_eq!(cycle(&queue), own(&[("/a/1", Some(5))]));
+}
+
+#[test]
+fn a_stale_item_is_sent_again_above_the_servers_version() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    // The clock was an hour ahead when the server's version was made.
+    let ahead = common::START_US + 3_600_000_000;
+    let stale = Skip { index: 0, reason: SkipReason::Stale, version: ahead };
+    cycle_skipping(&queue, &|_| vec![stale]);
+    queue.begin_cycle(&files()).unwrap();
+    let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert!(lease.items()[0].seen > ahead);
+    queue.ack(lease, &[]).unwrap();
+    queue.end_cycle(&files()).unwrap();
+    queue.close().unwrap();
+    // Nor does the clock forget it.
+    clock.jump_to(common::START_US - 3_600_000_000);
+    let (queue, _) = open(&path, &clock);
+    apply(&queue, vec![base("/a/1", 2)]);
+    queue.begin_cycle(&files()).unwrap();
+    assert!(queue.lease(&files(), 1).unwrap().unwrap().items()[0].seen > ahead);
+}
+
+#[test]
+fn a_nonsense_version_does_not_move_the_clock() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    let skip = Skip { index: 0, reason: SkipReason::Stale, version: u64::MAX };
+    cycle_skipping(&queue, &|_| vec![skip]);
+    apply(&queue, vec![base("/a/2", 1)]);
+    queue.begin_cycle(&files()).unwrap();
+    let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+    assert_eq!(paths(&lease), own(&[("/a/2", Some(1))]));
+    assert!(lease.items()[0].seen < common::START_US + 1_000_000);
+}
+
+#[test]
+fn a_refused_item_is_an_exception_until_it_changes() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    let refuse = Skip { index: 1, reason: SkipReason::TooLarge, version: 0 };
+    cycle_skipping(&queue, &|_| vec![refuse]);
+    let snapshot = queue.snapshot(&files()).unwrap();
+    assert_eq!(snapshot.exceptions().len(), 1);
+    assert_eq!(snapshot.exceptions()[0].key, ItemKey::of_path(b"/a/2"));
+    assert_eq!(snapshot.exceptions()[0].reason, SkipReason::TooLarge);
+    let mut told = Vec::new();
+    snapshot
+        .for_each(&mut |item| {
+            told.push(item.key.path());
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(told, [b"/a/1"]);
+    assert_eq!(cycle(&queue), []);
+    assert_eq!(queue.status().unwrap().datasets[0].exceptions, 1);
+    apply(&queue, vec![base("/a/2", 3)]);
+    assert_eq!(queue.status().unwrap().datasets[0].exceptions, 0);
+    assert_eq!(cycle(&queue), own(&[("/a/2", Some(3))]));
+}
+
+#[test]
+fn a_snapshot_stands_still_and_lists_what_is_pending() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    cycle(&queue);
+    apply(&queue, vec![gone("/a/2"), base("/b/3", 3)]);
+    let snapshot = queue.snapshot(&files()).unwrap();
+    apply(&queue, vec![gone("/a/1")]);
+    cycle(&queue);
+    let mut told = Vec::new();
+    let mut visit = |item: queue::ToldItem| {
+        told.push((item.key.path(), item.body.observation().unwrap().size));
+        Ok(())
+    };
+    snapshot.for_each(&mut visit).unwrap();
+    assert_eq!(told, [(b"/a/1".to_vec(), 1)]);
+    let pending: Vec<_> = snapshot.pending().iter().map(ItemKey::path).collect();
+    assert_eq!(pending, [b"/a/2", b"/b/3"]);
+}
+
+#[test]
+fn repair_sends_the_named_items_under_new_versions() {
+    let (_folder, _, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    cycle(&queue);
+    clock.advance(Duration::from_secs(1));
+    let keys = [ItemKey::of_path(b"/a/2"), ItemKey::of_path(b"/a/none")];
+    assert_eq!(queue.resend(&files(), &keys).unwrap(), 1);
+    assert_eq!(cycle(&queue), own(&[("/a/2", Some(2))]));
+    queue.resend_all(&files()).unwrap();
+    assert_eq!(cycle(&queue), own(&[("/a/1", Some(1)), ("/a/2", Some(2))]));
+    assert_eq!(cycle(&queue), []);
+}
+
+#[test]
+fn all_of_an_interrupted_cycle_is_sent_again_for_a_new_store() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    queue.begin_cycle(&files()).unwrap();
+    let lease = queue.lease(&files(), 1).unwrap().unwrap();
+    queue.ack(lease, &[]).unwrap();
+    let old = queue.lease(&files(), 1).unwrap().unwrap();
+    queue.resend_all(&files()).unwrap();
+    assert!(matches!(queue.ack(old, &[]), Err(QueueError::StaleLease { .. })));
+    assert_eq!(cycle(&queue), own(&[("/a/1", Some(1)), ("/a/2", Some(2))]));
+}
+
+#[test]
+fn versions_never_go_back_when_the_clock_does() {
+    let (_folder, path, clock, queue) = open_new();
+    let mut last = 0;
+    let mut queue = queue;
+    for (round, jump) in [0i64, -3_600, 7_200, -86_400, 10].into_iter().enumerate() {
+        clock.jump_to((common::START_US as i64 + jump * 1_000_000) as u64);
+        apply(&queue, vec![base("/a/1", round as u64), base("/a/2", round as u64)]);
+        queue.begin_cycle(&files()).unwrap();
+        let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+        let seen: Vec<_> = lease.items().iter().map(|item| item.seen).collect();
+        assert!(seen[0] > last && seen[1] > seen[0], "{seen:?} after {last}");
+        last = seen[1];
+        queue.ack(lease, &[]).unwrap();
+        queue.end_cycle(&files()).unwrap();
+        queue.close().unwrap();
+        queue = open(&path, &clock).0;
+    }
+}

@@ -1,0 +1,325 @@
+//! Every sequence of operations on one item, through the pure transitions and through the
+//! reference queue's state table (`data/reference-states.txt`): after a final successful cycle the
+//! server must hold what the disk holds. Ours always does; the shortest sequences in which the
+//! table does not are kept in `data/reference-losses.txt` (`BLESS=1` rewrites it).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use queue::transition::{HybridClock, Marks, Row, acknowledge, delete, put};
+
+/// Most operations in a sequence.
+const LENGTH_MAX: usize = 6;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Op {
+    Create,
+    Modify,
+    Delete,
+    /// Hand out for sending.
+    Fetch,
+    /// The session in flight was accepted.
+    Success,
+    /// It never arrived.
+    Lost,
+    /// It was applied, but its answer was lost.
+    Unanswered,
+}
+
+const OPS: [Op; 7] =
+    [Op::Create, Op::Modify, Op::Delete, Op::Fetch, Op::Success, Op::Lost, Op::Unanswered];
+
+impl Op {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Modify => "modify",
+            Self::Delete => "delete",
+            Self::Fetch => "fetch",
+            Self::Success => "success",
+            Self::Lost => "fail before the server",
+            Self::Unanswered => "fail after the server",
+        }
+    }
+}
+
+/// The file itself: its content's number while it is there.
+#[derive(Default)]
+struct Disk {
+    content: Option<u32>,
+    contents: u32,
+}
+
+impl Disk {
+    /// `false` when the operation is impossible.
+    fn apply(&mut self, op: Op) -> bool {
+        match op {
+            Op::Create | Op::Modify => {
+                if self.content.is_some() != (op == Op::Modify) {
+                    return false;
+                }
+                self.contents += 1;
+                self.content = Some(self.contents);
+            }
+            Op::Delete => return self.content.take().is_some(),
+            _ => {}
+        }
+        true
+    }
+}
+
+/// What a session carries of the item.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    version: u64,
+    content: Option<u32>,
+}
+
+/// The server: the highest version wins, a delete leaves a tombstone.
+#[derive(Default)]
+struct Server {
+    version: u64,
+    content: Option<u32>,
+}
+
+impl Server {
+    fn apply(&mut self, sent: Sent) {
+        if sent.version >= self.version {
+            self.version = sent.version;
+            self.content = sent.content;
+        }
+    }
+}
+
+/// Ours, by the pure functions alone.
+#[derive(Default)]
+struct Ours {
+    row: Option<Row>,
+    marks: Marks,
+    clock: HybridClock,
+    flight: Option<Sent>,
+    acknowledged: bool,
+    server: Server,
+    /// End a cycle only when the next one begins, so that changes come in between.
+    late_end: bool,
+}
+
+impl Ours {
+    fn end(&mut self) {
+        if self.marks.unfinished && self.flight.is_none() {
+            self.marks = self.marks.end(self.clock.last());
+            self.acknowledged = false;
+        }
+    }
+
+    fn apply(&mut self, op: Op, content: Option<u32>) {
+        match op {
+            Op::Create | Op::Modify => {
+                let seen = self.clock.tick(0);
+                self.row = Some(put(self.row, self.marks, seen));
+            }
+            Op::Delete => {
+                let seen = self.clock.tick(0);
+                self.row = delete(self.row, self.marks, seen);
+            }
+            Op::Fetch => self.fetch(content),
+            Op::Success => {
+                if let Some(sent) = self.flight.take() {
+                    self.server.apply(sent);
+                    self.row = self.row.and_then(|row| acknowledge(row, sent.version));
+                    self.acknowledged = true;
+                    if !self.late_end {
+                        self.end();
+                    }
+                }
+            }
+            Op::Lost => self.flight = None,
+            Op::Unanswered => {
+                if let Some(sent) = self.flight.take() {
+                    self.server.apply(sent);
+                }
+            }
+        }
+    }
+
+    fn fetch(&mut self, content: Option<u32>) {
+        if self.flight.is_some() {
+            return;
+        }
+        if self.acknowledged {
+            self.end();
+        }
+        self.marks = self.marks.begin(self.clock.last());
+        match self.row.filter(|row| self.marks.is_pending(*row)) {
+            Some(row) => {
+                assert!(row.gone || content.is_some());
+                self.flight =
+                    Some(Sent { version: row.seen, content: content.filter(|_| !row.gone) });
+            }
+            // Nothing to hand out: the cycle is through.
+            None if self.late_end => self.acknowledged = true,
+            None => self.end(),
+        }
+    }
+
+    fn finish(&mut self, disk: Option<u32>) {
+        self.flight = None;
+        for _ in 0..3 {
+            self.apply(Op::Fetch, disk);
+            self.apply(Op::Success, disk);
+            self.end();
+        }
+    }
+}
+
+/// The reference queue, by its table.
+struct Table {
+    states: BTreeMap<String, [String; 7]>,
+}
+
+const COLUMNS: [Op; 6] = [Op::Create, Op::Modify, Op::Delete, Op::Fetch, Op::Success, Op::Lost];
+
+impl Table {
+    fn load() -> Self {
+        let mut states = BTreeMap::new();
+        for line in include_str!("data/reference-states.txt").lines() {
+            if line.starts_with('#') {
+                continue;
+            }
+            let cells: Vec<_> = line.split(" | ").map(String::from).collect();
+            let [state, rest @ ..] = cells.as_slice() else { panic!("{line}") };
+            states.insert(state.clone(), <[String; 7]>::try_from(rest.to_vec()).unwrap());
+        }
+        Self { states }
+    }
+
+    /// Columns: create, modify, delete, fetch, sent, success, fail.
+    fn next(&self, state: &str, op: Op) -> (String, Option<&str>) {
+        let row = &self.states[state];
+        let at = COLUMNS.iter().position(|column| *column == op).unwrap_or(5);
+        let cell = &row[if at > 3 { at + 1 } else { at }];
+        let next = if cell == "-" { state.to_owned() } else { cell.clone() };
+        assert!(self.states.contains_key(&next), "{next}");
+        (next, (op == Op::Fetch && row[4] != "-").then_some(row[4].as_str()))
+    }
+}
+
+struct Theirs<'a> {
+    table: &'a Table,
+    state: String,
+    flight: Option<Option<u32>>,
+    stored: Option<u32>,
+    server: Option<u32>,
+}
+
+impl Theirs<'_> {
+    fn apply(&mut self, op: Op, content: Option<u32>) {
+        if matches!(op, Op::Create | Op::Modify) {
+            self.stored = content;
+        }
+        let (next, sent) = self.table.next(&self.state, op);
+        self.state = next;
+        if let Some(operation) = sent {
+            self.flight = Some(self.stored.filter(|_| operation != "delete"));
+        }
+        if matches!(op, Op::Success | Op::Lost | Op::Unanswered)
+            && let Some(flight) = self.flight.take()
+            && op != Op::Lost
+        {
+            self.server = flight;
+        }
+    }
+
+    fn finish(&mut self) {
+        self.apply(Op::Lost, None);
+        for _ in 0..3 {
+            self.apply(Op::Fetch, None);
+            self.apply(Op::Success, None);
+        }
+    }
+}
+
+/// Run one sequence; `None` when the disk cannot do it. Gives whether the table's server is right.
+fn run(table: &Table, sequence: &[Op]) -> Option<bool> {
+    let mut disk = Disk::default();
+    let mut ours = [Ours::default(), Ours { late_end: true, ..Ours::default() }];
+    let mut theirs =
+        Theirs { table, state: "absent".into(), flight: None, stored: None, server: None };
+    for op in sequence {
+        if !disk.apply(*op) {
+            return None;
+        }
+        for one in &mut ours {
+            one.apply(*op, disk.content);
+        }
+        theirs.apply(*op, disk.content);
+    }
+    for one in &mut ours {
+        one.finish(disk.content);
+        assert_eq!(one.server.content, disk.content, "{sequence:?}, late end {}", one.late_end);
+        assert!(one.row.is_none_or(|row| !row.gone), "{sequence:?} leaves a gone row");
+    }
+    theirs.finish();
+    Some(theirs.server == disk.content)
+}
+
+fn sequences(length: usize) -> impl Iterator<Item = Vec<Op>> {
+    (0..OPS.len().pow(length as u32)).map(move |mut number| {
+        (0..length)
+            .map(|_| {
+                let op = OPS[number % OPS.len()];
+                number /= OPS.len();
+                op
+            })
+            .collect()
+    })
+}
+
+fn contains(sequence: &[Op], part: &[Op]) -> bool {
+    let mut rest = sequence.iter();
+    part.iter().all(|op| rest.any(|other| other == op))
+}
+
+#[test]
+fn server_equals_disk_after_every_sequence_and_the_tables_losses_are_the_known_ones() {
+    let table = Table::load();
+    assert_eq!(table.states.len(), 26);
+    let mut losses: BTreeSet<(usize, Vec<Op>)> = BTreeSet::new();
+    let (mut possible, mut lost) = (0, 0);
+    for length in 1..=LENGTH_MAX {
+        for sequence in sequences(length) {
+            let Some(right) = run(&table, &sequence) else { continue };
+            possible += 1;
+            if right {
+                continue;
+            }
+            lost += 1;
+            if !losses.iter().any(|(_, part)| contains(&sequence, part)) {
+                losses.insert((length, sequence));
+            }
+        }
+    }
+    assert!(possible > 10_000, "{possible}");
+    let mut text = format!(
+        "# Sequences of up to {LENGTH_MAX} operations: {possible} possible ones. Ours: server = disk in all.\n\
+         # The reference table: server <> disk in {lost}; those that contain no shorter one:\n"
+    );
+    for (_, sequence) in &losses {
+        let names: Vec<_> = sequence.iter().map(|op| op.name()).collect();
+        writeln!(text, "{}", names.join(", ")).unwrap();
+    }
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/reference-losses.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&golden).unwrap_or_default(), text, "BLESS=1 rewrites it");
+}

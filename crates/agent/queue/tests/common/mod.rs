@@ -1,0 +1,158 @@
+//! What several test files share.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use env::clock::ManualClock;
+use env::random::SystemRandom;
+use model::document::NoNames;
+use model::{
+    Baseline as _, Batch, Change, ChangeKind, Dataset, Fields, ItemKey, Kind, Observation, Op,
+    Sink as _,
+};
+use queue::{Lease, OpenReport, Queue, QueueError, QueueOptions, Skip};
+
+/// 2026-11-21 in microseconds.
+pub(crate) const START_US: u64 = 1_795_000_000_000_000;
+
+pub(crate) fn files() -> Dataset {
+    Dataset::fim_files()
+}
+
+pub(crate) fn try_open(
+    path: &Path,
+    options: QueueOptions,
+    clock: &ManualClock,
+) -> Result<(Queue, OpenReport), QueueError> {
+    Queue::open(path, options, Arc::new(clock.clone()), Arc::new(SystemRandom))
+}
+
+pub(crate) fn open(path: &Path, clock: &ManualClock) -> (Queue, OpenReport) {
+    try_open(path, QueueOptions::default(), clock).unwrap()
+}
+
+pub(crate) fn open_new() -> (tempfile::TempDir, PathBuf, ManualClock, Queue) {
+    open_new_with(QueueOptions::default())
+}
+
+pub(crate) fn open_new_with(
+    options: QueueOptions,
+) -> (tempfile::TempDir, PathBuf, ManualClock, Queue) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.db");
+    let clock = ManualClock::at(START_US);
+    let (queue, report) = try_open(&path, options, &clock).unwrap();
+    assert!(report.created && !report.unclean && report.rebuilt.is_none());
+    (folder, path, clock, queue)
+}
+
+/// An observation whose content is told apart by `size`.
+pub(crate) fn file(size: u64) -> Observation {
+    let mut observation = Observation::empty(Kind::File);
+    observation.size = size;
+    observation.hashes.sha256 = Some([size as u8; 32]);
+    observation
+}
+
+pub(crate) fn change(key: &ItemKey, kind: ChangeKind, size: u64) -> Change {
+    let (before, after) = match kind {
+        ChangeKind::Created => (None, Some(file(size))),
+        ChangeKind::Modified => (Some(file(0)), Some(file(size))),
+        ChangeKind::Deleted => (Some(file(size)), None),
+    };
+    let key = key.clone();
+    Change { key, kind, before, after, fields: Fields::default(), found_at_us: START_US + size }
+}
+
+/// Baseline: no event.
+pub(crate) fn base(path: &str, size: u64) -> Op {
+    Op::Put { key: ItemKey::of_path(path.as_bytes()), observation: file(size), change: None }
+}
+
+/// A change with its event.
+pub(crate) fn changed(path: &str, size: u64) -> Op {
+    let key = ItemKey::of_path(path.as_bytes());
+    let change = change(&key, ChangeKind::Modified, size);
+    Op::Put { key, observation: file(size), change: Some(Box::new(change)) }
+}
+
+pub(crate) fn gone(path: &str) -> Op {
+    let key = ItemKey::of_path(path.as_bytes());
+    let change = change(&key, ChangeKind::Deleted, 1);
+    Op::Delete { key, change: Some(Box::new(change)) }
+}
+
+pub(crate) fn apply(queue: &Queue, ops: Vec<Op>) {
+    let mut batch: Batch = ops;
+    queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut batch).unwrap();
+    assert!(batch.is_empty());
+}
+
+/// The baseline of one directory as (name, size), sorted.
+pub(crate) fn baseline(queue: &Queue, directory: &str) -> Vec<(String, u64)> {
+    let mut items = Vec::new();
+    let mut baseline = queue.baseline(&files()).unwrap();
+    baseline.directory(directory.as_bytes(), &mut items).unwrap();
+    let mut found: Vec<_> = items
+        .into_iter()
+        .map(|item| (String::from_utf8(item.name).unwrap(), item.observation.size))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Everything of a lease as (path, size or `None` when gone).
+pub(crate) fn paths(lease: &Lease) -> Vec<(String, Option<u64>)> {
+    lease
+        .items()
+        .iter()
+        .map(|item| {
+            let path = String::from_utf8(item.key.path()).unwrap();
+            (path, item.body.observation().map(|observation| observation.size))
+        })
+        .collect()
+}
+
+/// Run a whole cycle in which everything is accepted; gives what was sent.
+pub(crate) fn cycle(queue: &Queue) -> Vec<(String, Option<u64>)> {
+    cycle_skipping(queue, &|_| Vec::new())
+}
+
+pub(crate) fn cycle_skipping(
+    queue: &Queue,
+    skip: &dyn Fn(&Lease) -> Vec<Skip>,
+) -> Vec<(String, Option<u64>)> {
+    let mut sent = Vec::new();
+    queue.begin_cycle(&files()).unwrap();
+    while let Some(lease) = queue.lease(&files(), 4000).unwrap() {
+        sent.extend(paths(&lease));
+        let skipped = skip(&lease);
+        queue.ack(lease, &skipped).unwrap();
+    }
+    queue.end_cycle(&files()).unwrap();
+    sent
+}
+
+/// What the death of the process leaves: the database and its log as they are now, in a folder of
+/// their own.
+pub(crate) fn crash_image(path: &Path) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("agent.db");
+    std::fs::copy(path, &copy).unwrap();
+    let log = with_suffix(path, "-wal");
+    if log.exists() {
+        std::fs::copy(log, with_suffix(&copy, "-wal")).unwrap();
+    }
+    (folder, copy)
+}
+
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+pub(crate) fn own(expected: &[(&str, Option<u64>)]) -> Vec<(String, Option<u64>)> {
+    expected.iter().map(|(path, size)| ((*path).to_owned(), *size)).collect()
+}

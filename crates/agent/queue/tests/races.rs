@@ -1,0 +1,160 @@
+//! Several writers, a sender and a scanner at once, in both durability modes: every event arrives
+//! exactly once, each writer's in its order, and the server ends with what the disk holds.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{changed, files, gone, open_new_with};
+use model::document::NoNames;
+use model::{Baseline as _, EventBody, Sink as _};
+use queue::{Durability, Queue, QueueOptions, Transaction};
+
+const WRITERS: u64 = 4;
+const BATCHES: u64 = 58;
+const ITEMS: u64 = 8;
+
+/// Each writer has a directory of its own; content numbers grow.
+fn write(queue: &Queue, writer: u64) {
+    let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
+    for batch in 0..BATCHES {
+        let mut ops: Vec<_> = (0..ITEMS)
+            .map(|item| changed(&format!("/{writer}/{item}"), 1 + batch * ITEMS + item))
+            .collect();
+        sink.apply(&mut ops).unwrap();
+        if batch % 7 == 3 {
+            // Goes, and comes back with the next batch.
+            let op = gone(&format!("/{writer}/{}", batch % ITEMS));
+            sink.apply(&mut vec![op]).unwrap();
+        }
+    }
+    sink.apply(&mut vec![gone(&format!("/{writer}/0"))]).unwrap();
+}
+
+#[derive(Default)]
+struct Server {
+    documents: BTreeMap<String, (u64, Option<u64>)>,
+    events: Vec<(String, EventBody)>,
+}
+
+/// Sessions until everything was written and told; every third is lost after it arrived.
+fn send(queue: &Queue, written: &AtomicBool) -> Server {
+    let mut server = Server::default();
+    let mut ids = BTreeSet::new();
+    let mut session = 0;
+    loop {
+        let last_round = written.load(Ordering::SeqCst);
+        queue.begin_cycle(&files()).unwrap();
+        while let Some(lease) = queue.lease(&files(), 12_000).unwrap() {
+            session += 1;
+            for (item, (path, size)) in lease.items().iter().zip(common::paths(&lease)) {
+                let held = server.documents.entry(path).or_default();
+                assert!(item.seen >= held.0, "a version went back");
+                *held = (item.seen, size);
+            }
+            if session % 3 == 1 {
+                queue.return_(lease);
+            } else {
+                queue.ack(lease, &[]).unwrap();
+            }
+        }
+        queue.end_cycle(&files()).unwrap();
+        loop {
+            let lease = queue.lease_events(50, usize::MAX).unwrap();
+            if lease.items.is_empty() {
+                break;
+            }
+            for event in &lease.items {
+                assert!(ids.insert(event.id.clone()), "{} twice", event.id);
+                let body = serde_json::from_slice(&event.body).unwrap();
+                server.events.push((event.id.clone(), body));
+            }
+            let count = lease.items.len() as u64;
+            assert_eq!(queue.ack_events(lease).unwrap(), count);
+        }
+        if last_round {
+            return server;
+        }
+    }
+}
+
+/// What a scan, a check and a person do meanwhile.
+fn look(queue: &Queue) {
+    let mut baseline = queue.baseline(&files()).unwrap();
+    let mut items = Vec::new();
+    for directory in baseline.directories_below(b"/").unwrap() {
+        baseline.directory(&directory, &mut items).unwrap();
+        assert!(items.len() as u64 <= ITEMS);
+    }
+    queue.snapshot(&files()).unwrap().for_each(&mut |_| Ok(())).unwrap();
+    queue.status().unwrap();
+}
+
+fn race(options: QueueOptions) {
+    let (_folder, _, _, queue) = open_new_with(options);
+    let written = AtomicBool::new(false);
+    let server = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&queue, &written));
+        let scanner = scope.spawn(|| {
+            while !written.load(Ordering::SeqCst) {
+                look(&queue);
+            }
+        });
+        let queue = &queue;
+        let writers: Vec<_> =
+            (0..WRITERS).map(|writer| scope.spawn(move || write(queue, writer))).collect();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        written.store(true, Ordering::SeqCst);
+        scanner.join().unwrap();
+        sender.join().unwrap()
+    });
+    let deletes = (0..BATCHES).filter(|batch| batch % 7 == 3).count() as u64 + 1;
+    assert_eq!(server.events.len() as u64, WRITERS * (BATCHES * ITEMS + deletes));
+    for writer in 0..WRITERS {
+        let directory = format!("/{writer}");
+        let sizes: Vec<u64> = server
+            .events
+            .iter()
+            .filter_map(|(_, event)| event.file.as_ref().map(|file| (event, file)))
+            .filter(|(event, file)| file.directory == directory && event.event.action == "modified")
+            .filter_map(|(_, file)| file.size)
+            .collect();
+        assert_eq!(sizes, (1..=BATCHES * ITEMS).collect::<Vec<_>>(), "order of {directory}");
+        let held: Vec<_> = (0..ITEMS)
+            .map(|item| server.documents.get(&format!("{directory}/{item}")).and_then(|d| d.1))
+            .collect();
+        let expected: Vec<_> =
+            (0..ITEMS).map(|item| (item > 0).then(|| 1 + (BATCHES - 1) * ITEMS + item)).collect();
+        assert_eq!(held, expected);
+    }
+    let status = queue.status().unwrap();
+    assert_eq!((status.events, status.datasets[0].pending), (0, 0));
+    assert_eq!(status.datasets[0].items, WRITERS * (ITEMS - 1));
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_while_the_process_lives() {
+    race(QueueOptions::default());
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_with_one_flush_for_several_writers() {
+    race(QueueOptions { durability: Durability::Power, ..QueueOptions::default() });
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_with_one_transaction_for_each_change() {
+    race(QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() });
+}

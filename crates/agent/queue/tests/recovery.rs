@@ -1,0 +1,235 @@
+//! Opening: damaged, foreign, newer and busy databases; what an unclean end leaves.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use common::{
+    apply, base, baseline, changed, crash_image, cycle, open, open_new, own, try_open, with_suffix,
+};
+use model::{CoverageKind, EventBody};
+use queue::{Queue, QueueError, QueueOptions};
+
+fn fill(queue: &Queue) {
+    apply(queue, (0..2000).map(|n| base(&format!("/d{}/{n:05}", n / 50), n)).collect());
+}
+
+fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
+    let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(from)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+/// The one coverage event of a rebuilt database.
+fn assert_rebuilt(queue: &Queue, report: &queue::OpenReport) {
+    let rebuilt = report.rebuilt.as_ref().expect("rebuilt");
+    assert!(report.created && report.needs_check() && report.items == 0);
+    assert!(rebuilt.moved_to.exists());
+    let lease = queue.lease_events(10, usize::MAX).unwrap();
+    assert_eq!(lease.items.len(), 1);
+    assert_eq!(lease.items[0].id, format!("{}-1", report.epoch));
+    let event: EventBody = serde_json::from_slice(&lease.items[0].body).unwrap();
+    let coverage = event.holdfast.coverage.unwrap();
+    assert_eq!(coverage.kind, CoverageKind::DatabaseRebuilt);
+    assert!(coverage.detail.contains("agent.db.corrupt-"), "{}", coverage.detail);
+    apply(queue, vec![base("/a/1", 1)]);
+    assert_eq!(cycle(queue), own(&[("/a/1", Some(1))]));
+}
+
+#[test]
+fn a_file_that_is_no_database_is_moved_aside() {
+    let (_folder, path, clock, queue) = open_new();
+    fill(&queue);
+    queue.close().unwrap();
+    overwrite(&path, 0, &[0x55; 4096]);
+    let (queue, report) = open(&path, &clock);
+    assert_rebuilt(&queue, &report);
+    let mut kept = Vec::new();
+    let moved_to = &report.rebuilt.as_ref().unwrap().moved_to;
+    std::fs::File::open(moved_to).unwrap().read_to_end(&mut kept).unwrap();
+    assert_eq!(kept[..4096], [0x55; 4096]);
+    queue.close().unwrap();
+    assert!(open(&path, &clock).1.rebuilt.is_none());
+}
+
+#[test]
+fn damage_inside_is_found_after_an_unclean_end() {
+    let (_folder, path, clock, queue) = open_new();
+    fill(&queue);
+    queue.close().unwrap();
+    let (queue, _) = open(&path, &clock);
+    apply(&queue, vec![base("/late/1", 1)]);
+    let (_image, copy) = crash_image(&path);
+    let length = std::fs::metadata(&copy).unwrap().len();
+    for page in (5..length / 4096).step_by(3) {
+        overwrite(&copy, page * 4096, &[0xee; 512]);
+    }
+    let (queue, report) = open(&copy, &clock);
+    assert_rebuilt(&queue, &report);
+}
+
+#[test]
+fn damage_is_found_even_after_a_clean_end() {
+    let (_folder, path, clock, queue) = open_new();
+    fill(&queue);
+    queue.close().unwrap();
+    let length = std::fs::metadata(&path).unwrap().len();
+    for page in length / 8192..length / 4096 {
+        overwrite(&path, page * 4096, &[0; 4096]);
+    }
+    let (queue, report) = open(&path, &clock);
+    assert!(!report.unclean);
+    assert_rebuilt(&queue, &report);
+}
+
+#[test]
+fn a_lost_directory_is_damage() {
+    let (_folder, path, clock, queue) = open_new();
+    fill(&queue);
+    let (_image, copy) = crash_image(&path);
+    let db = rusqlite::Connection::open(&copy).unwrap();
+    db.execute("DELETE FROM directory WHERE id = 3", []).unwrap();
+    drop(db);
+    let (queue, report) = open(&copy, &clock);
+    assert_rebuilt(&queue, &report);
+}
+
+#[test]
+fn content_that_cannot_be_decoded_is_an_error_that_names_the_item() {
+    let (_folder, path, clock, queue) = open_new();
+    fill(&queue);
+    queue.close().unwrap();
+    let (queue, _) = open(&path, &clock);
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute("UPDATE item SET observation = x'ff00' WHERE directory = 5", []).unwrap();
+    drop(db);
+    let mut baseline = queue.baseline(&common::files()).unwrap();
+    let refused = model::Baseline::directory(&mut baseline, b"/d4", &mut Vec::new());
+    assert!(refused.unwrap_err().0.contains("/d4/"));
+}
+
+#[test]
+fn damaged_copies_are_bounded() {
+    let (folder, path, clock, queue) = open_new();
+    queue.close().unwrap();
+    for round in 0..6 {
+        std::fs::write(&path, format!("garbage {round}").repeat(1000)).unwrap();
+        let (queue, report) = open(&path, &clock);
+        assert!(report.rebuilt.is_some());
+        queue.close().unwrap();
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap().flatten();
+    let copies = names.filter(|e| e.file_name().to_string_lossy().contains("corrupt")).count();
+    assert_eq!(copies, 3);
+}
+
+#[test]
+fn a_newer_database_is_refused_by_name_and_left_alone() {
+    let (_folder, path, clock, queue) = open_new();
+    fill(&queue);
+    queue.close().unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.pragma_update(None, "user_version", 7).unwrap();
+    drop(db);
+    let before = std::fs::read(&path).unwrap();
+    let Err(error) = try_open(&path, QueueOptions::default(), &clock) else { panic!("opened") };
+    assert!(matches!(error, QueueError::Newer { found: 7, known: 1, .. }));
+    assert!(error.to_string().contains("version 7"), "{error}");
+    assert!(std::fs::read(&path).unwrap() == before, "changed");
+}
+
+#[test]
+fn somebody_elses_database_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.db");
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch("CREATE TABLE precious(x); INSERT INTO precious VALUES(1)").unwrap();
+    drop(db);
+    let before = std::fs::read(&path).unwrap();
+    let clock = env::clock::ManualClock::at(common::START_US);
+    let opened = try_open(&path, QueueOptions::default(), &clock);
+    assert!(matches!(opened, Err(QueueError::Foreign { .. })));
+    assert!(std::fs::read(&path).unwrap() == before, "changed");
+}
+
+#[test]
+fn a_second_writer_is_refused_until_the_first_closes() {
+    let (_folder, path, clock, queue) = open_new();
+    let second = try_open(&path, QueueOptions::default(), &clock);
+    assert!(matches!(second, Err(QueueError::Locked { .. })));
+    queue.close().unwrap();
+    assert!(matches!(queue.begin_cycle(&common::files()), Err(QueueError::Closed { .. })));
+    assert!(matches!(queue.status(), Err(QueueError::Closed { .. })));
+    open(&path, &clock);
+}
+
+#[test]
+fn the_files_are_for_their_owner_and_group_only() {
+    let (_folder, path, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    for suffix in ["", "-wal", "-shm", ".lock"] {
+        let metadata = std::fs::metadata(with_suffix(&path, suffix)).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o640, "{suffix}");
+    }
+}
+
+#[test]
+fn event_ids_survive_a_kill_and_are_never_used_twice() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![changed("/a/1", 1), changed("/a/2", 2)]);
+    let before = queue.lease_events(9, usize::MAX).unwrap();
+    let (_image, copy) = crash_image(&path);
+    let (queue, report) = open(&copy, &clock);
+    assert!(report.unclean && report.events == 2);
+    // What was queued keeps its ids: the server may have it already.
+    assert_eq!(queue.lease_events(9, usize::MAX).unwrap(), before);
+    apply(&queue, vec![changed("/a/3", 3)]);
+    let after = queue.lease_events(9, usize::MAX).unwrap();
+    assert_eq!(after.items[..2], before.items[..]);
+    assert_eq!(after.items[2].id, format!("{}-3", report.epoch));
+    assert!(!before.items[0].id.starts_with(&report.epoch));
+    // Nor are numbers used again once all events are gone.
+    assert_eq!(queue.ack_events(after).unwrap(), 3);
+    queue.close().unwrap();
+    let (queue, report) = open(&copy, &clock);
+    apply(&queue, vec![changed("/a/4", 4)]);
+    let last = queue.lease_events(9, usize::MAX).unwrap();
+    assert_eq!(last.items[0].id, format!("{}-4", report.epoch));
+}
+
+#[test]
+fn after_an_unclean_end_a_delete_is_always_told() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    // The server may have had the item in a cycle that the power cut took from us.
+    let (_image, copy) = crash_image(&path);
+    let (queue, _) = open(&copy, &clock);
+    apply(&queue, vec![common::gone("/a/1")]);
+    assert_eq!(cycle(&queue), own(&[("/a/1", None)]));
+}
+
+#[test]
+fn a_clean_end_leaves_one_file_and_no_doubt() {
+    let (folder, path, clock, queue) = open_new();
+    apply(&queue, vec![changed("/a/1", 1)]);
+    let epoch = queue.status().unwrap().epoch;
+    queue.close().unwrap();
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["agent.db", "agent.db.lock"]);
+    let (queue, report) = open(&path, &clock);
+    assert!(!report.needs_check() && !report.created);
+    assert_eq!((report.items, report.events, report.epoch), (1, 1, epoch));
+    assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 1)]);
+}
