@@ -279,3 +279,17 @@ async fn what_was_acknowledged_is_there_after_the_server_starts_again() {
     assert_eq!(server.documents(agent.id).len(), 1);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_store_is_500_and_acknowledges_nothing() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
+    let file = rusqlite::Connection::open(server.folder.path().join("state.db")).unwrap();
+    file.execute_batch("ALTER TABLE document RENAME TO elsewhere").unwrap();
+    let answered = agent.send(&agent.check("aa")).await;
+    assert_eq!((answered.status, answered.error().as_str()), (500, "internal"));
+    let answered = agent.send(&agent.delta(vec![document("b", 2, 'b')])).await;
+    assert_eq!((answered.status, answered.error().as_str()), (500, "internal"));
+    server.handle.shutdown().await;
+}
