@@ -13,21 +13,16 @@ use state::DiskState;
 use state::disk::disk_state;
 
 use crate::applier::Message;
-use crate::options::{DISK_CHECK_INTERVAL, RETENTION_INTERVAL};
+use crate::options::DISK_CHECK_INTERVAL;
 use crate::shared::Shared;
 
 /// Run until the commit is closed. `sender` is for the server's own events.
 pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
     let mut warned = false;
     let mut checkpointed_at = Instant::now();
-    let mut retained_at: Option<Instant> = None;
     let mut sender = Some(sender);
     loop {
         watch_disk(shared, &mut warned, sender.as_ref());
-        if retained_at.is_none_or(|at| at.elapsed() >= RETENTION_INTERVAL) {
-            retained_at = Some(Instant::now());
-            retain(shared);
-        }
         if !wait(shared, checkpointed_at) {
             break;
         }
@@ -110,24 +105,6 @@ fn tell(shared: &Arc<Shared>, sender: &Sender<Message>, state: DiskState, folder
     };
     if let Err(error) = crate::submit_blocking(shared, sender, record) {
         tracing::warn!(%error, "a low disk could not be recorded");
-    }
-}
-
-/// Drop what is past its retention. Not through the journal: what a power cut undoes is dropped
-/// again, and the event that tells of it is written in the same transaction.
-fn retain(shared: &Shared) {
-    let Some(policy) = &shared.options.retention else { return };
-    match shared.state.retain(policy, SystemClock::new().now_us()) {
-        Ok(retained) if retained.events > 0 => {
-            metrics::counter!("holdfast_events_dropped_total").increment(retained.events);
-            tracing::warn!(
-                events = retained.events,
-                bytes = retained.bytes,
-                "events past their retention were dropped"
-            );
-        }
-        Ok(_) => {}
-        Err(error) => tracing::error!(%error, "retention failed"),
     }
 }
 

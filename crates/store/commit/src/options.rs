@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use model::{Applied, Position};
-use state::{DiskThresholds, Retention};
+use state::DiskThresholds;
 
 /// Most bytes of records in flight by default: 256 MiB (`spec/sync.md` 1.8).
 pub const IN_FLIGHT_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -20,8 +20,6 @@ pub const CHECKPOINT_RECORDS: u64 = 50_000;
 pub const CHECKPOINT_BYTES: u64 = 64 * 1024 * 1024;
 /// Time after which a checkpoint is due when anything was applied.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
-/// Time between two looks at what is past its retention.
-pub const RETENTION_INTERVAL: Duration = Duration::from_mins(15);
 /// How long a measure of the free space holds.
 pub const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -46,8 +44,6 @@ pub struct CommitOptions {
     pub folders: Vec<PathBuf>,
     /// When there is too little room.
     pub disk: DiskThresholds,
-    /// What is dropped every [`RETENTION_INTERVAL`], beginning at once; `None`: nothing.
-    pub retention: Option<Retention>,
 }
 
 impl Default for CommitOptions {
@@ -62,7 +58,6 @@ impl Default for CommitOptions {
             checkpoint_interval: CHECKPOINT_INTERVAL,
             folders: Vec::new(),
             disk: DiskThresholds::default(),
-            retention: None,
         }
     }
 }

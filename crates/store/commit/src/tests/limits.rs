@@ -5,7 +5,7 @@ use std::sync::Arc;
 use env::files::{Failure, Fault, SimDisk};
 use journal::Options;
 use rusqlite::Connection;
-use state::{ChangeQuery, DiskThresholds, EventKind, Retention, StateStore};
+use state::{ChangeQuery, DiskThresholds, EventKind, StateStore};
 
 use super::{Place, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions};
@@ -99,20 +99,6 @@ async fn a_disk_that_is_getting_full_becomes_an_event() {
     let items = open.state.changes(&query).unwrap().items;
     assert!(String::from_utf8_lossy(&items[0].body).contains("disk_low"));
     open.commit.submit(one("a")).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_past_their_retention_are_dropped_and_told() {
-    let place = Place::new();
-    let first = place.open();
-    first.commit.submit(one("old")).await.unwrap();
-    first.commit.close().await.unwrap();
-    drop(first);
-    let retention = Some(Retention::default());
-    let open = place.try_open(CommitOptions { retention, ..CommitOptions::default() }).unwrap();
-    let told = || event_ids(&*open.state).first().is_some_and(|id| id.starts_with("retention-"));
-    eventually("the event told of", told);
-    assert_eq!(event_ids(&*open.state).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
