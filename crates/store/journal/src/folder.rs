@@ -57,7 +57,7 @@ pub(crate) fn named(name: &str) -> Named {
     } else if let Some(rest) = name.strip_prefix("ring-") {
         rest.parse().ok().map(Named::Ring)
     } else {
-        let consumer = name.strip_prefix("consumer-").filter(|n| !n.ends_with(".new"));
+        let consumer = name.strip_prefix("consumer-").filter(|n| !n.contains('.'));
         consumer.map(|n| Named::Consumer(n.into()))
     };
     found.filter(|n| spelled(n) == name).unwrap_or(Named::Other)

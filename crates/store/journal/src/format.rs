@@ -4,10 +4,7 @@
 //! mistaken for: the seed of its checksum holds the journal, the epoch of its segment, its place
 //! and its sequence, so that a stale, moved or replayed frame fails like a damaged one.
 
-use std::path::Path;
-
 use crate::bytes::{VARINT_BYTES_MAX, array, push_varint, put, varint};
-use crate::error::OpenError;
 use crate::options::{BLOCK_BYTES, Layout};
 
 /// Version of the format that this code writes, and the newest it reads.
@@ -59,18 +56,6 @@ fn layout_code(layout: Layout) -> u8 {
 pub(crate) enum HeaderFault {
     Newer(u16),
     Damaged(&'static str),
-}
-
-impl HeaderFault {
-    /// The error for opening `file`, if it is one that needs no further look.
-    pub(crate) fn newer(&self, file: &Path) -> Option<OpenError> {
-        match self {
-            Self::Newer(found) => {
-                Some(OpenError::NewerVersion { file: file.into(), found: *found, known: VERSION })
-            }
-            Self::Damaged(_) => None,
-        }
-    }
 }
 
 impl Header {
@@ -181,7 +166,7 @@ pub(crate) struct Head {
     /// The low bits of the sequence.
     pub(crate) sequence_low: u16,
     /// Bytes of the head itself.
-    pub(crate) head_bytes: usize,
+    pub(crate) width: usize,
     /// Bytes of the body.
     pub(crate) body_bytes: usize,
 }
@@ -197,14 +182,14 @@ impl Head {
             single: marks & SINGLE != 0,
             lag: marks & !SINGLE,
             sequence_low,
-            head_bytes: HEAD_FIXED_BYTES + width,
+            width: HEAD_FIXED_BYTES + width,
             body_bytes: body_bytes as usize,
         })
     }
 
     /// Bytes of the whole frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
-        (self.head_bytes + self.body_bytes) as u64
+        (self.width + self.body_bytes) as u64
     }
 
     /// Whether `frame` (head and body) is what was written at `start` as group `sequence`.

@@ -75,10 +75,7 @@ impl Grid {
         }
         for mut part in parts {
             while !part.is_empty() {
-                if self == Self::Packed && at.is_multiple_of(BLOCK_BYTES) {
-                    put(out, at, &hint_for(rest).to_le_bytes());
-                    at += HINT_BYTES;
-                }
+                at += self.hint(out, at, rest);
                 let n = part.len().min(BLOCK_BYTES - at % BLOCK_BYTES);
                 let (now, later) = part.split_at(n);
                 put(out, at, now);
@@ -87,6 +84,16 @@ impl Grid {
                 part = later;
             }
         }
+    }
+
+    /// Where a frame of which `rest` bytes are left enters a packed block, leave the hint; its
+    /// width.
+    fn hint(self, out: &mut [u8], at: usize, rest: usize) -> usize {
+        if self == Self::Sparse || !at.is_multiple_of(BLOCK_BYTES) {
+            return 0;
+        }
+        put(out, at, &hint_for(rest).to_le_bytes());
+        HINT_BYTES
     }
 
     /// Collect `bytes` of a frame that begins at `at` of `from`. `None` when `from` is too short
@@ -98,19 +105,18 @@ impl Grid {
             into.extend_from_slice(found.unwrap_or_default());
             return found.is_some();
         }
-        let first = at % BLOCK_BYTES == HINT_BYTES;
-        if first && array(from, at - HINT_BYTES).map(u16::from_le_bytes) != Some(HINT as u16) {
+        let hinted = |at: usize| array(from, at).map(u16::from_le_bytes);
+        if at % BLOCK_BYTES == HINT_BYTES && hinted(at - HINT_BYTES) != Some(HINT as u16) {
             return false;
         }
         let mut at = at;
         while into.len() < bytes {
             let rest = bytes - into.len();
-            if at.is_multiple_of(BLOCK_BYTES) {
-                if array(from, at).map(u16::from_le_bytes) != Some(hint_for(rest)) {
-                    return false;
-                }
-                at += HINT_BYTES;
+            let enters = at.is_multiple_of(BLOCK_BYTES);
+            if enters && hinted(at) != Some(hint_for(rest)) {
+                return false;
             }
+            at += if enters { HINT_BYTES } else { 0 };
             let n = rest.min(BLOCK_BYTES - at % BLOCK_BYTES);
             let Some(piece) = from.get(at..at + n) else { return false };
             into.extend_from_slice(piece);

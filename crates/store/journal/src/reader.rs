@@ -97,21 +97,28 @@ impl Reader {
             if self.place.is_none() {
                 self.seek(self.position)?;
             }
-            let Some(place) = &mut self.place else { return Ok(false) };
-            if place.start >= place.segment.end() {
-                let segment = Arc::clone(&place.segment);
-                let (start, position) = (place.start, place.position);
-                if segment.is_sealed() && start >= segment.end() {
-                    self.place = None;
-                    self.after(&segment, position)?;
-                } else if !self.from_ring() && start >= segment.end() && !segment.is_sealed() {
-                    return Ok(false);
-                }
-                continue;
+            let Some(place) = &self.place else { return Ok(false) };
+            if place.start < place.segment.end() {
+                self.frame()?;
+            } else if !self.beyond()? {
+                return Ok(false);
             }
-            self.frame()?;
         }
         Ok(true)
+    }
+
+    /// At the end of a segment: go on in the next one, or in the ring. False when there is no more.
+    fn beyond(&mut self) -> Result<bool, ReadError> {
+        let Some(place) = &self.place else { return Ok(true) };
+        let segment = Arc::clone(&place.segment);
+        let (start, position) = (place.start, place.position);
+        if segment.is_sealed() && start >= segment.end() {
+            self.place = None;
+            self.after(&segment, position)?;
+            return Ok(true);
+        }
+        // What left the ring between the two looks is in the segment now.
+        Ok(self.take_from_ring() || start < segment.end() || segment.is_sealed())
     }
 
     /// Go on in the segment that follows `segment`.
@@ -162,7 +169,7 @@ impl Reader {
     }
 
     /// Take the records of the next group that only the ring has.
-    fn from_ring(&mut self) -> bool {
+    fn take_from_ring(&mut self) -> bool {
         let catalog = self.core.catalog.read();
         let holds = |g: &&RingGroup| g.next_position() > self.position;
         let Some(group) = catalog.ring.iter().find(holds) else { return false };

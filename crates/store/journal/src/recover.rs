@@ -15,7 +15,7 @@ use env::files::{Access, Files};
 
 use crate::error::{Damage, OpenError};
 use crate::folder::{Mark, Named, RingGroup, Segment, at, named, ring_name, segment_name};
-use crate::format::{Header, HeaderFault, Seed};
+use crate::format::{Header, HeaderFault, Seed, VERSION};
 use crate::meter::Cut;
 use crate::options::{BLOCK_BYTES, Layout};
 use crate::place::{Grid, block_floor};
@@ -104,11 +104,10 @@ impl Walk<'_> {
                     let size = file.size().map_err(refused(&path, "cannot size the segment"))?;
                     headers.push((Arc::new(Segment::new(path, header, file)), size));
                 }
-                Err(fault) => {
-                    if let Some(newer) = fault.newer(&path) {
-                        return Err(newer);
-                    }
-                    let HeaderFault::Damaged(what) = fault else { continue };
+                Err(HeaderFault::Newer(found)) => {
+                    return Err(OpenError::NewerVersion { file: path, found, known: VERSION });
+                }
+                Err(HeaderFault::Damaged(what)) => {
                     self.note(path, 0, before.map_or(0, |h| h.first_position), what, 0);
                     break;
                 }
@@ -169,23 +168,20 @@ impl Walk<'_> {
         self.found.segments.push(Arc::clone(segment));
         self.found.next_position = position;
         self.found.next_sequence = sequence;
-        match successor {
-            Some(next) => {
-                segment.seal();
-                let sealed = (next.previous_end, next.first_sequence, next.first_position);
-                if (start, sequence, position) != sealed {
-                    let lost = next.first_position.saturating_sub(position);
-                    self.note(path.clone(), start, position, why, lost);
-                }
+        if let Some(next) = successor {
+            segment.seal();
+            let sealed = (next.previous_end, next.first_sequence, next.first_position);
+            if (start, sequence, position) != sealed {
+                let lost = next.first_position.saturating_sub(position);
+                self.note(path.clone(), start, position, why, lost);
             }
-            None => {
-                self.tail(segment, &mut scan, why, persist)?;
-                if persist && self.found.damage.is_none() && !self.found.closed {
-                    let in_ring = u64::from(header.ring_blocks) * BLOCK;
-                    let from = block_floor(doubt.start().saturating_sub(in_ring)).max(BLOCK);
-                    let end = segment.grid().written_end(start).next_multiple_of(BLOCK);
-                    rewrite(self.files, path, from, end)?;
-                }
+        } else {
+            self.tail(segment, &mut scan, why, persist)?;
+            if persist && self.found.damage.is_none() {
+                let in_ring = u64::from(header.ring_blocks) * BLOCK;
+                let from = block_floor(doubt.start().saturating_sub(in_ring)).max(BLOCK);
+                let end = segment.grid().written_end(start).next_multiple_of(BLOCK);
+                rewrite(self.files, path, &[(from, end)])?;
             }
         }
         self.found.bytes_read += scan.bytes_read;
@@ -249,15 +245,8 @@ impl Walk<'_> {
         let limit = u64::from(header.ring_blocks) * BLOCK;
         let seed = Seed::ring(header.journal, header.epoch);
         let mut scan = Scanner::new(file, Grid::Sparse, seed, limit);
-        let base = self.found.next_sequence;
-        let mut groups: Vec<(Frame, Arc<[u8]>)> = Vec::new();
-        for block in 0..u64::from(header.ring_blocks) {
-            let look = scan.look_ahead(block * BLOCK, base - 1, AHEAD_MAX);
-            if let Some(frame) = look.map_err(refused(&path, "cannot read the ring"))? {
-                groups.push((frame, scan.body().into()));
-            }
-        }
-        groups.sort_unstable_by_key(|(frame, _)| frame.sequence);
+        let groups = in_ring(&mut scan, header.ring_blocks, self.found.next_sequence);
+        let groups = groups.map_err(refused(&path, "cannot read the ring"))?;
         self.found.bytes_read += scan.bytes_read;
         let mut beyond = groups.len();
         for (i, (frame, body)) in groups.iter().enumerate() {
@@ -280,8 +269,13 @@ impl Walk<'_> {
             self.found.next_position += u64::from(frame.records);
             self.found.groups += 1;
         }
-        if persist && !self.found.closed {
-            rewrite(self.files, &path, 0, limit)?;
+        if persist {
+            let mut doubt = Doubt::default();
+            groups.iter().take(beyond).for_each(|(f, _)| doubt.follow(f, Layout::Sparse));
+            let first = doubt.groups.front().map_or(0, |(sequence, _)| *sequence);
+            let doubtful = groups.iter().take(beyond).filter(|(f, _)| f.sequence >= first);
+            let ranges: Vec<_> = doubtful.map(|(f, _)| (f.start, f.next)).collect();
+            rewrite(self.files, &path, &ranges)?;
         }
         let later = groups.get(beyond..).unwrap_or_default();
         let missing = self.found.next_sequence;
@@ -297,10 +291,9 @@ impl Walk<'_> {
             let before = self.found.ring.back().map_or(0, |g| g.block + g.blocks);
             let what = "a group of the ring or the end of its archive is missing or damaged";
             let position = self.found.next_position;
-            let (file, offset) = match self.found.ring.is_empty() {
-                true => (segment.path.clone(), segment.end()),
-                false => (path, u64::from(before) * BLOCK),
-            };
+            let archive = (segment.path.clone(), segment.end());
+            let ring = (path, u64::from(before) * BLOCK);
+            let (file, offset) = if self.found.ring.is_empty() { archive } else { ring };
             self.note(file, offset, position, what, lost);
         } else if !self.found.closed && !later.is_empty() {
             let end = self.found.ring.back().map_or(0, |g| g.block + g.blocks);
@@ -319,6 +312,18 @@ impl Walk<'_> {
         }
         self.found
     }
+}
+
+/// Every group in the ring from sequence `from` on, by sequence.
+fn in_ring(scan: &mut Scanner, blocks: u32, from: u64) -> io::Result<Vec<(Frame, Arc<[u8]>)>> {
+    let mut groups = Vec::new();
+    for block in 0..u64::from(blocks) {
+        if let Some(frame) = scan.look_ahead(block * BLOCK, from - 1, AHEAD_MAX)? {
+            groups.push((frame, scan.body().into()));
+        }
+    }
+    groups.sort_unstable_by_key(|(frame, _): &(Frame, Arc<[u8]>)| frame.sequence);
+    Ok(groups)
 }
 
 /// Follow the chain of later frames after a bad one of group `sequence` at `start`: how many records
@@ -362,20 +367,19 @@ impl Doubt {
 /// Write what is read once more and persist it. A flush that failed in the process before may have
 /// left pages that read as written, count as clean, and are not on the medium: flushing alone
 /// would not bring them there.
-fn rewrite(files: &dyn Files, path: &Path, from: u64, to: u64) -> Result<(), OpenError> {
+fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), OpenError> {
     let failed = |what| refused(path, what);
     let file = files.open(path, Access::WRITE).map_err(failed("cannot open for persisting"))?;
     let mut bytes = Vec::new();
-    let mut at = from;
-    while at < to {
-        bytes.resize(REWRITE_BYTES.min((to - at) as usize), 0);
-        let got = file.read_at(&mut bytes, at).map_err(failed("cannot read"))?;
-        if got == 0 {
-            break;
+    for (from, to) in ranges {
+        let mut at = *from;
+        while at < *to {
+            bytes.resize(REWRITE_BYTES.min((to - at) as usize), 0);
+            let got = file.read_at(&mut bytes, at).map_err(failed("cannot read"))?;
+            let Some(piece) = bytes.get(..got).filter(|p| !p.is_empty()) else { break };
+            file.write_all_at(piece, at).map_err(failed("cannot write again"))?;
+            at += got as u64;
         }
-        let piece = bytes.get(..got).unwrap_or_default();
-        file.write_all_at(piece, at).map_err(failed("cannot write again"))?;
-        at += got as u64;
     }
     file.persist().map_err(failed("cannot persist"))
 }

@@ -146,7 +146,7 @@ impl Scanner {
         if !head.matches(&self.frame, self.seed, at, sequence) {
             return Ok(Err("the checksum does not match"));
         }
-        self.head_bytes = head.head_bytes;
+        self.head_bytes = head.width;
         let Some(records) = count_records(self.body(), head.single) else {
             return Ok(Err("the records do not fill their frame"));
         };
@@ -182,11 +182,11 @@ impl Scanner {
         }
         let least = HEAD_BYTES_MAX as u64 / 2;
         let mut block = block_floor(bad);
-        if self.grid == Grid::Packed {
-            for at in bad + 1..(block + BLOCK).min(self.limit) {
-                if let Some(frame) = self.look_ahead(at, sequence, 1 + (at - bad) / least)? {
-                    return Ok(Some(frame));
-                }
+        let end = (block + BLOCK).min(self.limit);
+        let bytes = if self.grid == Grid::Packed { bad + 1..end } else { 0..0 };
+        for at in bytes {
+            if let Some(frame) = self.look_ahead(at, sequence, 1 + (at - bad) / least)? {
+                return Ok(Some(frame));
             }
         }
         loop {

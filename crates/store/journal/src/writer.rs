@@ -6,7 +6,7 @@
 //! - a segment is persisted before the next one is started;
 //! - a block of the ring is written again only after the archive holds its group, persisted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use env::files::{Access, File, Files};
@@ -159,11 +159,9 @@ impl Writer {
             self.roll(bytes)?;
         }
         let in_ring = self.active.as_ref().is_some_and(|a| a.ring.is_some());
-        if in_ring {
-            self.group_in_ring(batch)?
-        } else {
-            self.group_in_segment(batch)?
-        }
+        let written =
+            if in_ring { self.group_in_ring(batch) } else { self.group_in_segment(batch) };
+        written?;
         self.trusted()?;
         if batch.persist {
             self.published();
@@ -196,7 +194,8 @@ impl Writer {
         encode_head(&mut self.head, batch.body, (batch.single, lag), place);
         grid.lay(out, base, start, [&self.head, batch.body]);
         let flushes = active.target.write(out, base, batch.persist)?;
-        self.cost.write(end - base, grid.written_end(next) - base, flushes);
+        let used = start - base + frame_bytes(batch.body.len());
+        self.cost.write(end - base, used, flushes);
         active.segment.mark(Mark {
             position: self.next_position,
             sequence: self.next_sequence,
@@ -348,9 +347,9 @@ impl Writer {
         Ok(if keep { out.get(tail).unwrap_or_default().to_vec() } else { Vec::new() })
     }
 
-    fn publish(&mut self, from: &PathBuf, to: &PathBuf) -> Result<(), WriteError> {
+    fn publish(&mut self, from: &Path, to: &Path) -> Result<(), WriteError> {
         let renamed = self.files.rename(from, to);
-        renamed.map_err(fatal("cannot rename a spare", from.clone()))?;
+        renamed.map_err(fatal("cannot rename a spare", from.to_owned()))?;
         let persisted = self.files.persist_dir(&self.dir);
         persisted.map_err(fatal("cannot persist the folder", self.dir.clone()))?;
         self.cost.flushes += 1;

@@ -1,6 +1,14 @@
 //! What reaches the medium per byte of payload, measured by compressing every block that is
 //! written as a compressing drive would; and what a commit costs.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "tests"
+)]
+
 mod support;
 
 use std::io::{self, Write};

@@ -1,5 +1,13 @@
 //! Append, read, reopen, trim: on a real folder, in every layout.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "tests"
+)]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;

@@ -4,6 +4,14 @@
 //! `HOLDFAST_CRASHES` sets how many (default: some thousands), `HOLDFAST_CRASH_SEED` where the
 //! seeds begin. A failure names seed and call.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "tests"
+)]
+
 mod support;
 
 use std::path::Path;
@@ -162,7 +170,7 @@ fn failing_calls_poison_or_refuse_and_lose_nothing() {
         let (disk, mut model) = history(&mut noise);
         let failures = [Failure::Io, Failure::Full, Failure::Short];
         let failure = failures[noise.below(3) as usize];
-        let faults: Vec<_> = (0..1 + noise.below(2))
+        let faults: Vec<_> = (0..=noise.below(2))
             .map(|_| Fault { call: disk.calls() + 1 + noise.below(40), failure })
             .collect();
         let what = format!("seed={seed} faults={faults:?}");

@@ -1,5 +1,13 @@
 //! Damage below the durable horizon is reported, never cut; a torn tail is cut, never reported.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "tests"
+)]
+
 mod support;
 
 use std::ops::ControlFlow;

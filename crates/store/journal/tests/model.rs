@@ -1,5 +1,13 @@
 //! Random operations and reopens against a plain list.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "tests"
+)]
+
 mod support;
 
 use env::files::SimDisk;
