@@ -221,3 +221,50 @@ pub(crate) const Q: Parameter = query(
     Kind::Text,
     "Conditions such as status=active;(name~web,name~db): ; is and, , is or.",
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource;
+
+    #[test]
+    fn every_operation_is_described_whole_and_once() {
+        let all: Vec<&Operation> = resource::all().collect();
+        let schemas: Vec<String> = resource::schemas().into_iter().map(|(name, _)| name).collect();
+        for operation in &all {
+            let id = operation.id;
+            let same = |o: &&&Operation| {
+                o.id == id || (o.verb == operation.verb && o.path == operation.path)
+            };
+            assert_eq!(all.iter().filter(same).count(), 1, "{id} stands twice");
+            let named: Vec<&str> = operation
+                .path
+                .split('/')
+                .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+                .collect();
+            let described: Vec<&str> =
+                operation.parameters().filter(|p| p.place == Place::Path).map(|p| p.name).collect();
+            assert_eq!(named, described, "{id}: path parameters");
+            let mut names: Vec<&str> = operation.parameters().map(|p| p.name).collect();
+            names.sort_unstable();
+            let count = names.len();
+            names.dedup();
+            assert_eq!(names.len(), count, "{id}: a parameter stands twice");
+            let shape = match operation.shape {
+                Shape::List(name) | Shape::Plain(name) => Some(name),
+                Shape::Message | Shape::Raw(_) => None,
+            };
+            for schema in operation.body.into_iter().chain(shape) {
+                assert!(schemas.iter().any(|s| s == schema), "{id}: no schema {schema}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_changes_something_for_others_is_a_write() {
+        for operation in resource::all() {
+            let reads = operation.verb == Verb::Get || operation.access == Access::Login;
+            assert_eq!(operation.writes(), !reads, "{}", operation.id);
+        }
+    }
+}

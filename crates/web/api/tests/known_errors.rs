@@ -152,19 +152,6 @@ async fn one_address_too_eager_is_told_to_wait_and_this_machine_is_not() {
 }
 
 #[tokio::test]
-async fn a_request_beyond_its_time_is_given_up_unless_it_wants_to_wait() {
-    // No time at all: the answer is never there at the first look.
-    let world = world_with(|options| options.request_timeout_ms = 0);
-    let answer = world.get("/readyz", "").await;
-    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert_eq!(answer.json()["error"], 3021);
-    let source = Some(Source::Unix { uid: 0 });
-    let path = "/agents?wait_for_complete=true";
-    let patient = world.send_from(source, "GET", path, &[], Body::empty()).await;
-    assert_eq!(patient.status, StatusCode::OK);
-}
-
-#[tokio::test]
 async fn a_body_that_never_ends_is_given_up() {
     let world = world_with(|options| options.request_timeout_ms = 20);
     let source = Some(Source::Unix { uid: 0 });

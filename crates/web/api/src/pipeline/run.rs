@@ -166,3 +166,20 @@ fn audit(call: &Call, operation: &Operation, seen: &str) {
         tracing::error!("audit of {action} by {user} was not written: {cause}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_beyond_its_time_is_given_up_unless_it_wants_to_wait() {
+        let never = std::future::pending::<Result<u8, Failure>>();
+        let given_up = within(Some(Duration::from_millis(1)), never).await;
+        assert_eq!(given_up.unwrap_err().code, Some(3021));
+        let late = async {
+            tokio::task::yield_now().await;
+            Ok(7)
+        };
+        assert_eq!(within(None, late).await, Ok(7));
+    }
+}

@@ -87,6 +87,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
 pub(crate) struct ChangeItem {
     /// For `GET /changes/{id}`.
     id: String,
+    /// The agent's own id of the event, as its log and its queue name it.
+    event_id: String,
     agent: AgentRef,
     /// When the agent found it, RFC 3339 with microseconds.
     time: String,
@@ -119,6 +121,8 @@ pub(crate) struct CauseItem {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CoverageItem {
     id: String,
+    /// The agent's own id of the event, as its log and its queue name it.
+    event_id: String,
     agent: AgentRef,
     /// Why, for example `agent_down`.
     kind: &'static str,
@@ -233,6 +237,7 @@ fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> 
     let cause = body.holdfast.cause.unwrap_or_default();
     Ok(ChangeItem {
         id: id_of(event),
+        event_id: event.id.clone(),
         time: timestamp::micros(event.found_at_us),
         received: timestamp::micros(event.received_at_us),
         kind: event.kind.name(),
@@ -251,6 +256,7 @@ fn coverage_item(call: &Call, event: &StoredEvent) -> Result<CoverageItem, Failu
     };
     Ok(CoverageItem {
         id: id_of(event),
+        event_id: event.id.clone(),
         agent: agent_ref(call, event),
         kind: gap.kind.name(),
         path: gap.path,
