@@ -132,22 +132,23 @@ impl Ours {
                 self.row = delete(self.row, self.marks, seen);
             }
             Op::Fetch => self.fetch(content),
-            Op::Success => {
-                if let Some(sent) = self.flight.take() {
-                    self.server.apply(sent);
-                    self.row = self.row.and_then(|row| acknowledge(row, sent.version));
-                    self.acknowledged = true;
-                    if !self.late_end {
-                        self.end();
-                    }
-                }
-            }
+            Op::Success => self.success(),
             Op::Lost => self.flight = None,
             Op::Unanswered => {
                 if let Some(sent) = self.flight.take() {
                     self.server.apply(sent);
                 }
             }
+        }
+    }
+
+    fn success(&mut self) {
+        let Some(sent) = self.flight.take() else { return };
+        self.server.apply(sent);
+        self.row = self.row.and_then(|row| acknowledge(row, sent.version));
+        self.acknowledged = true;
+        if !self.late_end {
+            self.end();
         }
     }
 
@@ -216,7 +217,7 @@ impl Table {
 struct Theirs<'a> {
     table: &'a Table,
     state: String,
-    flight: Option<Option<u32>>,
+    flight: Option<Sent>,
     stored: Option<u32>,
     server: Option<u32>,
 }
@@ -229,13 +230,14 @@ impl Theirs<'_> {
         let (next, sent) = self.table.next(&self.state, op);
         self.state = next;
         if let Some(operation) = sent {
-            self.flight = Some(self.stored.filter(|_| operation != "delete"));
+            let content = self.stored.filter(|_| operation != "delete");
+            self.flight = Some(Sent { version: 0, content });
         }
         if matches!(op, Op::Success | Op::Lost | Op::Unanswered)
             && let Some(flight) = self.flight.take()
             && op != Op::Lost
         {
-            self.server = flight;
+            self.server = flight.content;
         }
     }
 
