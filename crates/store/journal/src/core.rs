@@ -109,10 +109,7 @@ impl Core {
         let files = Arc::clone(&options.files);
         files.create_dir(dir).map_err(refused(dir, "cannot create the folder"))?;
         let lock = lock(&*files, dir)?;
-        let mut found = examine(&*files, dir, true)?;
-        if found.segments.is_empty() && found.damage.is_none() {
-            found.next_position = options.first_position.max(1);
-        }
+        let found = examine(&*files, dir, true)?;
         if let Some(damage) = &found.damage {
             return Err(OpenError::Corrupt(damage.clone()));
         }

@@ -6,19 +6,25 @@
 
 use crate::bytes::{VARINT_BYTES_MAX, array, push_varint, put, varint};
 use crate::options::{BLOCK_BYTES, Layout};
+use crate::place::Grid;
 
 /// Version of the format that this code writes, and the newest it reads.
 pub(crate) const VERSION: u16 = 1;
 const MAGIC: [u8; 8] = *b"hfjourna";
 
-/// Bytes of a frame's head before the length.
-const HEAD_FIXED_BYTES: usize = 7;
+const CHECKSUM_BYTES: usize = 4;
 /// Longest head of a frame, in bytes.
-pub(crate) const HEAD_BYTES_MAX: usize = HEAD_FIXED_BYTES + VARINT_BYTES_MAX;
-/// Bit of `marks`: the body is one record, without a length of its own.
-const SINGLE: u8 = 0x80;
+pub(crate) const HEAD_BYTES_MAX: usize = CHECKSUM_BYTES + 2 + VARINT_BYTES_MAX + 1;
+/// Shortest frame, in bytes.
+pub(crate) const FRAME_BYTES_MIN: u64 = CHECKSUM_BYTES as u64 + 2;
+/// Bit of a frame's shape: the body is one record, without a length of its own.
+const SINGLE: u32 = 1;
+/// Bit of a frame's shape: a byte follows that says how many groups before it were not persisted.
+const LAGS: u32 = 2;
+/// Bits of a frame's shape below the length of its body.
+const SHAPE_BITS: u32 = 2;
 /// Lag that claims nothing about what was persisted before.
-pub(crate) const LAG_UNKNOWN: u8 = 0x7f;
+pub(crate) const LAG_UNKNOWN: u8 = 0xff;
 
 /// Block 0 of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +161,21 @@ impl Seed {
     }
 }
 
+/// Bytes of the sequence that a frame carries. The checksum is seeded with all of it; these tell a
+/// reader that looks for its way after damage which one to try. Packed blocks hold many frames and
+/// do not mind a byte more; in sparse ones each byte is a sixteenth of amplification at 16 bytes.
+fn sequence_bytes(grid: Grid) -> usize {
+    match grid {
+        Grid::Packed => 2,
+        Grid::Sparse => 1,
+    }
+}
+
+/// How many sequences the bytes of it in a frame can tell apart.
+pub(crate) fn sequences_told_apart(grid: Grid) -> u64 {
+    1 << (8 * sequence_bytes(grid))
+}
+
 /// The head of a frame, as read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
@@ -164,7 +185,7 @@ pub(crate) struct Head {
     /// Groups before this one that were not persisted when it was written.
     pub(crate) lag: u8,
     /// The low bits of the sequence.
-    pub(crate) sequence_low: u16,
+    pub(crate) sequence_low: u64,
     /// Bytes of the head itself.
     pub(crate) width: usize,
     /// Bytes of the body.
@@ -172,18 +193,25 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) fn parse(from: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(from: &[u8], grid: Grid) -> Option<Self> {
         let checksum = u32::from_le_bytes(array(from, 0)?);
-        let marks = *from.get(4)?;
-        let sequence_low = u16::from_le_bytes(array(from, 5)?);
-        let (body_bytes, width) = varint(from.get(HEAD_FIXED_BYTES..)?)?;
+        let shape_at = CHECKSUM_BYTES + sequence_bytes(grid);
+        let mut sequence = [0; 8];
+        put(&mut sequence, 0, from.get(CHECKSUM_BYTES..shape_at)?);
+        let (shape, bytes) = varint(from.get(shape_at..)?)?;
+        let mut width = shape_at + bytes;
+        let mut lag = 0;
+        if shape & LAGS != 0 {
+            lag = *from.get(width)?;
+            width += 1;
+        }
         Some(Self {
             checksum,
-            single: marks & SINGLE != 0,
-            lag: marks & !SINGLE,
-            sequence_low,
-            width: HEAD_FIXED_BYTES + width,
-            body_bytes: body_bytes as usize,
+            single: shape & SINGLE != 0,
+            lag,
+            sequence_low: u64::from_le_bytes(sequence),
+            width,
+            body_bytes: (shape >> SHAPE_BITS) as usize,
         })
     }
 
@@ -194,39 +222,49 @@ impl Head {
 
     /// Whether `frame` (head and body) is what was written at `start` as group `sequence`.
     pub(crate) fn matches(&self, frame: &[u8], seed: Seed, start: u64, sequence: u64) -> bool {
-        let covered = frame.get(4..).unwrap_or_default();
-        sequence as u16 == self.sequence_low
-            && crc32c::crc32c(covered) ^ seed.at(start, sequence) == self.checksum
+        let covered = frame.get(CHECKSUM_BYTES..).unwrap_or_default();
+        crc32c::crc32c(covered) ^ seed.at(start, sequence) == self.checksum
     }
+}
+
+fn shape(body_bytes: usize, single: bool, lag: u8) -> u32 {
+    let single = if single { SINGLE } else { 0 };
+    let lags = if lag > 0 { LAGS } else { 0 };
+    ((body_bytes as u32) << SHAPE_BITS) | lags | single
 }
 
 /// Build the head of a frame for `body` into `head`.
 pub(crate) fn encode_head(
     head: &mut Vec<u8>,
+    grid: Grid,
     body: &[u8],
     (single, lag): (bool, u8),
     (seed, start, sequence): (Seed, u64, u64),
 ) {
     head.clear();
-    head.extend_from_slice(&[0; 4]);
-    head.push(if single { lag | SINGLE } else { lag });
-    head.extend_from_slice(&(sequence as u16).to_le_bytes());
-    push_varint(head, body.len() as u32);
-    let checksum = crc32c::crc32c(head.get(4..).unwrap_or_default());
+    head.extend_from_slice(&[0; CHECKSUM_BYTES]);
+    let low = sequence.to_le_bytes();
+    head.extend_from_slice(low.get(..sequence_bytes(grid)).unwrap_or_default());
+    push_varint(head, shape(body.len(), single, lag));
+    if lag > 0 {
+        head.push(lag);
+    }
+    let checksum = crc32c::crc32c(head.get(CHECKSUM_BYTES..).unwrap_or_default());
     let checksum = crc32c::crc32c_append(checksum, body) ^ seed.at(start, sequence);
     put(head, 0, &checksum.to_le_bytes());
 }
 
 /// Bytes of the frame that holds `body_bytes`.
-pub(crate) fn frame_bytes(body_bytes: usize) -> u64 {
-    let width = match body_bytes {
+pub(crate) fn frame_bytes(grid: Grid, body_bytes: usize, lag: u8) -> u64 {
+    let width = match shape(body_bytes, true, lag) {
         0..0x80 => 1,
         0x80..0x4000 => 2,
         0x4000..0x20_0000 => 3,
         0x20_0000..0x1000_0000 => 4,
         _ => 5,
     };
-    (HEAD_FIXED_BYTES + width + body_bytes) as u64
+    let head = CHECKSUM_BYTES + sequence_bytes(grid) + width + usize::from(lag > 0);
+    (head + body_bytes) as u64
 }
 
 /// The records of a body, in order.

@@ -86,9 +86,6 @@ pub struct Options {
     pub spares: usize,
     /// Zeros written ahead of the writer at a time, in bytes.
     pub fill_ahead_bytes: u64,
-    /// Position of the first record of a journal that holds none yet: for one that goes on where
-    /// something restored from a copy ends. Otherwise ignored.
-    pub first_position: u64,
     /// A position known to have been acknowledged: a journal that ends below it is refused.
     pub position_expected: u64,
     /// Zero filling, recycling and deadlines on a thread of their own. Without it they happen at
@@ -109,7 +106,6 @@ impl Default for Options {
             group_wait: Duration::from_micros(GROUP_WAIT_US_DEFAULT),
             spares: SPARES_DEFAULT,
             fill_ahead_bytes: FILL_AHEAD_BYTES_DEFAULT,
-            first_position: 1,
             position_expected: 0,
             background: true,
             files: Arc::new(RealFiles),

@@ -19,7 +19,7 @@ use crate::format::{Header, HeaderFault, Seed, VERSION};
 use crate::meter::Cut;
 use crate::options::{BLOCK_BYTES, Layout};
 use crate::place::{Grid, block_floor};
-use crate::scan::{AHEAD_MAX, Frame, Scanner};
+use crate::scan::{Frame, Scanner};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Rewritten at a time, in bytes.
@@ -316,9 +316,11 @@ impl Walk<'_> {
 
 /// Every group in the ring from sequence `from` on, by sequence.
 fn in_ring(scan: &mut Scanner, blocks: u32, from: u64) -> io::Result<Vec<(Frame, Arc<[u8]>)>> {
+    // What the ring holds, and as many that one write of the archive may have taken from it.
+    let ahead = 2 * u64::from(blocks);
     let mut groups = Vec::new();
     for block in 0..u64::from(blocks) {
-        if let Some(frame) = scan.look_ahead(block * BLOCK, from - 1, AHEAD_MAX)? {
+        if let Some(frame) = scan.look_ahead(block * BLOCK, from - 1, ahead)? {
             groups.push((frame, scan.body().into()));
         }
     }

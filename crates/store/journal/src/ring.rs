@@ -63,8 +63,8 @@ impl Ring {
 impl Writer {
     /// Write one group to the ring, or to the archive if it is large.
     pub(crate) fn group_in_ring(&mut self, batch: Batch<'_>) -> Result<(), WriteError> {
-        let bytes = frame_bytes(batch.body.len());
-        let need = bytes.div_ceil(BLOCK) as u32;
+        let most = frame_bytes(Grid::Sparse, batch.body.len(), LAG_UNKNOWN);
+        let need = most.div_ceil(BLOCK) as u32;
         let size = self.active.as_ref().and_then(|a| a.ring.as_ref()).map_or(0, |r| r.blocks);
         if need > size / RING_SHARE {
             return self.straight_to_archive(batch);
@@ -83,10 +83,11 @@ impl Writer {
         let Some(active) = self.active.as_mut() else { return Err(no_segment()) };
         let Some(ring) = active.ring.as_mut() else { return Err(no_segment()) };
         let start = u64::from(block) * BLOCK;
+        let bytes = frame_bytes(Grid::Sparse, batch.body.len(), lag);
         let out = self.blocks.reset(bytes as usize);
         let seed = Seed::ring(self.journal, active.segment.header.epoch);
         let place = (seed, start, self.next_sequence);
-        encode_head(&mut self.head, batch.body, (batch.single, lag), place);
+        encode_head(&mut self.head, Grid::Sparse, batch.body, (batch.single, lag), place);
         Grid::Sparse.lay(out, start, start, [&self.head, batch.body]);
         let flushes = ring.target.write(out, start, batch.persist)?;
         self.cost.write(out.len() as u64, bytes, flushes);
@@ -152,9 +153,10 @@ impl Writer {
     fn append_to_archive(&mut self, groups: &[RingGroup], all: bool) -> Result<(), WriteError> {
         let Some(active) = self.active.as_mut() else { return Err(no_segment()) };
         let grid = Grid::Packed;
+        let lags: Vec<u8> = groups.iter().zip(0..).map(|(g, i)| archive_lag(g, i)).collect();
         let mut next = active.next;
-        for group in groups {
-            next = grid.next(next, frame_bytes(group.body.len()));
+        for (group, lag) in groups.iter().zip(&lags) {
+            next = grid.next(next, frame_bytes(grid, group.body.len(), *lag));
         }
         if grid.written_end(next) > active.size {
             return self.roll_with(groups, 0);
@@ -171,19 +173,17 @@ impl Writer {
         put(out, 0, &active.tail);
         let (mut start, mut done, mut kept) = (active.next, 0, active.next);
         let mut crossing = LAG_UNKNOWN;
-        for (before, group) in groups.iter().enumerate() {
-            let lag = u8::try_from(before).unwrap_or(LAG_UNKNOWN).min(LAG_UNKNOWN);
-            let lag = group.archive_lag.unwrap_or(lag);
+        for (before, (group, lag)) in groups.iter().zip(&lags).enumerate() {
             let place = (active.segment.seed(), start, group.sequence);
-            encode_head(&mut self.head, &group.body, (group.single, lag), place);
+            encode_head(&mut self.head, grid, &group.body, (group.single, *lag), place);
             grid.lay(out, base, start, [&self.head, &group.body]);
-            let next = grid.next(start, frame_bytes(group.body.len()));
+            let next = grid.next(start, frame_bytes(grid, group.body.len(), *lag));
             if grid.written_end(next) <= upto {
                 let (position, sequence) = (group.first_position, group.sequence);
                 active.segment.mark(Mark { position, sequence, start });
                 (done, kept) = (done + 1, next);
             } else if before == done {
-                crossing = lag;
+                crossing = *lag;
             }
             start = next;
         }
@@ -205,4 +205,10 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// The lag of a group's frame in the archive, if it is written as number `before` of those that go
+/// there together: those before it may be torn with it.
+fn archive_lag(group: &RingGroup, before: u32) -> u8 {
+    group.archive_lag.unwrap_or_else(|| u8::try_from(before).unwrap_or(LAG_UNKNOWN))
 }

@@ -8,15 +8,18 @@ use std::sync::Arc;
 use env::files::File;
 
 use crate::bytes::array;
-use crate::format::{HEAD_BYTES_MAX, Head, LAG_UNKNOWN, Seed, count_records};
+use crate::format::{
+    FRAME_BYTES_MIN, HEAD_BYTES_MAX, Head, LAG_UNKNOWN, Seed, count_records, sequences_told_apart,
+};
 use crate::options::BLOCK_BYTES;
 use crate::place::{Grid, HINT_BYTES, block_floor};
 
 /// Read at a time, in bytes.
 const WINDOW_BYTES: usize = 256 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Sequences ahead that the low 16 bits can tell apart.
-pub(crate) const AHEAD_MAX: u64 = 0xffff;
+/// Groups that may be missing between a bad frame and the later one that shows it, at most. More
+/// would make a stale block pass for a later group now and then, by chance of its checksum.
+const AHEAD_MAX: u64 = 1024;
 
 /// A verified frame; its body is in the scanner until the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +114,7 @@ impl Scanner {
             let Some(byte) = self.window.get(from) else { break };
             (*slot, from, filled) = (*byte, from + 1, filled + 1);
         }
-        Ok(Head::parse(bytes.get(..filled).unwrap_or_default()))
+        Ok(Head::parse(bytes.get(..filled).unwrap_or_default(), self.grid))
     }
 
     /// The frame at `at`, if it is group `sequence`; else why not.
@@ -121,7 +124,7 @@ impl Scanner {
         sequence: u64,
     ) -> io::Result<Result<Frame, &'static str>> {
         let Some(head) = self.head(at)? else { return Ok(Err("no frame begins here")) };
-        if head.sequence_low != sequence as u16 {
+        if head.sequence_low != sequence % sequences_told_apart(self.grid) {
             return Ok(Err("no frame of the expected sequence begins here"));
         }
         self.verify(at, head, sequence)
@@ -162,11 +165,16 @@ impl Scanner {
         ahead: u64,
     ) -> io::Result<Option<Frame>> {
         let Some(head) = self.head(at)? else { return Ok(None) };
-        let distance = u64::from(head.sequence_low.wrapping_sub(sequence as u16));
-        if distance == 0 || distance > ahead.min(AHEAD_MAX) {
-            return Ok(None);
+        let apart = sequences_told_apart(self.grid);
+        let nearest = head.sequence_low.wrapping_sub(sequence) % apart;
+        let mut distance = if nearest == 0 { apart } else { nearest };
+        while distance <= ahead {
+            if let Ok(frame) = self.verify(at, head, sequence + distance)? {
+                return Ok(Some(frame));
+            }
+            distance += apart;
         }
-        Ok(self.verify(at, head, sequence + distance)?.ok())
+        Ok(None)
     }
 
     /// The first frame of a later group after a bad frame of group `sequence` at `bad`: by the bad
@@ -180,12 +188,11 @@ impl Scanner {
                 return Ok(Some(frame));
             }
         }
-        let least = HEAD_BYTES_MAX as u64 / 2;
         let mut block = block_floor(bad);
         let end = (block + BLOCK).min(self.limit);
         let bytes = if self.grid == Grid::Packed { bad + 1..end } else { 0..0 };
         for at in bytes {
-            if let Some(frame) = self.look_ahead(at, sequence, 1 + (at - bad) / least)? {
+            if let Some(frame) = self.look_ahead(at, sequence, 1 + (at - bad) / FRAME_BYTES_MIN)? {
                 return Ok(Some(frame));
             }
         }
@@ -207,9 +214,10 @@ impl Scanner {
             };
             let ahead = match self.grid {
                 Grid::Sparse => (at - block_floor(bad)) / BLOCK,
-                Grid::Packed => 1 + (at - bad) / least,
+                Grid::Packed => 1 + (at - bad) / FRAME_BYTES_MIN,
             };
-            if let Some(frame) = self.look_ahead(at, sequence, ahead)? {
+            let few = if self.grid == Grid::Sparse { AHEAD_MAX } else { u64::MAX };
+            if let Some(frame) = self.look_ahead(at, sequence, ahead.min(few))? {
                 return Ok(Some(frame));
             }
         }

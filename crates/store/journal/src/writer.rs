@@ -153,7 +153,7 @@ impl Writer {
     /// Write one group; its records get the next positions. Gives its cost.
     pub(crate) fn group(&mut self, batch: Batch<'_>) -> Result<Cost, WriteError> {
         self.cost = Cost::default();
-        let bytes = frame_bytes(batch.body.len());
+        let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
         let fits = self.active.as_ref().is_some_and(|a| a.fits(bytes));
         if !fits {
             self.roll(bytes)?;
@@ -184,17 +184,18 @@ impl Writer {
         let lag = self.lag();
         let Some(active) = self.active.as_mut() else { return Err(no_segment()) };
         let (grid, start) = (active.segment.grid(), active.next);
-        let next = grid.next(start, frame_bytes(batch.body.len()));
+        let bytes = frame_bytes(grid, batch.body.len(), lag);
+        let next = grid.next(start, bytes);
         let base = block_floor(start);
         let end = grid.written_end(next).next_multiple_of(BLOCK);
         active.fill.ensure(end)?;
         let out = self.blocks.reset((end - base) as usize);
         put(out, 0, &active.tail);
         let place = (active.segment.seed(), start, self.next_sequence);
-        encode_head(&mut self.head, batch.body, (batch.single, lag), place);
+        encode_head(&mut self.head, grid, batch.body, (batch.single, lag), place);
         grid.lay(out, base, start, [&self.head, batch.body]);
         let flushes = active.target.write(out, base, batch.persist)?;
-        let used = start - base + frame_bytes(batch.body.len());
+        let used = start - base + bytes;
         self.cost.write(end - base, used, flushes);
         active.segment.mark(Mark {
             position: self.next_position,
@@ -258,7 +259,7 @@ impl Writer {
         let grid = self.options.layout.grid();
         let mut end = grid.first();
         for group in left {
-            end = grid.next(end, frame_bytes(group.body.len()));
+            end = grid.next(end, frame_bytes(grid, group.body.len(), LAG_UNKNOWN));
         }
         let needed = grid.written_end(grid.next(end, bytes)).next_multiple_of(BLOCK);
         let size = self.options.segment_bytes.max(needed);
@@ -333,9 +334,9 @@ impl Writer {
         let mut start = grid.first();
         for group in left {
             let place = (seed, start, group.sequence);
-            encode_head(&mut self.head, &group.body, (group.single, LAG_UNKNOWN), place);
+            encode_head(&mut self.head, grid, &group.body, (group.single, LAG_UNKNOWN), place);
             grid.lay(out, 0, start, [&self.head, &group.body]);
-            start = grid.next(start, frame_bytes(group.body.len()));
+            start = grid.next(start, frame_bytes(grid, group.body.len(), LAG_UNKNOWN));
         }
         header.encode(out.get_mut(..BLOCK_BYTES).unwrap_or_default());
         let failed = |what| harmless(what, self.dir.clone());
@@ -363,7 +364,7 @@ impl Writer {
         for group in left {
             let (position, sequence) = (group.first_position, group.sequence);
             segment.mark(Mark { position, sequence, start });
-            start = grid.next(start, frame_bytes(group.body.len()));
+            start = grid.next(start, frame_bytes(grid, group.body.len(), LAG_UNKNOWN));
         }
         let last = left.last().map_or(self.next_position, RingGroup::next_position) - 1;
         segment.advance(end, last);
@@ -387,7 +388,8 @@ impl Writer {
     /// Say in the segment that everything before was persisted, if there is room for it.
     pub(crate) fn close(&mut self) -> Result<Cost, WriteError> {
         self.persist()?;
-        let fits = self.active.as_ref().is_some_and(|a| a.fits(frame_bytes(0)));
+        let fits =
+            self.active.as_ref().is_some_and(|a| a.fits(frame_bytes(Grid::Packed, 0, LAG_UNKNOWN)));
         if !fits {
             return Ok(self.cost);
         }

@@ -81,6 +81,35 @@ fn any_flipped_bit_of_a_closed_journal_is_reported_or_harmless() {
 }
 
 #[test]
+fn damage_anywhere_in_the_archive_of_tiny_records_is_reported_or_harmless() {
+    let disk = SimDisk::new(1);
+    let sizes = |disk: &SimDisk| journal::Options {
+        segment_bytes: 256 << 10,
+        ring_bytes: 128 << 10,
+        ..options(disk, Layout::Ring)
+    };
+    let (journal, _) = Journal::open(dir(), sizes(&disk)).unwrap();
+    for n in 0..700u64 {
+        journal.append(&n.to_le_bytes(), Durability::Persist).unwrap();
+    }
+    let expected = all(&journal);
+    let path = files(&disk, "segment-").remove(0);
+    let killed = disk.kill();
+    let end = killed.content(&path).unwrap().iter().rposition(|b| *b != 0).unwrap();
+    let mut reported = 0;
+    for byte in (4096..end).step_by(3) {
+        let flipped = killed.kill();
+        flipped.flip(&path, byte, byte as u8);
+        match Journal::open(dir(), sizes(&flipped)) {
+            Ok((journal, _)) => assert!(all(&journal) == expected, "byte {byte} of {end}"),
+            Err(OpenError::Corrupt(_)) => reported += 1,
+            Err(e) => panic!("byte {byte}: {e}"),
+        }
+    }
+    assert!(reported > 100, "{reported}");
+}
+
+#[test]
 fn every_flipped_bit_of_a_packed_journal_is_reported_but_for_its_last_group() {
     let disk = SimDisk::new(1);
     let journal = fill(&disk, Layout::Packed, 12);
