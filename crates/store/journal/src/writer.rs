@@ -177,7 +177,7 @@ impl Writer {
     /// How many groups before the next one are not persisted, as its frame says it.
     pub(crate) fn lag(&self) -> u8 {
         let lag = self.next_sequence.saturating_sub(self.persisted_below);
-        u8::try_from(lag).unwrap_or(LAG_UNKNOWN).min(LAG_UNKNOWN)
+        u8::try_from(lag).unwrap_or(LAG_UNKNOWN)
     }
 
     fn group_in_segment(&mut self, batch: Batch<'_>) -> Result<(), WriteError> {
