@@ -1,13 +1,14 @@
 //! `holdfast changes`: the history of a running server on this machine.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use crate::agent::Console;
 use crate::cli::ChangesArgs;
-use crate::local::Local;
+use crate::local::{Local, at};
 use crate::server;
 use crate::signals::Stop;
 
@@ -67,15 +68,15 @@ async fn fetch(
         add("from", args.since.map(since));
         add("cursor", cursor);
         let answer = local.get(if coverage { "/coverage" } else { "/changes" }, &query).await?;
-        let data = &answer["data"];
-        let page = data["affected_items"].as_array().cloned().unwrap_or_default();
+        let data = at(&answer, "/data");
+        let page = at(data, "/affected_items").as_array().cloned().unwrap_or_default();
         for item in page {
             if printed.contains(&id(&item)) {
                 return Ok(items);
             }
             items.push(item);
         }
-        cursor = data["next_cursor"].as_str().map(str::to_owned);
+        cursor = at(data, "/next_cursor").as_str().map(str::to_owned);
         if cursor.is_none() || items.len() >= wanted {
             return Ok(items);
         }
@@ -84,7 +85,7 @@ async fn fetch(
 
 /// Unique over all agents.
 fn id(item: &Value) -> String {
-    item["id"].as_str().unwrap_or_default().to_owned()
+    at(item, "/id").as_str().unwrap_or_default().to_owned()
 }
 
 fn since(age: Duration) -> String {
@@ -95,22 +96,24 @@ fn since(age: Duration) -> String {
 /// One change for people.
 fn line(item: &Value) -> String {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    let path = model::path::show_terminal(text(&item["path"]).as_bytes());
-    let fields: Vec<&str> = item["changed_fields"]
+    let path = model::path::show_terminal(text(at(item, "/path")).as_bytes());
+    let fields: Vec<&str> = at(item, "/changed_fields")
         .as_array()
         .map(|f| f.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default();
+    let found = at(item, "/time");
+    let time = if found.is_string() { found } else { at(item, "/to") };
     let mut line = format!(
         "{} {} {:<8} {path}",
-        text(if item["time"].is_string() { &item["time"] } else { &item["to"] }),
-        text(&item["agent"]["id"]),
-        text(&item["kind"])
+        text(time),
+        text(at(item, "/agent/id")),
+        text(at(item, "/kind"))
     );
     if !fields.is_empty() {
-        line.push_str(&format!(" ({})", fields.join(", ")));
+        let _ = write!(line, " ({})", fields.join(", "));
     }
-    if let Some(detail) = item["detail"].as_str() {
-        line.push_str(&format!(" {}", model::path::show_terminal(detail.as_bytes())));
+    if let Some(detail) = at(item, "/detail").as_str() {
+        let _ = write!(line, " {}", model::path::show_terminal(detail.as_bytes()));
     }
     line
 }

@@ -247,7 +247,7 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Set a new password; read from HOLDFAST_NEW_PASSWORD or made at random and shown once.
+    /// Set a new password; read from `HOLDFAST_NEW_PASSWORD` or made at random and shown once.
     #[command(after_help = "Example:\n  holdfast user password admin --data ./data")]
     Password {
         /// Whose.

@@ -1,24 +1,184 @@
-//! `holdfast queue` and `holdfast journal`: looking into stores without their owners' help.
+//! `holdfast queue` and `holdfast journal`: looking into stores, whoever has them open.
 
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use model::{Record, timestamp};
+use serde_json::{Value, json};
 
+use crate::agent::{Console, last_scan};
 use crate::cli::JournalArgs;
+use crate::local::at;
 
-/// `holdfast queue status`.
-pub(crate) fn queue(_folder: &Path, _json: bool) -> anyhow::Result<()> {
-    bail!("soon")
+/// `holdfast queue status` and `holdfast agent status`.
+pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
+    let path = folder.join("agent.db");
+    if !path.exists() {
+        bail!("{}: no agent has run in this folder", path.display());
+    }
+    let status = queue::peek(&path)?;
+    let scan = last_scan(&path)?;
+    if as_json {
+        let all = json!({ "queue": status, "last_scan": scan });
+        Console::new().line(&all.to_string());
+        return Ok(());
+    }
+    let mut text = String::new();
+    let time = |us: Option<u64>| us.map_or_else(|| "never".into(), timestamp::micros);
+    for d in &status.datasets {
+        let _ = writeln!(
+            text,
+            "{}: {} items, {} pending{}, {} refused; last told {}",
+            d.name,
+            d.items,
+            d.pending,
+            d.oldest_pending_us
+                .map(|us| format!(" (oldest {})", timestamp::micros(us)))
+                .unwrap_or_default(),
+            d.exceptions,
+            time(d.last_cycle_us),
+        );
+    }
+    let _ = writeln!(text, "events: {} queued, {} dropped", status.events, status.events_dropped);
+    let _ = writeln!(
+        text,
+        "agent.db: {} bytes, write-ahead log {} bytes; {}",
+        status.file_bytes,
+        status.wal_bytes,
+        if status.closed { "closed cleanly" } else { "in use, or not closed cleanly" },
+    );
+    if let Some(scan) = scan {
+        let _ = write!(
+            text,
+            "last scan: ended {}, {} files, {} changes",
+            time(at(&scan, "/ended_at_us").as_u64()),
+            at(&scan, "/counts/files"),
+            ["/counts/created", "/counts/modified", "/counts/deleted"]
+                .iter()
+                .filter_map(|counter| at(&scan, counter).as_u64())
+                .sum::<u64>(),
+        );
+    }
+    Console::new().line(text.trim_end());
+    Ok(())
 }
-pub(crate) fn verify(_args: &JournalArgs) -> anyhow::Result<bool> {
-    bail!("soon")
+
+/// `holdfast journal verify`: `false` when opening would refuse it.
+pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
+    expect_folder(&args.dir)?;
+    let report = journal::verify(&args.dir)?;
+    let sound = report.is_sound();
+    let damage = report.damage.as_ref().map(ToString::to_string);
+    let cut = report.cut.as_ref().map(|c| format!("{c:?}"));
+    show(
+        args.json,
+        &json!({
+            "sound": sound, "segments": report.segments.len(), "groups": report.groups,
+            "first_position": report.first_position, "last_position": report.last_position,
+            "bytes_read": report.bytes_read, "closed": report.closed,
+            "torn_tail": cut, "damage": damage, "consumers": report.consumers,
+        }),
+    );
+    Ok(sound)
 }
-pub(crate) fn stat(_args: &JournalArgs) -> anyhow::Result<()> {
-    bail!("soon")
+
+/// `holdfast journal stat`.
+pub(crate) fn stat(args: &JournalArgs) -> anyhow::Result<()> {
+    expect_folder(&args.dir)?;
+    let stat = journal::stat(&args.dir)?;
+    let segments: Vec<Value> = stat
+        .segments
+        .iter()
+        .map(|(file, layout, epoch, first, bytes)| {
+            json!({"file": file, "layout": format!("{layout:?}").to_lowercase(), "epoch": epoch,
+                "first_position": first, "bytes": bytes})
+        })
+        .collect();
+    show(
+        args.json,
+        &json!({"bytes": stat.bytes, "spares": stat.spares, "segments": segments,
+            "consumers": stat.consumers}),
+    );
+    Ok(())
 }
-pub(crate) fn dump(_args: &JournalArgs, _from: u64, _limit: u64) -> anyhow::Result<()> {
-    bail!("soon")
+
+/// `holdfast journal dump`: one JSON object per record.
+pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<()> {
+    expect_folder(&args.dir)?;
+    let console = Console::new();
+    let mut left = limit;
+    journal::dump(&args.dir, from, |group| {
+        for (position, record) in (group.first_position..).zip(&group.records) {
+            if position < from {
+                continue;
+            }
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            console.line(&describe(position, record).to_string());
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
 }
-pub(crate) fn repair(_args: &JournalArgs) -> anyhow::Result<bool> {
-    bail!("soon")
+
+/// `holdfast journal repair`: `false` when something was cut away.
+pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
+    expect_folder(&args.dir)?;
+    let report = journal::repair(&args.dir)?;
+    let damage = report.damage.as_ref().map(ToString::to_string);
+    let untouched = damage.is_none();
+    show(
+        args.json,
+        &json!({"damage": damage, "last_position": report.last_position,
+            "set_aside": report.set_aside, "consumers_lowered": report.consumers_lowered}),
+    );
+    Ok(untouched)
+}
+
+fn expect_folder(dir: &Path) -> anyhow::Result<()> {
+    let is_folder = std::fs::metadata(dir).with_context(|| dir.display().to_string())?.is_dir();
+    if !is_folder {
+        bail!("{}: not a folder; name the journal's folder", dir.display());
+    }
+    Ok(())
+}
+
+/// What a record of the server's journal holds, without the documents themselves.
+fn describe(position: u64, bytes: &[u8]) -> Value {
+    match Record::decode(bytes) {
+        Ok(Record::Session(s)) => json!({
+            "position": position, "kind": "session", "agent": s.agent.to_string(),
+            "session": s.session, "received": timestamp::micros(s.received_at_us),
+            "writes": s.writes.len(), "bytes": bytes.len(),
+        }),
+        Ok(Record::AgentRemoved { agent, at_us, .. }) => json!({
+            "position": position, "kind": "agent_removed", "agent": agent.to_string(),
+            "at": timestamp::micros(at_us), "bytes": bytes.len(),
+        }),
+        Ok(Record::ServerEvent { id, at_us, .. }) => json!({
+            "position": position, "kind": "server_event", "id": id,
+            "at": timestamp::micros(at_us), "bytes": bytes.len(),
+        }),
+        Err(why) => json!({
+            "position": position, "kind": "unknown", "detail": why, "bytes": bytes.len(),
+        }),
+    }
+}
+
+/// One JSON object, or a line per field for people.
+fn show(as_json: bool, report: &Value) {
+    let console = Console::new();
+    match report.as_object() {
+        Some(fields) if !as_json => {
+            for (name, value) in fields {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                console.line(&format!("{}: {text}", name.replace('_', " ")));
+            }
+        }
+        _ => console.line(&report.to_string()),
+    }
 }

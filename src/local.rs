@@ -37,3 +37,8 @@ impl Local {
         serde_json::from_slice(&body).with_context(|| format!("{}: {path}", self.socket))
     }
 }
+
+/// The value at a JSON pointer (RFC 6901), or null.
+pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    value.pointer(pointer).unwrap_or(&Value::Null)
+}

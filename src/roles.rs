@@ -55,7 +55,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
             queue: config.queue,
             sync: config.sync,
         };
-        let mut agent = Agent::start(settings, console.clone())?;
+        let mut agent = Agent::start(&settings, console.clone())?;
         console.line(&format!("ready: agent {} {} of {}", who.id, who.name, config.server));
         let ended = tokio::select! {
             ended = agent.ended() => ended,

@@ -67,13 +67,10 @@ impl<W: Write> Sink for Printer<W> {
     fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
         let mut outcome = SinkOutcome::default();
         for op in batch.drain(..) {
-            if let Op::Put { key, observation, .. } = op {
-                outcome.items += 1;
-                if !self.quiet {
-                    let file = FileBody::new(&key, &observation, &self.names);
-                    self.print(&file).map_err(|e| PortError(format!("stdout: {e}")))?;
-                }
-            }
+            let Op::Put { key, observation, .. } = op else { continue };
+            outcome.items += 1;
+            let file = FileBody::new(&key, &observation, &self.names);
+            self.print(&file).map_err(|e| PortError(format!("stdout: {e}")))?;
         }
         Ok(outcome)
     }
@@ -81,6 +78,9 @@ impl<W: Write> Sink for Printer<W> {
 
 impl<W: Write> Printer<W> {
     fn print(&mut self, file: &FileBody) -> io::Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
         if self.json {
             serde_json::to_writer(&mut self.out, &serde_json::json!({ "file": file }))?;
             return writeln!(self.out);

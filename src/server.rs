@@ -29,7 +29,7 @@ use crate::host;
 /// How often the registry sweeps and flushes.
 const TICK_EVERY: Duration = Duration::from_secs(1);
 /// How often old events are dropped.
-const RETAIN_EVERY: Duration = Duration::from_secs(3600);
+const RETAIN_EVERY: Duration = Duration::from_hours(1);
 /// Name of the environment variable that gives the first administrator's password.
 const ADMIN_PASSWORD: &str = "HOLDFAST_ADMIN_PASSWORD";
 
@@ -110,9 +110,13 @@ fn open_stores(
     config: &ServerConfig,
     folder: &DataFolder,
 ) -> anyhow::Result<(Arc<dyn StateStore>, Arc<Commit>)> {
+    // Only a restored state may go on without its journal; a lost one is refused below.
+    let restored = folder.restored_marker();
+    if restored.exists() {
+        SqliteState::prepare_restored(&folder.state_db()).context("restored state")?;
+    }
     let state = SqliteState::open(&folder.state_db(), StateOptions::default()).context("state")?;
     let state: Arc<dyn StateStore> = Arc::new(state);
-    let applied = state.applied().context("state")?;
     let options = Options {
         layout: match config.journal.layout {
             Layout::Packed => journal::Layout::Packed,
@@ -122,10 +126,6 @@ fn open_stores(
         segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
         ..Options::default()
     };
-    // Only a restored state may go on without its journal; a lost one is refused below.
-    let restored = folder.restored_marker();
-    let first_position = if restored.exists() { applied.0 + 1 } else { 1 };
-    let options = Options { first_position, ..options };
     let (journal, recovery) = Journal::open(&folder.journal(), options).context("journal")?;
     if let Some(cut) = &recovery.cut {
         warn!(?cut, "the journal's torn tail was cut; nothing acknowledged was in it");
@@ -264,9 +264,8 @@ impl Upkeep {
                 _ = stopped.wait_for(|s| *s) => return,
             }
             let own = this.clone();
-            match tokio::task::spawn_blocking(move || own.registry.tick()).await {
-                Ok(Err(e)) => error!("registry: {e}"),
-                Ok(Ok(_)) | Err(_) => {}
+            if let Ok(Err(e)) = tokio::task::spawn_blocking(move || own.registry.tick()).await {
+                error!("registry: {e}");
             }
             if tokio::time::Instant::now() >= retain_at {
                 retain_at = tokio::time::Instant::now() + RETAIN_EVERY;

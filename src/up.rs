@@ -11,8 +11,8 @@ use crate::agent::{Agent, AgentSettings, Console};
 use crate::cli::UpArgs;
 use crate::config::{AgentsConfig, ApiConfig, QueueConfig, ScanConfig, ServerConfig, SyncConfig};
 use crate::folder::DataFolder;
-use crate::server::{Server, Started};
 use crate::host;
+use crate::server::{Server, Started};
 use crate::signals::Stop;
 
 /// Heartbeat of the local agent: orders from the page are taken within a second.
@@ -76,7 +76,7 @@ fn greet(console: &Console, started: &Started) {
     console.line(&format!("ready: {}", started.url));
 }
 
-/// Enrol the local agent if it is not, and run it until a signal comes.
+/// Run the local agent until a signal comes.
 async fn local_agent(
     args: &UpArgs,
     server: &Server,
@@ -86,23 +86,7 @@ async fn local_agent(
     stop: &mut Stop,
 ) -> anyhow::Result<()> {
     let Some(agents) = started.agents else { bail!("the agents' side does not listen") };
-    let server_url = format!("https://{agents}");
-    let identity = IdentityFolder::new(folder.agent());
-    match identity.load()? {
-        // The port may be another one at each start.
-        Some(_) => identity.set_server_url(&server_url)?,
-        None => {
-            let registry = server.registry.clone();
-            let token = tokio::task::spawn_blocking(move || {
-                registry.create_enrolment_token(&[], 1, TOKEN_TTL_S)
-            })
-            .await??;
-            let name = host::hostname();
-            let options =
-                EnrollOptions { server_url, token, name, groups: Vec::new(), folder: identity };
-            sync::enroll(&options).await.context("local agent")?;
-        }
-    }
+    enrol_once(server, &format!("https://{agents}"), IdentityFolder::new(folder.agent())).await?;
     let settings = AgentSettings {
         folder: folder.agent(),
         rules,
@@ -111,7 +95,7 @@ async fn local_agent(
         sync: SyncConfig { heartbeat: HEARTBEAT, ..SyncConfig::default() },
     };
     loop {
-        let mut agent = Agent::start(settings.clone(), console.clone())?;
+        let mut agent = Agent::start(&settings, console.clone())?;
         let ended = tokio::select! {
             ended = agent.ended() => ended,
             () = stop.wait() => None,
@@ -122,4 +106,27 @@ async fn local_agent(
         }
         console.line("the agent restarts as ordered");
     }
+}
+
+/// The identity of the local agent: made at first start, then only told where the server is, whose
+/// port may be another one at each start.
+async fn enrol_once(
+    server: &Server,
+    server_url: &str,
+    identity: IdentityFolder,
+) -> anyhow::Result<()> {
+    if identity.load()?.is_some() {
+        return Ok(identity.set_server_url(server_url)?);
+    }
+    let registry = server.registry.clone();
+    let make = move || registry.create_enrolment_token(&[], 1, TOKEN_TTL_S);
+    let options = EnrollOptions {
+        server_url: server_url.to_owned(),
+        token: tokio::task::spawn_blocking(make).await??,
+        name: host::hostname(),
+        groups: Vec::new(),
+        folder: identity,
+    };
+    sync::enroll(&options).await.context("local agent")?;
+    Ok(())
 }

@@ -7,12 +7,14 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
     missing_docs,
     reason = "a test that cannot go on fails"
 )]
 
 mod common;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -51,7 +53,7 @@ fn the_help_is_the_one_that_was_agreed() {
     for command in COMMANDS {
         let (code, out, _) = run_with(&[command, &["--help"][..]].concat(), &[("COLUMNS", "100")]);
         assert_eq!(code, 0, "{command:?}");
-        all.push_str(&format!("$ holdfast {} --help\n{out}\n", command.join(" ")));
+        let _ = writeln!(all, "$ holdfast {} --help\n{out}", command.join(" "));
     }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help.txt");
     if std::env::var("HOLDFAST_BLESS").is_ok() {

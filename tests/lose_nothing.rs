@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
     missing_docs,
     reason = "a test that cannot go on fails"
 )]
@@ -177,10 +178,10 @@ fn nothing_acknowledged_is_lost_over_sixty_kills() {
     let history: BTreeSet<String> = ["/changes", "/coverage"]
         .iter()
         .flat_map(|path| api.history(&format!("{path}?agents_list=001")))
-        .map(|item| item["id"].as_str().unwrap().strip_prefix("001-").unwrap().to_owned())
+        .map(|item| item["event_id"].as_str().unwrap().to_owned())
         .collect();
-    let missing: Vec<_> = told.difference(&history).collect();
-    assert!(missing.is_empty(), "acknowledged but not there: {missing:?}");
+    let missing: Vec<_> = told.difference(&history).take(10).collect();
+    assert!(missing.is_empty(), "acknowledged but not there, for example {missing:?}");
     assert!(told.len() > 100, "only {} events were told: the test is too tame", told.len());
     println!(
         "{steps} changes made, {} files at the end, {} events acknowledged, {} in the history",

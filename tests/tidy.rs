@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
     missing_docs,
     reason = "a test that cannot go on fails"
 )]
@@ -216,13 +217,11 @@ fn command_exists(words: &[&str]) -> bool {
     let mut help = help_of(&path).unwrap();
     for word in words.iter().take_while(|w| !w.starts_with('-')) {
         path.push(word);
-        match help_of(&path) {
-            Some(deeper) => help = deeper,
-            None => {
-                path.pop();
-                break;
-            }
-        }
+        let Some(deeper) = help_of(&path) else {
+            path.pop();
+            break;
+        };
+        help = deeper;
     }
     if path.is_empty() && words.first().is_some_and(|w| !w.starts_with('-')) {
         return false;

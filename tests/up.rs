@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
     missing_docs,
     reason = "a test that cannot go on fails"
 )]
@@ -132,9 +133,7 @@ fn what_changed_while_it_was_down_is_a_change_beside_a_gap() {
         let mut kinds: Vec<_> = history(&api).into_iter().map(|(kind, _)| kind).collect();
         kinds.sort();
         let gaps = api.history("/coverage");
-        let down = gaps
-            .iter()
-            .any(|g| g["kind"] == "agent_down" && g["found"] == 2);
+        let down = gaps.iter().any(|g| g["kind"] == "agent_down" && g["found"] == 2);
         if kinds == ["created", "deleted"] && down {
             Ok(())
         } else {

@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
     missing_docs,
     reason = "a test that cannot go on fails"
 )]

@@ -25,6 +25,7 @@ impl Console {
     }
 
     /// One line.
+    #[expect(clippy::unused_self, reason = "a console is where lines go, whichever it is")]
     pub(crate) fn line(&self, text: &str) {
         // A closed stdout is no reason to stop watching.
         let mut out = io::stdout().lock();

@@ -22,7 +22,9 @@ pub(super) async fn run(shared: Arc<Shared>, every: Duration, mut stopped: watch
     loop {
         let answered = heart.beat(action).await;
         // The server calls an agent active from its second word on: say it at once.
-        if answered && std::mem::replace(&mut action, ControlAction::Notify) == ControlAction::Startup {
+        if answered
+            && std::mem::replace(&mut action, ControlAction::Notify) == ControlAction::Startup
+        {
             continue;
         }
         tokio::select! {

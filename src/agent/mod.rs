@@ -26,6 +26,7 @@ use tokio::time::{Duration, timeout};
 use tracing::warn;
 
 pub(crate) use console::Console;
+pub(crate) use notes::last_scan;
 
 use crate::config::{Durability, QueueConfig, ScanConfig, SyncConfig, Transaction};
 use crate::host;
@@ -81,7 +82,7 @@ struct Shared {
 
 impl Agent {
     /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
-    pub(crate) fn start(settings: AgentSettings, console: Console) -> anyhow::Result<Self> {
+    pub(crate) fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock::new());
         let path = settings.folder.join("agent.db");
         let (queue, report) = Queue::open(
@@ -120,7 +121,7 @@ impl Agent {
             outcomes: Mutex::new(Vec::new()),
             ended,
         });
-        let scanning = scan::Scanning::new(&shared, &settings, report.created, clock)?;
+        let scanning = scan::Scanning::new(&shared, settings, report.created, clock)?;
         let scanner = thread::Builder::new()
             .name("scan".into())
             .spawn(move || scanning.run(&inbox))

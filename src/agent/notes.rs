@@ -1,5 +1,7 @@
 //! What the agent remembers between runs beside its items: notes in the queue's database.
 
+use std::path::Path;
+
 use queue::{Queue, QueueError};
 
 /// When the agent was last known to run, microseconds since the epoch, decimal.
@@ -36,9 +38,10 @@ pub(crate) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Resul
     queue.meta_set(LAST_SCAN, &serde_json::to_vec(report).unwrap_or_default())
 }
 
-/// The last scan's result as JSON.
-pub(crate) fn last_scan(queue: &Queue) -> Result<Option<serde_json::Value>, QueueError> {
-    Ok(queue.meta_get(LAST_SCAN)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+/// The last scan's result as JSON, from a database that another process may have open.
+pub(crate) fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueError> {
+    let note = queue::peek_note(database, LAST_SCAN)?;
+    Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
 fn text(note: Option<Vec<u8>>) -> Option<String> {

@@ -16,7 +16,7 @@ use crate::config::ScanConfig;
 /// How often the agent notes that it runs: what a gap after a crash is measured from.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
 /// Wall clock and monotone clock may drift apart by so much between two notes.
-const CLOCK_JUMP: Duration = Duration::from_secs(60);
+const CLOCK_JUMP: Duration = Duration::from_mins(1);
 
 /// What the scanning thread is asked for.
 #[derive(Debug)]

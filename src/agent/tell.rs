@@ -13,7 +13,7 @@ use super::Shared;
 use crate::config::SyncConfig;
 
 /// A cycle is tried at least so often, whether or not anybody asked: nothing pending costs nothing.
-const CYCLE_EVERY: Duration = Duration::from_secs(60);
+const CYCLE_EVERY: Duration = Duration::from_mins(1);
 
 /// Tell until stopped.
 pub(super) async fn run(

@@ -50,7 +50,7 @@ pub(crate) struct ScanConfig {
 impl Default for ScanConfig {
     fn default() -> Self {
         Self {
-            interval: Duration::from_secs(3600),
+            interval: Duration::from_hours(1),
             threads: 2,
             max_bytes_per_second: 64 * 1024 * 1024,
             background_priority: true,
@@ -99,6 +99,6 @@ pub(crate) struct SyncConfig {
 
 impl Default for SyncConfig {
     fn default() -> Self {
-        Self { heartbeat: Duration::from_secs(10), check_interval: Duration::from_secs(86_400) }
+        Self { heartbeat: Duration::from_secs(10), check_interval: Duration::from_hours(24) }
     }
 }

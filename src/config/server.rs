@@ -56,7 +56,7 @@ impl Default for ApiConfig {
             plain_http: false,
             names: Vec::new(),
             max_request_per_minute: 300,
-            token_timeout: Duration::from_secs(900),
+            token_timeout: Duration::from_mins(15),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Default for AgentsConfig {
             names: Vec::new(),
             socket: "holdfast.sock".into(),
             allowed_uids: Vec::new(),
-            disconnection_time: Duration::from_secs(900),
+            disconnection_time: Duration::from_mins(15),
         }
     }
 }
@@ -116,6 +116,6 @@ pub(crate) struct RetentionConfig {
 
 impl Default for RetentionConfig {
     fn default() -> Self {
-        Self { events_age: Duration::from_secs(400 * 86_400), events_gib: 20 }
+        Self { events_age: Duration::from_hours(400 * 24), events_gib: 20 }
     }
 }

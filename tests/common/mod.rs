@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// How long anything that must happen may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One process of `holdfast`.
 pub struct Running {
@@ -43,13 +43,11 @@ impl Running {
         let out = BufReader::new(child.stdout.take().unwrap());
         let shared = lines.clone();
         std::thread::spawn(move || {
-            for line in out.lines() {
-                let Ok(line) = line else { break };
+            let whole = out.lines().map_while(Result::ok);
+            for line in whole.chain([END.to_owned()]) {
                 shared.0.lock().unwrap().push(line);
                 shared.1.notify_all();
             }
-            shared.0.lock().unwrap().push(END.into());
-            shared.1.notify_all();
         });
         Self { child, lines }
     }

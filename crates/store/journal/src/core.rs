@@ -184,12 +184,18 @@ impl Core {
             cause: e.to_string(),
         };
         let mut numbers = Vec::new();
-        for segment in &gone {
+        let mut gone = gone.into_iter();
+        while let Some(segment) = gone.next() {
             let from = self.dir.join(segment_name(segment.header.epoch));
             let number = self.pool.number();
             let to = self.dir.join(spare_name(number));
-            let renamed = self.files.rename(&from, &to);
-            renamed.map_err(|e| failed("cannot rename a trimmed segment", &from, &e))?;
+            if let Err(e) = self.files.rename(&from, &to) {
+                // Oldest first, without a gap: what could not be given up stays, and all after it.
+                let mut catalog = self.catalog.write();
+                let kept: Vec<_> = std::iter::once(segment).chain(gone).collect();
+                kept.into_iter().rev().for_each(|s| catalog.segments.push_front(s));
+                return Err(failed("cannot rename a trimmed segment", &from, &e));
+            }
             numbers.push((number, to));
         }
         if !numbers.is_empty() {

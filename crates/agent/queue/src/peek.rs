@@ -1,0 +1,160 @@
+//! A look at a database that another process has open: what `queue status` prints. Reads only.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::error::QueueError;
+use crate::schema;
+
+/// One dataset, as [`peek`] finds it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct PeekedDataset {
+    /// Its name.
+    pub name: String,
+    /// Rows, gone ones included.
+    pub items: u64,
+    /// Items to be told.
+    pub pending: u64,
+    /// When the oldest pending change was seen, microseconds since the epoch.
+    pub oldest_pending_us: Option<u64>,
+    /// Items that the server refused.
+    pub exceptions: u64,
+    /// When the last cycle ended, microseconds since the epoch.
+    pub last_cycle_us: Option<u64>,
+}
+
+/// A database, as [`peek`] finds it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Peeked {
+    /// Every dataset, in the order of their creation.
+    pub datasets: Vec<PeekedDataset>,
+    /// Events queued.
+    pub events: u64,
+    /// Events dropped by the byte limit since the database was made.
+    pub events_dropped: u64,
+    /// Bytes of the database file.
+    pub file_bytes: u64,
+    /// Bytes of the write-ahead log file.
+    pub wal_bytes: u64,
+    /// Bytes of one page.
+    pub page_bytes: u64,
+    /// The last use ended with a clean close; false while it is in use.
+    pub closed: bool,
+}
+
+/// Read the state of a database on one read transaction, whoever has it open.
+///
+/// # Errors
+/// When it cannot be read, is not an agent's, or was written by a newer version.
+pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
+    let failed = |source| QueueError::Sqlite {
+        path: path.to_owned(),
+        action: "reading",
+        source: std::sync::Arc::new(source),
+    };
+    let conn = schema::open_reader(path).map_err(failed)?;
+    if schema::pragma(&conn, "application_id").map_err(failed)? != schema::APPLICATION_ID {
+        return Err(QueueError::Foreign { path: path.to_owned() });
+    }
+    let found = schema::pragma(&conn, "user_version").map_err(failed)?;
+    if found > schema::VERSION {
+        let known = schema::VERSION;
+        return Err(QueueError::Newer { path: path.to_owned(), found, known });
+    }
+    conn.execute_batch("BEGIN").map_err(failed)?;
+    let size = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        std::fs::metadata(name).map_or(0, |m| m.len())
+    };
+    let read = || -> rusqlite::Result<Peeked> {
+        Ok(Peeked {
+            datasets: datasets(&conn)?,
+            events: conn.query_row("SELECT count(*) FROM event", [], |row| row.get::<_, i64>(0))?
+                as u64,
+            events_dropped: schema::meta(&conn, schema::META_DROPPED)?.unwrap_or(0) as u64,
+            file_bytes: size(""),
+            wal_bytes: size("-wal"),
+            page_bytes: schema::pragma(&conn, "page_size")? as u64,
+            closed: schema::meta(&conn, schema::META_CLEAN)? == Some(1),
+        })
+    };
+    read().map_err(failed)
+}
+
+/// A note of the program, as [`crate::Queue::meta_get`] reads it.
+///
+/// # Errors
+/// When the database cannot be read.
+pub fn peek_note(path: &Path, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
+    let read = || -> rusqlite::Result<Option<Vec<u8>>> {
+        schema::open_reader(path)?
+            .query_row("SELECT value FROM note WHERE name = ?1", [name], |row| row.get(0))
+            .optional()
+    };
+    read().map_err(|source| QueueError::Sqlite {
+        path: path.to_owned(),
+        action: "reading",
+        source: std::sync::Arc::new(source),
+    })
+}
+
+fn datasets(conn: &Connection) -> rusqlite::Result<Vec<PeekedDataset>> {
+    // One pass over the items: this is for people and must not slow the agent's writer, which WAL
+    // readers never do.
+    let mut select = conn.prepare(
+        "SELECT d.name, count(i.seen), coalesce(sum(i.seen > d.told), 0), \
+                min(CASE WHEN i.seen > d.told THEN i.seen END), \
+                (SELECT count(*) FROM exception e WHERE e.dataset = d.id), d.last_cycle_us \
+         FROM dataset d LEFT JOIN item i ON i.dataset = d.id GROUP BY d.id ORDER BY d.id",
+    )?;
+    let rows = select.query_map([], |row| {
+        Ok(PeekedDataset {
+            name: row.get(0)?,
+            items: row.get::<_, i64>(1)? as u64,
+            pending: row.get::<_, i64>(2)? as u64,
+            oldest_pending_us: row.get::<_, Option<i64>>(3)?.map(|us| us as u64),
+            exceptions: row.get::<_, i64>(4)? as u64,
+            last_cycle_us: row.get::<_, Option<i64>>(5)?.map(|us| us as u64),
+        })
+    })?;
+    rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Queue, QueueOptions};
+    use env::clock::ManualClock;
+    use env::random::SeededRandom;
+    use model::Dataset;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_database_in_use_can_be_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.db");
+        let clock = Arc::new(ManualClock::at(1_000_000));
+        let random = Arc::new(SeededRandom::new(1));
+        let (queue, _) = Queue::open(&path, QueueOptions::default(), clock, random).unwrap();
+        let packages = Dataset::new("inventory-packages");
+        queue.put_document(&packages, b"bash", b"{}").unwrap();
+        queue.meta_set("n", b"v").unwrap();
+        let seen = peek(&path).unwrap();
+        assert_eq!(seen.datasets.len(), 1);
+        assert_eq!((seen.datasets[0].items, seen.datasets[0].pending), (1, 1));
+        assert!(!seen.closed);
+        assert_eq!(peek_note(&path, "n").unwrap().as_deref(), Some(&b"v"[..]));
+        queue.close().unwrap();
+        assert!(peek(&path).unwrap().closed);
+    }
+
+    #[test]
+    fn a_foreign_database_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE t(a)").unwrap();
+        assert!(matches!(peek(&path), Err(QueueError::Foreign { .. })));
+    }
+}
