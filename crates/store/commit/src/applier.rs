@@ -211,12 +211,21 @@ impl Applier<'_> {
             tracing::error!(%error, "records wait to be applied");
         }
         self.retry_at = Some(Instant::now() + RETRY_WAIT);
+        let full = CommitError::Full(error.to_string());
         for caller in callers.into_iter().flatten() {
-            caller.answer(Err(CommitError::Full(error.to_string())));
+            caller.answer(Err(full.clone()));
         }
+        self.refuse_pending(&full);
         for (position, record) in batch {
             let held = Submitted { position, record, caller: None };
             self.pending.insert(position.0, Box::new(held));
+        }
+    }
+
+    /// Nobody waits any longer for a record whose turn does not come; the records stay.
+    fn refuse_pending(&mut self, error: &CommitError) {
+        for caller in self.pending.values_mut().filter_map(|held| held.caller.take()) {
+            caller.answer(Err(error.clone()));
         }
     }
 
@@ -238,7 +247,9 @@ impl Applier<'_> {
         let read = match self.read_hole(next, first) {
             Ok(read) => read,
             Err(reason) => {
-                self.shared.fail(&CommitError::Journal { position: next, reason });
+                let error = CommitError::Journal { position: next, reason };
+                self.shared.fail(&error);
+                self.refuse_pending(&error);
                 return false;
             }
         };

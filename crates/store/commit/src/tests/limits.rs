@@ -51,6 +51,29 @@ async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
     assert_eq!(event_ids(&*open.state), ["first", "third"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_state_leaves_nobody_waiting_and_does_not_hold_up_the_end() {
+    let place = Place::new();
+    // One record a transaction: the others wait behind the one that finds no room.
+    let open =
+        place.try_open(CommitOptions { batch_records_max: 1, ..CommitOptions::default() }).unwrap();
+    let held = hold(&place);
+    let submits: Vec<_> = (0..5)
+        .map(|n| {
+            let commit = open.commit.clone();
+            tokio::spawn(async move { commit.submit(one(&n.to_string())).await })
+        })
+        .collect();
+    for submit in submits {
+        let refused = submit.await.unwrap().unwrap_err();
+        assert!(matches!(refused, CommitError::Full(_)), "{refused}");
+    }
+    assert_eq!(open.commit.stats().in_flight_bytes, 0);
+    held.execute_batch("ROLLBACK").unwrap();
+    eventually("room again", || open.commit.submit_blocking_for_test("late"));
+    open.commit.close().await.unwrap();
+}
+
 impl crate::Commit {
     /// Whether a submit from a thread of its own is taken.
     fn submit_blocking_for_test(self: &Arc<Self>, name: &str) -> bool {
