@@ -190,17 +190,20 @@ impl Api {
         body
     }
 
-    /// All items of a list that pages by offset.
+    /// All items of a list that pages by offset. Up to 100,000 come from one page and so from one
+    /// instant.
     pub fn all(&self, path: &str) -> Vec<Value> {
+        const PAGE: usize = 100_000;
         let mut items = Vec::new();
         loop {
             let sign = if path.contains('?') { '&' } else { '?' };
-            let body = self.get(&format!("{path}{sign}offset={}&limit=50000", items.len()));
+            let body = self.get(&format!("{path}{sign}offset={}&limit={PAGE}", items.len()));
             let page = body["data"]["affected_items"].as_array().unwrap().clone();
-            if page.is_empty() {
+            let last = page.len() < PAGE;
+            items.extend(page);
+            if last {
                 return items;
             }
-            items.extend(page);
         }
     }
 
