@@ -168,7 +168,7 @@ impl Writer {
         if upto <= from && !all {
             return Ok(());
         }
-        active.fill.ensure(upto.max(from))?;
+        active.fill_to(upto.max(from))?;
         let out = self.blocks.reset((end - base) as usize);
         put(out, 0, &active.tail);
         let (mut start, mut done, mut kept) = (active.next, 0, active.next);

@@ -188,7 +188,7 @@ impl Writer {
         let next = grid.next(start, bytes);
         let base = block_floor(start);
         let end = grid.written_end(next).next_multiple_of(BLOCK);
-        active.fill.ensure(end)?;
+        active.fill_to(end)?;
         let out = self.blocks.reset((end - base) as usize);
         put(out, 0, &active.tail);
         let place = (active.segment.seed(), start, self.next_sequence);
@@ -410,6 +410,18 @@ impl Active {
         }
         let grid = self.segment.grid();
         grid.written_end(grid.next(self.next, bytes)) <= self.size
+    }
+
+    /// Have everything below `end` written once. A disk that fails at that is not trusted with
+    /// groups either.
+    pub(crate) fn fill_to(&self, end: u64) -> Result<(), WriteError> {
+        self.fill.ensure(end).map_err(|e| match e {
+            WriteError::Refused(AppendError::Io { what, cause, .. }) => {
+                let file = self.segment.path.display();
+                WriteError::Fatal(format!("{file}: {what}: {cause}"))
+            }
+            other => other,
+        })
     }
 
     /// The next frame begins at `next`; keep its block if it is packed and in use.

@@ -133,3 +133,38 @@ impl Files for RealFiles {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_files_do_what_the_seam_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        RealFiles.create_dir(&inner).unwrap();
+        RealFiles.create_dir(&inner).unwrap();
+        let path = inner.join("file");
+        assert!(RealFiles.open(&path, Access::WRITE).is_err());
+        let file = RealFiles.open(&path, Access::CREATE).unwrap();
+        file.allocate(8192).unwrap();
+        file.allocate(4096).unwrap();
+        assert_eq!(file.size().unwrap(), 8192);
+        file.write_all_at(b"hello", 8190).unwrap();
+        file.persist().unwrap();
+        let mut bytes = [9; 10];
+        assert_eq!(file.read_at(&mut bytes, 8188).unwrap(), 7);
+        assert_eq!(&bytes, b"\0\0hello\x09\x09\x09");
+        file.set_size(8191).unwrap();
+        assert_eq!(file.read_at(&mut bytes, 8190).unwrap(), 1);
+        RealFiles.rename(&path, &inner.join("other")).unwrap();
+        RealFiles.persist_dir(&inner).unwrap();
+        assert_eq!(RealFiles.list(&inner).unwrap(), ["other"]);
+        RealFiles.remove(&inner.join("other")).unwrap();
+        assert!(RealFiles.list(&inner).unwrap().is_empty());
+        let lock = RealFiles.lock(&inner.join("lock")).unwrap();
+        assert!(lock.is_some() && RealFiles.lock(&inner.join("lock")).unwrap().is_none());
+        drop(lock);
+        assert!(RealFiles.lock(&inner.join("lock")).unwrap().is_some());
+    }
+}
