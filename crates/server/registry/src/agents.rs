@@ -114,13 +114,16 @@ impl Registry {
     /// Issue a further certificate; the present one stays valid until the new one is used.
     ///
     /// # Errors
-    /// `NoSuchAgent`, `Request`.
+    /// `NoSuchAgent`, `Request`, `Revoked`: a renewal under way does not outlive a revocation.
     pub fn renew(&self, agent: AgentId, csr_pem: &str) -> Result<Enrolled, EnrollError> {
         let now_s = self.now().s;
         let certificate = self.sign(agent, csr_pem, now_s)?;
         let _order = self.inner.decisions.lock();
         let known = self.inner.fleet.read().get(agent).map(|record| record.incarnation);
         let incarnation = known.ok_or(EnrollError::NoSuchAgent(agent))?;
+        if self.inner.certificates.read().all_revoked(agent) {
+            return Err(EnrollError::Revoked(agent));
+        }
         self.inner.store.add_certificate(agent, &certificate)?;
         self.inner.certificates.write().issued(agent, incarnation, &certificate, now_s);
         Ok(self.enrolled(agent, incarnation, certificate))

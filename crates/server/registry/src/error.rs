@@ -119,6 +119,9 @@ pub enum EnrollError {
     /// There is no such agent (renewal).
     #[error("no such agent: {0}")]
     NoSuchAgent(model::AgentId),
+    /// Its certificates were revoked (renewal).
+    #[error("the certificates of agent {0} are revoked: remove it and enrol it anew")]
+    Revoked(model::AgentId),
     /// The registry failed; try again.
     #[error(transparent)]
     Registry(#[from] RegistryError),

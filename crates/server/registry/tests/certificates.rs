@@ -157,6 +157,15 @@ fn revocation_and_removal_count_at_once_and_after_a_kill() {
 }
 
 #[test]
+fn a_renewal_that_was_under_way_does_not_outlive_the_revocation() {
+    let house = house();
+    let agent = house.enroll("web").agent;
+    house.registry.revoke(agent).unwrap();
+    let renewed = house.registry.renew(agent, &csr("web"));
+    assert!(matches!(renewed, Err(EnrollError::Revoked(id)) if id == agent), "{renewed:?}");
+}
+
+#[test]
 fn the_old_certificate_works_until_the_new_one_is_used_and_then_is_refused() {
     let house = house();
     let old = house.enroll("web");

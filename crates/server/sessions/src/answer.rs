@@ -118,6 +118,7 @@ impl From<EnrollError> for Refusal {
             | EnrollError::Group(_)
             | EnrollError::Request(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
             EnrollError::NoSuchAgent(_) => (StatusCode::FORBIDDEN, "unknown_agent"),
+            EnrollError::Revoked(_) => (StatusCode::FORBIDDEN, "certificate_revoked"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
         Self::new(status, word, error.to_string())
