@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use bytes::Bytes;
+use model::AgentId;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::headers;
@@ -118,10 +119,7 @@ fn permitted(api: &Api, request: &Checked) -> Result<(), Failure> {
     else {
         return Ok(());
     };
-    let wanted = match request.path.iter().find(|(name, _)| name == "agent_id") {
-        Some((_, id)) => format!("agent:id:{id}"),
-        None => format!("{resource}:*"),
-    };
+    let wanted = wanted(&request.path, resource);
     match api.registry.permits(roles, action, &wanted) {
         Ok(true) => Ok(()),
         Ok(false) => {
@@ -129,6 +127,18 @@ fn permitted(api: &Api, request: &Checked) -> Result<(), Failure> {
             Err(Failure::detailed(4000, detail))
         }
         Err(cause) => Err(Failure::internal(&cause)),
+    }
+}
+
+/// What the request is about, as policies name it: an agent by its number as it is always
+/// printed, so that further zeros in front do not make another resource of it.
+fn wanted(path: &[(String, String)], resource: &str) -> String {
+    match path.iter().find(|(name, _)| name == "agent_id") {
+        Some((_, text)) => match text.parse::<AgentId>() {
+            Ok(id) => format!("agent:id:{id}"),
+            Err(_) => format!("agent:id:{text}"),
+        },
+        None => format!("{resource}:*"),
     }
 }
 
@@ -170,6 +180,15 @@ fn audit(call: &Call, operation: &Operation, seen: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_is_one_resource_however_its_number_is_written() {
+        let of = |id: &str| wanted(&[("agent_id".into(), id.into())], "agent:id");
+        assert_eq!(of("007"), "agent:id:007");
+        assert_eq!(of("0007"), "agent:id:007");
+        assert_eq!(of("+007"), "agent:id:007");
+        assert_eq!(wanted(&[], "agent:id"), "agent:id:*");
+    }
 
     #[tokio::test]
     async fn a_request_beyond_its_time_is_given_up_unless_it_wants_to_wait() {
