@@ -96,6 +96,9 @@ impl Heart {
                 // Told before the restart, or else the order would come again after it.
                 if self.shared.syncer.heartbeat(ControlAction::Notify, &[outcome]).await.is_ok() {
                     let _ = self.shared.ended.try_send(ended);
+                } else {
+                    // Not carried out: done when it is handed out again.
+                    self.taken.pop_back();
                 }
             }
             Err(detail) => {

@@ -143,11 +143,10 @@ impl Scanning {
     }
 
     fn keep(&mut self, report: &ScanReport) -> Result<(), QueueError> {
-        notes::set_last_scan(&self.shared.queue, report)?;
         if report.cancelled {
             return Ok(());
         }
-        if let Some(from_us) = self.down_since_us.take() {
+        if let Some(from_us) = self.down_since_us {
             self.shared.queue.append_coverage(
                 &self.shared.dataset,
                 Coverage {
@@ -160,8 +159,9 @@ impl Scanning {
                         .into(),
                 },
             )?;
+            self.down_since_us = None;
         }
-        Ok(())
+        notes::set_last_scan(&self.shared.queue, report)
     }
 
     fn answer(&self, command: u64, done: Result<String, String>) {
@@ -177,7 +177,8 @@ impl Scanning {
         self.shared.beat.notify_one();
     }
 
-    /// Note the time, and name a jump of the wall clock as the gap it is.
+    /// Note the time, and name a jump of the wall clock as the gap it is. Until the gap before
+    /// this start was told, its beginning stays noted: a stop in between must not shorten it.
     fn note_alive(&mut self) {
         let now = (self.clock.now_us(), self.clock.monotonic());
         let wall = Duration::from_micros(now.0.abs_diff(self.seen.0));
@@ -185,7 +186,9 @@ impl Scanning {
         let jumped = now.0 < self.seen.0 || wall.abs_diff(passed) > CLOCK_JUMP;
         let from_us = std::mem::replace(&mut self.seen, now).0;
         let queue = &self.shared.queue;
-        let noted = notes::set_alive(queue, now.0).and_then(|()| {
+        let told = self.down_since_us.is_none();
+        let noted = if told { notes::set_alive(queue, now.0) } else { Ok(()) };
+        let noted = noted.and_then(|()| {
             if !jumped {
                 return Ok(());
             }
