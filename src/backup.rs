@@ -7,6 +7,7 @@
 //! holds everything up to its position, and a restored server begins a new journal behind it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ const PAGES_PER_STEP: i32 = 2_000;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// What marks a complete backup: written last.
 const MARKER: &str = "holdfast-backup.json";
+/// Permissions of a backup's folder and of a restored one: they hold hashes, keys and everything
+/// that agents told, in files whose own permissions rely on the folder's.
+const FOLDER_MODE: u32 = 0o700;
 /// The agent's files beside its queue.
 const AGENT_FILES: [&str; 4] = ["key.pem", "cert.pem", "ca.pem", "agent.json"];
 
@@ -75,7 +79,9 @@ fn empty_folder(folder: &Path) -> anyhow::Result<()> {
     if folder.exists() && fs::read_dir(folder)?.next().is_some() {
         bail!("{} is not empty; name a new folder", folder.display());
     }
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE)))
+        .with_context(|| folder.display().to_string())
 }
 
 fn copy_database(from: &Path, to: &Path) -> anyhow::Result<()> {

@@ -200,6 +200,8 @@ fn a_backup_under_load_restores_to_a_working_server() {
     let (code, out, error) =
         run(&["backup", "--data", place.data.to_str().unwrap(), "--to", to.to_str().unwrap()]);
     assert_eq!(code, 0, "{out}{error}");
+    let mode = fs::metadata(&to).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "a backup is for its owner alone: {mode:o}");
     api.rescan("001");
     stop.store(true, Ordering::Relaxed);
     writing.join().unwrap();
