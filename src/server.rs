@@ -124,6 +124,8 @@ fn open_stores(
             Layout::Ring => journal::Layout::Ring,
         },
         segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
+        // Checked before a torn tail is cut: a journal that lost its end is left as it is.
+        position_expected: state.applied().context("state")?.0,
         ..Options::default()
     };
     let (journal, recovery) = Journal::open(&folder.journal(), options).context("journal")?;

@@ -104,7 +104,7 @@ impl Agent {
         let identity = IdentityFolder::new(&settings.folder);
         let syncer = Syncer::open(queue.clone(), identity, options, names.clone(), clock.clone())?;
         if report.needs_check() {
-            syncer.require_check("the agent did not stop cleanly")?;
+            syncer.set_check_due(Some("the agent did not stop cleanly"));
         }
         let (orders, inbox) = std::sync::mpsc::sync_channel(ORDERS_MAX);
         let (ended, ended_inbox) = mpsc::channel(1);

@@ -91,6 +91,7 @@ impl Teller {
             let report = shared.syncer.cycle(&shared.dataset).await?;
             self.show(&report).await?;
         }
+        self.shared.syncer.set_check_due(None);
         self.check_at = Instant::now() + self.check_interval;
         Ok(())
     }
