@@ -1,0 +1,45 @@
+//! A database of format version 1, as the first release wrote it: every later one must open it and
+//! find what it holds. Made with `HOLDFAST_BLESS=1`; never made anew once released.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{START_US, apply, base, baseline, change, cycle, file, files, open};
+use env::clock::ManualClock;
+use model::{ChangeKind, ItemKey, Op};
+
+#[test]
+fn a_database_of_version_1_opens_and_holds_what_it_held() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agent-v1.db");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.db");
+    let clock = ManualClock::at(START_US);
+    if std::env::var("HOLDFAST_BLESS").is_ok() && !fixture.exists() {
+        let (queue, _) = open(&path, &clock);
+        apply(&queue, vec![base("/etc/a", 1), base("/etc/b", 2), base("/etc/sub/c", 3)]);
+        cycle(&queue);
+        let key = ItemKey::of_path(b"/etc/a");
+        let change = Some(Box::new(change(&key, ChangeKind::Modified, 9)));
+        apply(&queue, vec![Op::Put { key, observation: file(9), change }]);
+        queue.meta_set("note", b"kept").unwrap();
+        queue.close().unwrap();
+        fs::copy(&path, &fixture).unwrap();
+    }
+    fs::copy(&fixture, &path).unwrap();
+    let (queue, report) = open(&path, &clock);
+    assert_eq!((report.created, report.unclean, report.rebuilt), (false, false, None));
+    assert_eq!((report.items, report.events), (3, 1));
+    assert_eq!(baseline(&queue, "/etc"), [("a".to_owned(), 9), ("b".to_owned(), 2)]);
+    assert_eq!(queue.meta_get("note").unwrap().as_deref(), Some(&b"kept"[..]));
+    let status = queue.status().unwrap();
+    assert_eq!((status.datasets[0].name.as_str(), status.datasets[0].pending), (files().name(), 1));
+}
