@@ -8,9 +8,9 @@ use std::time::Duration;
 /// First bound, seconds.
 const BASE: Duration = Duration::from_secs(1);
 /// Last bound, seconds.
-const CAP: Duration = Duration::from_secs(60);
+const CAP: Duration = Duration::from_mins(1);
 /// Longest `Retry-After` that is honoured; a server that asks for more is asked again earlier.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+const RETRY_AFTER_MAX: Duration = Duration::from_mins(10);
 
 /// How long to wait before attempt `n + 1` (the first failure is `n = 0`). `random` is any number,
 /// drawn uniformly; `retry_after` is the server's wish.
@@ -28,13 +28,13 @@ mod tests {
     fn the_bound_doubles_up_to_a_minute() {
         assert_eq!(delay(0, u64::MAX, None), Duration::from_secs(1));
         assert_eq!(delay(3, u64::MAX, None), Duration::from_secs(8));
-        assert_eq!(delay(40, u64::MAX, None), Duration::from_secs(60));
+        assert_eq!(delay(40, u64::MAX, None), Duration::from_mins(1));
         assert_eq!(delay(7, 0, None), Duration::ZERO);
     }
 
     #[test]
     fn the_servers_wish_is_a_lower_bound_with_a_limit() {
         assert_eq!(delay(0, 0, Some(Duration::from_secs(5))), Duration::from_secs(5));
-        assert_eq!(delay(0, 0, Some(Duration::from_secs(86_400))), RETRY_AFTER_MAX);
+        assert_eq!(delay(0, 0, Some(Duration::from_hours(24))), RETRY_AFTER_MAX);
     }
 }

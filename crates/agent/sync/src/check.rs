@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use link::{
-    DigestAnswer, DigestItem, DigestRequest, Mode, Operation, Payload, Session, SessionBuilder,
-    Start,
+    Answer, DigestAnswer, DigestItem, DigestRequest, Mode, Operation, Payload, Session,
+    SessionBuilder, Start,
 };
 use model::{Dataset, ItemKey};
 use reqwest::StatusCode;
@@ -16,7 +16,7 @@ use crate::{SyncError, client, documents};
 
 /// Items asked for in one page of the server's listing.
 const PAGE_ITEMS: u32 = 10_000;
-/// Deletes in one session of a repair.
+/// Most deletes in one session of a repair.
 const DELETES_PER_SESSION: usize = 10_000;
 
 /// What a check found.
@@ -34,20 +34,31 @@ pub struct CheckReport {
 
 impl Syncer {
     /// Compare one dataset with the server's; on mismatch mark what differs as pending (a cycle
-    /// sends it) and remove what the server holds too much. Run it right after a cycle: what is
-    /// pending meanwhile is left out of the repair.
+    /// sends it) and remove what the server holds too much. Run it right after a cycle, and not
+    /// before the dataset was scanned once: what is pending is left out of the repair, but what
+    /// this agent has never seen is taken for surplus (an agent that has told nothing at all puts
+    /// the check off). Once done, no check is due any more.
     ///
     /// # Errors
     /// When there is no answer, or a refusal.
     pub async fn check(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
+        let begun = self.begin_check();
         let own = self.own_digest(dataset).await?;
         let mut report = CheckReport { documents: own.documents, ..CheckReport::default() };
-        if own.complete && self.server_agrees(dataset, &own.digest).await? {
+        if own.complete
+            && let Some(store) = self.server_agrees(dataset, &own.digest).await?
+        {
             report.matched = true;
+            self.end_check(begun, store).await?;
             return Ok(report);
         }
-        let theirs = self.listing(dataset).await?;
+        let (theirs, store) = self.listing(dataset).await?;
         let (resend, remove) = self.difference(dataset, theirs).await?;
+        if own.documents == 0 && !remove.is_empty() {
+            // A database just made, or every root gone: a gap, no reason to empty the server.
+            warn!(%dataset, held = remove.len(), "this agent has told nothing yet: check put off");
+            return Ok(report);
+        }
         report.matched = resend.is_empty() && remove.is_empty();
         report.resent = resend.len() as u64;
         report.removed = remove.len() as u64;
@@ -58,6 +69,7 @@ impl Syncer {
         self.remove(dataset, &remove).await?;
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         blocking(move || queue.resend(&dataset, &resend)).await?;
+        self.end_check(begun, store).await?;
         Ok(report)
     }
 
@@ -71,10 +83,7 @@ impl Syncer {
             snapshot.for_each(&mut |item| {
                 let document =
                     documents::build(&dataset, &item.key, item.seen, &item.body, names.as_ref());
-                let mut raw = [0; 20];
-                if hex::decode_to_slice(&document.checksum, &mut raw).is_ok() {
-                    checksums.push(raw);
-                }
+                checksums.extend(raw(&document.checksum));
                 Ok(())
             })?;
             let documents = checksums.len() as u64;
@@ -83,15 +92,24 @@ impl Syncer {
         .await
     }
 
-    async fn server_agrees(&self, dataset: &Dataset, digest: &str) -> Result<bool, SyncError> {
+    /// `Some` when the server holds the same; which store that is.
+    async fn server_agrees(
+        &self,
+        dataset: &Dataset,
+        digest: &str,
+    ) -> Result<Option<String>, SyncError> {
         let start = Start { index: vec![dataset.wire()], ..self.start(Mode::ModuleCheck) };
         let payload = Payload::Checksum { index: dataset.wire(), checksum: digest.to_owned() };
         let body = link::encode(&Session { start, payload });
         let reply = self.post_session(body).await?;
         match reply.status {
-            StatusCode::OK => Ok(true),
-            StatusCode::CONFLICT => Ok(false),
-            _ => Err(client::refused("/stateful", &reply)),
+            StatusCode::OK => {
+                let answer: Answer = serde_json::from_slice(&reply.body)
+                    .map_err(|e| client::protocol(&self.url("/stateful"), &e.to_string()))?;
+                Ok(Some(answer.store))
+            }
+            StatusCode::CONFLICT => Ok(None),
+            _ => Err(client::refused(&self.url("/stateful"), &reply)),
         }
     }
 
@@ -102,17 +120,34 @@ impl Syncer {
             .await
     }
 
-    /// The server's whole listing of the dataset.
-    async fn listing(&self, dataset: &Dataset) -> Result<HashMap<String, DigestItem>, SyncError> {
+    fn url(&self, route: &str) -> String {
+        format!("{}{route}", self.client().identity().server_url)
+    }
+
+    /// The server's whole listing of the dataset, and from which store it is.
+    async fn listing(
+        &self,
+        dataset: &Dataset,
+    ) -> Result<(HashMap<String, DigestItem>, String), SyncError> {
         let mut items = HashMap::new();
         let mut after = None;
+        let mut store = None;
         loop {
-            let request = DigestRequest { index: dataset.wire(), after, limit: PAGE_ITEMS };
+            let request =
+                DigestRequest { index: dataset.wire(), after: after.clone(), limit: PAGE_ITEMS };
             let page: DigestAnswer = self.client().call("/digest", &request).await?;
+            if *store.get_or_insert_with(|| page.store.clone()) != page.store {
+                let detail = "the store was replaced during the listing";
+                return Err(client::protocol(&self.url("/digest"), detail));
+            }
             items.extend(page.items.into_iter().map(|item| (item.id.clone(), item)));
             match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(items),
+                Some(next) if after.as_ref() != Some(&next) => after = Some(next),
+                Some(_) => {
+                    let detail = "the listing does not go on";
+                    return Err(client::protocol(&self.url("/digest"), detail));
+                }
+                None => return Ok((items, store.unwrap_or_default())),
             }
         }
     }
@@ -134,9 +169,7 @@ impl Syncer {
                 let same = theirs
                     .remove(&document.id)
                     .is_some_and(|their| their.checksum == document.checksum);
-                if !same {
-                    resend.push(item.key);
-                }
+                resend.extend((!same).then_some(item.key));
                 Ok(())
             })?;
             for key in snapshot.pending() {
@@ -153,20 +186,35 @@ impl Syncer {
     /// Delete documents that this agent does not have, above the version that the server holds.
     async fn remove(&self, dataset: &Dataset, items: &[DigestItem]) -> Result<(), SyncError> {
         let wire = dataset.wire();
-        for chunk in items.chunks(DELETES_PER_SESSION) {
+        let (bytes_max, values_max) = {
+            let facts = self.facts.lock();
+            let bytes_max = facts.session_bytes_max.min(self.options.session_bytes);
+            (bytes_max, facts.session_values_max.min(DELETES_PER_SESSION))
+        };
+        let mut left = items.iter().peekable();
+        while left.peek().is_some() {
             let mut builder = SessionBuilder::new();
-            for item in chunk {
+            while let Some(item) = left.next_if(|item| {
+                let bytes = builder.bytes() + SessionBuilder::cost(&item.id, &wire, &[]);
+                builder.values() == 0 || (bytes <= bytes_max && builder.values() < values_max)
+            }) {
                 let version = self.clock.now_us().max(item.version.saturating_add(1));
                 builder.push(Operation::Delete, &item.id, &wire, version, &[]);
             }
             let start = Start { index: vec![wire.clone()], ..self.start(Mode::ModuleDelta) };
             let reply = self.post_session(builder.finish(&start)).await?;
             if reply.status != StatusCode::OK {
-                return Err(client::refused("/stateful", &reply));
+                return Err(client::refused(&self.url("/stateful"), &reply));
             }
         }
         Ok(())
     }
+}
+
+/// SHA-1 in hex as bytes.
+fn raw(checksum: &str) -> Option<[u8; 20]> {
+    let mut raw = [0; 20];
+    hex::decode_to_slice(checksum, &mut raw).is_ok().then_some(raw)
 }
 
 struct OwnDigest {

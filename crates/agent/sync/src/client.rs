@@ -13,7 +13,7 @@ use crate::{SyncError, tls};
 
 /// Longest wait for one answer: the server's own deadline is 300 s (`spec/sync.md` 1.8), but an
 /// agent that waited so long would be silent for as long.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer that is read, bytes.
@@ -44,6 +44,7 @@ impl Client {
         let identity = folder.load()?.ok_or_else(|| {
             SyncError::Identity(format!("{} holds none", folder.path().display()))
         })?;
+        folder.settle()?;
         let config = tls::enrolled(
             &folder.read("ca.pem")?,
             &folder.read("cert.pem")?,

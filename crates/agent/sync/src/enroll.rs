@@ -1,6 +1,8 @@
 //! Enrolment: a token for an identity. The key pair is made here and never leaves the machine; the
 //! token names the CA's fingerprint, so that the very first connection is verified too.
 
+use std::sync::atomic::Ordering;
+
 use link::{EnrollAnswer, EnrollRequest, RenewAnswer, RenewRequest};
 use rcgen::{CertificateParams, KeyPair};
 
@@ -35,15 +37,22 @@ pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     let ca_fingerprint = ca_fingerprint(&options.token)?;
     let key = KeyPair::generate()?;
     let request = EnrollRequest {
-        token: options.token.clone(),
+        token: options.token.trim().to_owned(),
         name: options.name.clone(),
         groups: options.groups.clone(),
         ip: None,
         csr: request(&key)?,
     };
-    let http = client::http(tls::pinned(ca_fingerprint)?)?;
-    let answer: EnrollAnswer =
-        client::call(&http, &format!("{server_url}/enroll"), &request).await?;
+    let (config, stranger) = tls::pinned(&ca_fingerprint)?;
+    let http = client::http(config)?;
+    let answered = client::call(&http, &format!("{server_url}/enroll"), &request).await;
+    if answered.is_err() && stranger.load(Ordering::SeqCst) {
+        return Err(SyncError::Token(format!("{server_url} is not the server that it is from")));
+    }
+    let answer: EnrollAnswer = answered?;
+    if tls::pem_fingerprint(answer.ca.as_bytes()).as_ref() != Some(&ca_fingerprint) {
+        return Err(client::protocol(&server_url, "the CA in the answer is not the token's"));
+    }
     let identity = Identity {
         id: answer
             .agent
@@ -74,7 +83,7 @@ fn request(key: &KeyPair) -> Result<String, SyncError> {
 }
 
 /// The CA's fingerprint out of a token.
-fn ca_fingerprint(token: &str) -> Result<&str, SyncError> {
+fn ca_fingerprint(token: &str) -> Result<String, SyncError> {
     let bad =
         |what: &str| SyncError::Token(format!("{what}; it looks like hf1.SECRET.FINGERPRINT"));
     let mut parts = token.trim().split('.');
@@ -86,7 +95,7 @@ fn ca_fingerprint(token: &str) -> Result<&str, SyncError> {
     if secret.is_empty() || fingerprint.len() != 64 || hex::decode(fingerprint).is_err() {
         return Err(bad("cut short or mistyped"));
     }
-    Ok(fingerprint)
+    Ok(fingerprint.to_ascii_lowercase())
 }
 
 #[cfg(test)]

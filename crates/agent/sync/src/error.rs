@@ -82,6 +82,11 @@ impl SyncError {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
     }
 
+    /// The server takes no body of that size.
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(self, Self::Refused { status: 413, .. })
+    }
+
     /// The server's wish for when to come back.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

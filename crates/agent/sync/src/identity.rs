@@ -1,5 +1,6 @@
 //! Who this agent is, as files in its folder: `key.pem` (0600), `cert.pem`, `ca.pem` and
-//! `agent.json`. Each is replaced by rename, so that a crash leaves the old or the new one.
+//! `agent.json`. Each is replaced by rename, key and certificate together, so that a crash leaves
+//! the old or the new one.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -87,11 +88,33 @@ impl IdentityFolder {
         self.replace("ca.pem", ca_pem.as_bytes(), 0o644)
     }
 
-    /// Key and certificate in one file each; the key first, so that a crash in between leaves a
-    /// certificate that does not fit, which the next renewal or enrolment mends.
+    /// Replace key and certificate together: both lie beside the old ones before the first is
+    /// renamed, so that a crash at any point leaves the old pair, the new pair, or what
+    /// [`IdentityFolder::settle`] completes to the new pair.
     pub(crate) fn store_pair(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
-        self.replace("key.pem", key_pem.as_bytes(), 0o600)?;
-        self.replace("cert.pem", cert_pem.as_bytes(), 0o644)
+        self.settle()?;
+        self.write_fresh("key.pem", key_pem.as_bytes(), 0o600)?;
+        self.write_fresh("cert.pem", cert_pem.as_bytes(), 0o644)?;
+        self.persist()?;
+        self.rename_fresh("key.pem")?;
+        // Before the certificate: that the new key is in place says that its certificate is whole.
+        self.persist()?;
+        self.rename_fresh("cert.pem")?;
+        self.persist()
+    }
+
+    /// Complete or forget a replacement that a crash cut off.
+    pub(crate) fn settle(&self) -> Result<(), SyncError> {
+        let (key, cert) = (self.fresh("key.pem"), self.fresh("cert.pem"));
+        if key.exists() {
+            remove(&cert)?;
+            return remove(&key);
+        }
+        if cert.exists() {
+            self.rename_fresh("cert.pem")?;
+            self.persist()?;
+        }
+        Ok(())
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>, SyncError> {
@@ -100,26 +123,53 @@ impl IdentityFolder {
     }
 
     fn replace(&self, name: &str, content: &[u8], mode: u32) -> Result<(), SyncError> {
-        let path = self.0.join(name);
-        let fresh = self.0.join(format!("{name}.new"));
+        self.write_fresh(name, content, mode)?;
+        self.rename_fresh(name)?;
+        self.persist()
+    }
+
+    /// Where a file is written before it takes its place.
+    fn fresh(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.new"))
+    }
+
+    fn write_fresh(&self, name: &str, content: &[u8], mode: u32) -> Result<(), SyncError> {
+        let path = self.fresh(name);
         let write = || -> io::Result<()> {
             let mut file = fs::File::options()
                 .write(true)
                 .create(true)
                 .truncate(true)
                 .mode(mode)
-                .open(&fresh)?;
+                .open(&path)?;
             file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&fresh, &path)?;
-            fs::File::open(&self.0)?.sync_all()
+            file.sync_all()
         };
         write().map_err(|e| SyncError::file(&path, e))
+    }
+
+    fn rename_fresh(&self, name: &str) -> Result<(), SyncError> {
+        let path = self.0.join(name);
+        fs::rename(self.fresh(name), &path).map_err(|e| SyncError::file(&path, e))
+    }
+
+    /// The folder's entries survive a power cut.
+    fn persist(&self) -> Result<(), SyncError> {
+        fs::File::open(&self.0)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|e| SyncError::file(&self.0, e))
     }
 
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+}
+
+fn remove(path: &Path) -> Result<(), SyncError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(SyncError::file(path, e)),
+        _ => Ok(()),
     }
 }
 
@@ -143,6 +193,25 @@ mod tests {
         assert_eq!(it.load().unwrap(), Some(identity));
         let mode = fs::metadata(it.path().join("key.pem")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_crash_while_the_pair_is_replaced_leaves_one_pair() {
+        let folder = tempfile::tempdir().unwrap();
+        let it = IdentityFolder::new(folder.path());
+        let content = |name: &str| String::from_utf8(it.read(name).unwrap()).unwrap();
+        it.store_pair("key 1", "cert 1").unwrap();
+        // Cut before the first rename, the certificate half written.
+        fs::write(it.fresh("key.pem"), "key 2").unwrap();
+        fs::write(it.fresh("cert.pem"), "ce").unwrap();
+        it.settle().unwrap();
+        assert_eq!((content("key.pem"), content("cert.pem")), ("key 1".into(), "cert 1".into()));
+        assert!(!it.fresh("cert.pem").exists() && !it.fresh("key.pem").exists());
+        // Cut between the two renames.
+        fs::write(it.fresh("cert.pem"), "cert 2").unwrap();
+        fs::write(folder.path().join("key.pem"), "key 2").unwrap();
+        it.settle().unwrap();
+        assert_eq!((content("key.pem"), content("cert.pem")), ("key 2".into(), "cert 2".into()));
     }
 
     #[test]

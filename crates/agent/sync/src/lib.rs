@@ -14,10 +14,12 @@
 pub mod backoff;
 mod check;
 mod client;
+mod control;
 mod documents;
 mod enroll;
 mod error;
 mod identity;
+mod pace;
 mod session;
 mod syncer;
 pub mod tls;

@@ -1,9 +1,9 @@
 //! One session: leased items and events in, bytes out; the answer in, what to acknowledge out.
 
+use bytes::Bytes;
 use link::{Operation, SessionBuilder, Start};
-use model::{Dataset, Names, SkipReason};
+use model::{Coverage, CoverageKind, Dataset, EventBody, Names, SkipReason};
 use queue::{EventLease, Lease, Queue, QueueError, Skip};
-use tracing::warn;
 
 use crate::documents;
 
@@ -12,7 +12,7 @@ const SESSION_EVENTS_MAX: usize = 5_000;
 
 /// A session ready to be sent.
 pub(crate) struct Draft {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Bytes,
     pub(crate) lease: Option<Lease>,
     pub(crate) events: EventLease,
 }
@@ -24,8 +24,8 @@ pub(crate) struct Room {
     pub(crate) bytes: usize,
     /// Most values.
     pub(crate) values: usize,
-    /// Whether the server takes events.
-    pub(crate) events: bool,
+    /// Most events; 0 also when the server takes none.
+    pub(crate) events: usize,
 }
 
 impl Draft {
@@ -65,8 +65,7 @@ pub(crate) fn draft(
         }
         lease.truncate(taken);
     }
-    let events =
-        if room.events { events(queue, &mut builder, room)? } else { EventLease::default() };
+    let events = events(queue, &mut builder, room)?;
     if builder.values() == 0 {
         return Ok(None);
     }
@@ -78,7 +77,7 @@ pub(crate) fn draft(
         index.push(wire);
     }
     let start = Start { index, ..start.clone() };
-    Ok(Some(Draft { bytes: builder.finish(&start), lease, events }))
+    Ok(Some(Draft { bytes: builder.finish(&start).into(), lease, events }))
 }
 
 /// Fill what room is left with events, oldest first; at least one when there is nothing else.
@@ -88,11 +87,12 @@ fn events(
     room: Room,
 ) -> Result<EventLease, QueueError> {
     let left = room.bytes.saturating_sub(builder.bytes());
-    let count = room.values.saturating_sub(builder.values()).min(SESSION_EVENTS_MAX);
-    if builder.values() > 0 && (left < room.bytes / 8 || count == 0) {
+    let count = room.values.saturating_sub(builder.values());
+    let count = count.min(SESSION_EVENTS_MAX).min(room.events);
+    if count == 0 || (builder.values() > 0 && left < room.bytes / 8) {
         return Ok(EventLease::default());
     }
-    let mut lease = queue.lease_events(count.max(1), left)?;
+    let mut lease = queue.lease_events(count, left)?;
     let mut taken = 0;
     for event in &lease.items {
         let cost = SessionBuilder::cost(&event.id, Dataset::EVENTS, &event.body);
@@ -106,18 +106,92 @@ fn events(
     Ok(lease)
 }
 
-/// Split the answer's list into what concerns documents; what concerns events is only logged: an
-/// event that the server can never take must not block the ones behind it.
-pub(crate) fn skips(draft: &Draft, skipped: &[model::Skipped]) -> Vec<Skip> {
+/// Split the answer's list into what the queue must know of its documents, and what the server
+/// will never take: that must not block what is behind it, and is named in a coverage event.
+pub(crate) fn skips(draft: &Draft, skipped: &[model::Skipped]) -> (Vec<Skip>, Refused) {
     let documents = draft.documents();
     let mut skips = Vec::new();
+    let mut refused = Refused::default();
     for one in skipped {
         let index = one.index as usize;
-        if index < documents {
+        let Some(event) = index.checked_sub(documents) else {
             skips.push(Skip { index, reason: one.reason, version: one.version });
-        } else if one.reason != SkipReason::Stale {
-            warn!(event = one.id, reason = ?one.reason, "the server left an event out");
+            if one.reason != SkipReason::Stale {
+                refused.document(draft, index, one.reason);
+            }
+            continue;
+        };
+        if one.reason != SkipReason::Stale {
+            refused.event(draft, event, one.reason);
         }
     }
-    skips
+    (skips, refused)
+}
+
+/// What the server will never take of one session: each kind with the first one named.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    documents: Option<Group>,
+    events: Option<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    first: String,
+    reason: SkipReason,
+    count: u64,
+}
+
+impl Group {
+    fn add(group: &mut Option<Self>, first: impl FnOnce() -> String, reason: SkipReason) {
+        match group {
+            Some(group) => group.count += 1,
+            None => *group = Some(Self { first: first(), reason, count: 1 }),
+        }
+    }
+
+    fn into_gap(self, what: &str, kind: CoverageKind, now_us: u64) -> Coverage {
+        let reason = match self.reason {
+            SkipReason::TooLarge => "too large",
+            SkipReason::Index => "no such dataset there",
+            SkipReason::Id => "id not allowed",
+            _ => "content not understood there",
+        };
+        let Self { first, count, .. } = self;
+        let detail = if count == 1 {
+            format!("the server does not take the {what} {first}: {reason}")
+        } else {
+            format!("the server does not take {count} {what}s, the first is {first}: {reason}")
+        };
+        let path = if kind == CoverageKind::LimitReached { first } else { String::new() };
+        Coverage { kind, path, from_us: now_us, to_us: now_us, found: None, detail }
+    }
+}
+
+impl Refused {
+    /// The document at this place of the lease.
+    pub(crate) fn document(&mut self, draft: &Draft, index: usize, reason: SkipReason) {
+        let item = draft.lease.as_ref().and_then(|l| l.items().get(index));
+        let Some(item) = item.filter(|i| !i.body.is_gone()) else { return };
+        let name = || model::path::show(&item.key.path()).into_owned();
+        Group::add(&mut self.documents, name, reason);
+    }
+
+    /// The event at this place. One that itself speaks of a gap is left out, or else a server that
+    /// takes none would be told of that without end.
+    pub(crate) fn event(&mut self, draft: &Draft, index: usize, reason: SkipReason) {
+        let Some(event) = draft.events.items.get(index) else { return };
+        let body = serde_json::from_slice::<EventBody>(&event.body);
+        if !body.is_ok_and(|b| b.holdfast.coverage.is_some()) {
+            Group::add(&mut self.events, || event.id.clone(), reason);
+        }
+    }
+
+    /// As coverage events.
+    pub(crate) fn into_gaps(self, now_us: u64) -> Vec<Coverage> {
+        let documents =
+            self.documents.map(|g| g.into_gap("document", CoverageKind::LimitReached, now_us));
+        let events = self.events.map(|g| g.into_gap("event", CoverageKind::EventsDropped, now_us));
+        documents.into_iter().chain(events).collect()
+    }
 }

@@ -1,11 +1,10 @@
-//! Cycles and heartbeats.
+//! Cycles: everything pending, session by session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use env::clock::Clock;
-use link::{Answer, ControlAction, ControlAnswer, ControlOutcome, ControlRequest, Mode, Start};
+use link::{Answer, ControlAction, Mode, Start};
 use model::{AgentOs, Dataset, Names, SkipReason};
 use parking_lot::Mutex;
 use queue::{Queue, Skip};
@@ -13,17 +12,20 @@ use reqwest::StatusCode;
 use tracing::{debug, info, warn};
 
 use crate::client::{self, Client};
-use crate::session::{self, Draft, Room};
-use crate::{IdentityFolder, SyncError, enroll};
+use crate::control::{self, Facts};
+use crate::pace::Pace;
+use crate::session::{self, Draft, Refused, Room};
+use crate::{IdentityFolder, SyncError};
 
 /// Content type of a session.
 const SESSION_TYPE: &str = "application/octet-stream";
-/// Note under which the queue remembers which store it told.
-const NOTE_STORE: &str = "sync.store";
-/// Note under which the queue remembers the last session that was answered.
-const NOTE_SESSION: &str = "sync.session";
-/// Smallest session the halving goes down to, bytes.
+/// A session of this size is one that every server must take: when it is refused as too large,
+/// nothing is set aside for it, bytes.
 const SESSION_BYTES_MIN: usize = 4 * 1024;
+/// Most walks through the dataset in one cycle. A second one tells what a walk that went on from
+/// where an earlier one broke off has passed by, and what the server asked for under a higher
+/// version.
+const ROUNDS_MAX: usize = 3;
 
 /// What this machine says of itself, and what is synchronised.
 #[derive(Debug, Clone)]
@@ -55,29 +57,18 @@ pub struct CycleReport {
     pub bytes: u64,
 }
 
-/// What was learned from the server.
-#[derive(Debug, Clone, Default)]
-struct Facts {
-    groups: Vec<String>,
-    cluster_name: String,
-    session_bytes_max: usize,
-    session_values_max: usize,
-    events: bool,
-    greeted: bool,
-    check_due: Option<&'static str>,
-}
-
 /// One agent's dialogue with its server. All calls take `&self`: a heartbeat may run while a
 /// cycle does; of cycles and checks one at a time.
 pub struct Syncer {
     pub(crate) queue: Queue,
-    client: Mutex<Client>,
-    folder: IdentityFolder,
+    pub(crate) client: Mutex<Client>,
+    pub(crate) folder: IdentityFolder,
     pub(crate) options: SyncOptions,
     pub(crate) names: Arc<dyn Names>,
     pub(crate) clock: Arc<dyn Clock>,
-    facts: Mutex<Facts>,
-    last_session: AtomicU64,
+    pub(crate) facts: Mutex<Facts>,
+    /// Number of the newest session of this agent that is known here.
+    pub(crate) last_session: AtomicU64,
 }
 
 impl Syncer {
@@ -93,12 +84,9 @@ impl Syncer {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SyncError> {
         let client = Client::open(&folder)?;
-        let facts = Facts {
-            cluster_name: client.identity().cluster_name.clone(),
-            session_bytes_max: model::limits::SESSION_BYTES_MAX,
-            session_values_max: model::limits::SESSION_VALUES_MAX,
-            ..Facts::default()
-        };
+        let facts = Facts::begin(&client.identity().cluster_name, control::check_noted(&queue)?);
+        // Numbers go on above those of earlier runs, whatever the clock says now.
+        let last_session = control::session_noted(&queue)?.as_deref().and_then(session_number);
         Ok(Self {
             queue,
             client: Mutex::new(client),
@@ -107,7 +95,7 @@ impl Syncer {
             names,
             clock,
             facts: Mutex::new(facts),
-            last_session: AtomicU64::new(0),
+            last_session: AtomicU64::new(last_session.unwrap_or(0)),
         })
     }
 
@@ -116,79 +104,7 @@ impl Syncer {
         self.client.lock().clone()
     }
 
-    /// Why agent and server must be compared before the next cycle, if they must.
-    pub fn check_due(&self) -> Option<&'static str> {
-        self.facts.lock().check_due
-    }
-
-    /// Ask for a check, or note that it was made.
-    pub fn set_check_due(&self, reason: Option<&'static str>) {
-        self.facts.lock().check_due = reason;
-    }
-
-    /// Tell the server that this agent is alive; learn its limits and orders, and renew the
-    /// certificate when it is due.
-    ///
-    /// # Errors
-    /// When there is no answer, or a refusal.
-    pub async fn heartbeat(
-        &self,
-        action: ControlAction,
-        outcomes: &[ControlOutcome],
-    ) -> Result<ControlAnswer, SyncError> {
-        let request = ControlRequest {
-            action,
-            version: self.options.version.clone(),
-            hostname: self.options.hostname.clone(),
-            os: self.options.os.clone(),
-            outcomes: outcomes.to_vec(),
-        };
-        let client = self.client();
-        let answer: ControlAnswer = client.call("/control", &request).await?;
-        self.learn(&answer).await?;
-        if answer.renew {
-            let fresh = enroll::renew(&client, &self.folder).await?;
-            info!(agent = %fresh.identity().id, "certificate renewed");
-            *self.client.lock() = fresh;
-        }
-        Ok(answer)
-    }
-
-    async fn learn(&self, answer: &ControlAnswer) -> Result<(), SyncError> {
-        let queue = self.queue.clone();
-        let store = answer.store.clone();
-        let (known_store, own_session) = blocking(move || {
-            let text = |note: Option<Vec<u8>>| note.and_then(|n| String::from_utf8(n).ok());
-            let known = text(queue.meta_get(NOTE_STORE)?);
-            if known.as_deref() != Some(store.as_str()) {
-                queue.meta_set(NOTE_STORE, store.as_bytes())?;
-            }
-            Ok((known, text(queue.meta_get(NOTE_SESSION)?)))
-        })
-        .await?;
-        let mut facts = self.facts.lock();
-        facts.greeted = true;
-        facts.groups.clone_from(&answer.agent.groups);
-        facts.cluster_name.clone_from(&answer.cluster_name);
-        let limit = |announced: u64, own: usize| match usize::try_from(announced) {
-            Ok(0) | Err(_) => own,
-            Ok(n) => n.min(own),
-        };
-        facts.session_bytes_max =
-            limit(answer.limits.session_bytes_max, model::limits::SESSION_BYTES_MAX);
-        facts.session_values_max =
-            limit(answer.limits.session_values_max, model::limits::SESSION_VALUES_MAX);
-        facts.events = answer.datasets.iter().any(|d| d == Dataset::EVENTS);
-        let number = |id: Option<&str>| id.and_then(session_number).unwrap_or(0);
-        if known_store.is_some_and(|known| known != answer.store) {
-            facts.check_due = Some("the server's store is another one");
-        } else if number(answer.last_session.as_deref()) < number(own_session.as_deref()) {
-            facts.check_due = Some("the server is behind what it acknowledged");
-        }
-        Ok(())
-    }
-
-    /// Tell everything of the dataset that is pending now, and the queued events.
+    /// Tell everything of the dataset that is pending now, and the events queued now.
     ///
     /// # Errors
     /// When a session fails; what it carried is pending again, what was answered before is told.
@@ -196,104 +112,129 @@ impl Syncer {
         if !self.facts.lock().greeted {
             self.heartbeat(ControlAction::Startup, &[]).await?;
         }
-        let mut report = CycleReport::default();
-        let mut bytes = self.options.session_bytes;
-        let (queue, name) = (self.queue.clone(), dataset.clone());
-        blocking(move || queue.begin_cycle(&name)).await?;
-        while let Some(draft) = self.draft(dataset, &mut bytes).await? {
-            let answer = match self.send(&draft).await {
-                Ok(Some(answer)) => answer,
-                Ok(None) => {
-                    self.too_large(draft, &mut bytes).await?;
-                    continue;
+        let queue = self.queue.clone();
+        let events = blocking(move || Ok(queue.status()?.events)).await?;
+        let mut run = Run {
+            report: CycleReport::default(),
+            pace: Pace::new(self.options.session_bytes),
+            events: usize::try_from(events).unwrap_or(usize::MAX),
+        };
+        for _ in 0..ROUNDS_MAX {
+            let (queue, name) = (self.queue.clone(), dataset.clone());
+            let begun = blocking(move || queue.begin_cycle(&name)).await?;
+            let restamped = self.round(dataset, &mut run).await?;
+            let (queue, name) = (self.queue.clone(), dataset.clone());
+            blocking(move || queue.end_cycle(&name)).await?;
+            if !begun.resumed && !restamped {
+                break;
+            }
+        }
+        Ok(run.report)
+    }
+
+    /// One walk; whether the server held higher versions of something, which is pending again.
+    async fn round(&self, dataset: &Dataset, run: &mut Run) -> Result<bool, SyncError> {
+        let mut restamped = false;
+        while let Some(draft) = self.draft(dataset, run).await? {
+            match self.send(&draft).await {
+                Ok(answer) => {
+                    run.report.sessions += 1;
+                    run.report.documents += draft.documents() as u64;
+                    run.report.events += draft.events.items.len() as u64;
+                    run.report.bytes += draft.bytes.len() as u64;
+                    run.report.skipped += answer.skipped.len() as u64;
+                    run.pace.taken();
+                    restamped |= self.acknowledge(dataset, draft, answer, run).await?;
+                }
+                Err(error) if error.is_too_large() => {
+                    self.too_large(dataset, draft, run, error).await?;
                 }
                 Err(error) => {
                     self.give_back(draft);
                     return Err(error);
                 }
-            };
-            report.sessions += 1;
-            report.documents += draft.documents() as u64;
-            report.events += draft.events.items.len() as u64;
-            report.bytes += draft.bytes.len() as u64;
-            report.skipped += answer.skipped.len() as u64;
-            self.acknowledge(draft, answer).await?;
+            }
         }
-        let (queue, name) = (self.queue.clone(), dataset.clone());
-        blocking(move || queue.end_cycle(&name)).await?;
-        Ok(report)
+        Ok(restamped)
     }
 
-    async fn draft(
-        &self,
-        dataset: &Dataset,
-        bytes: &mut usize,
-    ) -> Result<Option<Draft>, SyncError> {
+    async fn draft(&self, dataset: &Dataset, run: &Run) -> Result<Option<Draft>, SyncError> {
         let start = self.start(Mode::ModuleDelta);
         let room = {
             let facts = self.facts.lock();
-            *bytes = (*bytes).min(facts.session_bytes_max);
-            Room { bytes: *bytes, values: facts.session_values_max, events: facts.events }
+            Room {
+                bytes: run.pace.bytes().min(facts.session_bytes_max),
+                values: run.pace.values_max().min(facts.session_values_max),
+                events: if facts.events { run.events } else { 0 },
+            }
         };
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = Arc::clone(&self.names);
         blocking(move || session::draft(&queue, &dataset, room, &start, names.as_ref())).await
     }
 
-    /// Post one session; `None` when the server finds it too large.
-    async fn send(&self, draft: &Draft) -> Result<Option<Answer>, SyncError> {
+    /// Post one session.
+    async fn send(&self, draft: &Draft) -> Result<Answer, SyncError> {
         let id = self.session_id();
         let client = self.client();
         let url = format!("{}/stateful", client.identity().server_url);
-        let body = Bytes::copy_from_slice(&draft.bytes);
-        let reply = client.post("/stateful", Some(&id), SESSION_TYPE, body).await?;
-        match reply.status {
-            StatusCode::OK => {
-                let answer: Answer = serde_json::from_slice(&reply.body)
-                    .map_err(|e| client::protocol(&url, &e.to_string()))?;
-                Self::log_acknowledged(&id, draft);
-                Ok(Some(Answer { session: id, ..answer }))
-            }
-            StatusCode::PAYLOAD_TOO_LARGE => Ok(None),
-            _ => Err(client::refused(&url, &reply)),
+        let reply = client.post("/stateful", Some(&id), SESSION_TYPE, draft.bytes.clone()).await?;
+        if reply.status != StatusCode::OK {
+            return Err(client::refused(&url, &reply));
         }
+        let answer: Answer = serde_json::from_slice(&reply.body)
+            .map_err(|e| client::protocol(&url, &e.to_string()))?;
+        Self::log_acknowledged(&id, draft);
+        Ok(Answer { session: id, ..answer })
     }
 
     /// What an auditor holds against the server: one line per acknowledged session, and on debug
     /// the ids of its events.
     fn log_acknowledged(id: &str, draft: &Draft) {
         let events = &draft.events.items;
-        info!(session = id, documents = draft.documents(), events = events.len(),
-            "session acknowledged");
+        info!(
+            session = id,
+            documents = draft.documents(),
+            events = events.len(),
+            "session acknowledged"
+        );
         if tracing::enabled!(tracing::Level::DEBUG) && !events.is_empty() {
             let ids: Vec<&str> = events.iter().map(|e| e.id.as_str()).collect();
             debug!(session = id, ids = ids.join(","), "events acknowledged");
         }
     }
 
-    /// 413: try half as much; a single value that is still too large is set aside, so that it
-    /// cannot block the others.
-    async fn too_large(&self, draft: Draft, bytes: &mut usize) -> Result<(), SyncError> {
-        let values = draft.values();
-        if values > 1 && *bytes > SESSION_BYTES_MIN {
-            *bytes = (*bytes / 2).max(SESSION_BYTES_MIN);
+    /// 413: try half as much; a single value that is still too large is set aside and named in a
+    /// coverage event, so that it cannot block the others.
+    async fn too_large(
+        &self,
+        dataset: &Dataset,
+        draft: Draft,
+        run: &mut Run,
+        error: SyncError,
+    ) -> Result<(), SyncError> {
+        let sent = draft.bytes.len();
+        if draft.values() > 1 {
+            run.pace.halve(sent);
             self.give_back(draft);
             return Ok(());
         }
-        warn!(bytes = draft.bytes.len(), "the server takes no session of one value of this size");
-        let queue = self.queue.clone();
-        blocking(move || {
-            if let Some(lease) = draft.lease {
-                let all = (0..lease.items().len())
-                    .map(|index| Skip { index, reason: SkipReason::TooLarge, version: 0 })
-                    .collect::<Vec<_>>();
-                queue.ack(lease, &all)?;
-            } else {
-                queue.ack_events(draft.events)?;
-            }
-            Ok(())
-        })
-        .await
+        if sent <= SESSION_BYTES_MIN {
+            self.give_back(draft);
+            return Err(error);
+        }
+        let mut refused = Refused::default();
+        let mut skips = Vec::new();
+        if draft.documents() > 0 {
+            refused.document(&draft, 0, SkipReason::TooLarge);
+            skips.push(Skip { index: 0, reason: SkipReason::TooLarge, version: 0 });
+        } else {
+            run.events = run.events.saturating_sub(draft.events.items.len());
+            refused.event(&draft, 0, SkipReason::TooLarge);
+        }
+        warn!(bytes = sent, "the server takes no session of one value of this size: set aside");
+        run.events += self.settle(dataset, draft, skips, refused, None).await?.gaps;
+        Ok(())
     }
 
     fn give_back(&self, draft: Draft) {
@@ -302,17 +243,50 @@ impl Syncer {
         }
     }
 
-    async fn acknowledge(&self, draft: Draft, answer: Answer) -> Result<(), SyncError> {
-        let queue = self.queue.clone();
+    /// The server has the session; whether it held higher versions of some items.
+    async fn acknowledge(
+        &self,
+        dataset: &Dataset,
+        draft: Draft,
+        answer: Answer,
+        run: &mut Run,
+    ) -> Result<bool, SyncError> {
+        run.events = run.events.saturating_sub(draft.events.items.len());
+        let (skips, refused) = session::skips(&draft, &answer.skipped);
+        // A session that came to nothing is not kept by the server.
+        let session = (!answer.noop).then_some(answer.session);
+        let settled = self.settle(dataset, draft, skips, refused, session).await?;
+        run.events += settled.gaps;
+        Ok(settled.restamped)
+    }
+
+    async fn settle(
+        &self,
+        dataset: &Dataset,
+        draft: Draft,
+        skips: Vec<Skip>,
+        refused: Refused,
+        session: Option<String>,
+    ) -> Result<Settled, SyncError> {
+        let (queue, dataset) = (self.queue.clone(), dataset.clone());
+        let now_us = self.clock.now_us();
         blocking(move || {
-            let skips = session::skips(&draft, &answer.skipped);
+            // The gaps first: one told twice after a kill is better than one never told.
+            let gaps = refused.into_gaps(now_us);
+            let mut settled = Settled { gaps: gaps.len(), restamped: false };
+            for gap in gaps {
+                queue.append_coverage(&dataset, gap)?;
+            }
             if let Some(lease) = draft.lease {
-                queue.ack(lease, &skips)?;
+                settled.restamped = queue.ack(lease, &skips)?.restamped > 0;
             }
             if !draft.events.items.is_empty() {
                 queue.ack_events(draft.events)?;
             }
-            queue.meta_set(NOTE_SESSION, answer.session.as_bytes())
+            if let Some(session) = session {
+                control::note_session(&queue, &session)?;
+            }
+            Ok(settled)
         })
         .await
     }
@@ -351,8 +325,25 @@ impl Syncer {
     }
 }
 
+/// A cycle in the making.
+struct Run {
+    report: CycleReport,
+    pace: Pace,
+    /// Events of this cycle not yet told: those that come meanwhile are the next one's, or else a
+    /// cycle beside a busy scan would never end.
+    events: usize,
+}
+
+/// What settling a session left behind.
+struct Settled {
+    /// Coverage events appended.
+    gaps: usize,
+    /// The server held higher versions of some items: they are pending again.
+    restamped: bool,
+}
+
 /// The number at the end of a session id.
-fn session_number(id: &str) -> Option<u64> {
+pub(crate) fn session_number(id: &str) -> Option<u64> {
     id.rsplit('-').next()?.parse().ok()
 }
 

@@ -2,6 +2,7 @@
 //! yet, the one whose fingerprint the token carries.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ring::digest;
 use rustls::client::WebPkiServerVerifier;
@@ -18,6 +19,11 @@ use crate::SyncError;
 /// SHA-256 of a certificate in DER, lower-case hex.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     hex::encode(digest::digest(&digest::SHA256, certificate))
+}
+
+/// [`fingerprint`] of the first certificate in PEM.
+pub(crate) fn pem_fingerprint(pem: &[u8]) -> Option<String> {
+    CertificateDer::from_pem_slice(pem).ok().map(|c| fingerprint(&c))
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -45,14 +51,20 @@ pub(crate) fn enrolled(
 }
 
 /// A client without certificate that trusts only the CA with this fingerprint, which the server
-/// must send in its chain.
-pub(crate) fn pinned(ca_fingerprint: &str) -> Result<ClientConfig, SyncError> {
-    let verifier = PinnedCa { fingerprint: ca_fingerprint.to_owned(), provider: provider() };
-    Ok(ClientConfig::builder_with_provider(provider())
+/// must send in its chain; and whether a server was met that did not.
+pub(crate) fn pinned(ca_fingerprint: &str) -> Result<(ClientConfig, Arc<AtomicBool>), SyncError> {
+    let stranger = Arc::new(AtomicBool::new(false));
+    let verifier = PinnedCa {
+        fingerprint: ca_fingerprint.to_owned(),
+        provider: provider(),
+        stranger: Arc::clone(&stranger),
+    };
+    let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth())
+        .with_no_client_auth();
+    Ok((config, stranger))
 }
 
 /// Verifies as usual against one root: the certificate in the server's chain whose fingerprint
@@ -61,6 +73,7 @@ pub(crate) fn pinned(ca_fingerprint: &str) -> Result<ClientConfig, SyncError> {
 struct PinnedCa {
     fingerprint: String,
     provider: Arc<CryptoProvider>,
+    stranger: Arc<AtomicBool>,
 }
 
 impl ServerCertVerifier for PinnedCa {
@@ -72,10 +85,10 @@ impl ServerCertVerifier for PinnedCa {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let ca = intermediates
-            .iter()
-            .find(|c| fingerprint(c) == self.fingerprint)
-            .ok_or(CertificateError::UnknownIssuer)?;
+        let Some(ca) = intermediates.iter().find(|c| fingerprint(c) == self.fingerprint) else {
+            self.stranger.store(true, Ordering::SeqCst);
+            return Err(CertificateError::UnknownIssuer.into());
+        };
         let mut roots = RootCertStore::empty();
         roots.add(ca.clone().into_owned())?;
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))

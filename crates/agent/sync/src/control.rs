@@ -1,0 +1,242 @@
+//! Heartbeats, and what they tell: limits, orders, and whether the server still is the one that
+//! was told.
+//!
+//! What must survive a restart is noted in the queue: which store was told, the last session that
+//! was answered, and that a check is due. A note of the store changes only when a check is done.
+
+use std::sync::atomic::Ordering;
+
+use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
+use model::Dataset;
+use queue::{Queue, QueueError};
+use tracing::{info, warn};
+
+use crate::syncer::{Syncer, blocking, session_number};
+use crate::{SyncError, enroll};
+
+/// Note: which store was told.
+const NOTE_STORE: &str = "sync.store";
+/// Note: the last session that was answered.
+const NOTE_SESSION: &str = "sync.session";
+/// Note: why a check is due; empty when none is.
+const NOTE_CHECK: &str = "sync.check";
+
+/// What was learned from the server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    pub(crate) groups: Vec<String>,
+    pub(crate) cluster_name: String,
+    pub(crate) session_bytes_max: usize,
+    pub(crate) session_values_max: usize,
+    /// The server takes events.
+    pub(crate) events: bool,
+    /// There was an answer to a heartbeat.
+    pub(crate) greeted: bool,
+    check: Option<&'static str>,
+    /// Counts the reasons for checks, so that one that comes up during a check stays.
+    reasons: u64,
+    /// [`Facts::reasons`] when the last finished check began.
+    checked: u64,
+    /// Set when the server is behind.
+    behind: Option<Behind>,
+}
+
+/// The session noted here, and what the server says was the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Behind {
+    own: String,
+    theirs: String,
+}
+
+/// A check that has begun.
+#[derive(Debug, Clone)]
+pub(crate) struct Begun {
+    reasons: u64,
+    behind: Option<Behind>,
+}
+
+impl Facts {
+    /// Before the first heartbeat.
+    pub(crate) fn begin(cluster_name: &str, check: Option<&'static str>) -> Self {
+        Self {
+            cluster_name: cluster_name.to_owned(),
+            session_bytes_max: model::limits::SESSION_BYTES_MAX,
+            session_values_max: model::limits::SESSION_VALUES_MAX,
+            check,
+            ..Self::default()
+        }
+    }
+}
+
+fn text(queue: &Queue, note: &str) -> Result<Option<String>, QueueError> {
+    let bytes = queue.meta_get(note)?;
+    Ok(bytes.and_then(|b| String::from_utf8(b).ok()).filter(|t| !t.is_empty()))
+}
+
+/// The last session that was answered, by the queue's notes.
+pub(crate) fn session_noted(queue: &Queue) -> Result<Option<String>, QueueError> {
+    text(queue, NOTE_SESSION)
+}
+
+pub(crate) fn note_session(queue: &Queue, session: &str) -> Result<(), QueueError> {
+    queue.meta_set(NOTE_SESSION, session.as_bytes())
+}
+
+/// Whether an earlier run ended with a check due.
+pub(crate) fn check_noted(queue: &Queue) -> Result<Option<&'static str>, QueueError> {
+    Ok(text(queue, NOTE_CHECK)?.map(|_| "a check was due when the agent stopped"))
+}
+
+impl Syncer {
+    /// Why agent and server must be compared after the next cycle, if they must.
+    pub fn check_due(&self) -> Option<&'static str> {
+        self.facts.lock().check
+    }
+
+    /// Ask for a check: it stays due, over restarts too, until one is done. `None`: nothing is due
+    /// any more but what came up since the last check began.
+    pub fn set_check_due(&self, reason: Option<&'static str>) {
+        let noted = {
+            let mut facts = self.facts.lock();
+            match reason {
+                Some(_) => facts.reasons += 1,
+                None if facts.reasons > facts.checked => return,
+                None => {}
+            }
+            facts.check = reason;
+            self.queue.meta_set(NOTE_CHECK, reason.unwrap_or_default().as_bytes())
+        };
+        if let Err(error) = noted {
+            warn!(%error, "that a check is due could not be noted: a restart will not know it");
+        }
+    }
+
+    /// Tell the server that this agent is alive; learn its limits and orders, and renew the
+    /// certificate when it is due. A renewal that fails is tried again with the next heartbeat.
+    ///
+    /// # Errors
+    /// When there is no answer, or a refusal.
+    pub async fn heartbeat(
+        &self,
+        action: ControlAction,
+        outcomes: &[ControlOutcome],
+    ) -> Result<ControlAnswer, SyncError> {
+        let request = ControlRequest {
+            action,
+            version: self.options.version.clone(),
+            hostname: self.options.hostname.clone(),
+            os: self.options.os.clone(),
+            outcomes: outcomes.to_vec(),
+        };
+        // Before the server is asked: a session that is answered meanwhile must not look lost.
+        let queue = self.queue.clone();
+        let own_session = blocking(move || session_noted(&queue)).await?;
+        let client = self.client();
+        let answer: ControlAnswer = client.call("/control", &request).await?;
+        self.learn(&answer, own_session).await?;
+        if answer.renew && action != ControlAction::Shutdown {
+            match enroll::renew(&client, &self.folder).await {
+                Ok(fresh) => {
+                    info!(agent = %fresh.identity().id, "certificate renewed");
+                    *self.client.lock() = fresh;
+                }
+                Err(error) => warn!(%error, "the certificate was not renewed"),
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn learn(
+        &self,
+        answer: &ControlAnswer,
+        own_session: Option<String>,
+    ) -> Result<(), SyncError> {
+        let (queue, store) = (self.queue.clone(), answer.store.clone());
+        let other_store = blocking(move || match text(&queue, NOTE_STORE)? {
+            Some(known) => Ok(known != store),
+            None => queue.meta_set(NOTE_STORE, store.as_bytes()).map(|()| false),
+        })
+        .await?;
+        let number = |id: Option<&str>| id.and_then(session_number).unwrap_or(0);
+        let (own, theirs) =
+            (number(own_session.as_deref()), number(answer.last_session.as_deref()));
+        let known = self.last_session.fetch_max(theirs, Ordering::SeqCst);
+        let reason = if other_store {
+            Some("the server's store is another one")
+        } else if theirs < own {
+            Some("the server is behind what it acknowledged")
+        } else if theirs > known {
+            Some("the server took sessions that this agent does not know")
+        } else {
+            None
+        };
+        {
+            let mut facts = self.facts.lock();
+            facts.take_over(answer);
+            facts.behind = (theirs < own).then(|| Behind {
+                own: own_session.unwrap_or_default(),
+                theirs: answer.last_session.clone().unwrap_or_default(),
+            });
+        }
+        match reason {
+            Some(reason) if self.check_due() != Some(reason) => {
+                let queue = self.queue.clone();
+                blocking(move || queue.meta_set(NOTE_CHECK, reason.as_bytes())).await?;
+                let mut facts = self.facts.lock();
+                facts.check = Some(reason);
+                facts.reasons += 1;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn begin_check(&self) -> Begun {
+        let facts = self.facts.lock();
+        Begun { reasons: facts.reasons, behind: facts.behind.clone() }
+    }
+
+    /// What differed is removed or pending: note with which store that was.
+    pub(crate) async fn end_check(&self, begun: Begun, store: String) -> Result<(), SyncError> {
+        let last = self.facts.lock().reasons == begun.reasons;
+        let queue = self.queue.clone();
+        blocking(move || {
+            if !store.is_empty() && text(&queue, NOTE_STORE)?.as_deref() != Some(store.as_str()) {
+                queue.meta_set(NOTE_STORE, store.as_bytes())?;
+            }
+            if let Some(behind) = begun.behind
+                && session_noted(&queue)?.as_deref() == Some(behind.own.as_str())
+            {
+                note_session(&queue, &behind.theirs)?;
+            }
+            if last && text(&queue, NOTE_CHECK)?.is_some() {
+                queue.meta_set(NOTE_CHECK, b"")?;
+            }
+            Ok(())
+        })
+        .await?;
+        let mut facts = self.facts.lock();
+        facts.checked = begun.reasons;
+        if facts.reasons == begun.reasons {
+            facts.check = None;
+        }
+        Ok(())
+    }
+}
+
+impl Facts {
+    fn take_over(&mut self, answer: &ControlAnswer) {
+        let limit = |announced: u64, own: usize| match usize::try_from(announced) {
+            Ok(0) | Err(_) => own,
+            Ok(n) => n.min(own),
+        };
+        let limits = &answer.limits;
+        self.greeted = true;
+        self.groups.clone_from(&answer.agent.groups);
+        self.cluster_name.clone_from(&answer.cluster_name);
+        self.session_bytes_max = limit(limits.session_bytes_max, model::limits::SESSION_BYTES_MAX);
+        self.session_values_max =
+            limit(limits.session_values_max, model::limits::SESSION_VALUES_MAX);
+        self.events = answer.datasets.iter().any(|d| d == Dataset::EVENTS);
+    }
+}

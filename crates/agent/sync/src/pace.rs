@@ -1,0 +1,83 @@
+//! How much to put into one session: half after a 413, double again after some that were taken.
+
+/// Smallest size that halving goes down to before it goes down to a single value, bytes.
+const BYTES_MIN: usize = 4 * 1024;
+/// Sessions taken in a row after which the size doubles again.
+const GROW_AFTER: u32 = 4;
+
+/// The size aimed for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pace {
+    bytes: usize,
+    bytes_max: usize,
+    single: bool,
+    taken: u32,
+}
+
+impl Pace {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let bytes_max = bytes_max.max(BYTES_MIN);
+        Self { bytes: bytes_max, bytes_max, single: false, taken: 0 }
+    }
+
+    /// Bytes aimed for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Most values of a session.
+    pub(crate) fn values_max(&self) -> usize {
+        if self.single { 1 } else { usize::MAX }
+    }
+
+    /// A session of several values and `sent` bytes was too large.
+    pub(crate) fn halve(&mut self, sent: usize) {
+        let half = self.bytes.min(sent) / 2;
+        self.single = half < BYTES_MIN;
+        self.bytes = half.max(BYTES_MIN);
+        self.taken = 0;
+    }
+
+    /// A session was taken.
+    pub(crate) fn taken(&mut self) {
+        self.taken += 1;
+        if self.taken >= GROW_AFTER {
+            self.taken = 0;
+            self.single = false;
+            self.bytes = self.bytes.saturating_mul(2).min(self.bytes_max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halving_ends_at_single_values() {
+        let mut pace = Pace::new(64 * 1024);
+        let mut steps = 0;
+        while pace.values_max() > 1 {
+            pace.halve(pace.bytes());
+            steps += 1;
+        }
+        assert_eq!((steps, pace.bytes()), (5, BYTES_MIN));
+    }
+
+    #[test]
+    fn halving_starts_at_what_was_sent() {
+        let mut pace = Pace::new(5_000_000);
+        pace.halve(30_000);
+        assert_eq!(pace.bytes(), 15_000);
+    }
+
+    #[test]
+    fn the_size_grows_back_but_not_beyond_its_limit() {
+        let mut pace = Pace::new(40_000);
+        pace.halve(6_000);
+        for _ in 0..100 {
+            pace.taken();
+        }
+        assert_eq!((pace.bytes(), pace.values_max()), (40_000, usize::MAX));
+    }
+}

@@ -1,0 +1,262 @@
+//! Checks: what differs is found and repaired, nothing else is sent.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use std::fs;
+
+use common::{Agent, Server, copy, files, planted, put_back, torn};
+use sync::CheckReport;
+use tempfile::TempDir;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_of_equals_matches_with_one_small_session() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 150);
+    agent.cycle().await;
+    let before = server.proxy.passed();
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!(report, CheckReport { documents: 150, matched: true, resent: 0, removed: 0 });
+    let after = server.proxy.passed();
+    assert!(after.0 - before.0 < 4_000, "{} bytes", after.0 - before.0);
+    let empty = server.agent("db").await;
+    assert!(empty.syncer.check(&files()).await.unwrap().matched);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_different_and_surplus_documents_are_repaired_and_only_they() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 200);
+    agent.cycle().await;
+    let untouched = server.version(&agent, "/etc/f100");
+    let meddling = vec![
+        torn("/etc/f3"),
+        torn("/etc/f4"),
+        planted("/etc/f5", 9_999, 0),
+        planted("/etc/not-there", 1, 0),
+        planted("/var/not-there", 1, 0),
+    ];
+    server.meddle(&agent, meddling).await;
+    assert_ne!(server.held(&agent), agent.expected());
+    // A change that is not told yet is no difference.
+    agent.write("/etc/f6", 60);
+    agent.remove("/etc/f7");
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!((report.matched, report.resent, report.removed), (false, 3, 2));
+    let cycle = agent.cycle().await;
+    assert_eq!((cycle.documents, cycle.skipped), (5, 0));
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.version(&agent, "/etc/f100"), untouched);
+    assert!(agent.syncer.check(&files()).await.unwrap().matched);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_keeps_to_the_servers_limits() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 3);
+    agent.cycle().await;
+    let surplus = (0..300).map(|n| planted(&format!("/var/{n}"), n, 0)).collect();
+    server.meddle(&agent, surplus).await;
+    server
+        .restart(|options| {
+            options.limits.session_values_max = 50;
+            options.limits.session_bytes_max = 8_000;
+        })
+        .await;
+    agent.beat().await;
+    assert_eq!(agent.syncer.check(&files()).await.unwrap().removed, 300);
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_store_is_told_everything_again() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 120);
+    agent.write("/etc/new", 5);
+    agent.cycle().await;
+    server.stop().await;
+    for name in ["state.db", "state.db-wal", "state.db-shm"] {
+        let _ = fs::remove_file(server.folder.path().join(name));
+    }
+    fs::remove_dir_all(server.folder.path().join("journal")).unwrap();
+    server.resume(|_| {});
+    agent.beat().await;
+    assert!(agent.syncer.check_due().is_some());
+    // Due over a restart too, although the store has been met already.
+    let agent = agent.restart();
+    assert!(agent.syncer.check_due().is_some());
+    assert_eq!(agent.repair().await.resent, 121);
+    assert_eq!(server.held(&agent), agent.expected());
+    // And settled.
+    let agent = agent.restart();
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_restored_from_an_older_backup_ends_equal_to_the_agent() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 100);
+    agent.cycle().await;
+    server.stop().await;
+    let backup = copy(server.folder.path());
+    server.resume(|_| {});
+    agent.write("/etc/f1", 1_001);
+    agent.write("/etc/later", 1);
+    agent.remove("/etc/f2");
+    agent.cycle().await;
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+
+    server.stop().await;
+    put_back(backup.path(), server.folder.path());
+    server.resume(|_| {});
+    assert_ne!(server.held(&agent), agent.expected());
+    agent.beat().await;
+    let report = agent.repair().await;
+    assert_eq!((report.resent, report.removed), (2, 1));
+    assert_eq!(server.held(&agent), agent.expected());
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_server_is_found_out_even_if_nothing_differs() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 10);
+    agent.cycle().await;
+    server.stop().await;
+    let backup = copy(server.folder.path());
+    server.resume(|_| {});
+    agent.write("/etc/short", 1);
+    agent.cycle().await;
+    agent.remove("/etc/short");
+    agent.cycle().await;
+    server.stop().await;
+    put_back(backup.path(), server.folder.path());
+    server.resume(|_| {});
+    agent.beat().await;
+    assert!(agent.repair().await.matched);
+    // Nothing was sent, so the server still names the old session: that is settled all the same.
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+    let agent = agent.restart();
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_database_lost_its_last_cycle_ends_equal_to_the_server() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 50);
+    agent.write("/etc/f0", 500);
+    agent.cycle().await;
+    let mut earlier = None;
+    let mut agent = agent.restart_after(|folder| earlier = Some(copy(folder)));
+    let then = agent.disk.clone();
+    agent.write("/etc/f1", 501);
+    agent.write("/etc/f2", 502);
+    agent.write("/etc/lost", 1);
+    agent.remove("/etc/f3");
+    agent.cycle().await;
+
+    let mut agent = agent.restart_after(|folder| put_back(earlier.unwrap().path(), folder));
+    // On the disk some of it is as it was then, some as it was told, some new; the scan finds
+    // what differs from the database that it has.
+    agent.disk = then;
+    agent.write("/etc/f1", 501);
+    agent.remove("/etc/f4");
+    agent.beat().await;
+    agent.repair().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    assert!(agent.syncer.check(&files()).await.unwrap().matched);
+}
+
+/// The copy is of a database in use, as a power cut or a copied disk image leaves it.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_after_a_copy_in_use_was_put_back_have_ids_of_their_own() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.write("/etc/f0", 500);
+    agent.cycle().await;
+    let earlier = copy(agent.folder.path());
+    events_after_put_back(&server, agent, &earlier).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "known fault: the queue draws a new epoch only after an unclean end, so that a copy of \
+            a cleanly closed agent.db gives new events the ids of told ones"]
+async fn events_after_a_clean_copy_was_put_back_have_ids_of_their_own() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.write("/etc/f0", 500);
+    agent.cycle().await;
+    let mut earlier = None;
+    let agent = agent.restart_after(|folder| earlier = Some(copy(folder)));
+    events_after_put_back(&server, agent, &earlier.unwrap()).await;
+}
+
+async fn events_after_put_back(server: &Server, mut agent: Agent, earlier: &TempDir) {
+    agent.write("/etc/f1", 501);
+    agent.write("/etc/f2", 502);
+    agent.cycle().await;
+    let known = server.history(&agent).len();
+    let mut agent = agent.restart_after(|folder| put_back(earlier.path(), folder));
+    agent.write("/etc/f3", 503);
+    agent.write("/etc/f4", 504);
+    agent.cycle().await;
+    assert_eq!(server.history(&agent).len(), known + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_just_made_does_not_empty_the_server() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 20);
+    agent.cycle().await;
+    let mut agent = agent.restart_after(|folder| {
+        for name in ["agent.db", "agent.db-wal", "agent.db-shm"] {
+            let _ = fs::remove_file(folder.join(name));
+        }
+    });
+    agent.beat().await;
+    assert!(agent.syncer.check_due().is_some(), "the server knows sessions that this one does not");
+    agent.cycle().await;
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!((report.matched, report.removed), (false, 0));
+    agent.syncer.set_check_due(None);
+    assert!(agent.syncer.check_due().is_some(), "still to be made");
+    assert_eq!(server.held(&agent).len(), 20);
+    // Once scanned: one file has changed, one has gone while nobody looked.
+    agent.disk.clear();
+    agent.base("/etc", 19);
+    agent.write("/etc/f0", 77);
+    let report = agent.repair().await;
+    assert_eq!((report.resent, report.removed), (0, 1));
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_asked_for_before_a_clean_stop_is_made_after_it() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 5);
+    agent.cycle().await;
+    agent.syncer.set_check_due(Some("the test asks for it"));
+    let agent = agent.restart();
+    assert!(agent.repair().await.matched);
+    assert_eq!(agent.restart().syncer.check_due(), None);
+}

@@ -1,0 +1,412 @@
+//! A real server behind a small proxy, and agents with real queues that talk to it over real TLS.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+mod proxy;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use commit::{Commit, CommitOptions};
+use env::clock::{Clock as _, ManualClock, SystemClock};
+use env::random::SystemRandom;
+use journal::Journal;
+use model::document::NoNames;
+use model::{
+    AgentId, AgentOs, Change, ChangeKind, Dataset, Fields, FileDocument, Incarnation, ItemKey,
+    Kind, Observation, Op, Record, SessionRecord, Sink as _, Write,
+};
+use queue::{Queue, QueueOptions};
+use registry::{Registry, RegistryOptions, SqliteRegistry};
+use sessions::{Sessions, SessionsHandle, SessionsOptions};
+use state::{
+    ChangeQuery, DocumentQuery, SqliteState, StateOptions, StateStore, StoredDocument, StoredEvent,
+};
+use sync::{CycleReport, EnrollOptions, IdentityFolder, SyncError, SyncOptions, Syncer, enroll};
+use tempfile::TempDir;
+
+pub(crate) use proxy::Proxy;
+
+pub(crate) fn files() -> Dataset {
+    Dataset::fim_files()
+}
+
+pub(crate) fn packages() -> Dataset {
+    Dataset::new("inventory-packages")
+}
+
+/// A server that can be stopped and started on its folder; agents reach it through the proxy.
+pub(crate) struct Server {
+    pub(crate) folder: TempDir,
+    pub(crate) proxy: Proxy,
+    /// The registry's clock: life of certificates and tokens.
+    pub(crate) clock: ManualClock,
+    running: Option<Running>,
+}
+
+struct Running {
+    handle: SessionsHandle,
+    commit: Arc<Commit>,
+    state: Arc<dyn StateStore>,
+    registry: Registry,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::start_at(SystemClock::new().now_us()).await
+    }
+
+    pub(crate) async fn start_at(now_us: u64) -> Self {
+        let mut server = Self {
+            folder: tempfile::tempdir().unwrap(),
+            proxy: Proxy::start().await,
+            clock: ManualClock::at(now_us),
+            running: None,
+        };
+        server.resume(|_| {});
+        server
+    }
+
+    /// Start on what is in the folder.
+    pub(crate) fn resume(&mut self, edit: impl FnOnce(&mut SessionsOptions)) {
+        let path = self.folder.path();
+        let state: Arc<dyn StateStore> =
+            Arc::new(SqliteState::open(&path.join("state.db"), StateOptions::default()).unwrap());
+        let options = journal::Options { segment_bytes: 1024 * 1024, ..Default::default() };
+        let (journal, _) = Journal::open(&path.join("journal"), options).unwrap();
+        let (commit, _) =
+            Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
+        let registry = Registry::open(
+            Arc::new(SqliteRegistry::open(&path.join("registry.db")).unwrap()),
+            path,
+            Arc::new(self.clock.clone()),
+            Arc::new(SystemRandom),
+            RegistryOptions::default(),
+        )
+        .unwrap();
+        let mut options = SessionsOptions {
+            https: Some("127.0.0.1:0".parse().unwrap()),
+            clock: Arc::new(self.clock.clone()),
+            ..SessionsOptions::default()
+        };
+        edit(&mut options);
+        let handle =
+            Sessions::start(options, Arc::clone(&commit), Arc::clone(&state), registry.clone())
+                .unwrap();
+        self.proxy.lead_to(handle.local_addr());
+        self.running = Some(Running { handle, commit, state, registry });
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        self.proxy.lead_to(None);
+        let Running { handle, commit, state, registry } = self.running.take().unwrap();
+        handle.shutdown().await;
+        commit.close().await.unwrap();
+        registry.close().unwrap();
+        drop((commit, state, registry));
+    }
+
+    pub(crate) async fn restart(&mut self, edit: impl FnOnce(&mut SessionsOptions)) {
+        self.stop().await;
+        self.resume(edit);
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.running.as_ref().unwrap().registry
+    }
+
+    pub(crate) fn state(&self) -> &dyn StateStore {
+        &*self.running.as_ref().unwrap().state
+    }
+
+    pub(crate) fn token(&self, uses: u32) -> String {
+        self.registry().create_enrolment_token(&[], uses, 600).unwrap()
+    }
+
+    pub(crate) fn enrolment(&self, token: &str, name: &str, folder: &Path) -> EnrollOptions {
+        EnrollOptions {
+            server_url: self.proxy.url(),
+            token: token.into(),
+            name: name.into(),
+            groups: Vec::new(),
+            folder: IdentityFolder::new(folder),
+        }
+    }
+
+    /// An enrolled agent with an empty queue.
+    pub(crate) async fn agent(&self, name: &str) -> Agent {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = enroll(&self.enrolment(&self.token(1), name, folder.path())).await.unwrap();
+        let clock = ManualClock::at(SystemClock::new().now_us());
+        Agent::open(folder, identity.id, clock, SESSION_BYTES)
+    }
+
+    /// What an agent's dataset holds.
+    pub(crate) fn documents(&self, agent: AgentId, dataset: Dataset) -> Vec<StoredDocument> {
+        let mut query = DocumentQuery::new(agent, dataset);
+        let mut found = Vec::new();
+        loop {
+            let page = self.state().documents(&query).unwrap();
+            found.extend(page.items);
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return found,
+            }
+        }
+    }
+
+    /// Id to checksum of an agent's files.
+    pub(crate) fn held(&self, agent: &Agent) -> BTreeMap<String, String> {
+        let documents = self.documents(agent.id, files());
+        documents.into_iter().map(|d| (d.id, d.checksum)).collect()
+    }
+
+    /// Version of an agent's file.
+    pub(crate) fn version(&self, agent: &Agent, path: &str) -> u64 {
+        let id = ItemKey::of_path(path.as_bytes()).document_id();
+        self.state().document(agent.id, &files(), &id).unwrap().unwrap().version
+    }
+
+    /// All events of an agent, newest first; fails on one that is there twice.
+    pub(crate) fn history(&self, agent: &Agent) -> Vec<StoredEvent> {
+        let mut query = ChangeQuery { agents: Some(vec![agent.id]), ..ChangeQuery::default() };
+        let mut found = Vec::new();
+        loop {
+            let page = self.state().changes(&query).unwrap();
+            found.extend(page.items);
+            match page.next {
+                Some(next) => query.cursor = Some(next),
+                None => break,
+            }
+        }
+        let ids: BTreeSet<_> = found.iter().map(|e: &StoredEvent| e.id.clone()).collect();
+        assert_eq!(ids.len(), found.len(), "an event is there twice");
+        found
+    }
+
+    /// Change what the server holds behind the agent's back. Versions of 0 leave no traces.
+    pub(crate) async fn meddle(&self, agent: &Agent, writes: Vec<Write>) {
+        let session = self.state().last_session(agent.id).unwrap().unwrap_or_default();
+        let incarnation = self.registry().agent(agent.id).map_or(Incarnation(0), |a| a.incarnation);
+        let record = Record::Session(SessionRecord {
+            agent: agent.id,
+            incarnation,
+            received_at_us: 1,
+            session,
+            overlay: self.registry().overlay(agent.id).unwrap(),
+            writes,
+        });
+        let commit = &self.running.as_ref().unwrap().commit;
+        let committed = commit.submit(record).await.unwrap();
+        assert!(committed.applied.quarantined.is_none());
+    }
+}
+
+/// Bytes aimed for in one session of a test: a few dozen documents.
+pub(crate) const SESSION_BYTES: usize = 32 * 1024;
+
+/// An enrolled agent.
+pub(crate) struct Agent {
+    pub(crate) folder: TempDir,
+    pub(crate) id: AgentId,
+    pub(crate) clock: ManualClock,
+    pub(crate) queue: Queue,
+    pub(crate) syncer: Syncer,
+    session_bytes: usize,
+    /// What is on its disk: path to content.
+    pub(crate) disk: BTreeMap<String, u64>,
+}
+
+impl Agent {
+    pub(crate) fn open(
+        folder: TempDir,
+        id: AgentId,
+        clock: ManualClock,
+        session_bytes: usize,
+    ) -> Self {
+        let (queue, _) = Queue::open(
+            &folder.path().join("agent.db"),
+            QueueOptions::default(),
+            Arc::new(clock.clone()),
+            Arc::new(SystemRandom),
+        )
+        .unwrap();
+        let options = SyncOptions {
+            module: "fim".into(),
+            version: "Holdfast test".into(),
+            hostname: "host".into(),
+            os: AgentOs { platform: "debian".into(), ..AgentOs::default() },
+            session_bytes,
+        };
+        let syncer = Syncer::open(
+            queue.clone(),
+            IdentityFolder::new(folder.path()),
+            options,
+            Arc::new(NoNames),
+            Arc::new(clock.clone()),
+        )
+        .unwrap();
+        Self { folder, id, clock, queue, syncer, session_bytes, disk: BTreeMap::new() }
+    }
+
+    /// Stop cleanly and start again.
+    pub(crate) fn restart(self) -> Self {
+        self.restart_after(|_| {})
+    }
+
+    /// Stop cleanly, do something to the folder, start again.
+    pub(crate) fn restart_after(self, between: impl FnOnce(&Path)) -> Self {
+        let Self { folder, id, clock, queue, syncer, session_bytes, disk } = self;
+        drop(syncer);
+        queue.close().unwrap();
+        drop(queue);
+        between(folder.path());
+        Self { disk, ..Self::open(folder, id, clock, session_bytes) }
+    }
+
+    fn op(&mut self, op: Op) {
+        self.clock.advance(std::time::Duration::from_millis(1));
+        self.queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut vec![op]).unwrap();
+    }
+
+    /// A file is there or has changed, with its event.
+    pub(crate) fn write(&mut self, path: &str, content: u64) {
+        let kind = match self.disk.insert(path.into(), content) {
+            Some(_) => ChangeKind::Modified,
+            None => ChangeKind::Created,
+        };
+        let key = ItemKey::of_path(path.as_bytes());
+        let change = Box::new(change(&key, kind, content));
+        self.op(Op::Put { key, observation: file(content), change: Some(change) });
+    }
+
+    /// Files of the baseline: no events.
+    pub(crate) fn base(&mut self, folder: &str, count: u64) {
+        let mut batch = Vec::new();
+        for n in 0..count {
+            let path = format!("{folder}/f{n}");
+            let key = ItemKey::of_path(path.as_bytes());
+            batch.push(Op::Put { key, observation: file(n), change: None });
+            self.disk.insert(path, n);
+        }
+        self.queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut batch).unwrap();
+    }
+
+    /// A file has gone, with its event.
+    pub(crate) fn remove(&mut self, path: &str) {
+        let content = self.disk.remove(path).unwrap();
+        let key = ItemKey::of_path(path.as_bytes());
+        let change = Box::new(change(&key, ChangeKind::Deleted, content));
+        self.op(Op::Delete { key, change: Some(change) });
+    }
+
+    pub(crate) async fn cycle(&self) -> CycleReport {
+        self.syncer.cycle(&files()).await.unwrap()
+    }
+
+    pub(crate) async fn failing_cycle(&self) -> SyncError {
+        self.syncer.cycle(&files()).await.unwrap_err()
+    }
+
+    pub(crate) async fn beat(&self) -> link::ControlAnswer {
+        self.syncer.heartbeat(link::ControlAction::Notify, &[]).await.unwrap()
+    }
+
+    /// What the running agent does when a check is due: cycle, check, cycle.
+    pub(crate) async fn repair(&self) -> sync::CheckReport {
+        assert!(self.syncer.check_due().is_some(), "no check is due");
+        self.cycle().await;
+        let report = self.syncer.check(&files()).await.unwrap();
+        self.cycle().await;
+        assert_eq!(self.syncer.check_due(), None);
+        report
+    }
+
+    /// What the server should hold, in the shape of [`Server::held`].
+    pub(crate) fn expected(&self) -> BTreeMap<String, String> {
+        let one = |(path, content): (&String, &u64)| {
+            let key = ItemKey::of_path(path.as_bytes());
+            let document = FileDocument::new(&key, &file(*content), 1, &NoNames);
+            (key.document_id(), document.checksum.hash.sha1)
+        };
+        self.disk.iter().map(one).collect()
+    }
+
+    pub(crate) fn pending(&self) -> u64 {
+        self.queue.status().unwrap().datasets.iter().map(|d| d.pending).sum()
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.queue.status().unwrap().events
+    }
+}
+
+/// An observation whose content is told apart by `content`.
+pub(crate) fn file(content: u64) -> Observation {
+    let mut observation = Observation::empty(Kind::File);
+    observation.size = content;
+    observation.hashes.sha256 = Some([content as u8; 32]);
+    observation
+}
+
+fn change(key: &ItemKey, kind: ChangeKind, content: u64) -> Change {
+    let (before, after) = match kind {
+        ChangeKind::Created => (None, Some(file(content))),
+        ChangeKind::Modified => (Some(file(content + 1)), Some(file(content))),
+        ChangeKind::Deleted => (Some(file(content)), None),
+    };
+    let found_at_us = SystemClock::new().now_us();
+    Change { key: key.clone(), kind, before, after, fields: Fields::default(), found_at_us }
+}
+
+/// The document of a file as a write of version 0.
+pub(crate) fn planted(path: &str, content: u64, version: u64) -> Write {
+    let key = ItemKey::of_path(path.as_bytes());
+    let document = FileDocument::new(&key, &file(content), version, &NoNames);
+    Write::Upsert {
+        dataset: files(),
+        id: key.document_id(),
+        version,
+        body: serde_json::to_vec(&document).unwrap(),
+    }
+}
+
+/// The removal of a file as a write of version 0.
+pub(crate) fn torn(path: &str) -> Write {
+    let id = ItemKey::of_path(path.as_bytes()).document_id();
+    Write::Delete { dataset: files(), id, version: 0 }
+}
+
+/// A copy of a folder as it is, into a new one.
+pub(crate) fn copy(from: &Path) -> TempDir {
+    let to = tempfile::tempdir().unwrap();
+    copy_into(from, to.path());
+    to
+}
+
+/// Replace the content of a folder by that of another.
+pub(crate) fn put_back(from: &Path, to: &Path) {
+    for entry in fs::read_dir(to).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    copy_into(from, to);
+}
+
+fn copy_into(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target: PathBuf = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy_into(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

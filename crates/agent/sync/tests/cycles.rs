@@ -1,0 +1,304 @@
+//! Cycles: everything is told, once; what fails is told later.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Server, packages, planted};
+use link::{ControlAction, ControlOutcome};
+use model::{Dataset, ItemKey};
+use registry::CommandKind;
+use registry::OutcomeState;
+use state::EventKind;
+use sync::{CycleReport, SyncError};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cycle_tells_everything_and_the_next_one_nothing() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 200);
+    agent.write("/etc/f7", 77);
+    agent.write("/etc/new", 8);
+    let report = agent.cycle().await;
+    assert_eq!((report.documents, report.events, report.skipped), (201, 2, 0));
+    assert!(report.sessions > 2, "{report:?}");
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 2);
+    assert_eq!((agent.pending(), agent.events()), (0, 0));
+    let passed = server.proxy.passed();
+    assert_eq!(agent.cycle().await, CycleReport::default());
+    assert_eq!(server.proxy.passed(), passed, "nothing to tell, nothing sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_and_events_share_a_session() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    for n in 0..5 {
+        agent.write(&format!("/etc/{n}"), n);
+    }
+    let report = agent.cycle().await;
+    assert_eq!((report.sessions, report.documents, report.events), (1, 5, 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletes_arrive_and_stay() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 10);
+    agent.cycle().await;
+    agent.remove("/etc/f3");
+    agent.remove("/etc/f9");
+    let report = agent.cycle().await;
+    assert_eq!((report.documents, report.events), (2, 2));
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).iter().filter(|e| e.kind == EventKind::Deleted).count(), 2);
+    // One that comes back after its delete.
+    agent.write("/etc/f3", 30);
+    agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changed_behind_an_interrupted_cycle_is_told_by_the_next() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 100);
+    agent.beat().await;
+    // Cut in the midst of the cycle: the walk goes on from there the next time.
+    server.proxy.cut_requests_after(40_000);
+    agent.failing_cycle().await;
+    let told = server.held(&agent).len();
+    assert!(told > 0 && told < 100, "{told} were told");
+    server.stop().await;
+    for n in 0..100 {
+        agent.write(&format!("/etc/f{n}"), 1_000 + n);
+    }
+    agent.write("/a-new-folder/x", 1);
+    server.resume(|_| {});
+    agent.cycle().await;
+    assert_eq!((agent.pending(), agent.events()), (0, 0));
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 101);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_midway_is_told_the_rest_when_it_is_back() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 300);
+    for n in 0..20 {
+        agent.write(&format!("/etc/f{n}"), 5_000 + n);
+    }
+    agent.beat().await;
+    server.proxy.cut_requests_after(100_000);
+    let error = agent.failing_cycle().await;
+    assert!(error.is_transient(), "{error}");
+    server.stop().await;
+    let error = agent.failing_cycle().await;
+    assert!(matches!(error, SyncError::Unreachable { .. }) && error.is_transient(), "{error}");
+    server.resume(|_| {});
+    agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 20);
+}
+
+/// Wherever the connection is cut, in a request or in an answer, each cycle that fails leaves
+/// everything to the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.beat().await;
+    let places = [0, 1, 100, 1_000, 3_000, 5_000, 9_000, 20_000];
+    let rounds = places.iter().flat_map(|bytes| [(*bytes, false), (bytes / 30, true)]);
+    let mut expected = 0;
+    for (round, (bytes, answers)) in rounds.enumerate() {
+        for n in 0..30 {
+            agent.write(&format!("/etc/{answers}-{n}"), 100 * (round as u64 + 1) + n);
+        }
+        agent.remove(&format!("/etc/{answers}-7"));
+        expected += 31;
+        if answers {
+            server.proxy.cut_answers_after(bytes);
+        } else {
+            server.proxy.cut_requests_after(bytes);
+        }
+        let cuts = server.proxy.cuts();
+        let result = agent.syncer.cycle(&Dataset::fim_files()).await;
+        let cut = server.proxy.cuts() > cuts;
+        assert_eq!(result.is_err(), cut, "{bytes} {answers}: {result:?}");
+        server.proxy.take_back();
+        agent.cycle().await;
+        assert_eq!((agent.pending(), agent.events()), (0, 0));
+        assert_eq!(server.held(&agent), agent.expected());
+        assert_eq!(server.history(&agent).len(), expected);
+    }
+    assert!(server.proxy.cuts() >= 8, "only {} cuts", server.proxy.cuts());
+    // An answer that was lost is no reason for a check.
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_server_is_asked_again_later() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.beat().await;
+    server
+        .restart(|options| {
+            options.limits.in_flight_bytes_max = 16;
+            options.limits.retry_after_s = 7;
+        })
+        .await;
+    agent.write("/etc/a", 1);
+    let error = agent.failing_cycle().await;
+    assert!(matches!(error, SyncError::Busy { status: 503, .. }), "{error}");
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    assert_eq!((agent.pending(), agent.events()), (1, 1));
+    server.restart(|_| {}).await;
+    agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_smaller_limit_than_announced_halves_the_sessions() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.beat().await;
+    agent.base("/etc", 100);
+    for n in 0..40 {
+        agent.write(&format!("/etc/f{n}"), 400 + n);
+    }
+    server.restart(|options| options.limits.session_bytes_max = 6_000).await;
+    let report = agent.cycle().await;
+    assert_eq!((report.documents, report.events), (100, 40));
+    assert!(report.sessions > 10, "{report:?}");
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 40);
+}
+
+/// A package as a document of about `bytes` bytes.
+fn package(name: &str, bytes: usize) -> Vec<u8> {
+    let sha1 = ItemKey::of_path(name.as_bytes()).document_id();
+    serde_json::to_vec(&serde_json::json!({
+        "package": {"name": name, "description": "x".repeat(bytes)},
+        "checksum": {"hash": {"sha1": sha1}},
+    }))
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_oversized_document_is_set_aside_and_named_and_the_others_arrive() {
+    let mut server = Server::start().await;
+    let agent = server.agent("web").await;
+    agent.beat().await;
+    for n in 0..30 {
+        let name = format!("package-{n:02}");
+        let bytes = if n == 11 { 100_000 } else { 1_000 };
+        agent.queue.put_document(&packages(), name.as_bytes(), &package(&name, bytes)).unwrap();
+    }
+    server.restart(|options| options.limits.session_bytes_max = 20_000).await;
+    agent.syncer.cycle(&packages()).await.unwrap();
+    let ids: Vec<_> = server.documents(agent.id, packages()).into_iter().map(|d| d.id).collect();
+    assert_eq!(ids.len(), 29);
+    assert!(!ids.contains(&"package-11".into()));
+    let history = server.history(&agent);
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0].kind, EventKind::Coverage);
+    let body = String::from_utf8(history[0].body.clone()).unwrap();
+    assert!(body.contains("package-11") && body.contains("too large"), "{body}");
+    // Set aside, not sent again and again, and no reason for a repair.
+    let report = agent.syncer.cycle(&packages()).await.unwrap();
+    assert_eq!(report, CycleReport::default());
+    assert!(agent.syncer.check(&packages()).await.unwrap().matched);
+    // Its next change is tried again.
+    agent.queue.put_document(&packages(), b"package-11", &package("package-11", 10)).unwrap();
+    agent.syncer.cycle(&packages()).await.unwrap();
+    assert_eq!(server.documents(agent.id, packages()).len(), 30);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_session_at_all_makes_nothing_set_aside() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.beat().await;
+    agent.base("/etc", 5);
+    agent.write("/etc/f1", 100);
+    server.restart(|options| options.limits.session_bytes_max = 64).await;
+    let error = agent.failing_cycle().await;
+    assert!(matches!(error, SyncError::Refused { status: 413, .. }), "{error}");
+    assert_eq!((agent.pending(), agent.events()), (5, 1));
+    server.restart(|_| {}).await;
+    agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_higher_version_on_the_server_lifts_the_agents() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 3);
+    agent.cycle().await;
+    let ahead = server.version(&agent, "/etc/f1") + 3_600_000_000;
+    server.meddle(&agent, vec![planted("/etc/f1", 99, ahead)]).await;
+    agent.write("/etc/f1", 7);
+    let report = agent.cycle().await;
+    assert_eq!((report.skipped, report.documents), (1, 2), "told again above it");
+    assert_eq!(agent.pending(), 0);
+    assert!(server.version(&agent, "/etc/f1") > ahead);
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_one_hour_back_holds_nothing_up() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 5);
+    agent.write("/etc/f0", 50);
+    agent.cycle().await;
+    let before = server.version(&agent, "/etc/f0");
+    let session = server.state().last_session(agent.id).unwrap();
+    let hour_us = 3_600_000_000;
+    agent.clock.jump_to(env::clock::Clock::now_us(&agent.clock) - hour_us);
+    let mut agent = agent.restart();
+    agent.write("/etc/f0", 51);
+    agent.remove("/etc/f4");
+    let report = agent.cycle().await;
+    assert_eq!((report.documents, report.skipped), (2, 0));
+    assert!(server.version(&agent, "/etc/f0") > before);
+    assert_eq!(server.held(&agent), agent.expected());
+    // Numbers of sessions do not go back either.
+    assert!(server.state().last_session(agent.id).unwrap() > session);
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_come_once_and_their_outcomes_are_told() {
+    let server = Server::start().await;
+    let agent = server.agent("web").await;
+    let startup = agent.syncer.heartbeat(ControlAction::Startup, &[]).await.unwrap();
+    assert_eq!((startup.agent.name.as_str(), startup.commands.len()), ("web", 0));
+    let id = server.registry().create_command(CommandKind::Rescan, &[agent.id], "admin").unwrap();
+    let commands = agent.beat().await.commands;
+    assert_eq!(commands.len(), 1);
+    assert_eq!((commands[0].id, commands[0].kind.as_str()), (id, "rescan"));
+    assert!(agent.beat().await.commands.is_empty(), "in hand, not handed out again");
+    let outcome = ControlOutcome { id, outcome: "done".into(), detail: "3 changes".into() };
+    agent.syncer.heartbeat(ControlAction::Notify, &[outcome]).await.unwrap();
+    let outcomes = server.registry().outcomes(id, None, None, 10).unwrap();
+    assert_eq!(outcomes.len(), 1);
+    assert_eq!(outcomes[0].state, OutcomeState::Acknowledged);
+    assert_eq!(outcomes[0].detail, "3 changes");
+}

@@ -1,0 +1,121 @@
+//! Enrolment over the wire, renewal, revocation.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Server, files};
+use env::clock::{Clock as _, SystemClock};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use sync::{IdentityFolder, SyncError, enroll};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_gives_an_identity_that_can_speak() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    let identity = IdentityFolder::new(agent.folder.path()).load().unwrap().unwrap();
+    assert_eq!((identity.id, identity.name.as_str()), (agent.id, "web"));
+    assert_eq!(identity.cluster_name, "holdfast");
+    let ca = fs::read_to_string(agent.folder.path().join("ca.pem")).unwrap();
+    assert_eq!(ca, server.registry().ca_pem());
+    agent.write("/etc/a", 1);
+    assert_eq!(agent.cycle().await.documents, 1);
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_another_server_is_refused_before_it_is_shown() {
+    let server = Server::start().await;
+    let other = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    // The secret of this server's token: had it been sent, it would have been used up.
+    let token = server.token(1);
+    let secret = token.split('.').nth(1).unwrap();
+    let forged = format!("hf1.{secret}.{}", other.registry().ca_fingerprint());
+    let error = enroll(&server.enrolment(&forged, "web", folder.path())).await.unwrap_err();
+    assert!(matches!(error, SyncError::Token(_)), "{error}");
+    assert!(!error.is_transient());
+    assert!(error.to_string().contains("is not the server"), "{error}");
+    assert!(!folder.path().join("agent.json").exists());
+    assert_eq!(server.registry().enrolment_tokens().unwrap().len(), 1, "the token is untouched");
+    // And the untouched token still works.
+    enroll(&server.enrolment(&token, "web", folder.path())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_used_up_token_is_refused_by_name() {
+    let server = Server::start().await;
+    let token = server.token(1);
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    enroll(&server.enrolment(&token, "one", first.path())).await.unwrap();
+    let error = enroll(&server.enrolment(&token, "two", second.path())).await.unwrap_err();
+    assert!(matches!(error, SyncError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("token"), "{error}");
+    assert!(!second.path().join("agent.json").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_renewed_with_a_heartbeat_and_the_old_one_dies() {
+    let now_us = SystemClock::new().now_us();
+    let days = |n: u64| Duration::from_secs(n * 24 * 3600);
+    let server = Server::start_at(now_us - days(250).as_micros() as u64).await;
+    let mut agent = server.agent("web").await;
+    let path = agent.folder.path().join("cert.pem");
+    let old = fs::read(&path).unwrap();
+    assert!(!agent.beat().await.renew);
+    assert_eq!(fs::read(&path).unwrap(), old);
+
+    server.clock.jump_to(now_us);
+    assert!(agent.beat().await.renew, "two thirds of its life are over");
+    let new = fs::read(&path).unwrap();
+    assert_ne!(new, old);
+    assert!(!agent.beat().await.renew);
+    agent.write("/etc/a", 1);
+    agent.cycle().await;
+    let old = CertificateDer::from_pem_slice(&old).unwrap();
+    let refusal = server.registry().identify(&old).unwrap_err();
+    assert_eq!(refusal, registry::IdentityError::Superseded);
+
+    // The new pair is what a restart finds.
+    let mut agent = agent.restart();
+    agent.write("/etc/b", 2);
+    agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_agent_is_refused_by_name_and_keeps_its_queue() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 3);
+    agent.cycle().await;
+    server.registry().revoke(agent.id).unwrap();
+    agent.write("/etc/new", 9);
+    let error = agent.failing_cycle().await;
+    assert!(matches!(error, SyncError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("revoked"), "{error}");
+    assert!(!error.is_transient());
+    assert_eq!((agent.pending(), agent.events()), (1, 1));
+
+    // Enrolled again, as another agent, everything is told, the old history kept.
+    let folder = agent.folder.path().to_owned();
+    let identity = enroll(&server.enrolment(&server.token(1), "web-2", &folder)).await.unwrap();
+    assert_ne!(identity.id, agent.id);
+    let old = agent.id;
+    let mut agent = agent.restart();
+    agent.id = identity.id;
+    agent.beat().await;
+    agent.repair().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 1);
+    assert_eq!(server.documents(old, files()).len(), 3);
+}
