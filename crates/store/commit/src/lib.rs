@@ -139,6 +139,14 @@ impl Commit {
         self.shared.checkpoint()
     }
 
+    /// Whether records are taken now. Cheap: asks no disk.
+    ///
+    /// # Errors
+    /// What the next submit would be refused with.
+    pub fn available(&self) -> Result<(), CommitError> {
+        self.shared.available()
+    }
+
     /// Counters since opening.
     pub fn stats(&self) -> CommitStats {
         self.shared.stats()

@@ -106,20 +106,31 @@ impl Shared {
         }
     }
 
-    /// Check that a record may be taken now; its bytes and its room.
-    pub(crate) fn admit(&self, record: &Record) -> Result<(Vec<u8>, Permit), CommitError> {
+    /// Whether records are taken now.
+    pub(crate) fn available(&self) -> Result<(), CommitError> {
         if let Some(error) = self.progress.borrow().failed.clone() {
             return Err(error);
         }
         if self.is_closed() {
             return Err(CommitError::Closed);
         }
+        let full = |why: &str| Err(CommitError::Full(why.to_owned()));
         if self.disk_full.load(Ordering::Relaxed) {
-            return Err(self.refuse("the disk is nearly full: free space"));
+            return full("the disk is nearly full: free space");
         }
         if self.stalled.load(Ordering::Relaxed) {
-            return Err(self.refuse("records wait for room in the state"));
+            return full("records wait for room in the state");
         }
+        Ok(())
+    }
+
+    /// Check that a record may be taken now; its bytes and its room.
+    pub(crate) fn admit(&self, record: &Record) -> Result<(Vec<u8>, Permit), CommitError> {
+        self.available().inspect_err(|error| {
+            if matches!(error, CommitError::Full(_)) {
+                self.count_refusal();
+            }
+        })?;
         let encoded = record.encode();
         let bytes = encoded.len() as u64;
         if bytes > self.options.record_bytes_max {
@@ -146,9 +157,13 @@ impl Shared {
     }
 
     fn refuse(&self, why: &str) -> CommitError {
+        self.count_refusal();
+        CommitError::Full(why.to_owned())
+    }
+
+    fn count_refusal(&self) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         metrics::counter!("holdfast_commit_refused_total").increment(1);
-        CommitError::Full(why.to_owned())
     }
 
     /// Stop taking submits for good, loudly and once.

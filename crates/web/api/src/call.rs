@@ -102,7 +102,7 @@ impl Call {
         self.api.state.as_ref()
     }
 
-    /// The way in; only its counters are read here.
+    /// The way in; only its counters and its readiness are read here.
     pub(crate) fn commit(&self) -> &Commit {
         &self.api.commit
     }

@@ -187,6 +187,9 @@ async fn a_server_that_is_not_ready_says_so() {
     assert_eq!(answer.header("retry-after"), "1");
     ready.store(true, Ordering::Release);
     assert_eq!(world.get("/readyz", "").await.status, StatusCode::OK);
+    world.commit.close().await.unwrap();
+    let answer = world.get("/readyz", "").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "no session is taken any more");
 }
 
 #[tokio::test]

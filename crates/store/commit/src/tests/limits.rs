@@ -131,6 +131,7 @@ async fn a_journal_that_fails_to_flush_stops_everything_loudly() {
     let options = Options { files: Arc::new(disk.clone()), ..super::small_segments() };
     let open = open(&place.journal(), &place.state(), options, CommitOptions::default()).unwrap();
     open.commit.submit(one("a")).await.unwrap();
+    open.commit.available().unwrap();
     let now = disk.calls();
     let faults: Vec<_> =
         (now + 1..now + 40).map(|call| Fault { call, failure: Failure::Io }).collect();
@@ -138,6 +139,8 @@ async fn a_journal_that_fails_to_flush_stops_everything_loudly() {
     let error = open.commit.submit(one("b")).await.unwrap_err();
     assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
     let error = open.commit.submit(one("c")).await.unwrap_err();
+    assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
+    let error = open.commit.available().unwrap_err();
     assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
     assert_eq!(event_ids(&*open.state), ["a"]);
 }

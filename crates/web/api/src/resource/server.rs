@@ -106,6 +106,11 @@ fn ready(call: &Call) -> Result<Answer, Failure> {
     if !call.api.is_ready() {
         return Err(Failure::busy("the server is starting or stopping", 1));
     }
+    if let Err(cause) = call.commit().available() {
+        // Whoever asks need not be known: the cause is for the log.
+        tracing::warn!("not ready: {cause}");
+        return Err(Failure::busy("sessions are not taken: see the server's log", 5));
+    }
     call.state().applied()?;
     call.registry().status_summary()?;
     Ok(ok())
