@@ -1,0 +1,180 @@
+//! One subject in a process of its own: insert, coalesce, lease and acknowledge. What is given to
+//! it is made before the clock starts; closing, and with it the last checkpoint, is part of every
+//! case. Only of lease and acknowledge the time ends before, the bytes include it there too.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use model::document::NoNames;
+use model::{Dataset, FileDocument, Sink as _};
+use queue::{Body, Queue};
+use serde_json::{Map, json};
+
+use crate::subject::{Design, Store, sink};
+use crate::workload;
+
+/// What this process has used so far.
+pub struct Usage {
+    at: Instant,
+    cpu_us: f64,
+    switches: i64,
+    written: u64,
+}
+
+/// What a piece of work used.
+pub struct Cost {
+    pub seconds: f64,
+    pub cpu_us: f64,
+    pub switches: f64,
+    pub written: f64,
+}
+
+impl Usage {
+    pub fn now() -> anyhow::Result<Self> {
+        // SAFETY: the pointer is valid for the call, and rusage is plain numbers.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            ensure!(libc::getrusage(libc::RUSAGE_SELF, &mut usage) == 0, "getrusage");
+            usage
+        };
+        let us = |t: libc::timeval| t.tv_sec as f64 * 1e6 + t.tv_usec as f64;
+        Ok(Self {
+            cpu_us: us(usage.ru_utime) + us(usage.ru_stime),
+            switches: usage.ru_nvcsw + usage.ru_nivcsw,
+            written: written()?,
+            at: Instant::now(),
+        })
+    }
+
+    pub fn since(&self) -> anyhow::Result<Cost> {
+        let seconds = self.at.elapsed().as_secs_f64();
+        let now = Self::now()?;
+        Ok(Cost {
+            seconds,
+            cpu_us: now.cpu_us - self.cpu_us,
+            switches: (now.switches - self.switches) as f64,
+            written: (now.written - self.written) as f64,
+        })
+    }
+}
+
+/// Bytes that this process caused to be written to the block layer.
+fn written() -> anyhow::Result<u64> {
+    let text = fs::read_to_string("/proc/self/io")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    Ok(line.context("no write_bytes in /proc/self/io")?.parse()?)
+}
+
+/// Measure, with nothing of the database left to be written by the case before: a page that is
+/// dirty already would not count again.
+fn measured(db: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Cost> {
+    for file in fs::read_dir(db.parent().context("a database without a folder")?)? {
+        fs::File::open(file?.path())?.sync_all()?;
+    }
+    let start = Usage::now()?;
+    work()?;
+    start.since()
+}
+
+/// What one case came to, as the parent reads it.
+fn row(case: &str, count: u64, cost: &Cost) -> Map<String, serde_json::Value> {
+    let n = count as f64;
+    let mut row = Map::new();
+    row.insert("case".into(), case.into());
+    row.insert("events_per_second".into(), (n / cost.seconds).into());
+    row.insert("cpu_us".into(), (cost.cpu_us / n).into());
+    row.insert("bytes_written".into(), (cost.written / n).into());
+    row.insert("context_switches".into(), (cost.switches / n).into());
+    row.insert("seconds".into(), cost.seconds.into());
+    row
+}
+
+/// All cases of a subject, as JSON on stdout.
+pub fn run(design: Design, count: u64, random: bool, db: &Path) -> anyhow::Result<()> {
+    let ordered = workload::order(count, false)?;
+    let mut rows = Vec::new();
+    let mut insert = row(&format!("insert {count}"), count, &write(design, &ordered, 0, db)?);
+    let bytes = fs::metadata(db)?.len();
+    insert.insert("db_bytes_per_item".into(), (bytes as f64 / count as f64).into());
+    rows.push(insert);
+    let cost = write(design, &ordered, 1, db)?;
+    rows.push(row(&format!("coalesce {count}"), count, &cost));
+    if random {
+        let shuffled = workload::order(count, true)?;
+        let cost = write(design, &shuffled, 2, db)?;
+        rows.push(row(&format!("coalesce {count} random"), count, &cost));
+    }
+    rows.push(tell(design, count, db)?);
+    println!("{}", json!(rows));
+    Ok(())
+}
+
+/// Give one round of events to the subject and close it.
+fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result<Cost> {
+    match (design, design.open(db)?) {
+        (Design::Holdfast(_, _, size), Store::Holdfast(queue)) => {
+            let batches = workload::batches(order, size, round)?;
+            measured(db, move || {
+                let mut sink = sink(&queue)?;
+                for mut batch in batches {
+                    sink.apply(&mut batch)?;
+                }
+                Ok(queue.close()?)
+            })
+        }
+        (_, Store::PerEvent(mut peer)) => {
+            let events = workload::events(order, round)?;
+            measured(db, move || {
+                events.into_iter().try_for_each(|event| peer.submit(event))?;
+                peer.close()
+            })
+        }
+        (Design::PerEvent(_), Store::Holdfast(_)) => unreachable!("a design opens its own store"),
+    }
+}
+
+/// Everything pending becomes documents with their ids and is acknowledged.
+fn tell(design: Design, count: u64, db: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {
+    let mut store = design.open(db)?;
+    let (mut told, mut building) = (0, 0.0);
+    let before = written()?;
+    let mut cost = measured(db, || {
+        match &mut store {
+            Store::Holdfast(queue) => (told, building) = lease_and_ack(queue)?,
+            Store::PerEvent(peer) => {
+                told = std::hint::black_box(peer.fetch_and_mark()?).len() as u64;
+                peer.remove_synced()?;
+            }
+        }
+        Ok(())
+    })?;
+    store.close()?;
+    cost.written = (written()? - before) as f64;
+    ensure!(told == count, "{told} of {count} told");
+    let mut row = row(&format!("lease+ack {count}"), count, &cost);
+    row.insert("queue_seconds".into(), (cost.seconds - building).into());
+    Ok(row)
+}
+
+/// Lease, build, acknowledge, session by session. Gives how many, and the seconds that building
+/// the documents took: the published design stores them ready-made.
+fn lease_and_ack(queue: &Queue) -> anyhow::Result<(u64, f64)> {
+    let files = Dataset::fim_files();
+    let (mut told, mut building) = (0, 0.0);
+    queue.begin_cycle(&files)?;
+    while let Some(lease) = queue.lease(&files, model::limits::SESSION_BYTES_TARGET)? {
+        let start = Instant::now();
+        for item in lease.items() {
+            let Body::Observation(seen) = &item.body else { anyhow::bail!("not an observation") };
+            let document = FileDocument::new(&item.key, seen, item.seen, &NoNames);
+            std::hint::black_box((item.key.document_id(), serde_json::to_vec(&document)?));
+        }
+        building += start.elapsed().as_secs_f64();
+        told += lease.items().len() as u64;
+        queue.ack(lease, &[])?;
+    }
+    queue.end_cycle(&files)?;
+    Ok((told, building))
+}
