@@ -1,11 +1,11 @@
 //! The wire between agent and server.
 //!
-//! A session is one FlatBuffers `Message{FullSession}` (`schema/session.fbs`): [`encode`] and
-//! [`SessionBuilder`] write it, [`verify`] checks a buffer of unknown origin completely and gives
+//! A session is one FlatBuffers `Message{FullSession}` (`schema/session.fbs`): [`encode()`] and
+//! [`SessionBuilder`] write it, [`verify()`] checks a buffer of unknown origin completely and gives
 //! a view that borrows the documents' bytes. Answers, heartbeats and enrolment are small JSON
 //! objects ([`json`]).
 //!
-//! Invariants: no buffer, however damaged, makes [`verify`] panic or read outside it; what it
+//! Invariants: no buffer, however damaged, makes [`verify()`] panic or read outside it; what it
 //! accepts has known enum values, at most [`Limits::values_max`] values and at most
 //! [`NAMES_MAX`] names in a list, and expands to at most a few times its own length however often
 //! its parts are shared. The bytes are described in `docs/format/session.md`.
