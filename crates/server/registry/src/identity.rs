@@ -42,6 +42,7 @@ impl Certificates {
         new: &NewCertificate,
         now_s: i64,
     ) {
+        self.forget_unused(agent);
         let in_use = self.of(agent).any(|row| {
             row.used_at_s.is_some() && row.superseded_at_s.is_none() && row.revoked_at_s.is_none()
         });
@@ -58,6 +59,24 @@ impl Certificates {
             used_at_s: None,
             superseded_at_s: None,
             revoked_at_s: None,
+        });
+    }
+
+    /// Forget what was issued, never used and is superseded, once the database knows that it is:
+    /// the database forgets it with the next renewal too.
+    fn forget_unused(&mut self, agent: AgentId) {
+        if self.changed.contains(&agent) {
+            return;
+        }
+        let (rows, Some(list)) = (&mut self.rows, self.by_agent.get_mut(&agent)) else { return };
+        list.retain(|fingerprint| {
+            let spent = rows
+                .get(fingerprint)
+                .is_none_or(|row| row.used_at_s.is_none() && row.superseded_at_s.is_some());
+            if spent {
+                rows.remove(fingerprint);
+            }
+            !spent
         });
     }
 

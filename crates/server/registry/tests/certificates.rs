@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{csr, der, house, options, try_open};
 use model::AgentId;
-use registry::{EnrollError, IdentityError, RegistryError};
+use registry::{EnrollError, IdentityError, RegistryError, RegistryStore as _, SqliteRegistry};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -163,6 +163,28 @@ fn a_renewal_that_was_under_way_does_not_outlive_the_revocation() {
     house.registry.revoke(agent).unwrap();
     let renewed = house.registry.renew(agent, &csr("web"));
     assert!(matches!(renewed, Err(EnrollError::Revoked(id)) if id == agent), "{renewed:?}");
+}
+
+#[test]
+fn an_agent_that_never_keeps_what_it_renews_does_not_fill_the_registry() {
+    let house = house();
+    let old = house.enroll("web");
+    let old_leaf = der(&old.certificate_pem);
+    house.registry.identify(&old_leaf).unwrap();
+    let mut last = None;
+    for _ in 0..20 {
+        last = Some(house.registry.renew(old.agent, &csr("web")).unwrap());
+        house.registry.identify(&old_leaf).unwrap();
+        house.registry.flush().unwrap();
+    }
+    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let kept = store.load().unwrap().certificates.len();
+    assert!(kept <= 4, "{kept} certificates are kept");
+    for house in [&house.killed(), &house] {
+        let new_leaf = der(&last.as_ref().unwrap().certificate_pem);
+        assert_eq!(house.registry.identify(&new_leaf).unwrap().agent, old.agent);
+        assert_eq!(house.registry.identify(&old_leaf), Err(IdentityError::Superseded));
+    }
 }
 
 #[test]

@@ -164,7 +164,7 @@ pub trait RegistryStore: Send + Sync {
     /// `DuplicateName`, `NotFound` (group), `Refused` (a number that was given before).
     fn add_agents(&self, agents: &[NewAgent]) -> StoreResult<Vec<AgentRow>>;
 
-    /// Store a further certificate of an agent.
+    /// Store a further certificate of an agent; those that are superseded and never were used go.
     ///
     /// # Errors
     /// `NotFound` when the agent is gone.

@@ -51,7 +51,8 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// A renewal.
+/// A renewal. Certificates of earlier ones that never were used and are superseded go: an agent
+/// that cannot keep what it renews asks again and again.
 pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> StoreResult<()> {
     let incarnation: Option<i64> = tx
         .prepare_cached("SELECT incarnation FROM agent WHERE id = ?1 AND id > 0")?
@@ -60,6 +61,11 @@ pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) ->
     let Some(incarnation) = incarnation else {
         return Err(RegistryStoreError::NotFound { what: "agent", name: agent.to_string() });
     };
+    tx.prepare_cached(
+        "DELETE FROM certificate
+         WHERE agent = ?1 AND used_at_s IS NULL AND superseded_at_s IS NOT NULL",
+    )?
+    .execute([agent.0])?;
     insert(tx, agent, rows::incarnation(incarnation), new)
 }
 
