@@ -172,9 +172,20 @@ fn a_root_that_goes_away_is_a_gap_and_not_a_thousand_deletes() {
     });
     assert_eq!(stored(&api, "001"), before, "nothing was deleted");
     assert_eq!(history(&api), []);
+    assert_eq!(up.stop(), 0);
+
+    let up = place.up();
+    up.line("scan: ");
+    let api = place.api();
     fs::rename(&away, &place.tree).unwrap();
     api.rescan("001");
     assert_eq!(history(&api), [], "back as it was");
+    eventually("the gap told once when it began and once when it was over", || {
+        let mut gaps = api.history("/coverage");
+        gaps.retain(|g| g["kind"] == "root_gone");
+        let one = gaps.len() == 2 && gaps[0]["from"] == gaps[1]["from"];
+        if one { Ok(()) } else { Err(format!("{gaps:?}")) }
+    });
     assert_eq!(up.stop(), 0);
 }
 

@@ -8,6 +8,8 @@ use queue::{Queue, QueueError};
 const ALIVE: &str = "agent.alive_us";
 /// The rules of the last scan, as JSON.
 const RULES: &str = "scan.rules";
+/// The gaps that were told and are not over, as JSON.
+const GAPS: &str = "scan.gaps";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
@@ -31,6 +33,17 @@ pub(crate) fn rules_changed(queue: &Queue, rules: &detect::Rules) -> Result<bool
 /// Remember the rules.
 pub(crate) fn set_rules(queue: &Queue, rules: &detect::Rules) -> Result<(), QueueError> {
     queue.meta_set(RULES, &serde_json::to_vec(rules).unwrap_or_default())
+}
+
+/// Remember the gaps that are open.
+pub(crate) fn set_gaps(queue: &Queue, gaps: &[detect::Gap]) -> Result<(), QueueError> {
+    queue.meta_set(GAPS, &serde_json::to_vec(gaps).unwrap_or_default())
+}
+
+/// The gaps that were open.
+pub(crate) fn gaps(queue: &Queue) -> Result<Vec<detect::Gap>, QueueError> {
+    let note = queue.meta_get(GAPS)?;
+    Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
 }
 
 /// Remember a scan's result.

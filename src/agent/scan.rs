@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use detect::{Budget, Progress, ScanOptions, ScanReport, Scanner};
+use detect::{Budget, Gap, Progress, ScanOptions, ScanReport, Scanner};
 use env::clock::Clock;
 use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, QueueSink};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{AgentSettings, Shared, notes};
 use crate::config::ScanConfig;
@@ -38,6 +38,8 @@ pub(super) struct Scanning {
     /// When the agent was last known to run before this start.
     down_since_us: Option<u64>,
     seen: (u64, Duration),
+    /// The open gaps as they are noted.
+    gaps: Vec<Gap>,
 }
 
 impl Scanning {
@@ -59,6 +61,9 @@ impl Scanning {
         notes::set_rules(&shared.queue, &settings.rules)?;
         let down_since_us = if created { None } else { notes::alive(&shared.queue)? };
         let seen = (clock.now_us(), clock.monotonic());
+        // A gap that outlasts a restart is told once, from its beginning to its end.
+        let gaps = notes::gaps(&shared.queue)?;
+        scanner.restore_gaps(gaps.clone());
         Ok(Self {
             shared: shared.clone(),
             scanner,
@@ -68,6 +73,7 @@ impl Scanning {
             config: settings.scan.clone(),
             down_since_us,
             seen,
+            gaps,
         })
     }
 
@@ -134,12 +140,25 @@ impl Scanning {
 
     fn scanned(&mut self, report: &ScanReport) -> Result<String, String> {
         self.shared.console.scanned(report);
+        self.note_gaps();
         let kept = self.keep(report);
         kept.map_err(|e| e.to_string())?;
         if report.cancelled {
             return Err("stopped before its end".into());
         }
         Ok(super::console::scan_line(report))
+    }
+
+    fn note_gaps(&mut self) {
+        let gaps = self.scanner.gaps();
+        if gaps == self.gaps {
+            return;
+        }
+        match notes::set_gaps(&self.shared.queue, &gaps) {
+            Ok(()) => self.gaps = gaps,
+            // They are told again after a restart.
+            Err(e) => warn!("the open gaps are not noted: {e}"),
+        }
     }
 
     fn keep(&mut self, report: &ScanReport) -> Result<(), QueueError> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use model::CoverageKind;
 use model::traits::PortError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a scan could not go on. What was committed before stays; the next scan continues.
 #[derive(Debug, thiserror::Error)]
@@ -186,7 +186,7 @@ fn error_name(error: model::ObserveError) -> String {
 }
 
 /// Why a path is not vouched for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum GapKind {
@@ -212,7 +212,7 @@ impl GapKind {
 }
 
 /// A path that is not vouched for at present.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// The root or directory, raw.
     pub path: Vec<u8>,
