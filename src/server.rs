@@ -101,8 +101,10 @@ impl Server {
         self.api.shutdown().await;
         self.sessions.shutdown().await;
         let _ = self.upkeep.await;
-        self.commit.close().await.context("commit")?;
-        tokio::task::spawn_blocking(move || self.registry.close()).await?.context("registry")
+        // The one does not wait for the other's success: each keeps what it can.
+        let commit = self.commit.close().await.context("commit");
+        let registry = tokio::task::spawn_blocking(move || self.registry.close()).await?;
+        commit.and(registry.context("registry"))
     }
 }
 
@@ -136,7 +138,10 @@ fn open_stores(
         CommitOptions { folders: vec![folder.path().to_owned()], ..CommitOptions::default() };
     let (commit, replay) = Commit::open(journal, state.clone(), options).context("commit")?;
     if restored.exists() {
-        std::fs::remove_file(&restored).with_context(|| restored.display().to_string())?;
+        // Persisted: coming back after a power cut it would set the position back once more.
+        std::fs::remove_file(&restored)
+            .and_then(|()| File::open(folder.path())?.sync_all())
+            .with_context(|| restored.display().to_string())?;
     }
     if replay.records > 0 {
         info!(records = replay.records, from = replay.from.0, to = replay.to.0, "replayed");
