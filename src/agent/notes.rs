@@ -51,6 +51,12 @@ pub(crate) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Resul
     queue.meta_set(LAST_SCAN, &serde_json::to_vec(report).unwrap_or_default())
 }
 
+/// Whether this database has seen a whole scan. Before that it does not hold what is on the disk,
+/// and a check would take what it lacks for surplus on the server.
+pub(crate) fn scanned(queue: &Queue) -> Result<bool, QueueError> {
+    Ok(queue.meta_get(LAST_SCAN)?.is_some())
+}
+
 /// The last scan's result as JSON, from a database that another process may have open.
 pub(crate) fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueError> {
     let note = queue::peek_note(database, LAST_SCAN)?;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::Shared;
+use super::{Shared, notes};
 use crate::config::SyncConfig;
 
 /// A cycle is tried at least so often, whether or not anybody asked: nothing pending costs nothing.
@@ -74,6 +74,10 @@ impl Teller {
         if reason.is_none() && Instant::now() < self.check_at {
             return Ok(());
         }
+        if !self.scanned().await? {
+            // The scan's end asks for the next cycle, and so for this check.
+            return Ok(());
+        }
         let found = shared.syncer.check(&shared.dataset).await?;
         info!(
             reason = reason.unwrap_or("on its interval"),
@@ -94,6 +98,14 @@ impl Teller {
         self.shared.syncer.set_check_due(None);
         self.check_at = Instant::now() + self.check_interval;
         Ok(())
+    }
+
+    async fn scanned(&self) -> Result<bool, SyncError> {
+        let queue = self.shared.queue.clone();
+        match tokio::task::spawn_blocking(move || notes::scanned(&queue)).await {
+            Ok(scanned) => Ok(scanned?),
+            Err(_) => Err(SyncError::Stopping),
+        }
     }
 
     async fn show(&mut self, report: &CycleReport) -> Result<(), SyncError> {

@@ -203,11 +203,10 @@ fn finish(
     last: u64,
     report: &mut OpenReport,
 ) -> Result<(Writer, Catalog), QueueError> {
-    let fresh = (catalog.epochs.is_empty() || report.unclean)
-        .then(|| random.next_u64())
-        .transpose()
-        .map_err(|error| io_error(path, "draw an epoch", error))?;
-    prepare(&conn, &mut catalog, last, fresh, report.unclean)
+    // Anew at every opening: a copy that was closed cleanly and is put back must not use ids that
+    // were told after it was made.
+    let epoch = random.next_u64().map_err(|error| io_error(path, "draw an epoch", error))?;
+    prepare(&conn, &mut catalog, last, epoch, report.unclean)
         .and_then(|()| schema::set_durability(&conn, options.durability))
         .map_err(|error| classify(path, "open", error))?;
     report.items = catalog
@@ -225,23 +224,21 @@ fn prepare(
     conn: &Connection,
     catalog: &mut Catalog,
     last: u64,
-    fresh_epoch: Option<u64>,
+    epoch: u64,
     unclean: bool,
 ) -> rusqlite::Result<()> {
     conn.execute_batch("BEGIN IMMEDIATE")?;
     schema::set_meta(conn, schema::META_CLEAN, 0)?;
     schema::set_meta(conn, schema::META_CLOCK, last as i64)?;
-    if let Some(epoch) = fresh_epoch {
-        let next: i64 = conn
-            .query_row("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'event'", [], |r| r.get(0))
-            .optional()?
-            .unwrap_or(1);
-        // A database that was just rebuilt holds its first event before it has an epoch.
-        let first = if catalog.epochs.is_empty() { 1 } else { next };
-        conn.execute("INSERT OR REPLACE INTO epoch VALUES(?1, ?2)", (first, epoch as i64))?;
-        catalog.epochs.retain(|(seq, _)| *seq != first as u64);
-        catalog.epochs.push((first as u64, epoch));
-    }
+    let next: i64 = conn
+        .query_row("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'event'", [], |r| r.get(0))
+        .optional()?
+        .unwrap_or(1);
+    // A database that was just rebuilt holds its first event before it has an epoch.
+    let first = if catalog.epochs.is_empty() { 1 } else { next };
+    conn.execute("INSERT OR REPLACE INTO epoch VALUES(?1, ?2)", (first, epoch as i64))?;
+    catalog.epochs.retain(|(seq, _)| *seq != first as u64);
+    catalog.epochs.push((first as u64, epoch));
     // Epochs whose events are all gone.
     let oldest: Option<i64> = conn.query_row("SELECT min(seq) FROM event", [], |r| r.get(0))?;
     let keep = oldest.unwrap_or(i64::MAX) as u64;

@@ -197,8 +197,6 @@ async fn events_after_a_copy_in_use_was_put_back_have_ids_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "known fault: the queue draws a new epoch only after an unclean end, so that a copy of \
-            a cleanly closed agent.db gives new events the ids of told ones"]
 async fn events_after_a_clean_copy_was_put_back_have_ids_of_their_own() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
