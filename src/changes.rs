@@ -27,7 +27,15 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     let mut printed = HashSet::new();
     let mut wanted = args.limit as usize;
     loop {
-        let items = fetch(&local, args, &printed, wanted).await?;
+        let items = match fetch(&local, args, &printed, wanted).await {
+            Ok(items) => items,
+            // A server that restarts is asked again; the first question must be answered.
+            Err(error) if !printed.is_empty() => {
+                tracing::warn!("{error:#}; asking again");
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
         for item in items.iter().rev() {
             console.line(&if args.json { item.to_string() } else { line(item) });
         }

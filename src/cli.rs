@@ -58,6 +58,10 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     /// Make an enrolment token on the server's machine.
     #[command(after_help = "Example:\n  holdfast token --data ./data --uses 10 --ttl 1h")]
     Token(TokenArgs),
+    /// Remove an agent from a running server on this machine: its certificate is refused at once,
+    /// its documents go, its history stays.
+    #[command(after_help = "Example:\n  holdfast remove 001 --data ./data")]
+    Remove(RemoveArgs),
     /// Print what a scan sees, without server or database.
     #[command(after_help = "Example:\n  holdfast scan /etc --json | tail -n 1")]
     Scan(ScanArgs),
@@ -182,6 +186,15 @@ pub(crate) struct TokenArgs {
     /// One JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// The agent's number.
+    #[arg(value_name = "ID")]
+    pub(crate) agent: String,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,14 @@
 //! `holdfast token` on the server's machine, `holdfast enroll` on the agent's.
 
+use anyhow::Context as _;
+use model::AgentId;
 use sync::{EnrollOptions, IdentityFolder};
 
 use crate::agent::Console;
-use crate::cli::{EnrollArgs, TokenArgs};
+use crate::cli::{EnrollArgs, RemoveArgs, TokenArgs};
 use crate::config::{self, AgentConfig};
 use crate::folder::DataFolder;
+use crate::local::Local;
 use crate::{host, server};
 
 /// Make an enrolment token; works beside a running server.
@@ -20,6 +23,16 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
         token
     };
     Console::new().line(&line);
+    Ok(())
+}
+
+/// Remove an agent from a running server.
+pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
+    let agent: AgentId =
+        args.agent.parse().with_context(|| format!("{}: not an agent's number", args.agent))?;
+    let local = Local::open(&server::socket(&args.data.data))?;
+    local.remove_agent(agent).await?;
+    Console::new().line(&format!("removed: agent {agent}; its history stays"));
     Ok(())
 }
 

@@ -5,18 +5,24 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use model::{Record, timestamp};
+use model::{Position, Record, timestamp};
 use serde_json::{Value, json};
+use state::SqliteState;
 
 use crate::agent::{Console, last_scan};
 use crate::cli::JournalArgs;
+use crate::folder::DataFolder;
 use crate::local::at;
 
 /// `holdfast queue status` and `holdfast agent status`.
 pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
     let path = folder.join("agent.db");
     if !path.exists() {
-        bail!("{}: no agent has run in this folder", path.display());
+        bail!(
+            "{}: no agent has run in this folder; of an agent apart, ask `holdfast agent status \
+             --config FILE`",
+            path.display()
+        );
     }
     let status = queue::peek(&path)?;
     let scan = last_scan(&path)?;
@@ -65,17 +71,19 @@ pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `holdfast journal verify`: `false` when opening would refuse it.
+/// `holdfast journal verify`: `false` when opening would refuse it, or when the state beside it has
+/// applied more than it still holds.
 pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     expect_folder(&args.dir)?;
+    let applied = applied_beside(&args.dir)?;
     let report = journal::verify(&args.dir)?;
-    let sound = report.is_sound();
+    let sound = report.is_sound() && applied.is_none_or(|a| a.0 <= report.last_position);
     let damage = report.damage.as_ref().map(ToString::to_string);
     let cut = report.cut.as_ref().map(|c| format!("{c:?}"));
     show(
         args.json,
         &json!({
-            "sound": sound, "segments": report.segments.len(), "groups": report.groups,
+            "sound": sound, "applied_by_state": applied, "segments": report.segments.len(), "groups": report.groups,
             "first_position": report.first_position, "last_position": report.last_position,
             "bytes_read": report.bytes_read, "closed": report.closed,
             "torn_tail": cut, "damage": damage, "consumers": report.consumers,
@@ -125,18 +133,42 @@ pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<
     Ok(())
 }
 
-/// `holdfast journal repair`: `false` when something was cut away.
+/// `holdfast journal repair`. A server's state that has applied more than the journal still holds
+/// loses nothing by it: it goes on without those records, under a new store name, so that every
+/// agent is compared. `false` when something was cut away or the state was ahead.
 pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
+    let applied = applied_beside(&args.dir)?;
+    let beside = args.dir.parent().unwrap_or(Path::new(".")).to_owned();
+    // The server must not start in between.
+    let _lock = applied.map(|_| DataFolder::new(&beside).claim()).transpose()?;
+    if applied.is_some() {
+        std::fs::create_dir_all(&args.dir)?;
+    }
     expect_folder(&args.dir)?;
     let report = journal::repair(&args.dir)?;
+    let ahead = applied.is_some_and(|a| a.0 > report.last_position);
+    if ahead {
+        DataFolder::new(&beside).mark_restored()?;
+    }
     let damage = report.damage.as_ref().map(ToString::to_string);
-    let untouched = damage.is_none();
+    let untouched = damage.is_none() && !ahead;
     show(
         args.json,
         &json!({"damage": damage, "last_position": report.last_position,
-            "set_aside": report.set_aside, "consumers_lowered": report.consumers_lowered}),
+            "set_aside": report.set_aside, "consumers_lowered": report.consumers_lowered,
+            "applied_by_state": applied, "state_goes_on_without": ahead}),
     );
     Ok(untouched)
+}
+
+/// How far the server's state beside a journal's folder has applied it, if there is one.
+fn applied_beside(dir: &Path) -> anyhow::Result<Option<Position>> {
+    let Some(folder) = dir.parent() else { return Ok(None) };
+    let state = DataFolder::new(folder).state_db();
+    if !state.exists() {
+        return Ok(None);
+    }
+    Ok(Some(SqliteState::peek_applied(&state)?))
 }
 
 fn expect_folder(dir: &Path) -> anyhow::Result<()> {

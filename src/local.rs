@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use model::AgentId;
 use serde_json::Value;
 
 /// A line to the server of one data folder.
@@ -28,7 +29,18 @@ impl Local {
         query: &[(String, String)],
     ) -> anyhow::Result<Value> {
         let url = reqwest::Url::parse_with_params(&format!("http://localhost{path}"), query)?;
-        let answer = self.http.get(url).send().await.with_context(|| self.socket.clone())?;
+        self.answer(path, self.http.get(url)).await
+    }
+
+    /// Remove an agent (`docs/format/session.md`).
+    pub(crate) async fn remove_agent(&self, agent: AgentId) -> anyhow::Result<()> {
+        let request = self.http.delete("http://localhost/agents");
+        let request = request.header("x-wazuh-agent-id", agent.to_string());
+        self.answer("/agents", request).await.map(drop)
+    }
+
+    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+        let answer = request.send().await.with_context(|| self.socket.clone())?;
         let status = answer.status();
         let body = answer.bytes().await.with_context(|| self.socket.clone())?;
         if !status.is_success() {

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{AgentCommand, Cli, Command, ConfigCommand, JournalCommand, QueueCommand, Role};
+use crate::cli::{AgentCommand, Cli, Command, ConfigCommand, JournalCommand, QueueCommand};
 
 /// Differences were found, or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
@@ -34,6 +34,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // Whoever makes a TLS client without naming a provider gets this one. It can only be set once.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    // Nothing that this program writes is for everybody.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -65,16 +67,14 @@ fn run(command: Command) -> anyhow::Result<bool> {
         },
         Command::Enroll(args) => runtime()?.block_on(enrol::enroll(&args))?,
         Command::Token(args) => enrol::token(&args)?,
+        Command::Remove(args) => runtime()?.block_on(enrol::remove(&args))?,
         Command::Scan(args) => scan::run(&args)?,
         Command::Changes(args) => runtime()?.block_on(changes::run(&args))?,
         Command::Backup(args) => backup::backup(&args)?,
         Command::Restore(args) => backup::restore(&args)?,
         Command::User(args) => user::run(&args)?,
         Command::Config(ConfigCommand::Default { role }) => config::print_default(role)?,
-        Command::Config(ConfigCommand::Check { role, file }) => match role {
-            Role::Server => drop(config::load::<config::ServerConfig>(&file)?),
-            Role::Agent => config::load::<config::AgentConfig>(&file)?.watch.validate()?,
-        },
+        Command::Config(ConfigCommand::Check { role, file }) => config::check(role, &file)?,
         Command::Queue(QueueCommand::Status { data, json }) => {
             inspect::queue(&folder::DataFolder::new(data.data).agent(), json)?;
         }

@@ -15,6 +15,7 @@ use crate::signals::Stop;
 pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let config: ServerConfig = config::load(file)?;
+    config.validate()?;
     let console = Console::new();
     let (server, started) = Server::start(&config).await?;
     console.line(&format!("page: {}", started.url));
@@ -39,6 +40,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     loop {
         // Read anew after an ordered restart: that is what it is for.
         let config: AgentConfig = config::load(file)?;
+        config.validate()?;
         let identity = IdentityFolder::new(&config.data);
         let Some(who) = identity.load()? else {
             bail!(
@@ -49,7 +51,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         };
         identity.set_server_url(config.server.trim_end_matches('/'))?;
         let settings = AgentSettings {
-            rules: rules(&config, &console)?,
+            rules: rules(&config, &console),
             folder: config.data,
             scan: config.scan,
             queue: config.queue,
@@ -70,14 +72,13 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn rules(config: &AgentConfig, console: &Console) -> anyhow::Result<Rules> {
+fn rules(config: &AgentConfig, console: &Console) -> Rules {
     if config.watch.0.is_empty() {
         let (rules, missing) = Rules::default_system();
         for path in missing {
             console.line(&format!("not there, skipped: {}", path.display()));
         }
-        return Ok(rules);
+        return rules;
     }
-    config.watch.validate()?;
-    Ok(config.watch.clone())
+    config.watch.clone()
 }

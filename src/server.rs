@@ -130,7 +130,13 @@ fn open_stores(
         position_expected: state.applied().context("state")?.0,
         ..Options::default()
     };
-    let (journal, recovery) = Journal::open(&folder.journal(), options).context("journal")?;
+    let (journal, recovery) = Journal::open(&folder.journal(), options).with_context(|| {
+        format!(
+            "journal; `holdfast journal verify {0}` says what is wrong, `holdfast journal repair \
+             {0}` lets the state, which keeps what it has applied, go on without the rest",
+            folder.journal().display()
+        )
+    })?;
     if let Some(cut) = &recovery.cut {
         warn!(?cut, "the journal's torn tail was cut; nothing acknowledged was in it");
     }

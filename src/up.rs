@@ -71,7 +71,7 @@ fn greet(console: &Console, started: &Started) {
             "log in: user admin, password {password} (shown once; `holdfast user password admin` \
              makes a new one)"
         )),
-        None => console.line("log in: user admin, with the password set before"),
+        None => console.line("log in: user admin, with the password set at first start"),
     }
     console.line(&format!("ready: {}", started.url));
 }

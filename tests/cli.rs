@@ -29,6 +29,7 @@ const COMMANDS: &[&[&str]] = &[
     &["agent", "status"],
     &["enroll"],
     &["token"],
+    &["remove"],
     &["scan"],
     &["changes"],
     &["backup"],
@@ -90,6 +91,8 @@ fn errors_name_the_thing_and_end_with_code_two() {
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     fs::write(path("bad.toml"), "[scan]\nintervall = \"1h\"\n").unwrap();
     fs::write(path("watch.toml"), "[[watch]]\npath = \"relative\"\n").unwrap();
+    fs::write(path("zero.toml"), "[scan]\ninterval = \"0s\"\n").unwrap();
+    fs::write(path("same.toml"), "[agents]\nlisten = \"127.0.0.1:55000\"\n").unwrap();
     fs::write(path("ok.toml"), format!("data = {:?}\n", dir.join("agent"))).unwrap();
     let cases: &[(&[&str], &str)] = &[
         (&["scan", "/does/not/exist"], "/does/not/exist"),
@@ -104,6 +107,9 @@ fn errors_name_the_thing_and_end_with_code_two() {
         (&["user", "password", "admin", "--data", &path("nothing")], "not a data folder"),
         (&["journal", "verify", &path("nothing")], "nothing"),
         (&["up", "--data", &path("d"), "--api", "0.0.0.0:0", "--plain-http"], "loopback"),
+        (&["config", "check", "agent", &path("zero.toml")], "scan.interval"),
+        (&["config", "check", "server", &path("same.toml")], "choose two"),
+        (&["remove", "x", "--data", &path("nothing")], "not an agent's number"),
         (&["up", "--watch", "/etc", "--watch", "/etc", "--data", &path("d")], "watched by"),
     ];
     for (words, expected) in cases {

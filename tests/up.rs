@@ -125,7 +125,7 @@ fn what_changed_while_it_was_down_is_a_change_beside_a_gap() {
     fs::write(place.tree.join("sub/c"), b"new").unwrap();
 
     let up = place.up();
-    up.line("log in: user admin, with the password set before");
+    up.line("log in: user admin, with the password set at first start");
     let scan = up.line("scan: ");
     assert!(scan.contains("1 created, 0 modified, 1 deleted"), "{scan}");
     let api = place.api();
@@ -223,7 +223,7 @@ fn a_backup_under_load_restores_to_a_working_server() {
         run(&["restore", "--from", to.to_str().unwrap(), "--data", restored.to_str().unwrap()]);
     assert_eq!(code, 0, "{out}{error}");
     let up = place.up_on(&restored);
-    up.line("log in: user admin, with the password set before");
+    up.line("log in: user admin, with the password set at first start");
     up.line("synchronised: ");
     let api = Api::of(&restored);
     api.rescan("001");
@@ -276,5 +276,78 @@ fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
     });
     let gaps = api.history("/coverage");
     assert!(gaps.iter().any(|g| g["kind"] == "database_rebuilt"), "{gaps:?}");
+    assert_eq!(up.stop(), 0);
+}
+
+#[test]
+fn a_damaged_journal_is_refused_and_its_repair_keeps_the_history() {
+    let place = Place::new("up-journal");
+    let up = place.up();
+    up.line("synchronised: ");
+    let api = place.api();
+    for content in ["1", "2", "3"] {
+        fs::write(place.tree.join("a"), content).unwrap();
+        api.rescan("001");
+    }
+    eventually("three changes", || match history(&api).len() {
+        3 => Ok(()),
+        n => Err(format!("{n}")),
+    });
+    up.kill();
+    let journal = place.data.join("journal");
+    let shown = journal.to_str().unwrap();
+    let segment = fs::read_dir(&journal)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.file_name().unwrap().to_string_lossy().starts_with("segment"))
+        .unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    // Somewhere within the first session, behind the segment's own header.
+    bytes[4096 + 300] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+
+    let (code, out, _) = run(&["journal", "verify", shown, "--json"]);
+    assert_eq!(code, 1, "{out}");
+    let data = place.data.to_str().unwrap();
+    let (code, _, error) = run(&["up", "--data", data, "--api", "127.0.0.1:0"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("journal repair") && error.contains("segment"), "{error}");
+    let (code, out, error) = run(&["journal", "repair", shown, "--json"]);
+    assert_eq!(code, 1, "{out}{error}");
+    let (code, out, error) = run(&["journal", "repair", shown]);
+    assert_eq!(code, 1, "the state is ahead until the next start: {out}{error}");
+
+    let up = place.up();
+    up.line("synchronised: ");
+    assert_eq!(history(&place.api()).len(), 3, "the state kept what it had applied");
+    eventually("the server equals the disk", || {
+        differences(&disk(&place.tree), &stored(&place.api(), "001"))
+    });
+    assert_eq!(up.stop(), 0);
+    let (code, out, _) = run(&["journal", "verify", shown]);
+    assert_eq!(code, 0, "{out}");
+}
+
+#[test]
+fn a_queue_that_was_lost_is_named_as_a_gap() {
+    let place = Place::new("up-memory");
+    let up = place.up();
+    up.line("synchronised: ");
+    assert_eq!(up.stop(), 0);
+    for file in ["agent.db", "agent.db-wal", "agent.db-shm"] {
+        let _ = fs::remove_file(place.data.join("agent").join(file));
+    }
+    fs::write(place.tree.join("a"), b"behind its back").unwrap();
+    let up = place.up();
+    up.line("ready: ");
+    let api = place.api();
+    eventually("the lost memory is a gap", || {
+        let gaps = api.history("/coverage");
+        let named = gaps.iter().any(|g| g["kind"] == "database_rebuilt");
+        if named { Ok(()) } else { Err(format!("{gaps:?}")) }
+    });
+    eventually("the server equals the disk", || {
+        differences(&disk(&place.tree), &stored(&api, "001"))
+    });
     assert_eq!(up.stop(), 0);
 }

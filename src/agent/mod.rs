@@ -80,6 +80,13 @@ struct Shared {
     ended: mpsc::Sender<Ended>,
 }
 
+impl Shared {
+    /// Whether some root or folder could not be seen by the last scan.
+    fn gaps_open(&self) -> bool {
+        notes::gaps(&self.queue).map_or(true, |gaps| !gaps.is_empty())
+    }
+}
+
 impl Agent {
     /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
     pub(crate) fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {

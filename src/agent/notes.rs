@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use queue::{Queue, QueueError};
+use sha2::{Digest as _, Sha256};
 
 /// When the agent was last known to run, microseconds since the epoch, decimal.
 const ALIVE: &str = "agent.alive_us";
-/// The rules of the last scan, as JSON.
+/// Digest of the rules of the last scan.
 const RULES: &str = "scan.rules";
 /// The gaps that were told and are not over, as JSON.
 const GAPS: &str = "scan.gaps";
@@ -25,14 +26,18 @@ pub(crate) fn alive(queue: &Queue) -> Result<Option<u64>, QueueError> {
 
 /// Remember the rules; `true` when they differ from the ones remembered.
 pub(crate) fn rules_changed(queue: &Queue, rules: &detect::Rules) -> Result<bool, QueueError> {
-    let now = serde_json::to_vec(rules).unwrap_or_default();
     let before = queue.meta_get(RULES)?;
-    Ok(before.is_some_and(|before| before != now))
+    Ok(before.is_some_and(|before| before != digest(rules)))
 }
 
 /// Remember the rules.
 pub(crate) fn set_rules(queue: &Queue, rules: &detect::Rules) -> Result<(), QueueError> {
-    queue.meta_set(RULES, &serde_json::to_vec(rules).unwrap_or_default())
+    queue.meta_set(RULES, &digest(rules))
+}
+
+/// SHA-256 of the rules as JSON: however many there are, a note holds it.
+fn digest(rules: &detect::Rules) -> Vec<u8> {
+    Sha256::digest(serde_json::to_vec(rules).unwrap_or_default()).to_vec()
 }
 
 /// Remember the gaps that are open.
@@ -48,7 +53,13 @@ pub(crate) fn gaps(queue: &Queue) -> Result<Vec<detect::Gap>, QueueError> {
 
 /// Remember a scan's result.
 pub(crate) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Result<(), QueueError> {
-    queue.meta_set(LAST_SCAN, &serde_json::to_vec(report).unwrap_or_default())
+    let mut json = serde_json::to_vec(report).unwrap_or_default();
+    if json.len() > queue::NOTE_BYTES_MAX {
+        // Very many roots: their sums are what a status shows.
+        let sums = detect::ScanReport { roots: Vec::new(), ..report.clone() };
+        json = serde_json::to_vec(&sums).unwrap_or_default();
+    }
+    queue.meta_set(LAST_SCAN, &json)
 }
 
 /// Whether this database has seen a whole scan. Before that it does not hold what is on the disk,

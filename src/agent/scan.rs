@@ -129,7 +129,9 @@ impl Scanning {
             Ok(report) => self.scanned(&report),
             Err(e) => Err(e.to_string()),
         };
-        if let Err(problem) = &outcome {
+        if self.shared.cancel.is_cancelled() {
+            info!("the scan was stopped; the next one goes on from the baseline");
+        } else if let Err(problem) = &outcome {
             error!("scan: {problem}");
             self.shared.console.line(&format!("scan failed: {problem}"));
         }

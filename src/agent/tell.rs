@@ -78,7 +78,11 @@ impl Teller {
             // The scan's end asks for the next cycle, and so for this check.
             return Ok(());
         }
-        let found = shared.syncer.check(&shared.dataset).await?;
+        let found = if shared.gaps_open() {
+            shared.syncer.check_keeping_surplus(&shared.dataset).await?
+        } else {
+            shared.syncer.check(&shared.dataset).await?
+        };
         info!(
             reason = reason.unwrap_or("on its interval"),
             documents = found.documents,

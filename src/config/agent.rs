@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use serde::Deserialize;
 
-use super::duration;
+use super::{duration, within};
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_AGENT: &str = include_str!("agent.default.toml");
@@ -34,6 +35,25 @@ impl Default for AgentConfig {
             sync: SyncConfig::default(),
             watch: detect::Rules::default(),
         }
+    }
+}
+
+impl AgentConfig {
+    /// Values that no agent can run with, each by its key.
+    pub(crate) fn validate(&self) -> anyhow::Result<()> {
+        let (tick, year) = (Duration::from_millis(100), Duration::from_hours(365 * 24));
+        within("scan.interval", &self.scan.interval, &tick, &year)?;
+        within("scan.threads", &self.scan.threads, &1, &8)?;
+        within("sync.heartbeat", &self.sync.heartbeat, &tick, &Duration::from_hours(1))?;
+        within("sync.check_interval", &self.sync.check_interval, &tick, &year)?;
+        within("queue.limit_mib", &self.queue.limit_mib, &1, &1_048_576)?;
+        if !self.server.starts_with("https://") {
+            bail!("server = {:?}: must begin with https://", self.server);
+        }
+        if self.data.as_os_str().is_empty() {
+            bail!("data is empty: name a folder");
+        }
+        Ok(self.watch.validate()?)
     }
 }
 

@@ -43,6 +43,29 @@ pub(crate) fn print_default(role: Role) -> anyhow::Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("stdout")
 }
 
+/// `holdfast config check`.
+pub(crate) fn check(role: Role, file: &Path) -> anyhow::Result<()> {
+    match role {
+        Role::Server => load::<ServerConfig>(file)?.validate(),
+        Role::Agent => load::<AgentConfig>(file)?.validate(),
+    }
+    .with_context(|| format!("configuration {}", file.display()))?;
+    writeln!(std::io::stdout(), "{}: fine", file.display()).context("stdout")
+}
+
+/// That a value is within its bounds; the text names the key and them.
+fn within<T: PartialOrd + std::fmt::Debug>(
+    key: &str,
+    value: &T,
+    least: &T,
+    most: &T,
+) -> anyhow::Result<()> {
+    if value < least || value > most {
+        bail!("{key} = {value:?}: must be from {least:?} to {most:?}");
+    }
+    Ok(())
+}
+
 /// Parse a configuration's text.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use serde::Deserialize;
 
-use super::duration;
+use super::{duration, within};
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_SERVER: &str = include_str!("server.default.toml");
@@ -35,6 +36,35 @@ impl Default for ServerConfig {
             journal: JournalConfig::default(),
             retention: RetentionConfig::default(),
         }
+    }
+}
+
+impl ServerConfig {
+    /// Values that no server can run with, each by its key.
+    pub(crate) fn validate(&self) -> anyhow::Result<()> {
+        let (second, year) = (Duration::from_secs(1), Duration::from_hours(365 * 24));
+        within("api.token_timeout", &self.api.token_timeout, &second, &year)?;
+        let silent = &self.agents.disconnection_time;
+        within("agents.disconnection_time", silent, &second, &year)?;
+        within("journal.segment_mib", &self.journal.segment_mib, &1, &1024)?;
+        let hour = Duration::from_hours(1);
+        within("retention.events_age", &self.retention.events_age, &hour, &(year * 100))?;
+        within("retention.events_gib", &self.retention.events_gib, &1, &1_048_576)?;
+        if self.api.plain_http && !self.api.listen.ip().is_loopback() {
+            bail!("api.plain_http: only on a loopback address, not on {}", self.api.listen);
+        }
+        if self.api.listen == self.agents.listen && self.api.listen.port() != 0 {
+            bail!("api.listen and agents.listen are both {}: choose two", self.api.listen);
+        }
+        for (key, name) in [("cluster_name", &self.cluster_name), ("node_name", &self.node_name)] {
+            if name.is_empty() || name.len() > 128 {
+                bail!("{key} = {name:?}: must have 1 to 128 bytes");
+            }
+        }
+        if self.data.as_os_str().is_empty() {
+            bail!("data is empty: name a folder");
+        }
+        Ok(())
     }
 }
 

@@ -42,6 +42,19 @@ impl Syncer {
     /// # Errors
     /// When there is no answer, or a refusal.
     pub async fn check(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
+        self.check_with(dataset, true).await
+    }
+
+    /// As [`Syncer::check`], but what only the server holds stays there: while a part of the
+    /// dataset cannot be seen (a root is not mounted), what this agent lacks may well exist.
+    ///
+    /// # Errors
+    /// As [`Syncer::check`].
+    pub async fn check_keeping_surplus(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
+        self.check_with(dataset, false).await
+    }
+
+    async fn check_with(&self, dataset: &Dataset, prune: bool) -> Result<CheckReport, SyncError> {
         let begun = self.begin_check();
         let own = self.own_digest(dataset).await?;
         let mut report = CheckReport { documents: own.documents, ..CheckReport::default() };
@@ -53,7 +66,10 @@ impl Syncer {
             return Ok(report);
         }
         let (theirs, store) = self.listing(dataset).await?;
-        let (resend, remove) = self.difference(dataset, theirs).await?;
+        let (resend, mut remove) = self.difference(dataset, theirs).await?;
+        if !prune {
+            remove.clear();
+        }
         if own.documents == 0 && !remove.is_empty() {
             // A database just made, or every root gone: a gap, no reason to empty the server.
             warn!(%dataset, held = remove.len(), "this agent has told nothing yet: check put off");

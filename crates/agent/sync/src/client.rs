@@ -148,7 +148,10 @@ async fn post(
 
 /// An answer that says no.
 pub(crate) fn refused(url: &str, reply: &Reply) -> SyncError {
-    let detail = reply.body.get(..reply.body.len().min(DETAIL_BYTES_MAX)).unwrap_or_default();
+    let named = serde_json::from_slice::<link::ErrorAnswer>(&reply.body).ok();
+    let named = named.map(|answer| answer.detail).filter(|detail| !detail.is_empty());
+    let whole = named.as_ref().map_or(&reply.body[..], String::as_bytes);
+    let detail = whole.get(..whole.len().min(DETAIL_BYTES_MAX)).unwrap_or_default();
     SyncError::Refused {
         url: url.to_owned(),
         status: reply.status.as_u16(),

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
-use model::Dataset;
+use model::{Coverage, CoverageKind, Dataset};
 use queue::{Queue, QueueError};
 use tracing::{info, warn};
 
@@ -20,6 +20,8 @@ const NOTE_STORE: &str = "sync.store";
 const NOTE_SESSION: &str = "sync.session";
 /// Note: why a check is due; empty when none is.
 const NOTE_CHECK: &str = "sync.check";
+/// Why a check is due when the server knows more than this database.
+const UNKNOWN_SESSIONS: &str = "the server took sessions that this agent does not know";
 
 /// What was learned from the server.
 #[derive(Debug, Clone, Default)]
@@ -146,6 +148,24 @@ impl Syncer {
         Ok(answer)
     }
 
+    /// The gap of a database that knows less than the server: what changed between the two cannot
+    /// be told from a new baseline.
+    fn memory_lost(&self, own: u64) -> Coverage {
+        let to_us = self.clock.now_us();
+        Coverage {
+            kind: CoverageKind::DatabaseRebuilt,
+            path: String::new(),
+            // A session's number begins with its time.
+            from_us: (own >> 12).min(to_us),
+            to_us,
+            found: None,
+            detail: "the server knows sessions of this agent that its database does not: agent.db \
+                     was lost or an older copy was put back, or this identity runs on a second \
+                     machine too; what changed meanwhile is not told as changes"
+                .into(),
+        }
+    }
+
     async fn learn(
         &self,
         answer: &ControlAnswer,
@@ -166,7 +186,7 @@ impl Syncer {
         } else if theirs < own {
             Some("the server is behind what it acknowledged")
         } else if theirs > known {
-            Some("the server took sessions that this agent does not know")
+            Some(UNKNOWN_SESSIONS)
         } else {
             None
         };
@@ -181,7 +201,13 @@ impl Syncer {
         match reason {
             Some(reason) if self.check_due() != Some(reason) => {
                 let queue = self.queue.clone();
-                blocking(move || queue.meta_set(NOTE_CHECK, reason.as_bytes())).await?;
+                let gap = (reason == UNKNOWN_SESSIONS).then(|| self.memory_lost(own));
+                let note = move || {
+                    let told = gap.map(|gap| queue.append_coverage(&Dataset::fim_files(), gap));
+                    told.transpose()?;
+                    queue.meta_set(NOTE_CHECK, reason.as_bytes())
+                };
+                blocking(note).await?;
                 let mut facts = self.facts.lock();
                 facts.check = Some(reason);
                 facts.reasons += 1;

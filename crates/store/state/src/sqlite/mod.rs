@@ -131,6 +131,20 @@ impl SqliteState {
         })
     }
 
+    /// The position that a database has applied, whoever has it open. Reads only.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not ours.
+    pub fn peek_applied(file: &Path) -> Result<Position, StateError> {
+        const WHAT: &str = "read the state's position";
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let db = Connection::open_with_flags(file, flags).context(WHAT)?;
+        db.busy_timeout(BUSY_WAIT).context(WHAT)?;
+        let applied: i64 =
+            db.query_row("SELECT applied FROM progress", [], |row| row.get(0)).context(WHAT)?;
+        Ok(Position(applied as u64))
+    }
+
     /// Prepare a restored copy for a new, empty journal: positions start again and the store
     /// draws a new name, so that every agent checks what the copy holds.
     ///
