@@ -2,13 +2,14 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ARGS ?=
+SOAK ?= 100
 # Warnings are errors wherever a person or a machine decides whether a change is good.
 LINT := -D warnings
 
-.PHONY: help up build test check unit end-to-end page soak bench-scan clean
+.PHONY: help up build test check unit page soak clean
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 up: ## Build and run server and local agent in ./data (more flags: ARGS="--watch /srv")
 	cargo build --release --bin holdfast
@@ -33,8 +34,9 @@ page: ## The dashboard in a real Chromium against the real binary
 	cargo build --bin holdfast
 	./tests/page.sh
 
-soak: ## The same tests with much larger numbers (hours)
-	HOLDFAST_SOAK=$${HOLDFAST_SOAK:-100} cargo test --workspace --release -- --nocapture
+soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
+	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 24 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 12000 * $(SOAK) )) \
+	PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
 
 bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)
 	./bench/run.sh $*
