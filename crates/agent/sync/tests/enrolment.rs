@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use common::{Server, files};
 use env::clock::{Clock as _, SystemClock};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use sync::{IdentityFolder, SyncError, enroll};
 
 #[tokio::test(flavor = "multi_thread")]
