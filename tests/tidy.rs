@@ -25,16 +25,20 @@ const FILE_LINES_MAX: usize = 500;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
+    ("base/device", &[]),
     ("link", &["model"]),
     ("agent/detect", &["model", "env"]),
+    ("agent/host", &["model", "env"]),
     ("agent/queue", &["model", "env"]),
     ("agent/sync", &["model", "env", "link", "queue"]),
     ("store/journal", &["env"]),
     ("store/state", &["model", "env"]),
+    ("store/series", &["env", "journal"]),
     ("store/commit", &["model", "env", "journal", "state"]),
     ("server/registry", &["model", "env", "state", "commit"]),
     ("server/sessions", &["model", "env", "link", "commit", "state", "registry"]),
-    ("web/api", &["model", "env", "registry", "state", "commit"]),
+    ("server/ingest", &["env", "series"]),
+    ("web/api", &["model", "env", "registry", "state", "commit", "series", "ingest"]),
     ("web/page", &[]),
 ];
 

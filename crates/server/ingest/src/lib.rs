@@ -1,0 +1,1 @@
+//! Metric protocols: RESP, OpenTSDB, Influx line, Prometheus remote write; the query port.

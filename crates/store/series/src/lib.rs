@@ -1,0 +1,1 @@
+//! Time series: catalogue, head, parts, codecs, merge, retention, query.
