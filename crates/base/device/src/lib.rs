@@ -1,1 +1,201 @@
 //! A block device in user space that forgets what was not flushed, and counts what reaches it.
+//!
+//! A file in memory, served by FUSE, is the backing of a loop device (direct I/O); a file system is
+//! made on it and mounted in a folder. Programs use that folder as any other. Every write of a
+//! 4 KiB block and every flush is seen here, however the program made it.
+//!
+//! ```no_run
+//! use device::{Cut, Device, Fs};
+//!
+//! # fn main() -> Result<(), device::DeviceError> {
+//! let mut device = Device::new(64 << 20)?;
+//! let folder = device.mount(Fs::Ext4)?;
+//! // ... write below `folder`, fsync, write more ...
+//! device.power_cut(&Cut::ALL)?; // what was not flushed is gone
+//! let folder = device.remount()?; // the file system's own recovery runs; go on
+//! # let _ = folder;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What survives what
+//! - A flush makes every write that was answered before it durable. Nothing else does.
+//! - [`Device::power_cut`] keeps what is durable and, as [`Cut`] says, a random part of the writes
+//!   since the last flush: whole blocks, or single sectors of 512 bytes.
+//! - From the cut on, or from the moment set by [`Device::die_after`], every request to the device
+//!   fails: nothing written later can be acknowledged, and open files of the old mount never reach
+//!   the new one.
+//!
+//! # Limits
+//! Linux; root, `/dev/fuse`, loop devices and the `mkfs` of the file system, or
+//! [`DeviceError::Unavailable`]. Everything is in memory: two images that share equal blocks; blocks
+//! of zeros take nothing. A process that is killed leaves its mounts behind; the next [`Device`]
+//! removes them.
+
+mod error;
+mod fiemap;
+mod fuse;
+mod host;
+mod image;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use error::DeviceError;
+pub use image::{Counters, Cut, Moment, SECTOR_BYTES};
+pub use report::{Class, Report, Tally, block_sizes};
+
+use host::Mounts;
+use image::Image;
+
+/// What is counted, classified and kept together, in bytes.
+pub const BLOCK_BYTES: usize = 4096;
+/// Smallest device, in bytes: `mkfs.ext4` makes a journal from here on.
+pub const DEVICE_BYTES_MIN: u64 = 16 << 20;
+/// Largest device, in bytes.
+pub const DEVICE_BYTES_MAX: u64 = 64 << 30;
+
+/// A file system that can be made on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fs {
+    /// `mkfs.ext4` with its defaults, blocks of 4 KiB.
+    Ext4,
+    /// `mkfs.xfs` with its defaults.
+    Xfs,
+    /// `mkfs.btrfs` with its defaults.
+    Btrfs,
+    /// btrfs, mounted with `compress=zstd`.
+    BtrfsZstd,
+}
+
+/// What a device is made with.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Size in bytes, rounded up to whole blocks.
+    pub bytes: u64,
+    /// Time that each flush takes at least.
+    pub flush_time: Duration,
+    /// Compress each block at each flush, for [`Device::report`]. Costs CPU time, later.
+    pub measure: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { bytes: 256 << 20, flush_time: Duration::ZERO, measure: false }
+    }
+}
+
+/// A device. Dropping it unmounts it and forgets everything.
+pub struct Device {
+    image: Arc<Image>,
+    mounts: Mounts,
+}
+
+impl Device {
+    /// A device of so many bytes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] where this machine or user cannot have one.
+    pub fn new(bytes: u64) -> Result<Self, DeviceError> {
+        Self::with(Options { bytes, ..Options::default() })
+    }
+
+    /// A device.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] where this machine or user cannot have one.
+    pub fn with(options: Options) -> Result<Self, DeviceError> {
+        let image = Arc::new(Image::new(&options)?);
+        let mounts = Mounts::new(fuse::Served(Arc::clone(&image)))?;
+        Ok(Self { image, mounts })
+    }
+
+    /// Make a file system and mount it. Gives the folder.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] without the program that makes it; else as the programs say.
+    pub fn mount(&mut self, fs: Fs) -> Result<PathBuf, DeviceError> {
+        let journal = self.mounts.format(&self.image.name(), fs)?;
+        self.image.set_journal(journal);
+        self.remount()
+    }
+
+    /// Mount what [`Device::unmount`] or [`Device::power_cut`] took away. The same folder.
+    ///
+    /// # Errors
+    /// As the programs say; so it is when the file system cannot recover.
+    pub fn remount(&mut self) -> Result<PathBuf, DeviceError> {
+        self.mounts.mount(&self.image.name())
+    }
+
+    /// The folder, mounted or not.
+    pub fn folder(&self) -> &Path {
+        self.mounts.folder()
+    }
+
+    /// Unmount in good order.
+    ///
+    /// # Errors
+    /// As `umount` says; so it is when a file is still open.
+    pub fn unmount(&mut self) -> Result<(), DeviceError> {
+        self.mounts.unmount()
+    }
+
+    /// Take the power away: requests fail from here on, what was not flushed is lost but for what
+    /// `cut` keeps. The file system is gone from its folder; files of it that are still open fail
+    /// for good. Go on with [`Device::remount`].
+    ///
+    /// # Errors
+    /// As the programs say.
+    pub fn power_cut(&mut self, cut: &Cut) -> Result<(), DeviceError> {
+        self.image.die();
+        self.mounts.detach();
+        self.image.revive(cut);
+        Ok(())
+    }
+
+    /// Let the device die by itself at that moment, counted from now: every request fails from
+    /// then on, until [`Device::power_cut`] brings it back.
+    pub fn die_after(&self, moment: Moment) {
+        self.image.arm(moment);
+    }
+
+    /// Whether the moment of [`Device::die_after`] has come.
+    pub fn is_dead(&self) -> bool {
+        self.image.is_dead()
+    }
+
+    /// Requests since the device was made.
+    pub fn counters(&self) -> Counters {
+        self.image.counters()
+    }
+
+    /// Forget what was measured so far. Flush first what should not be counted.
+    pub fn start_measuring(&self) {
+        self.image.start_measuring();
+    }
+
+    /// What reached the device since [`Device::start_measuring`], by where it lies: in the files
+    /// named, in the file system's journal, elsewhere. Files must still be there; sync first what
+    /// should be counted. Needs [`Options::measure`].
+    ///
+    /// # Errors
+    /// When a file's place cannot be read.
+    pub fn report(&self, files: &[impl AsRef<Path>]) -> Result<Report, DeviceError> {
+        let mut extents = Vec::new();
+        for file in files {
+            extents.extend(fiemap::extents(file.as_ref())?);
+        }
+        Ok(self.image.report(&extents))
+    }
+}
+
+/// Whether a device can be had here: an error says what is missing.
+///
+/// # Errors
+/// [`DeviceError::Unavailable`] with the reason.
+pub fn available(fs: Fs) -> Result<(), DeviceError> {
+    host::available(fs)
+}

@@ -1,0 +1,155 @@
+//! A real file system on the device: what is flushed stays, what is not goes, and what is counted.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+use device::{Cut, Device, DeviceError, Fs, Moment, Options, available};
+
+/// A device with a file system, or a visible reason why there is none.
+fn mounted(fs: Fs, options: Options) -> Option<Device> {
+    if let Err(DeviceError::Unavailable(why)) = available(fs) {
+        eprintln!("skipped: {why}");
+        return None;
+    }
+    let mut device = Device::with(options).unwrap();
+    device.mount(fs).unwrap();
+    Some(device)
+}
+
+const SMALL: Options = Options { bytes: 64 << 20, ..DEFAULT };
+const DEFAULT: Options =
+    Options { bytes: 0, flush_time: std::time::Duration::ZERO, measure: false };
+
+#[test]
+fn a_power_cut_takes_what_was_not_flushed_and_leaves_what_was() {
+    let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
+    let folder = device.folder().to_owned();
+    let kept = folder.join("kept");
+    fs::write(&kept, b"flushed").unwrap();
+    let file = File::open(&kept).unwrap();
+    file.sync_all().unwrap();
+    File::open(&folder).unwrap().sync_all().unwrap();
+    fs::write(folder.join("lost"), b"not flushed").unwrap();
+    let rewritten = File::options().write(true).open(&kept).unwrap();
+    rewritten.write_all_at(b"changed", 0).unwrap();
+    device.power_cut(&Cut::ALL).unwrap();
+    assert!(rewritten.sync_all().is_err(), "the old mount still answers");
+    assert!(!kept.exists());
+    device.remount().unwrap();
+    assert_eq!(fs::read(&kept).unwrap(), b"flushed");
+    assert!(!folder.join("lost").exists());
+    fs::write(&kept, b"again").unwrap();
+    device.unmount().unwrap();
+    device.remount().unwrap();
+    assert_eq!(fs::read(&kept).unwrap(), b"again");
+}
+
+#[test]
+fn a_device_that_dies_refuses_from_that_moment_on() {
+    let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
+    let path = device.folder().join("log");
+    let mut file = File::create(&path).unwrap();
+    file.sync_all().unwrap();
+    File::open(device.folder()).unwrap().sync_all().unwrap();
+    device.die_after(Moment::Flushes(7));
+    let mut acknowledged = 0;
+    while file.write_all(&[7; 100]).and_then(|()| file.sync_data()).is_ok() {
+        acknowledged += 1;
+        assert!(acknowledged < 7, "the device outlived its moment");
+    }
+    assert!(device.is_dead() && acknowledged > 0);
+    device.power_cut(&Cut::ALL).unwrap();
+    device.remount().unwrap();
+    assert!(fs::read(&path).unwrap().len() >= 100 * acknowledged);
+}
+
+#[test]
+fn a_subset_keeps_some_blocks_whole_and_a_torn_one_single_sectors() {
+    for (cut, whole) in [(Cut::subset(3), true), (Cut::torn(3), false)] {
+        let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
+        let path = device.folder().join("file");
+        fs::write(&path, vec![1; 256 << 10]).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.sync_all().unwrap();
+        File::open(device.folder()).unwrap().sync_all().unwrap();
+        // Past the cache: the writes reach the device and nothing flushes them.
+        let flushes = device.counters().flushes;
+        write_direct(&path, 256 << 10);
+        assert_eq!(device.counters().flushes, flushes);
+        device.power_cut(&cut).unwrap();
+        device.remount().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let grain = if whole { 4096 } else { 512 };
+        let grains: Vec<u8> = bytes
+            .chunks(grain)
+            .map(|c| {
+                assert!(c.iter().all(|b| *b == c[0]), "torn within {grain} bytes");
+                c[0]
+            })
+            .collect();
+        assert!(grains.contains(&1) && grains.contains(&2), "nothing lost, or nothing kept");
+        let blocks_torn = bytes.chunks(4096).any(|c| c.iter().any(|b| *b != c[0]));
+        assert_eq!(blocks_torn, !whole);
+    }
+}
+
+fn write_direct(path: &std::path::Path, bytes: usize) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = File::options().write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    let buffer = vec![2_u8; bytes + 4096];
+    let skip = buffer.as_ptr().align_offset(4096);
+    file.write_all_at(&buffer[skip..skip + bytes], 0).unwrap();
+}
+
+#[test]
+fn blocks_are_told_apart_by_where_they_lie() {
+    let Some(device) = mounted(Fs::Ext4, Options { measure: true, ..SMALL }) else { return };
+    let path = device.folder().join("log");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(&[0; 64 << 10]).unwrap();
+    file.sync_all().unwrap();
+    device.start_measuring();
+    // A growing file needs the journal, one that is there already does not.
+    for _ in 0..10 {
+        file.write_all(&[3; 4096]).unwrap();
+        file.sync_data().unwrap();
+    }
+    let growing = device.report(&[&path]).unwrap();
+    assert_eq!(growing.files.blocks, 10);
+    assert!(growing.journal.blocks >= 20, "{growing:?}");
+    device.start_measuring();
+    for block in 0..10 {
+        file.write_all_at(&[4; 4096], block * 4096).unwrap();
+        file.sync_data().unwrap();
+    }
+    let inside = device.report(&[&path]).unwrap();
+    assert_eq!((inside.files.blocks, inside.flushes), (10, 10));
+    assert_eq!(inside.journal.blocks, 0, "{inside:?}");
+    assert!(inside.files.zlib_bytes < 10 * 100, "{inside:?}");
+}
+
+#[test]
+fn other_file_systems_recover_too() {
+    for fs in [Fs::Xfs, Fs::Btrfs] {
+        let Some(mut device) = mounted(fs, Options { bytes: 512 << 20, ..DEFAULT }) else {
+            continue;
+        };
+        let kept = device.folder().join("kept");
+        fs::write(&kept, b"flushed").unwrap();
+        File::open(&kept).unwrap().sync_all().unwrap();
+        File::open(device.folder()).unwrap().sync_all().unwrap();
+        device.power_cut(&Cut::ALL).unwrap();
+        device.remount().unwrap();
+        assert_eq!(fs::read(&kept).unwrap(), b"flushed", "{fs:?}");
+    }
+}
