@@ -91,7 +91,7 @@ fn probe(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<IoPath, OpenEr
 }
 
 /// A number that differs from journal to journal.
-fn new_journal(dir: &Path) -> u64 {
+pub(crate) fn new_journal(dir: &Path) -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanos = now.map_or(0, |d| d.as_nanos() as u64);
     let mut seed = nanos.to_le_bytes().to_vec();

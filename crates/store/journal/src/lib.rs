@@ -44,6 +44,7 @@
 //! A group fits in a segment; see [`Options`] and the constants beside it. Memory: two groups, the
 //! ring, one index entry per 256 KiB, one window and one group per reader.
 
+mod begin;
 mod bytes;
 mod consumer;
 mod core;
@@ -63,6 +64,7 @@ mod scan;
 mod tools;
 mod writer;
 
+pub use begin::{begin_at, begin_at_with};
 pub use consumer::Consumer;
 pub use error::{AppendError, Damage, OpenError, ReadError};
 pub use journal::Journal;
