@@ -33,6 +33,8 @@ pub enum CoverageKind {
     Quarantined,
     /// The disk is nearly full.
     DiskLow,
+    /// An agent's identity runs on two machines: one of them was refused.
+    IdentityCloned,
 }
 
 impl CoverageKind {
@@ -52,6 +54,7 @@ impl CoverageKind {
             Self::Retention => "retention",
             Self::Quarantined => "quarantined",
             Self::DiskLow => "disk_low",
+            Self::IdentityCloned => "identity_cloned",
         }
     }
 }

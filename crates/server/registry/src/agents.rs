@@ -116,6 +116,30 @@ impl Registry {
     /// # Errors
     /// `NoSuchAgent`, `Request`, `Revoked`: a renewal under way does not outlive a revocation.
     pub fn renew(&self, agent: AgentId, csr_pem: &str) -> Result<Enrolled, EnrollError> {
+        self.renew_over(agent, csr_pem, None)
+    }
+
+    /// As [`Registry::renew`] for whoever presents a certificate (the leaf's DER bytes): it is
+    /// looked at again where decisions are made, so that a renewal that was asked for before the
+    /// certificate was superseded or revoked comes to nothing.
+    ///
+    /// # Errors
+    /// As [`Registry::renew`], and `Presented` when that certificate is no longer in force.
+    pub fn renew_presented(
+        &self,
+        agent: AgentId,
+        csr_pem: &str,
+        certificate_der: &[u8],
+    ) -> Result<Enrolled, EnrollError> {
+        self.renew_over(agent, csr_pem, Some(ca::fingerprint(certificate_der)))
+    }
+
+    fn renew_over(
+        &self,
+        agent: AgentId,
+        csr_pem: &str,
+        presented: Option<[u8; 32]>,
+    ) -> Result<Enrolled, EnrollError> {
         let now_s = self.now().s;
         let certificate = self.sign(agent, csr_pem, now_s)?;
         let _order = self.inner.decisions.lock();
@@ -123,6 +147,9 @@ impl Registry {
         let incarnation = known.ok_or(EnrollError::NoSuchAgent(agent))?;
         if self.inner.certificates.read().all_revoked(agent) {
             return Err(EnrollError::Revoked(agent));
+        }
+        if let Some(presented) = presented {
+            self.inner.certificates.read().check(&presented, now_s)?;
         }
         self.inner.store.add_certificate(agent, &certificate)?;
         self.inner.certificates.write().issued(agent, incarnation, &certificate, now_s);

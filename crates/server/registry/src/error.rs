@@ -122,6 +122,9 @@ pub enum EnrollError {
     /// Its certificates were revoked (renewal).
     #[error("the certificates of agent {0} are revoked: remove it and enrol it anew")]
     Revoked(model::AgentId),
+    /// The certificate over which a renewal was asked for is no longer in force.
+    #[error(transparent)]
+    Presented(#[from] IdentityError),
     /// The registry failed; try again.
     #[error(transparent)]
     Registry(#[from] RegistryError),

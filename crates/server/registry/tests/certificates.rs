@@ -219,6 +219,21 @@ fn of_two_copies_that_both_renew_only_one_stays() {
 }
 
 #[test]
+fn a_renewal_over_a_certificate_that_was_superseded_meanwhile_comes_to_nothing() {
+    let house = house();
+    let image = house.enroll("web");
+    let shared = der(&image.certificate_pem);
+    house.registry.identify(&shared).unwrap();
+    let renewed = house.registry.renew_presented(image.agent, &csr("web"), &shared).unwrap();
+    let renewed = der(&renewed.certificate_pem);
+    // Admitted before: a copy's request that is still under way when the original goes over.
+    assert!(house.registry.identify(&renewed).is_ok());
+    let late = house.registry.renew_presented(image.agent, &csr("web"), &shared);
+    assert!(matches!(late, Err(EnrollError::Presented(IdentityError::Superseded))));
+    assert!(house.registry.identify(&renewed).is_ok(), "the original goes on");
+}
+
+#[test]
 fn an_agent_whose_first_certificate_was_never_used_can_still_renew() {
     let house = house();
     let enrolled = house.enroll("web");
