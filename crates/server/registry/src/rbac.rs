@@ -1,0 +1,248 @@
+//! What a set of roles may do: policies in their order, decided per action and resource.
+//!
+//! A resource is `type:attribute:value`, `*` for every value; parts joined with `&` must all fit
+//! (`agent:id:001&agent:group:web`). An agent is its number and each of its groups. Of the policies
+//! that speak of an action and a resource the last one decides; where none speaks, the mode does:
+//! white forbids, black permits (`spec/api.md` 1.7).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use model::AgentId;
+use parking_lot::Mutex;
+use state::registry::{Permitted, Policy};
+
+/// What is the case where no policy speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RbacMode {
+    /// Nothing is permitted unless a policy allows it.
+    #[default]
+    White,
+    /// Everything is permitted unless a policy denies it.
+    Black,
+}
+
+impl RbacMode {
+    /// The word in the API and in tokens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::White => "white",
+            Self::Black => "black",
+        }
+    }
+
+    /// The mode behind a word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::White, Self::Black].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// Every value of an attribute.
+const ANY: &str = "*";
+/// An agent by its number.
+const AGENT_ID: &str = "agent:id";
+/// Agents by their group.
+const AGENT_GROUP: &str = "agent:group";
+
+/// One resource of a policy, in parts: `agent:id` and `001`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Parts(Vec<(String, String)>);
+
+impl Parts {
+    /// Read a resource; `None` when it is not of the form.
+    fn read(text: &str) -> Option<Self> {
+        let part = |part: &str| {
+            let mut fields = part.splitn(3, ':');
+            let (kind, attribute, value) = (fields.next()?, fields.next()?, fields.next()?);
+            let kind = format!("{kind}:{attribute}");
+            Some((kind.clone(), canonical(&kind, value)))
+        };
+        text.split('&').map(part).collect::<Option<Vec<_>>>().map(Self)
+    }
+
+    /// Whether every part fits one of the resources that are asked about.
+    fn cover(&self, asked: &[(&str, &str)]) -> bool {
+        self.0.iter().all(|(kind, value)| {
+            asked.iter().any(|(k, v)| k == kind && (value == ANY || value == v))
+        })
+    }
+
+    /// Whether it speaks of resources of this type; an agent's group speaks of agents.
+    fn speaks_of(&self, kind: &str) -> bool {
+        self.0.iter().any(|(own, _)| own == kind || (kind == AGENT_ID && own == AGENT_GROUP))
+    }
+}
+
+/// An agent is one resource however many zeros stand in front of its number.
+fn canonical(kind: &str, value: &str) -> String {
+    let number = (kind == AGENT_ID && value != ANY).then(|| value.parse::<AgentId>().ok());
+    number.flatten().map_or_else(|| value.to_owned(), |id| id.to_string())
+}
+
+#[derive(Debug)]
+struct Entry {
+    parts: Parts,
+    allow: bool,
+}
+
+/// The policies of one set of roles, ready to be asked.
+#[derive(Debug)]
+pub struct Grants {
+    mode: RbacMode,
+    policies: Arc<Vec<Policy>>,
+    actions: HashMap<String, Vec<Entry>>,
+    /// Agents by action, as they were at a generation of the fleet's groups.
+    scopes: Mutex<HashMap<String, (u64, Permitted)>>,
+}
+
+/// The agents of the fleet by number and by group, as [`Grants::agents`] asks for them.
+pub(crate) trait Members {
+    /// Changes with every change of who is in which group.
+    fn generation(&self) -> u64;
+    /// The agents of a group.
+    fn of_group(&self, group: &str) -> Vec<AgentId>;
+    /// Whether the agent is in the group.
+    fn is_in(&self, id: AgentId, group: &str) -> bool;
+}
+
+impl Grants {
+    pub(crate) fn new(mode: RbacMode, policies: Arc<Vec<Policy>>) -> Self {
+        let mut actions: HashMap<String, Vec<Entry>> = HashMap::new();
+        for policy in policies.iter() {
+            for action in &policy.actions {
+                let entries = actions.entry(action.clone()).or_default();
+                let parts = policy.resources.iter().filter_map(|text| Parts::read(text));
+                entries.extend(parts.map(|parts| Entry { parts, allow: policy.allow }));
+            }
+        }
+        Self { mode, policies, actions, scopes: Mutex::default() }
+    }
+
+    /// The mode that decides where no policy speaks.
+    pub fn mode(&self) -> RbacMode {
+        self.mode
+    }
+
+    /// The policies in their order.
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    fn entries(&self, action: &str) -> &[Entry] {
+        self.actions.get(action).map_or(&[], Vec::as_slice)
+    }
+
+    fn unless_told(&self) -> bool {
+        self.mode == RbacMode::Black
+    }
+
+    /// Whether the action is permitted on what these `(type:attribute, value)` pairs together
+    /// name: one thing, and everything it belongs to.
+    pub fn permit(&self, action: &str, asked: &[(&str, &str)]) -> bool {
+        let last = self.entries(action).iter().rev().find(|entry| entry.parts.cover(asked));
+        last.map_or_else(|| self.unless_told(), |entry| entry.allow)
+    }
+
+    /// Whether the action may be permitted on anything of this type (`agent:id`, `*:*`): what a
+    /// list must be narrowed to is another question.
+    pub fn permit_some(&self, action: &str, kind: &str) -> bool {
+        let mut rest = self.unless_told();
+        for entry in self.entries(action).iter().filter(|entry| entry.parts.speaks_of(kind)) {
+            let whole = matches!(entry.parts.0.as_slice(), [(own, value)]
+                if value == ANY && own == kind);
+            rest = entry.allow || (rest && !whole);
+        }
+        rest
+    }
+
+    /// The agents on which the action is permitted.
+    pub(crate) fn agents(&self, action: &str, members: &dyn Members) -> Permitted {
+        let generation = members.generation();
+        if let Some((at, scope)) = self.scopes.lock().get(action)
+            && *at == generation
+        {
+            return scope.clone();
+        }
+        let scope = self.resolve(action, members);
+        // What is asked about is an operation's action: their number is small.
+        self.scopes.lock().insert(action.to_owned(), (generation, scope.clone()));
+        scope
+    }
+
+    fn resolve(&self, action: &str, members: &dyn Members) -> Permitted {
+        let mut rest = self.unless_told();
+        // Those to whom the opposite of `rest` applies.
+        let mut opposite: BTreeSet<AgentId> = BTreeSet::new();
+        for entry in self.entries(action) {
+            let named = match agents_of(&entry.parts, members) {
+                Named::Nobody => continue,
+                Named::All => {
+                    (rest, opposite) = (entry.allow, BTreeSet::new());
+                    continue;
+                }
+                // 000 is in no group.
+                Named::AllInGroups => {
+                    let server = opposite.contains(&AgentId::SERVER) != rest;
+                    rest = entry.allow;
+                    opposite.clear();
+                    if server != rest {
+                        opposite.insert(AgentId::SERVER);
+                    }
+                    continue;
+                }
+                Named::These(ids) => ids,
+            };
+            for id in named {
+                if entry.allow == rest {
+                    opposite.remove(&id);
+                } else {
+                    opposite.insert(id);
+                }
+            }
+        }
+        Permitted::of(rest, opposite.into_iter().collect())
+    }
+}
+
+enum Named {
+    Nobody,
+    All,
+    AllInGroups,
+    These(Vec<AgentId>),
+}
+
+/// The agents to which all parts apply.
+fn agents_of(parts: &Parts, members: &dyn Members) -> Named {
+    let agents = |(kind, _): &&(String, String)| kind == AGENT_ID || kind == AGENT_GROUP;
+    if parts.0.is_empty() || parts.0.iter().filter(agents).count() != parts.0.len() {
+        return Named::Nobody;
+    }
+    let values = |wanted: &'static str| {
+        parts
+            .0
+            .iter()
+            .filter(move |(kind, value)| kind == wanted && value != ANY)
+            .map(|(_, value)| value.as_str())
+    };
+    let groups: Vec<&str> = values(AGENT_GROUP).collect();
+    let mut numbers = values(AGENT_ID).map(str::parse::<AgentId>);
+    match (numbers.next(), groups.split_first()) {
+        (Some(Ok(id)), _) => {
+            let one = numbers.all(|other| other.is_ok_and(|other| other == id))
+                && groups.iter().all(|group| members.is_in(id, group));
+            Named::These(if one { vec![id] } else { Vec::new() })
+        }
+        (Some(Err(_)), _) => Named::Nobody,
+        (None, Some((first, others))) => {
+            let mut ids = members.of_group(first);
+            ids.retain(|id| others.iter().all(|group| members.is_in(*id, group)));
+            Named::These(ids)
+        }
+        (None, None) if parts.0.iter().all(|(kind, _)| kind == AGENT_ID) => Named::All,
+        (None, None) => Named::AllInGroups,
+    }
+}
+
+#[cfg(test)]
+#[path = "rbac_tests.rs"]
+mod tests;
