@@ -1,1 +1,56 @@
 //! Time series: catalogue, head, parts, codecs, merge, retention, query.
+//!
+//! A *row series* is a tag set with metrics that share timestamps; each metric is addressable
+//! alone, as a [`Series`]. Writers put rows into a [`Batch`]; a batch is one record of the store's
+//! own journal, and in the head once that is as durable as asked for. Heads are sealed into parts,
+//! one per partition of 2 hours touched; parts are merged in the background.
+//!
+//! ```
+//! use series::{Ack, Batch, Direction, Selector, Store, StoreOptions, TimeRange};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let dir = folder.path().join("series");
+//! let (store, _) = Store::open(&dir, StoreOptions::default())?;
+//! let row = store.row(b"cpu.user|cpu.sys host=a")?;
+//! let mut batch = Batch::new();
+//! batch.push(row, 1_000_000_000, &[12.5, 3.25])?;
+//! store.write(batch, Ack::Persisted)?;
+//! let snapshot = store.snapshot();
+//! for series in store.find(&Selector::metric("cpu.sys").with("host", "a")) {
+//!     for run in snapshot.scan(&series, TimeRange::ALL, Direction::Forward) {
+//!         println!("{}: {:?}", series.name(), run?);
+//!     }
+//! }
+//! store.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What survives what
+//! - [`Wal::Always`]: an acknowledged batch survives a power cut ([`Ack::Persisted`]), or a kill at
+//!   once and a power cut after 100 ms ([`Ack::Flushed`]). [`Wal::Interval`]: the same with its
+//!   interval. [`Wal::Off`]: a clean stop alone.
+//! - A batch survives whole or not at all. Two values of one series and time: the one of the later
+//!   batch holds, before and after a restart.
+//! - A failed write or flush of the log stops writes until the store is opened again; a full disk
+//!   refuses writes until there is room; reads go on in both.
+//!
+//! # Limits
+//! See the constants of this crate and [`StoreOptions`]: each has a name and a refusal.
+
+mod batch;
+mod error;
+mod model;
+mod name;
+mod options;
+mod query;
+mod store;
+
+pub use batch::Batch;
+pub use error::{Damage, NameError, OpenError, ReadError, WriteError};
+pub use model::*;
+pub use name::RowName;
+pub use options::*;
+pub use query::{Scan, Snapshot};
+pub use store::{Store, Ticket};

@@ -1,0 +1,252 @@
+//! Columns of numbers, compressed: lossless for every bit pattern.
+//!
+//! Floats that are short decimals become integers (`digits / 10^e`, checked bit by bit; what does
+//! not fit is listed as an exception); other floats are taken by their bits. Integers are stored
+//! plain, as differences, or as differences of differences, whichever is narrower, in runs of 128
+//! that each have a smallest value and a width. A column of one value is that value.
+//!
+//! The bytes: docs/format/series.md. Limits: [`COLUMN_VALUES_MAX`] values per column.
+
+pub(crate) mod integers;
+pub(crate) mod pack;
+
+use crate::bytes::{Input, push_varint};
+
+/// Most values of one encoded column.
+pub(crate) const COLUMN_VALUES_MAX: usize = 2048;
+/// Largest exponent of ten that is tried: up to 10^15 every digit count is exact.
+const EXPONENT_MAX: usize = 15;
+/// Values looked at to find the exponent.
+const SAMPLES: usize = 8;
+/// One exception in so many values at most, otherwise the bits are taken.
+const EXCEPTION_SHARE: usize = 16;
+/// Bytes of an exception: its index and its bits.
+const EXCEPTION_BYTES: usize = 10;
+
+const TENS: [f64; EXPONENT_MAX + 1] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// 1.5 * 2^52: adding and subtracting it rounds to an integer, and its bits plus an integer below
+/// 2^51 are the bits of the sum.
+const MAGIC: f64 = 6_755_399_441_055_744.0;
+const MAGIC_BITS: i64 = MAGIC.to_bits() as i64;
+
+const CONSTANT: u8 = 0x20;
+const BITS: u8 = 0x21;
+const INTEGERS: u8 = 0x22;
+const CONSTANT_INTEGER: u8 = 0x23;
+
+/// What a column's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Kind {
+    /// Bits of floats.
+    #[default]
+    F64,
+    /// Integers.
+    I64,
+}
+
+/// Room to work in, kept between columns.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    digits: Vec<i64>,
+    differences: Vec<i64>,
+    exceptions: Vec<u16>,
+}
+
+/// Append a column. `values` are bits of floats, or integers; at most [`COLUMN_VALUES_MAX`].
+pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &mut Vec<u8>) {
+    debug_assert!(values.len() <= COLUMN_VALUES_MAX);
+    let Some(first) = values.first().copied() else { return };
+    if values.iter().fold(0, |all, v| all | (v ^ first)) == 0 {
+        into.push(if kind == Kind::F64 { CONSTANT } else { CONSTANT_INTEGER });
+        into.extend_from_slice(&first.to_le_bytes());
+        return;
+    }
+    if kind == Kind::F64 {
+        if let Some(exponent) = exponent(values) {
+            decimals(exponent, values, scratch);
+            let exceptions = scratch.exceptions.len();
+            if exceptions * EXCEPTION_SHARE <= values.len() || exceptions <= 1 {
+                into.push(exponent as u8);
+                push_exceptions(values, &scratch.exceptions, into);
+                integers::encode(&scratch.digits, &mut scratch.differences, into);
+                return;
+            }
+        }
+        into.push(BITS);
+    } else {
+        into.push(INTEGERS);
+    }
+    scratch.digits.clear();
+    if kind == Kind::F64 {
+        scratch.digits.extend(values.iter().map(|v| ordered(*v)));
+    } else {
+        scratch.digits.extend(values.iter().map(|v| *v as i64));
+    }
+    integers::encode(&scratch.digits, &mut scratch.differences, into);
+}
+
+/// Read a column of `count` values to the end of `into`; `None` if the bytes are none.
+pub(crate) fn decode(
+    input: &mut Input<'_>,
+    count: usize,
+    digits: &mut Vec<i64>,
+    into: &mut Vec<u64>,
+) -> Option<Kind> {
+    if count == 0 {
+        return Some(Kind::F64);
+    }
+    if count > COLUMN_VALUES_MAX {
+        return None;
+    }
+    let tag = input.u8()?;
+    match tag {
+        CONSTANT | CONSTANT_INTEGER => {
+            let value = input.u64()?;
+            into.resize(into.len() + count, value);
+            return Some(if tag == CONSTANT { Kind::F64 } else { Kind::I64 });
+        }
+        BITS => {
+            integers::decode(input, count, digits)?;
+            into.extend(digits.iter().map(|d| unordered(*d)));
+            return Some(Kind::F64);
+        }
+        INTEGERS => {
+            integers::decode(input, count, digits)?;
+            into.extend(digits.iter().map(|d| *d as u64));
+            return Some(Kind::I64);
+        }
+        _ => {}
+    }
+    let ten = *TENS.get(usize::from(tag))?;
+    let exceptions = input.varint()? as usize;
+    let mut exceptions = Input(input.take(exceptions.checked_mul(EXCEPTION_BYTES)?)?);
+    integers::decode(input, count, digits)?;
+    let begin = into.len();
+    if tag == 0 {
+        into.extend(digits.iter().map(|d| whole(*d).to_bits()));
+    } else {
+        into.extend(digits.iter().map(|d| (whole(*d) / ten).to_bits()));
+    }
+    let decoded = into.get_mut(begin..)?;
+    while !exceptions.is_empty() {
+        let index = usize::from(exceptions.u16()?);
+        *decoded.get_mut(index)? = exceptions.u64()?;
+    }
+    Some(Kind::F64)
+}
+
+/// An integer below 2^51 in magnitude as a float.
+fn whole(digits: i64) -> f64 {
+    f64::from_bits(digits.wrapping_add(MAGIC_BITS) as u64) - MAGIC
+}
+
+/// Bits of a float as an integer that is ordered as the floats are.
+fn ordered(bits: u64) -> i64 {
+    let signed = bits as i64;
+    signed ^ ((signed >> 63) as u64 >> 1) as i64
+}
+
+fn unordered(ordered: i64) -> u64 {
+    (ordered ^ ((ordered >> 63) as u64 >> 1) as i64) as u64
+}
+
+/// The digits of a value at an exponent, and whether they give back the value exactly.
+fn digits(value: f64, ten: f64) -> (i64, bool) {
+    let rounded = value * ten + MAGIC;
+    let digits = (rounded.to_bits() as i64).wrapping_sub(MAGIC_BITS);
+    (digits, (whole(digits) / ten).to_bits() == value.to_bits())
+}
+
+/// The exponent that most of a few values need; `None` if they are no short decimals.
+fn exponent(values: &[u64]) -> Option<usize> {
+    let step = (values.len() / SAMPLES).max(1);
+    let (mut exponent, mut misses, mut looked) = (0, 0, 0);
+    for bits in values.iter().step_by(step).take(SAMPLES) {
+        let value = f64::from_bits(*bits);
+        let fits = |e: &usize| TENS.get(*e).is_some_and(|ten| digits(value, *ten).1);
+        looked += 1;
+        match (exponent..=EXPONENT_MAX).find(fits) {
+            Some(e) => exponent = e,
+            None => misses += 1,
+        }
+        if misses * 2 > looked.max(2) {
+            return None;
+        }
+    }
+    (misses * 2 <= looked).then_some(exponent)
+}
+
+/// Digits of all values at an exponent into `scratch.digits`, and the indexes of exceptions.
+fn decimals(exponent: usize, values: &[u64], scratch: &mut Scratch) {
+    let ten = TENS.get(exponent).copied().unwrap_or(1.0);
+    scratch.digits.clear();
+    scratch.exceptions.clear();
+    let mut wrong = 0u64;
+    scratch.digits.extend(values.iter().map(|bits| {
+        let value = f64::from_bits(*bits);
+        let rounded = value * ten + MAGIC;
+        let digits = (rounded.to_bits() as i64).wrapping_sub(MAGIC_BITS);
+        wrong |= (whole(digits) / ten).to_bits() ^ bits;
+        digits
+    }));
+    if wrong == 0 {
+        return;
+    }
+    let mut before = 0;
+    for (i, (digits, bits)) in scratch.digits.iter_mut().zip(values).enumerate() {
+        if (whole(*digits) / ten).to_bits() == *bits {
+            before = *digits;
+        } else {
+            *digits = before;
+            scratch.exceptions.push(i as u16);
+        }
+    }
+}
+
+fn push_exceptions(values: &[u64], exceptions: &[u16], into: &mut Vec<u8>) {
+    push_varint(into, exceptions.len() as u64);
+    for index in exceptions {
+        into.extend_from_slice(&index.to_le_bytes());
+        let bits = values.get(usize::from(*index)).copied().unwrap_or_default();
+        into.extend_from_slice(&bits.to_le_bytes());
+    }
+}
+
+/// Append times; at most [`COLUMN_VALUES_MAX`]. Trailing zeros that all share are cut.
+pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<u8>) {
+    let first = times.first().copied().unwrap_or_default();
+    let mut unit = 0u8;
+    let mut divisor = 1i64;
+    for (candidate, ten) in [(9, 1_000_000_000), (6, 1_000_000), (3, 1_000)] {
+        let rest = times.iter().fold(0, |all, t| all | (t.wrapping_sub(first) % ten));
+        if rest == 0 && first % ten == 0 {
+            (unit, divisor) = (candidate, ten);
+            break;
+        }
+    }
+    into.push(unit);
+    scratch.digits.clear();
+    scratch.digits.extend(times.iter().map(|t| t / divisor));
+    integers::encode(&scratch.digits, &mut scratch.differences, into);
+}
+
+/// Read `count` times to the end of `into`.
+pub(crate) fn decode_times(
+    input: &mut Input<'_>,
+    count: usize,
+    digits: &mut Vec<i64>,
+    into: &mut Vec<i64>,
+) -> Option<()> {
+    if count > COLUMN_VALUES_MAX {
+        return None;
+    }
+    let divisor = 10i64.checked_pow(u32::from(input.u8()?)).filter(|d| *d <= 1_000_000_000)?;
+    integers::decode(input, count, digits)?;
+    into.extend(digits.iter().map(|d| d.wrapping_mul(divisor)));
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;

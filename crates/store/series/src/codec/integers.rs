@@ -1,0 +1,185 @@
+//! Integers: plain, as differences or as differences of differences, in runs of 128.
+
+use super::pack::{RUN, pack, pack_wide, unpack, unpack_wide};
+use crate::bytes::{Input, push_signed};
+
+const PLAIN: u8 = 0;
+const DELTA: u8 = 1;
+const DELTA2: u8 = 2;
+/// Flag in the mode byte: every run has width 0 and the same base, which follows once.
+const REGULAR: u8 = 0x10;
+
+/// Widths, in bits, above which values are packed one by one.
+const NARROW_BITS: u32 = 32;
+
+/// Append `values`. `work` is room to work in.
+pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
+    let Some(first) = values.first().copied() else { return };
+    let mode = narrowest(values);
+    work.clear();
+    match mode {
+        PLAIN => work.extend_from_slice(values),
+        DELTA => differences(values, work),
+        _ => {
+            differences(values, work);
+            again(work);
+        }
+    }
+    // The value and the difference that a sum begins with stand before the runs.
+    let mut skip = 0;
+    let at = into.len();
+    into.push(mode);
+    if mode != PLAIN {
+        push_signed(into, first);
+        skip = 1;
+    }
+    if mode == DELTA2 {
+        push_signed(into, work.get(1).copied().unwrap_or_default());
+        skip = 2;
+    }
+    let rest = work.get(skip..).unwrap_or_default();
+    let base = rest.first().copied().unwrap_or_default();
+    if rest.iter().fold(0, |all, v| all | (v ^ base)) == 0 {
+        if let Some(mode) = into.get_mut(at) {
+            *mode |= REGULAR;
+        }
+        push_signed(into, base);
+        return;
+    }
+    for run in rest.chunks(RUN) {
+        encode_run(run, into);
+    }
+}
+
+fn encode_run(run: &[i64], into: &mut Vec<u8>) {
+    let (mut min, mut max) = (i64::MAX, i64::MIN);
+    for v in run {
+        min = min.min(*v);
+        max = max.max(*v);
+    }
+    let width = u64::BITS - (max.wrapping_sub(min) as u64).leading_zeros();
+    into.push(width as u8);
+    push_signed(into, min);
+    if width > NARROW_BITS || run.len() < RUN {
+        pack_wide(run, min, width, into);
+        return;
+    }
+    let mut narrow = [0u32; RUN];
+    for (to, from) in narrow.iter_mut().zip(run) {
+        *to = from.wrapping_sub(min) as u32;
+    }
+    pack(&narrow, width, into);
+}
+
+/// `work[i] = values[i] - values[i - 1]`, wrapping; the first stays.
+fn differences(values: &[i64], work: &mut Vec<i64>) {
+    work.extend(values.first());
+    let later = values.get(1..).unwrap_or_default();
+    work.extend(later.iter().zip(values).map(|(b, a)| b.wrapping_sub(*a)));
+}
+
+/// The same again in place, from the third on.
+fn again(work: &mut [i64]) {
+    let mut before = work.get(1).copied().unwrap_or_default();
+    for v in work.iter_mut().skip(2) {
+        let here = *v;
+        *v = here.wrapping_sub(before);
+        before = here;
+    }
+}
+
+/// The mode whose values spread least, by the bits of their spread.
+fn narrowest(values: &[i64]) -> u8 {
+    let spread = |min: i64, max: i64| u64::BITS - (max.wrapping_sub(min) as u64).leading_zeros();
+    let (mut min, mut max) = (i64::MAX, i64::MIN);
+    for v in values {
+        min = min.min(*v);
+        max = max.max(*v);
+    }
+    let plain = spread(min, max);
+    let (mut min, mut max) = (i64::MAX, i64::MIN);
+    for (b, a) in values.iter().skip(1).zip(values) {
+        let d = b.wrapping_sub(*a);
+        min = min.min(d);
+        max = max.max(d);
+    }
+    let delta = if values.len() > 1 { spread(min, max) } else { 0 };
+    if delta == 0 {
+        return if plain == 0 { PLAIN } else { DELTA };
+    }
+    let (mut min, mut max) = (i64::MAX, i64::MIN);
+    for ((c, b), a) in values.iter().skip(2).zip(values.iter().skip(1)).zip(values) {
+        let d = c.wrapping_sub(*b).wrapping_sub(b.wrapping_sub(*a));
+        min = min.min(d);
+        max = max.max(d);
+    }
+    let delta2 = if values.len() > 2 { spread(min, max) } else { u64::BITS };
+    if plain <= delta && plain <= delta2 {
+        PLAIN
+    } else if delta <= delta2 {
+        DELTA
+    } else {
+        DELTA2
+    }
+}
+
+/// Read `count` values in place of what `values` holds.
+pub(crate) fn decode(input: &mut Input<'_>, count: usize, values: &mut Vec<i64>) -> Option<()> {
+    values.clear();
+    if count == 0 {
+        return Some(());
+    }
+    let tag = input.u8()?;
+    let mode = tag & !REGULAR;
+    if mode > DELTA2 {
+        return None;
+    }
+    if mode != PLAIN {
+        values.push(input.signed()?);
+    }
+    if mode == DELTA2 && count > 1 {
+        values.push(input.signed()?);
+    } else if mode == DELTA2 {
+        input.signed()?;
+    }
+    if tag & REGULAR != 0 {
+        values.resize(count, input.signed()?);
+    } else {
+        while values.len() < count {
+            decode_run(input, (count - values.len()).min(RUN), values)?;
+        }
+    }
+    match mode {
+        DELTA => sums(values, 0),
+        DELTA2 => {
+            sums(values, 1);
+            sums(values, 0);
+        }
+        _ => {}
+    }
+    Some(())
+}
+
+fn decode_run(input: &mut Input<'_>, count: usize, values: &mut Vec<i64>) -> Option<()> {
+    let width = u32::from(input.u8()?);
+    let min = input.signed()?;
+    if width > u64::BITS {
+        return None;
+    }
+    if width > NARROW_BITS || count < RUN {
+        return unpack_wide(input, count, width, min, values);
+    }
+    let mut narrow = [0u32; RUN];
+    unpack(input, width, &mut narrow)?;
+    values.extend(narrow.iter().map(|v| min.wrapping_add(i64::from(*v))));
+    Some(())
+}
+
+/// Sums in place: each value becomes the sum of those from `begin` to it.
+fn sums(values: &mut [i64], begin: usize) {
+    let mut sum = 0i64;
+    for v in values.iter_mut().skip(begin) {
+        sum = sum.wrapping_add(*v);
+        *v = sum;
+    }
+}

@@ -1,0 +1,227 @@
+//! One error family per kind of operation.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Damage in a file of the store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: offset={offset}: {what}; run `holdfast series verify` and restore the file", file.display())]
+pub struct Damage {
+    /// The file.
+    pub file: PathBuf,
+    /// Where, in bytes from its beginning.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process, or another handle in this one, holds it.
+    #[error("{}: the store is already open; stop the process that holds it", .0.display())]
+    Locked(PathBuf),
+    /// Written by a newer version.
+    #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
+    NewerVersion {
+        /// The file.
+        file: PathBuf,
+        /// Its version.
+        found: u16,
+        /// The newest version this program reads.
+        known: u16,
+    },
+    /// A file that everything depends on is damaged.
+    #[error("{0}")]
+    Corrupt(#[from] Damage),
+    /// The journal refuses.
+    #[error("journal: {0}")]
+    Journal(#[from] journal::OpenError),
+    /// The journal cannot be read.
+    #[error("journal: {0}")]
+    Replay(#[from] journal::ReadError),
+    /// An option outside its limits.
+    #[error("series option {name}={value} is outside {min}..={max}; choose one inside")]
+    Option {
+        /// Its name.
+        name: &'static str,
+        /// The value given.
+        value: u64,
+        /// Smallest value allowed.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+    /// The operating system refused.
+    #[error("{}: {what}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Why a name is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// Not of the shape `metric|metric tag=value tag=value`.
+    #[error("series name {text:?}: {what}; write metric tag=value ...")]
+    Malformed {
+        /// The offending text, shortened.
+        text: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A limit of one name.
+    #[error("series name: {what}={value} is over the limit of {max}; shorten it")]
+    TooLong {
+        /// Which limit.
+        what: &'static str,
+        /// The value found.
+        value: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The store holds as many series as it may.
+    #[error(
+        "series limit of {max} reached; remove tags with many values, delete old series or raise \
+         series_max"
+    )]
+    LimitReached {
+        /// The limit.
+        max: u64,
+    },
+    /// The store takes nothing any more.
+    #[error("the store is closed; open it again")]
+    Closed,
+}
+
+/// Why a write or a change was refused. Nothing of it is in the store, unless said otherwise.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// A row handle of another store, or of a row that was forgotten since.
+    #[error("row {0} is not known; ask for it by its name again")]
+    UnknownRow(u32),
+    /// A row with another number of values than its row series has metrics.
+    #[error("row {row}: {found} values for {expected} metrics; give one each")]
+    Shape {
+        /// The row.
+        row: u32,
+        /// Values given.
+        found: usize,
+        /// Metrics of the row.
+        expected: usize,
+    },
+    /// A batch or an event over its limit.
+    #[error("{what}={value} is over the limit of {max}; split the batch")]
+    TooLarge {
+        /// Which limit.
+        what: &'static str,
+        /// The value found.
+        value: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A row older than what retention keeps.
+    #[error("timestamp {time_ns} is older than retention keeps ({oldest_ns}); it was not stored")]
+    TooOld {
+        /// The timestamp.
+        time_ns: i64,
+        /// The oldest that would be kept.
+        oldest_ns: i64,
+    },
+    /// No room on the disk. The same call may succeed later; reads go on.
+    #[error("no room on the disk: {0}; free space or lower the retention, then try again")]
+    Full(String),
+    /// The log failed earlier; nothing is accepted until the store is opened again. Whether the
+    /// failed batch survives is unknown until then.
+    #[error("the log failed: {0}; open the store again")]
+    Failed(String),
+    /// The store was closed.
+    #[error("the store is closed; open it again")]
+    Closed,
+    /// The operating system refused something that does not endanger what is stored.
+    #[error("{path}: {what}: {cause}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        cause: String,
+    },
+    /// A file that the change needs is damaged.
+    #[error("{0}")]
+    Corrupt(Damage),
+}
+
+/// Why a read failed. It concerns the one series it was asked for.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Damage in a part.
+    #[error("{0}")]
+    Corrupt(#[from] Damage),
+    /// The operating system refused.
+    #[error("{}: {what}: {cause}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        cause: String,
+    },
+}
+
+impl From<ReadError> for WriteError {
+    fn from(e: ReadError) -> Self {
+        match e {
+            ReadError::Corrupt(damage) => Self::Corrupt(damage),
+            ReadError::Io { path, what, cause } => {
+                Self::Io { path: path.display().to_string(), what, cause }
+            }
+        }
+    }
+}
+
+impl From<journal::AppendError> for WriteError {
+    fn from(e: journal::AppendError) -> Self {
+        match e {
+            journal::AppendError::Full(why) => Self::Full(why),
+            journal::AppendError::Poisoned(why) => Self::Failed(why),
+            journal::AppendError::Closed => Self::Closed,
+            journal::AppendError::TooLarge { bytes, bytes_max } => {
+                Self::TooLarge { what: "batch_bytes", value: bytes, max: bytes_max }
+            }
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+/// A refusal of the disk while something was written beside the log.
+pub(crate) fn refused(
+    path: &std::path::Path,
+    what: &'static str,
+) -> impl FnOnce(io::Error) -> WriteError {
+    let path = path.display().to_string();
+    move |e| match e.kind() {
+        io::ErrorKind::StorageFull => WriteError::Full(format!("{path}: {what}")),
+        _ => WriteError::Io { path, what, cause: e.to_string() },
+    }
+}
+
+/// A refusal of the disk while something was read.
+pub(crate) fn unread(
+    path: &std::path::Path,
+    what: &'static str,
+) -> impl Fn(io::Error) -> ReadError {
+    let path = path.to_owned();
+    move |e| ReadError::Io { path: path.clone(), what, cause: e.to_string() }
+}

@@ -1,0 +1,420 @@
+//! The nouns of the store: rows, values, ranges, selectors, what operations cost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A row series of one store: a tag set with its metrics. Cheap to copy and to keep; valid as
+/// long as the store is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Row {
+    pub(crate) id: u32,
+    pub(crate) columns: u16,
+    pub(crate) events: bool,
+}
+
+impl Row {
+    /// Its number in this store.
+    pub fn id(self) -> u32 {
+        self.id
+    }
+
+    /// How many values a row of it has.
+    pub fn columns(self) -> usize {
+        usize::from(self.columns)
+    }
+
+    /// Whether it holds events (its metric begins with `!`) instead of values.
+    pub fn is_events(self) -> bool {
+        self.events
+    }
+}
+
+/// One value. Integers up to 2^53 in magnitude are kept as the equal float, larger ones as they
+/// are; either comes back exactly.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// A float, any bit pattern.
+    F64(f64),
+    /// An integer.
+    I64(i64),
+}
+
+/// Largest magnitude up to which every integer is a float, 2^53.
+const EXACT_MAX: u64 = 1 << 53;
+
+impl Value {
+    /// The same number as a float if it is one exactly.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        match self {
+            Self::I64(i) if i.unsigned_abs() <= EXACT_MAX => Self::F64(i as f64),
+            other => other,
+        }
+    }
+
+    /// The nearest float.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::F64(f) => f,
+            Self::I64(i) => i as f64,
+        }
+    }
+}
+
+/// A half-open range of time in nanoseconds since the epoch: `from <= t < to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TimeRange {
+    /// First instant inside.
+    pub from_ns: i64,
+    /// First instant behind.
+    pub to_ns: i64,
+}
+
+impl TimeRange {
+    /// Everything (but the last nanosecond there is).
+    pub const ALL: Self = Self { from_ns: i64::MIN, to_ns: i64::MAX };
+
+    /// Whether it holds an instant.
+    pub fn contains(self, time_ns: i64) -> bool {
+        self.from_ns <= time_ns && time_ns < self.to_ns
+    }
+
+    /// Whether it holds any instant between these two, both included.
+    pub(crate) fn touches(self, first_ns: i64, last_ns: i64) -> bool {
+        self.from_ns <= last_ns && first_ns < self.to_ns
+    }
+
+    /// Whether it holds all instants between these two, both included.
+    pub(crate) fn covers(self, first_ns: i64, last_ns: i64) -> bool {
+        self.from_ns <= first_ns && last_ns < self.to_ns
+    }
+}
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direction {
+    /// Oldest first.
+    #[default]
+    Forward,
+    /// Newest first.
+    Backward,
+}
+
+/// A test of a name or of a tag's value. A tag that is not there has the value "".
+#[derive(Clone, Default)]
+pub enum Test {
+    /// Anything.
+    #[default]
+    Any,
+    /// One of these.
+    Is(Vec<String>),
+    /// None of these.
+    IsNot(Vec<String>),
+    /// Where the function says so (a regular expression, for instance). Called once per distinct
+    /// text.
+    Where(Arc<dyn Fn(&str) -> bool + Send + Sync>),
+}
+
+impl Test {
+    /// Exactly this text.
+    pub fn is(text: &str) -> Self {
+        Self::Is(vec![text.into()])
+    }
+
+    /// Whether a text passes.
+    pub fn passes(&self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Is(texts) => texts.iter().any(|t| t == text),
+            Self::IsNot(texts) => texts.iter().all(|t| t != text),
+            Self::Where(test) => test(text),
+        }
+    }
+}
+
+impl std::fmt::Debug for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Any => f.write_str("Any"),
+            Self::Is(texts) => f.debug_tuple("Is").field(texts).finish(),
+            Self::IsNot(texts) => f.debug_tuple("IsNot").field(texts).finish(),
+            Self::Where(_) => f.write_str("Where(..)"),
+        }
+    }
+}
+
+/// Which series: those whose metric and tags pass every test.
+#[derive(Debug, Clone, Default)]
+pub struct Selector {
+    /// Of the metric's name. Events have names that begin with `!`.
+    pub metric: Test,
+    /// Of tags, by name.
+    pub tags: Vec<(String, Test)>,
+}
+
+impl Selector {
+    /// All series of a metric.
+    pub fn metric(name: &str) -> Self {
+        Self { metric: Test::is(name), tags: Vec::new() }
+    }
+
+    /// Those of them whose tag has this value.
+    #[must_use]
+    pub fn with(mut self, tag: &str, value: &str) -> Self {
+        self.tags.push((tag.into(), Test::is(value)));
+        self
+    }
+}
+
+/// One metric of one tag set, as found by a selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series {
+    /// Its metric.
+    pub metric: Arc<str>,
+    /// Its tags, sorted by name.
+    pub tags: Arc<[(String, String)]>,
+    /// Where its samples are: row and column. Almost always one.
+    pub(crate) columns: Vec<(u32, u16)>,
+}
+
+impl Series {
+    /// The canonical name, `metric tag=value ...`, with spaces and the like escaped by `\`.
+    pub fn name(&self) -> String {
+        crate::name::text(&[&self.metric], self.tags.iter().map(|(k, v)| (&**k, &**v)))
+    }
+
+    /// Whether it holds events.
+    pub fn is_events(&self) -> bool {
+        self.metric.starts_with('!')
+    }
+
+    /// The value of a tag; "" if it has none.
+    pub fn tag(&self, name: &str) -> &str {
+        self.tags.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v)
+    }
+}
+
+/// Values of one run of samples.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// Floats.
+    F64(Vec<f64>),
+    /// Integers beyond 2^53.
+    I64(Vec<i64>),
+}
+
+impl Values {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F64(v) => v.len(),
+            Self::I64(v) => v.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One of them.
+    pub fn get(&self, i: usize) -> Option<Value> {
+        match self {
+            Self::F64(v) => v.get(i).copied().map(Value::F64),
+            Self::I64(v) => v.get(i).copied().map(Value::I64),
+        }
+    }
+
+    /// All of them as the nearest floats.
+    pub fn to_f64(&self) -> std::borrow::Cow<'_, [f64]> {
+        match self {
+            Self::F64(v) => v.into(),
+            Self::I64(v) => v.iter().map(|i| *i as f64).collect::<Vec<_>>().into(),
+        }
+    }
+}
+
+/// A run of samples of one series, in the scan's direction, without two of one time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Times in nanoseconds since the epoch.
+    pub times: Vec<i64>,
+    /// Values, one for each time.
+    pub values: Values,
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds since the epoch.
+    pub time_ns: i64,
+    /// What was said.
+    pub text: Vec<u8>,
+}
+
+/// What can be said of samples without looking at each again. NaN counts in `count`, makes `sum`
+/// NaN, and is passed over by `min` and `max` (which are NaN if there is nothing else).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// How many samples.
+    pub count: u64,
+    /// Smallest value.
+    pub min: f64,
+    /// Time of the first smallest one.
+    pub min_ns: i64,
+    /// Largest value.
+    pub max: f64,
+    /// Time of the first largest one.
+    pub max_ns: i64,
+    /// Their sum.
+    pub sum: f64,
+    /// Oldest value.
+    pub first: f64,
+    /// Its time.
+    pub first_ns: i64,
+    /// Newest value.
+    pub last: f64,
+    /// Its time.
+    pub last_ns: i64,
+}
+
+impl Summary {
+    /// Of one sample.
+    pub fn of(time_ns: i64, value: f64) -> Self {
+        Self {
+            count: 1,
+            min: value,
+            min_ns: time_ns,
+            max: value,
+            max_ns: time_ns,
+            sum: value,
+            first: value,
+            first_ns: time_ns,
+            last: value,
+            last_ns: time_ns,
+        }
+    }
+
+    /// Add what is said of other, later samples.
+    pub fn add(&mut self, later: &Self) {
+        self.count += later.count;
+        self.sum += later.sum;
+        if later.min < self.min || self.min.is_nan() {
+            (self.min, self.min_ns) = (later.min, later.min_ns);
+        }
+        if later.max > self.max || self.max.is_nan() {
+            (self.max, self.max_ns) = (later.max, later.max_ns);
+        }
+        (self.last, self.last_ns) = (later.last, later.last_ns);
+    }
+
+    /// Their arithmetic mean.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.count as f64
+    }
+}
+
+/// What a write cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Position of the batch: of two values for one time the one with the higher position holds.
+    pub position: u64,
+    /// Samples and events stored.
+    pub samples: u64,
+    /// Bytes of the batch in the log, before the log's own framing; 0 with the log off.
+    pub log_bytes: u64,
+    /// Flushes of the medium by the group it belonged to.
+    pub flushes: u32,
+}
+
+/// What opening found.
+#[derive(Debug, Clone, Default)]
+pub struct OpenReport {
+    /// Everything up to here was in parts.
+    pub sealed_position: u64,
+    /// Last position, after replay.
+    pub position: u64,
+    /// Batches replayed.
+    pub replayed_batches: u64,
+    /// Samples and events replayed.
+    pub replayed_samples: u64,
+    /// It was closed in good order.
+    pub clean: bool,
+    /// Row series known.
+    pub rows: u64,
+    /// Parts on disk.
+    pub parts: u64,
+    /// Files of interrupted seals and merges that were removed.
+    pub removed_files: u64,
+    /// Time it took.
+    pub elapsed: Duration,
+}
+
+/// What a seal did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SealOutcome {
+    /// Everything up to here is in parts.
+    pub position: u64,
+    /// Samples and events sealed.
+    pub samples: u64,
+    /// Parts written.
+    pub parts: u32,
+    /// Bytes written beside the log.
+    pub bytes_written: u64,
+}
+
+/// What a round of merges, or of retention, did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MergeOutcome {
+    /// Parts that went.
+    pub parts_before: u32,
+    /// Parts that came.
+    pub parts_after: u32,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Bytes that went.
+    pub bytes_removed: u64,
+}
+
+/// Totals since the store was opened, and where it stands.
+#[derive(Debug, Clone, Default)]
+pub struct StoreStats {
+    /// Row series known.
+    pub rows: u64,
+    /// Series (metrics of row series) known.
+    pub series: u64,
+    /// Row series with samples in the head.
+    pub rows_active: u64,
+    /// Samples and events taken.
+    pub samples: u64,
+    /// Batches taken.
+    pub batches: u64,
+    /// Batches refused or failed.
+    pub batches_failed: u64,
+    /// Estimate of the head's memory, in bytes, heads that are being sealed included.
+    pub head_bytes: u64,
+    /// Samples and events in the head.
+    pub head_samples: u64,
+    /// Last position.
+    pub position: u64,
+    /// Everything up to here is in parts.
+    pub sealed_position: u64,
+    /// Parts on disk.
+    pub parts: u64,
+    /// Their bytes.
+    pub part_bytes: u64,
+    /// Samples and events in them, superseded ones included.
+    pub part_samples: u64,
+    /// Of the bytes, those of indexes.
+    pub index_bytes: u64,
+    /// Partitions on disk.
+    pub partitions: u64,
+    /// Tombstones that are not applied everywhere yet.
+    pub tombstones: u64,
+    /// Bytes of batches handed to the log.
+    pub log_payload_bytes: u64,
+    /// The log's own totals; `None` with the log off.
+    pub log: Option<journal::Stats>,
+    /// The failure of the last seal or merge, if it failed.
+    pub trouble: Option<String>,
+}

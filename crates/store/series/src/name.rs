@@ -1,0 +1,181 @@
+//! Names of row series: `metric|metric tag=value tag=value`, normalised.
+//!
+//! The canonical form has the tags sorted by name and single spaces. A backslash makes the next
+//! character ordinary, so that metrics and tags may hold spaces, `=`, `|` and backslashes; the
+//! canonical form escapes exactly those.
+
+use crate::error::NameError;
+use crate::options::{COLUMNS_MAX, NAME_BYTES_MAX, TAGS_MAX};
+
+/// Longest piece of an offending text that an error repeats, in bytes.
+const QUOTED_BYTES_MAX: usize = 200;
+
+/// A name taken apart.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RowName {
+    /// Metrics in the order of the values.
+    pub metrics: Vec<String>,
+    /// Tags sorted by name.
+    pub tags: Vec<(String, String)>,
+}
+
+impl RowName {
+    /// Take raw text apart.
+    ///
+    /// # Errors
+    /// When the text is no name, or over a limit.
+    pub fn parse(raw: &[u8]) -> Result<Self, NameError> {
+        let malformed = |what| NameError::Malformed { text: quote(raw), what };
+        limit("name_bytes", raw.len(), 2 * NAME_BYTES_MAX)?;
+        let text = std::str::from_utf8(raw).map_err(|_| malformed("not UTF-8"))?;
+        if text.contains(|c: char| c.is_control()) {
+            return Err(malformed("control characters"));
+        }
+        let mut words = split(text, ' ').into_iter().filter(|w| !w.is_empty());
+        let metrics = words.next().ok_or_else(|| malformed("no metric"))?;
+        let metrics: Vec<String> = split(metrics, '|').into_iter().map(unescape).collect();
+        let mut tags = Vec::new();
+        for word in words {
+            let pair = split(word, '=');
+            let [name, value] = pair.as_slice() else {
+                return Err(malformed("a tag is not name=value"));
+            };
+            tags.push((unescape(name), unescape(value)));
+        }
+        Self::new(metrics, tags)
+    }
+
+    /// Put a name together; the tags need not be sorted, and tags without a value do not count.
+    ///
+    /// # Errors
+    /// When it is no name, or over a limit.
+    pub fn new(metrics: Vec<String>, mut tags: Vec<(String, String)>) -> Result<Self, NameError> {
+        tags.retain(|(_, value)| !value.is_empty());
+        tags.sort();
+        let name = Self { metrics, tags };
+        let malformed = |what| NameError::Malformed { text: quote(name.text().as_bytes()), what };
+        limit("columns", name.metrics.len(), COLUMNS_MAX)?;
+        limit("tags", name.tags.len(), TAGS_MAX)?;
+        limit("name_bytes", name.text().len(), NAME_BYTES_MAX)?;
+        if name.metrics.is_empty() || name.metrics.iter().any(String::is_empty) {
+            return Err(malformed("no metric"));
+        }
+        if name.tags.iter().any(|(tag, _)| tag.is_empty()) {
+            return Err(malformed("a tag without a name"));
+        }
+        if name.tags.windows(2).any(|w| matches!(w, [a, b] if a.0 == b.0)) {
+            return Err(malformed("a tag twice"));
+        }
+        let mut sorted: Vec<&String> = name.metrics.iter().collect();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|w| matches!(w, [a, b] if a == b)) {
+            return Err(malformed("a metric twice"));
+        }
+        if name.metrics.len() > 1 && name.metrics.iter().any(|m| m.starts_with('!')) {
+            return Err(malformed("events need a name of their own"));
+        }
+        Ok(name)
+    }
+
+    /// Whether it names events.
+    pub fn is_events(&self) -> bool {
+        self.metrics.first().is_some_and(|m| m.starts_with('!'))
+    }
+
+    /// The canonical text.
+    pub fn text(&self) -> String {
+        let metrics: Vec<&str> = self.metrics.iter().map(String::as_str).collect();
+        text(&metrics, self.tags.iter().map(|(k, v)| (&**k, &**v)))
+    }
+}
+
+/// The canonical text of sorted tags.
+pub(crate) fn text<'a>(metrics: &[&str], tags: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut text = String::with_capacity(64);
+    for (i, metric) in metrics.iter().enumerate() {
+        if i > 0 {
+            text.push('|');
+        }
+        escape(&mut text, metric);
+    }
+    for (name, value) in tags {
+        text.push(' ');
+        escape(&mut text, name);
+        text.push('=');
+        escape(&mut text, value);
+    }
+    text
+}
+
+fn limit(what: &'static str, value: usize, max: usize) -> Result<(), NameError> {
+    if value > max { Err(NameError::TooLong { what, value, max }) } else { Ok(()) }
+}
+
+fn quote(raw: &[u8]) -> String {
+    String::from_utf8_lossy(raw.get(..QUOTED_BYTES_MAX).unwrap_or(raw)).into_owned()
+}
+
+fn escape(into: &mut String, text: &str) {
+    for c in text.chars() {
+        if matches!(c, ' ' | '=' | '|' | '\\') {
+            into.push('\\');
+        }
+        into.push(c);
+    }
+}
+
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        out.push(if c == '\\' { chars.next().unwrap_or('\\') } else { c });
+    }
+    out
+}
+
+/// Split at each separator that is not escaped.
+fn split(text: &str, separator: char) -> Vec<&str> {
+    let (mut pieces, mut begin, mut escaped) = (Vec::new(), 0, false);
+    for (i, c) in text.char_indices() {
+        if escaped {
+            escaped = false;
+        } else if c == '\\' {
+            escaped = true;
+        } else if c == separator {
+            pieces.push(text.get(begin..i).unwrap_or_default());
+            begin = i + 1;
+        }
+    }
+    pieces.push(text.get(begin..).unwrap_or_default());
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(raw: &str) -> String {
+        RowName::parse(raw.as_bytes()).unwrap().text()
+    }
+
+    #[test]
+    fn tags_are_sorted_and_spaces_collapsed() {
+        assert_eq!(canonical("cpu.user|cpu.sys  host=b   dc=1 "), "cpu.user|cpu.sys dc=1 host=b");
+        assert_eq!(canonical(r"a\ b|c x=p\ q\=r"), r"a\ b|c x=p\ q\=r");
+        assert_eq!(canonical("m a=1 b="), "m a=1");
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_with_its_text() {
+        for raw in
+            ["", "m tag", "m =x", "m a=b=c", "m a=1 a=2", "m|m a=1", "m|!e a=1", "m\u{1} a=1"]
+        {
+            assert!(RowName::parse(raw.as_bytes()).is_err(), "{raw:?}");
+        }
+        let long = format!("m a={}", "x".repeat(NAME_BYTES_MAX));
+        assert!(matches!(RowName::parse(long.as_bytes()), Err(NameError::TooLong { .. })));
+        let many: String = (0..=TAGS_MAX).map(|i| format!(" t{i}=v")).collect();
+        assert!(RowName::parse(format!("m{many}").as_bytes()).is_err());
+        assert!(RowName::parse(b"\xff a=1").is_err());
+    }
+}
