@@ -1,4 +1,4 @@
-//! Enrolment, renewal, removal, groups, lists and liveness.
+//! Enrolment, renewal, removal and liveness.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::{AgentId, AgentRecord, Incarnation, Overlay};
 use state::registry::limits::{ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN};
 use state::registry::{
-    AgentColumn, AgentPage, AgentQuery, Condition, EnrolmentTokenRow, GroupCount, NewAgent,
-    NewCertificate, NewEnrolmentToken, RegistryStoreError, StatusSummary, Summary,
+    EnrolmentTokenRow, NewAgent, NewCertificate, NewEnrolmentToken, RegistryStoreError,
 };
 
+use crate::fleet::Now;
 use crate::limits::TOKEN_SECRET_BYTES;
 use crate::types::{AgentInfo, EnrollRequest, Enrolled, Identity};
 use crate::{EnrollError, IdentityError, Registry, RegistryError, ca};
@@ -86,6 +86,7 @@ impl Registry {
             register_ip: agent_ip(&request.ip)?,
             groups: request.groups.clone(),
             incarnation: self.draw_incarnation()?,
+            client_key: None,
             now_s: now.s,
         };
         // Only a valid token makes the server look at the request.
@@ -201,18 +202,38 @@ impl Registry {
     ) -> Result<Vec<AgentId>, EnrollError> {
         let now = self.now();
         let new = |(id, request): &(Option<AgentId>, EnrollRequest)| {
-            Ok(NewAgent {
-                id: *id,
-                name: agent_name(&request.name)?,
-                register_ip: agent_ip(&request.ip)?,
-                groups: request.groups.clone(),
-                incarnation: self.draw_incarnation()?,
-                now_s: now.s,
-            })
+            self.new_agent(*id, request, None, now.s)
         };
         let agents = agents.iter().map(new).collect::<Result<Vec<_>, EnrollError>>()?;
         let _order = self.inner.decisions.lock();
-        let rows = self.inner.store.add_agents(&agents)?;
+        self.insert_agents(&agents, now)
+    }
+
+    pub(crate) fn new_agent(
+        &self,
+        id: Option<AgentId>,
+        request: &EnrollRequest,
+        client_key: Option<String>,
+        now_s: i64,
+    ) -> Result<NewAgent, EnrollError> {
+        Ok(NewAgent {
+            id,
+            name: agent_name(&request.name)?,
+            register_ip: agent_ip(&request.ip)?,
+            groups: request.groups.clone(),
+            incarnation: self.draw_incarnation()?,
+            client_key,
+            now_s,
+        })
+    }
+
+    /// The caller holds the lock of decisions.
+    pub(crate) fn insert_agents(
+        &self,
+        agents: &[NewAgent],
+        now: Now,
+    ) -> Result<Vec<AgentId>, EnrollError> {
+        let rows = self.inner.store.add_agents(agents)?;
         let ids = rows.iter().map(|row| row.record.id).collect();
         let mut fleet = self.inner.fleet.write();
         for row in rows {
@@ -266,52 +287,6 @@ impl Registry {
         Ok(identity)
     }
 
-    /// Replace the agent's groups; `default` when empty. The groups it has now.
-    ///
-    /// # Errors
-    /// `Store(NotFound)` for an agent or a group, `Store(Limit)`.
-    pub fn set_agent_groups(
-        &self,
-        id: AgentId,
-        groups: &[String],
-    ) -> Result<Vec<String>, RegistryError> {
-        let _order = self.inner.decisions.lock();
-        let groups = self.inner.store.set_agent_groups(id, groups)?;
-        self.inner.fleet.write().set_groups(id, groups.clone());
-        Ok(groups)
-    }
-
-    /// Create a group: 1 to 128 of `A-Z a-z 0-9 . _ -`.
-    ///
-    /// # Errors
-    /// `Store(Exists)`, `Store(Refused)` for a bad name.
-    pub fn create_group(&self, name: &str) -> Result<(), RegistryError> {
-        Ok(self.inner.store.create_group(name, self.now().s)?)
-    }
-
-    /// Delete a group; its agents that are left with none get `default`. How many agents it had.
-    ///
-    /// # Errors
-    /// `Store(NotFound)`, `Store(Refused)` for `default`.
-    pub fn delete_group(&self, name: &str) -> Result<u64, RegistryError> {
-        let _order = self.inner.decisions.lock();
-        let changed = self.inner.store.delete_group(name)?;
-        let n = changed.len() as u64;
-        let mut fleet = self.inner.fleet.write();
-        for (id, groups) in changed {
-            fleet.set_groups(id, groups);
-        }
-        Ok(n)
-    }
-
-    /// Every group with its number of agents, by name.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn groups(&self) -> Result<Vec<GroupCount>, RegistryError> {
-        Ok(self.inner.store.groups()?)
-    }
-
     /// The agent's program started: pending. `false` when there is no such agent. Memory only.
     pub fn startup(&self, id: AgentId, info: &AgentInfo) -> bool {
         self.inner.fleet.write().startup(id, info, self.now())
@@ -341,66 +316,6 @@ impl Registry {
         }
         self.inner.fleet.read().get(id).cloned()
     }
-
-    /// One page of agents, 000 included. What agents said up to the call is in it.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn agents(&self, query: &AgentQuery) -> Result<AgentPage, RegistryError> {
-        self.settle(by_keepalive(query))?;
-        let mut page = self.inner.store.agents(query, self.now().s)?;
-        let fleet = self.inner.fleet.read();
-        for item in &mut page.items {
-            if let Some(live) = fleet.get(item.id) {
-                item.keepalive_at_s = live.keepalive_at_s;
-            }
-        }
-        Ok(page)
-    }
-
-    /// The numbers of all agents that match, ascending, 000 included; offset, limit and order are
-    /// ignored.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn agent_ids(&self, query: &AgentQuery) -> Result<Vec<AgentId>, RegistryError> {
-        self.settle(by_keepalive(query))?;
-        Ok(self.inner.store.agent_ids(query, self.now().s)?)
-    }
-
-    /// Agents by status, without 000; kept, not counted.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn status_summary(&self) -> Result<StatusSummary, RegistryError> {
-        self.settle(false)?;
-        Ok(self.inner.store.status_summary()?)
-    }
-
-    /// Agents by status, platform, group and version, without 000, from one snapshot; kept, not
-    /// counted.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn summary(&self) -> Result<Summary, RegistryError> {
-        self.settle(false)?;
-        Ok(self.inner.store.summary()?)
-    }
-}
-
-/// Whether the query looks at the keepalive itself, so that all of them must be written first.
-fn by_keepalive(query: &AgentQuery) -> bool {
-    fn looks(condition: &Condition) -> bool {
-        match condition {
-            Condition::And(parts) | Condition::Or(parts) => parts.iter().any(looks),
-            Condition::Compare { column, .. } | Condition::IsNull(column) => {
-                *column == AgentColumn::LastKeepAlive
-            }
-        }
-    }
-    query.older_than_s.is_some()
-        || query.sort.iter().any(|s| s.column == AgentColumn::LastKeepAlive)
-        || query.condition.as_ref().is_some_and(looks)
 }
 
 fn agent_name(name: &str) -> Result<String, EnrollError> {

@@ -110,6 +110,17 @@ pub enum EnrollError {
         /// Who has it.
         id: model::AgentId,
     },
+    /// The number belongs to another agent.
+    #[error("agent {0} is already registered: remove it first, or leave the number out")]
+    DuplicateId(model::AgentId),
+    /// The address belongs to another agent.
+    #[error("agent {id} is already registered with {ip}: remove it first, or register with any")]
+    DuplicateIp {
+        /// The address.
+        ip: String,
+        /// Who has it.
+        id: model::AgentId,
+    },
     /// There is no such group.
     #[error("no such group: {0}")]
     Group(String),

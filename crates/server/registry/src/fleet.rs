@@ -41,6 +41,8 @@ pub(crate) struct Fleet {
     agents: HashMap<AgentId, Live>,
     seen: Vec<AgentId>,
     changed: Vec<AgentId>,
+    /// Moves on with every change of who is in which group.
+    membership: u64,
 }
 
 impl Fleet {
@@ -61,10 +63,12 @@ impl Fleet {
             info: false,
             record: row.record,
         };
+        self.membership += 1;
         self.agents.insert(live.record.id, live);
     }
 
     pub(crate) fn remove(&mut self, id: AgentId) {
+        self.membership += 1;
         self.agents.remove(&id);
     }
 
@@ -72,9 +76,26 @@ impl Fleet {
         self.agents.get(&id).map(|live| &live.record)
     }
 
+    /// Every agent, in no order.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &AgentRecord> {
+        self.agents.values().map(|live| &live.record)
+    }
+
+    /// Moves on with every change of who is in which group.
+    pub(crate) fn membership(&self) -> u64 {
+        self.membership
+    }
+
+    /// The agents whose groups are as wanted.
+    pub(crate) fn members(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<AgentId> {
+        let members = self.agents.values().filter(|live| wanted(&live.record.groups));
+        members.map(|live| live.record.id).collect()
+    }
+
     pub(crate) fn set_groups(&mut self, id: AgentId, groups: Vec<String>) {
         if let Some(live) = self.agents.get_mut(&id) {
             live.record.groups = groups;
+            self.membership += 1;
         }
     }
 

@@ -17,47 +17,57 @@
 //! All calls block except [`Registry::login`]; those that write wait for the disk, so an async
 //! caller goes through `spawn_blocking` for everything but the four named above.
 
+mod access;
 mod agents;
 mod attempts;
 mod ca;
 mod commands;
+mod context;
 mod error;
 mod files;
 mod fleet;
+mod groups;
 mod hashing;
 mod host;
 mod identity;
+mod keys;
 pub mod limits;
+mod lists;
 mod options;
 mod passwords;
+mod rbac;
+mod security;
 mod tokens;
 mod types;
 mod users;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use env::clock::Clock;
 use env::random::Random;
-use model::AgentRecord;
-use moka::sync::Cache;
+use model::{AgentId, AgentRecord};
 use parking_lot::{Mutex, RwLock};
 
 use ca::Authority;
 use fleet::{Fleet, Now};
-use limits::{
-    FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, POLICIES_KEPT_MAX, POLICIES_TTL_SECONDS,
-    REVOCATIONS_RELOAD_SECONDS,
-};
+use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, REVOCATIONS_RELOAD_SECONDS};
 
+pub use access::{AccessCounts, Account, SecurityConfig};
+pub use context::is_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
+pub use groups::GroupChange;
+pub use keys::{ForceRules, ImportReport, InsertAgent};
 pub use options::{HashCost, RegistryOptions};
+pub use rbac::{Grants, RbacMode};
 pub use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AuditEntry, Command, CommandCounts, CommandKind,
-    CommandRow, CompareOp, Condition, EnrolmentTokenRow, GroupCount, Outcome, OutcomeRow,
-    OutcomeState, Policy, RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, Sort,
-    SqliteRegistry, StatusCode, StatusSummary, Summary,
+    CommandRow, CompareOp, Condition, DistinctPage, EnrolmentTokenRow, GroupConfig, GroupCount,
+    LastScan, LinkKind, Outcome, OutcomeRow, OutcomeState, Overview, Permitted, Policy, PolicyRow,
+    RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange,
+    SecurityImage, Sort, SqliteRegistry, StatusCode, StatusSummary, Summary,
 };
 pub use types::{
     AgentInfo, EnrollRequest, Enrolled, Identity, IssuedKeyPair, TickReport, TokenKeys, User,
@@ -79,8 +89,10 @@ struct Inner {
     fleet: RwLock<Fleet>,
     certificates: RwLock<identity::Certificates>,
     outstanding: Mutex<commands::Outstanding>,
+    /// What agents told of their scans and is not written yet.
+    scans: Mutex<HashMap<AgentId, LastScan>>,
     tokens: tokens::Tokens,
-    policies: Cache<Vec<u32>, Arc<Vec<Policy>>>,
+    access: access::Access,
     attempts: Mutex<attempts::Attempts>,
     hashing: hashing::Pool,
     /// What a password of an unknown user is checked against.
@@ -130,10 +142,8 @@ impl Registry {
             fleet: RwLock::new(Fleet::load(image.agents, now)),
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),
             outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
-            policies: Cache::builder()
-                .max_capacity(POLICIES_KEPT_MAX)
-                .time_to_live(Duration::from_secs(POLICIES_TTL_SECONDS))
-                .build(),
+            scans: Mutex::default(),
+            access: access::Access::new(),
             attempts: Mutex::new(attempts::Attempts::new(options.login_attempts_max, block)),
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
             nobody_hash: hashing::hash(&nobody, options.hash_cost, &*random)?,
@@ -200,6 +210,7 @@ impl Registry {
         };
         if flush {
             report.outcomes = self.flush_outcomes()?;
+            self.flush_scans()?;
             report.written = self.write_liveness(true)?;
         }
         if revocations {
@@ -207,6 +218,7 @@ impl Registry {
             for revocation in refused {
                 self.inner.tokens.add(revocation);
             }
+            self.inner.tokens.reload()?;
         }
         if forget {
             self.inner.store.forget_expired(now.s)?;
@@ -222,6 +234,7 @@ impl Registry {
     /// When the store fails; what was not written is still in memory.
     pub fn flush(&self) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
+        self.flush_scans()?;
         self.write_liveness(true)
     }
 

@@ -5,8 +5,7 @@ use super::*;
 /// 001 in web; 002 in web and db; 003 in db; 000 in none.
 struct Fleet;
 
-const GROUPS: [(u32, &[&str]); 4] =
-    [(0, &[]), (1, &["web"]), (2, &["web", "db"]), (3, &["db"])];
+const GROUPS: [(u32, &[&str]); 4] = [(0, &[]), (1, &["web"]), (2, &["web", "db"]), (3, &["db"])];
 
 impl Members for Fleet {
     fn generation(&self) -> u64 {

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use rcgen::KeyPair;
@@ -19,6 +20,10 @@ pub(crate) struct Tokens {
     path: PathBuf,
     keys: RwLock<TokenKeys>,
     refused: RwLock<HashMap<RevocationTarget, Revocation>>,
+    /// Moves on when the keys are replaced.
+    generation: AtomicU64,
+    /// Latest `nbf` of a token, seconds since the epoch.
+    issued_s: AtomicI64,
 }
 
 impl Tokens {
@@ -28,7 +33,13 @@ impl Tokens {
             Some(pem) => pair(&pem).map_err(|cause| files::failed(&path, &cause))?,
             None => make(&path)?,
         };
-        let tokens = Self { path, keys: RwLock::new(keys), refused: RwLock::default() };
+        let tokens = Self {
+            path,
+            keys: RwLock::new(keys),
+            refused: RwLock::default(),
+            generation: AtomicU64::new(0),
+            issued_s: AtomicI64::new(i64::MIN),
+        };
         for revocation in revocations {
             tokens.add(*revocation);
         }
@@ -43,6 +54,23 @@ impl Tokens {
         known.expires_at_s = known.expires_at_s.max(revocation.expires_at_s);
     }
 
+    /// The latest instant for which a token was issued up to now: a revocation reaches to it.
+    pub(crate) fn last_nbf_s(&self, now_s: i64) -> i64 {
+        now_s.max(self.issued_s.load(Ordering::Acquire))
+    }
+
+    /// Take over keys that another process wrote.
+    pub(crate) fn reload(&self) -> Result<(), RegistryError> {
+        let Some(pem) = files::read_private(&self.path)? else { return Ok(()) };
+        let read = pair(&pem).map_err(|cause| files::failed(&self.path, &cause))?;
+        let mut keys = self.keys.write();
+        if keys.private_pem != read.private_pem {
+            *keys = read;
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     /// Forget revocations of tokens that have expired by now.
     pub(crate) fn forget_expired(&self, now_s: i64) {
         self.refused.write().retain(|_, r| r.expires_at_s > now_s);
@@ -54,7 +82,7 @@ impl Tokens {
         let run_as = run_as.then_some(RevocationTarget::RunAs);
         roles
             .chain(run_as)
-            .chain([RevocationTarget::User(user)])
+            .chain([RevocationTarget::User(user), RevocationTarget::Everyone])
             .filter_map(|target| refused.get(&target).map(|r| r.issued_until_s))
             .max()
     }
@@ -84,6 +112,11 @@ impl Registry {
         Ok(self.inner.tokens.keys.read().clone())
     }
 
+    /// Moves on whenever [`Registry::token_keys`] gives another pair. Memory only.
+    pub fn token_keys_generation(&self) -> u64 {
+        self.inner.tokens.generation.load(Ordering::Acquire)
+    }
+
     /// Replace the key pair: every token dies, so the revocations are forgotten.
     ///
     /// # Errors
@@ -91,6 +124,7 @@ impl Registry {
     pub fn replace_token_keys(&self) -> Result<TokenKeys, RegistryError> {
         let mut keys = self.inner.tokens.keys.write();
         *keys = make(&self.inner.tokens.path)?;
+        self.inner.tokens.generation.fetch_add(1, Ordering::AcqRel);
         self.inner.store.clear_revocations()?;
         self.inner.tokens.refused.write().clear();
         Ok(keys.clone())
@@ -101,9 +135,8 @@ impl Registry {
     /// # Errors
     /// When the store fails.
     pub fn revoke_tokens(&self, target: RevocationTarget) -> Result<(), RegistryError> {
-        let revocation = self.revocation(target);
-        self.inner.store.revoke_tokens(&revocation)?;
-        self.inner.tokens.add(revocation);
+        self.inner.store.revoke_tokens(&self.revocation(target))?;
+        self.refuse(&[target]);
         Ok(())
     }
 
@@ -112,10 +145,13 @@ impl Registry {
         self.inner.tokens.refused_until(user, roles, run_as).is_some_and(|until| nbf_s <= until)
     }
 
-    /// The `nbf` of a token issued now: now, or the second after a revocation of this second, so
-    /// that a login right after a logout gives a token that works. Verify with a second of leeway.
+    /// The `nbf` of a token issued now: now, or the second after the last revocation that reaches
+    /// further, so that a login right after a logout gives a token that works. It may lie ahead of
+    /// the clock: only the end of a token is compared with the time.
     pub fn token_nbf_s(&self, user: u32, roles: &[u32], run_as: bool) -> i64 {
         let until = self.inner.tokens.refused_until(user, roles, run_as);
-        self.now().s.max(until.map_or(i64::MIN, |until| until.saturating_add(1)))
+        let nbf_s = self.now().s.max(until.map_or(i64::MIN, |until| until.saturating_add(1)));
+        self.inner.tokens.issued_s.fetch_max(nbf_s, Ordering::AcqRel);
+        nbf_s
     }
 }

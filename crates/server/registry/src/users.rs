@@ -1,10 +1,9 @@
 //! Users: first start, login, passwords, what they may do.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use state::registry::limits::{ADMIN_USER, ROLE_ADMINISTRATOR};
-use state::registry::{Policy, RegistryStoreError, Revocation, RevocationTarget, UserRow};
+use state::registry::{RegistryStoreError, Revocation, RevocationTarget, SecurityChange, UserRow};
 
 use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN};
 use crate::types::User;
@@ -17,7 +16,7 @@ const PASSWORD_BYTES_MAX: usize = PASSWORD_CHARS_MAX * 4;
 /// When a refused login may try again, seconds.
 const BUSY_RETRY_SECONDS: u64 = 1;
 
-fn public(row: UserRow) -> User {
+pub(crate) fn public(row: UserRow) -> User {
     User { id: row.id, name: row.name, allow_run_as: row.allow_run_as, roles: row.roles }
 }
 
@@ -65,6 +64,20 @@ impl Registry {
         password: &str,
         source: Option<IpAddr>,
     ) -> Result<User, LoginError> {
+        self.login_for_token(name, password, source).await.map(|(user, _)| user)
+    }
+
+    /// As [`Registry::login`], with the `nbf` of a token for this login: a change of the user that
+    /// comes between the check and the token refuses that token.
+    ///
+    /// # Errors
+    /// As [`Registry::login`].
+    pub async fn login_for_token(
+        &self,
+        name: &str,
+        password: &str,
+        source: Option<IpAddr>,
+    ) -> Result<(User, i64), LoginError> {
         self.not_blocked(source)?;
         let registry = self.clone();
         let (name, password) = (name.to_owned(), password.to_owned());
@@ -95,12 +108,39 @@ impl Registry {
         })
     }
 
-    fn check_password(&self, name: &str, password: &str) -> Result<User, LoginError> {
+    fn check_password(&self, name: &str, password: &str) -> Result<(User, i64), LoginError> {
         let row = self.inner.store.user(name)?;
         let hash = row.as_ref().map_or(self.inner.nobody_hash.as_str(), |r| &r.password_hash);
         let fits = password.len() <= PASSWORD_BYTES_MAX;
         let right = hashing::verify(if fits { password } else { "" }, hash) && fits;
-        row.filter(|_| right).map(public).ok_or(LoginError::Invalid)
+        let row = row.filter(|_| right).ok_or(LoginError::Invalid)?;
+        let roles: Vec<u32> = row.roles.iter().map(|role| role.id).collect();
+        let nbf_s = self.token_nbf_s(row.id, &roles, false);
+        // Whoever changed the user since then refuses tokens up to that instant.
+        if self.inner.store.user(name)?.as_ref() != Some(&row) {
+            return Err(LoginError::Invalid);
+        }
+        Ok((public(row), nbf_s))
+    }
+
+    /// Have every hashing thread check a password once, so that the first logins are as fast as
+    /// the later ones. Blocks for as long as that takes.
+    pub fn warm_logins(&self) {
+        let gate =
+            std::sync::Arc::new(std::sync::Barrier::new(self.inner.options.login_workers.max(1)));
+        let jobs: Vec<_> = (0..self.inner.options.login_workers.max(1))
+            .filter_map(|_| {
+                let (registry, gate) = (self.clone(), gate.clone());
+                let job = move || {
+                    gate.wait();
+                    hashing::verify("", &registry.inner.nobody_hash)
+                };
+                self.inner.hashing.submit(job).ok()
+            })
+            .collect();
+        for job in jobs {
+            let _ = job.blocking_recv();
+        }
     }
 
     fn hash(&self, password: &str) -> Result<String, RegistryError> {
@@ -123,12 +163,9 @@ impl Registry {
     /// `Password` when it breaks the rule, `Store(NotFound)` for an unknown user.
     pub fn set_password(&self, name: &str, password: &str) -> Result<(), RegistryError> {
         passwords::check(password)?;
-        let user = self.require_user(name)?;
+        let user = self.require_user(name)?.id;
         let hash = self.hash(password)?;
-        let revoked = self.revocation(RevocationTarget::User(user.id));
-        self.inner.store.set_password_hash(name, &hash, &revoked)?;
-        self.inner.tokens.add(revoked);
-        Ok(())
+        self.change_security(SecurityChange::SetPassword { user, hash }).map(drop)
     }
 
     fn require_user(&self, name: &str) -> Result<User, RegistryError> {
@@ -161,6 +198,7 @@ impl Registry {
         let roles = self.role_ids(roles)?;
         let hash = self.hash(password)?;
         self.inner.store.create_user(name, &hash, allow_run_as, &roles)?;
+        self.inner.access.changed();
         self.require_user(name)
     }
 
@@ -170,9 +208,10 @@ impl Registry {
     /// `Store(Refused)` for a user of the program itself.
     pub fn delete_user(&self, name: &str) -> Result<bool, RegistryError> {
         let Some(user) = self.user(name)? else { return Ok(false) };
-        let revoked = self.revocation(RevocationTarget::User(user.id));
-        let there = self.inner.store.delete_user(name, &revoked)?;
-        self.inner.tokens.add(revoked);
+        let target = RevocationTarget::User(user.id);
+        let there = self.inner.store.delete_user(name, &self.revocation(target))?;
+        self.inner.access.changed();
+        self.refuse(&[target]);
         Ok(there)
     }
 
@@ -192,48 +231,19 @@ impl Registry {
         Ok(self.inner.store.users()?.into_iter().map(public).collect())
     }
 
-    /// The policies of roles in the order in which a later one overrides an earlier one; kept in
-    /// memory for ten seconds.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn policies(&self, roles: &[u32]) -> Result<Arc<Vec<Policy>>, RegistryError> {
-        if let Some(policies) = self.inner.policies.get(roles) {
-            return Ok(policies);
-        }
-        let policies = Arc::new(self.inner.store.policies(roles)?);
-        self.inner.policies.insert(roles.to_vec(), policies.clone());
-        Ok(policies)
-    }
-
-    /// Whether the roles allow the action on the resource (`agent:id:001`, `*:*:*`): nothing is
-    /// permitted unless allowed; of the policies that speak of both, the last one decides.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn permits(
-        &self,
-        roles: &[u32],
-        action: &str,
-        resource: &str,
-    ) -> Result<bool, RegistryError> {
-        let policies = self.policies(roles)?;
-        let last = policies.iter().rev().find(|policy| {
-            policy.actions.iter().any(|a| a == action)
-                && policy.resources.iter().any(|r| covers(r, resource))
-        });
-        Ok(last.is_some_and(|policy| policy.allow))
-    }
-
     pub(crate) fn revocation(&self, target: RevocationTarget) -> Revocation {
-        let now_s = self.now().s;
-        let ttl_s = i64::try_from(self.inner.options.token_ttl_s).unwrap_or(i64::MAX);
-        Revocation { target, issued_until_s: now_s, expires_at_s: now_s.saturating_add(ttl_s) }
+        let until_s = self.inner.tokens.last_nbf_s(self.now().s);
+        // Where the configuration cannot be read, the write that follows fails as well.
+        let ttl_s = self.security_config().map_or(0, |config| config.token_ttl_s);
+        let ttl_s = i64::try_from(ttl_s.max(self.inner.options.token_ttl_s)).unwrap_or(i64::MAX);
+        let expires_at_s = until_s.saturating_add(ttl_s);
+        Revocation { target, issued_until_s: until_s, expires_at_s }
     }
-}
 
-/// Whether a policy's resource covers the one asked for: it is the same, or ends in `*` where the
-/// other goes on.
-fn covers(policy: &str, asked: &str) -> bool {
-    policy == asked || policy.strip_suffix('*').is_some_and(|head| asked.starts_with(head))
+    /// Refuse tokens in memory, after the write: those that were issued meanwhile too.
+    pub(crate) fn refuse(&self, targets: &[RevocationTarget]) {
+        for target in targets {
+            self.inner.tokens.add(self.revocation(*target));
+        }
+    }
 }

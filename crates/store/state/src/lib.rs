@@ -18,6 +18,7 @@ pub mod conformance;
 pub mod disk;
 pub mod error;
 pub mod limits;
+pub mod meter;
 pub mod query;
 pub mod registry;
 mod sqlite;

@@ -15,19 +15,28 @@
 //! [`limits`].
 
 mod defaults;
+mod glance;
 pub mod limits;
 mod query;
 mod schema;
+mod scope;
+mod security;
 mod sqlite;
 mod types;
 
-pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, Sort};
+pub use glance::{GroupConfig, GroupCount, LastScan, Overview};
+pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, DistinctPage, Sort};
+pub use scope::Permitted;
+pub use security::{
+    LinkKind, PolicyRow, RoleRow, RuleRow, SecurityChange, SecurityImage, SecurityStore,
+    SecurityWrite,
+};
 pub use sqlite::SqliteRegistry;
 pub use types::{
     AgentRow, AuditEntry, CertificateRow, Command, CommandCounts, CommandKind, CommandRow,
-    Enrolled, EnrolmentTokenRow, GroupCount, InfoRow, LivenessRow, NewAgent, NewCertificate,
-    NewCommand, NewEnrolmentToken, Outcome, OutcomeRow, OutcomeState, Policy, RegistryImage,
-    Revocation, RevocationTarget, RoleRef, StatusCode, StatusSummary, Summary, UserRow,
+    Enrolled, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewCommand,
+    NewEnrolmentToken, Outcome, OutcomeRow, OutcomeState, Policy, RegistryImage, Revocation,
+    RevocationTarget, RoleRef, StatusCode, StatusSummary, Summary, UserRow,
 };
 
 use model::AgentId;
@@ -118,7 +127,7 @@ pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>
 ///
 /// Every method returns [`RegistryStoreError`] when the database fails; only further errors are
 /// named.
-pub trait RegistryStore: Send + Sync {
+pub trait RegistryStore: SecurityStore {
     /// Everything that the registry keeps in memory, from one snapshot.
     ///
     /// # Errors
@@ -197,6 +206,59 @@ pub trait RegistryStore: Send + Sync {
     /// `Refused` for 000.
     fn remove_agent(&self, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>>;
 
+    /// Remove agents in one transaction, as [`RegistryStore::remove_agent`] does; the rows as they
+    /// were. Numbers that are not registered are passed over.
+    ///
+    /// # Errors
+    /// `Refused` for 000; then none is removed.
+    fn remove_agents(&self, agents: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>>;
+
+    /// The key that 4.x clients are given of the agent; `None` when it has none.
+    ///
+    /// # Errors
+    /// `NotFound` (agent).
+    fn client_key(&self, agent: AgentId) -> StoreResult<Option<String>>;
+
+    /// Keep a key for the agent.
+    ///
+    /// # Errors
+    /// `NotFound` (agent).
+    fn set_client_key(&self, agent: AgentId, key: &str) -> StoreResult<()>;
+
+    /// Write what agents told of their scans, in one transaction; survives a killed process.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> StoreResult<()>;
+
+    /// What the agent told of its last scan.
+    ///
+    /// # Errors
+    /// `NotFound` (agent).
+    fn last_scan(&self, agent: AgentId) -> StoreResult<LastScan>;
+
+    /// Replace the groups of several agents in one transaction, all or none. The groups each has
+    /// now.
+    ///
+    /// # Errors
+    /// As [`RegistryStore::set_agent_groups`].
+    fn set_groups_of(
+        &self,
+        agents: &[(AgentId, Vec<String>)],
+    ) -> StoreResult<Vec<(AgentId, Vec<String>)>>;
+
+    /// The configuration of a group; `None` when it has none.
+    ///
+    /// # Errors
+    /// `NotFound` (group).
+    fn group_config(&self, name: &str) -> StoreResult<Option<GroupConfig>>;
+
+    /// Put the configuration of a group.
+    ///
+    /// # Errors
+    /// `NotFound` (group).
+    fn set_group_config(&self, name: &str, config: &GroupConfig) -> StoreResult<()>;
+
     /// Replace the agent's groups, in order of priority. An empty list becomes `default`.
     ///
     /// # Errors
@@ -252,6 +314,24 @@ pub trait RegistryStore: Send + Sync {
     /// # Errors
     /// See [`RegistryStore`].
     fn summary(&self) -> StoreResult<Summary>;
+
+    /// The different values of columns over the agents that match, with how many have them. Sort
+    /// steps by other columns are passed over.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn distinct(
+        &self,
+        query: &AgentQuery,
+        columns: &[AgentColumn],
+        now_s: i64,
+    ) -> StoreResult<DistinctPage>;
+
+    /// The fleet at a glance from one snapshot; kept, not counted.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn overview(&self) -> StoreResult<Overview>;
 
     /// Create a command for agents in ONE statement; numbers that are not registered are passed
     /// over. The command and the agents it was made for.

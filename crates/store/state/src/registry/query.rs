@@ -4,6 +4,7 @@
 use model::{AgentId, AgentRecord, AgentStatus};
 
 use super::limits::PAGE_ROWS_DEFAULT;
+use super::{Permitted, StatusCode};
 
 /// A column that lists filter and sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,6 +42,14 @@ pub enum AgentColumn {
     DisconnectionTime,
     /// Groups: compares one whole name, finds an agent that has it.
     Group,
+    /// Why it has its status, by number.
+    StatusCode,
+    /// First number of the OS version.
+    OsMajor,
+    /// Second number of the OS version.
+    OsMinor,
+    /// A column that no agent has a value in.
+    Nothing,
 }
 
 /// How a column is compared. Text compares without case.
@@ -114,6 +123,8 @@ pub struct AgentQuery {
     pub limit: u64,
     /// Only these numbers; an empty list matches none.
     pub ids: Option<Vec<AgentId>>,
+    /// Of those that the caller may see.
+    pub permitted: Permitted,
     /// Statuses.
     pub status: Vec<AgentStatus>,
     /// Names.
@@ -148,6 +159,7 @@ impl Default for AgentQuery {
             offset: 0,
             limit: PAGE_ROWS_DEFAULT,
             ids: None,
+            permitted: Permitted::All,
             status: Vec::new(),
             name: Vec::new(),
             ip: Vec::new(),
@@ -170,6 +182,17 @@ impl Default for AgentQuery {
 pub struct AgentPage {
     /// The page.
     pub items: Vec<AgentRecord>,
+    /// Why each of them has its status, in the same order.
+    pub codes: Vec<StatusCode>,
     /// How many match without paging.
+    pub total: u64,
+}
+
+/// The different values of some columns, each with how many agents have them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DistinctPage {
+    /// Values in the order of the columns asked for; most agents first unless sorted.
+    pub items: Vec<(Vec<Option<String>>, u64)>,
+    /// How many different ones there are without paging.
     pub total: u64,
 }

@@ -99,6 +99,8 @@ pub struct NewAgent {
     pub groups: Vec<String>,
     /// Random, drawn for this registration.
     pub incarnation: Incarnation,
+    /// The key that 4.x clients are given of it, 64 characters.
+    pub client_key: Option<String>,
     /// Now, seconds since the epoch.
     pub now_s: i64,
 }
@@ -198,15 +200,6 @@ pub struct Summary {
     pub groups: Vec<(String, u64)>,
     /// Version and agents, most first.
     pub versions: Vec<(String, u64)>,
-}
-
-/// A group and how many agents are in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GroupCount {
-    /// Its name.
-    pub name: String,
-    /// Its agents.
-    pub count: u64,
 }
 
 /// What agents are told to do.
@@ -429,6 +422,8 @@ pub enum RevocationTarget {
     Role(u32),
     /// Those made with an authorization context.
     RunAs,
+    /// All of them.
+    Everyone,
 }
 
 /// Tokens of a target issued up to an instant are refused.

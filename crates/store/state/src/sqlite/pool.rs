@@ -99,6 +99,7 @@ impl Reader {
     fn open(file: &Path, started: Instant) -> rusqlite::Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(file, flags)?;
+        crate::meter::attach(&mut db)?;
         db.pragma_update(None, "cache_size", READER_CACHE)?;
         db.set_prepared_statement_cache_capacity(READER_STATEMENTS);
         let until_us = Arc::new(AtomicU64::new(0));

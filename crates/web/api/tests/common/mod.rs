@@ -93,6 +93,7 @@ pub fn world_with(edit: impl FnOnce(&mut ApiOptions)) -> World {
             register_ip: "any".into(),
             groups,
             incarnation: Incarnation(7),
+            client_key: None,
             now_s: (NOW_US / 1_000_000) as i64 - 86_400,
         };
         store.add_agents(&[agent]).unwrap();

@@ -7,7 +7,7 @@ use super::rows::{self, AGENT_COLUMNS, bits, version_key};
 use super::{groups, users};
 use crate::registry::types::InfoRow;
 use crate::registry::{
-    AgentRow, LivenessRow, NewAgent, RegistryStoreError, StatusCode, StoreResult,
+    AgentRow, LastScan, LivenessRow, NewAgent, RegistryStoreError, StatusCode, StoreResult,
 };
 
 const NEXT_AGENT: &str = "next_agent";
@@ -16,20 +16,72 @@ const NEXT_AGENT: &str = "next_agent";
 pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id");
     let mut statement = tx.prepare_cached(&sql)?;
-    let rows = statement.query_and_then([], rows::agent)?;
+    let names = groups::names(tx)?;
+    let rows = statement.query_and_then([], |row| rows::agent(row, &names))?;
     rows.collect()
 }
 
 pub(super) fn one(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id = ?1");
     let mut statement = tx.prepare_cached(&sql)?;
-    statement.query_and_then([id.0], rows::agent)?.next().transpose()
+    let names = groups::names(tx)?;
+    statement.query_and_then([id.0], |row| rows::agent(row, &names))?.next().transpose()
+}
+
+/// The agent with the highest number; not the server.
+pub(super) fn last(tx: &Transaction<'_>) -> StoreResult<Option<AgentRow>> {
+    let sql =
+        format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id DESC LIMIT 1");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let names = groups::names(tx)?;
+    statement.query_and_then([], |row| rows::agent(row, &names))?.next().transpose()
+}
+
+pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<String>> {
+    tx.prepare_cached("SELECT client_key FROM agent WHERE id = ?1 AND id > 0")?
+        .query_row([id.0], |r| r.get(0))
+        .optional()?
+        .ok_or_else(|| not_found(id))
+}
+
+pub(super) fn set_client_key(tx: &Transaction<'_>, id: AgentId, key: &str) -> StoreResult<()> {
+    let n = tx
+        .prepare_cached("UPDATE agent SET client_key = ?2 WHERE id = ?1 AND id > 0")?
+        .execute(params![id.0, key])?;
+    if n == 0 { Err(not_found(id)) } else { Ok(()) }
+}
+
+/// A part that was not told keeps what is known.
+pub(super) fn save_last_scans(
+    tx: &Transaction<'_>,
+    scans: &[(AgentId, LastScan)],
+) -> StoreResult<()> {
+    let mut set = tx.prepare_cached(
+        "UPDATE agent SET scan_started_at_s = coalesce(?2, scan_started_at_s),
+         scan_ended_at_s = coalesce(?3, scan_ended_at_s) WHERE id = ?1",
+    )?;
+    for (id, scan) in scans {
+        set.execute(params![id.0, scan.started_at_s, scan.ended_at_s])?;
+    }
+    Ok(())
+}
+
+pub(super) fn last_scan(tx: &Transaction<'_>, id: AgentId) -> StoreResult<LastScan> {
+    let sql = "SELECT scan_started_at_s, scan_ended_at_s FROM agent WHERE id = ?1";
+    tx.prepare_cached(sql)?
+        .query_row([id.0], |r| Ok(LastScan { started_at_s: r.get(0)?, ended_at_s: r.get(1)? }))
+        .optional()?
+        .ok_or_else(|| not_found(id))
+}
+
+fn not_found(id: AgentId) -> RegistryStoreError {
+    RegistryStoreError::NotFound { what: "agent", name: id.to_string() }
 }
 
 pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
     let there =
         tx.prepare_cached("SELECT 1 FROM agent WHERE id = ?1 AND id > 0")?.exists([id.0])?;
-    there.then_some(()).ok_or(RegistryStoreError::NotFound { what: "agent", name: id.to_string() })
+    there.then_some(()).ok_or_else(|| not_found(id))
 }
 
 /// Register one agent. Its number is the next one, or its own if that was never given.
@@ -44,10 +96,17 @@ pub(super) fn add(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<AgentRow>
     }
     let id = draw_number(tx, new.id)?;
     tx.prepare_cached(
-        "INSERT INTO agent (id, incarnation, name, register_ip, status, added_at_s)
-         VALUES (?1, ?2, ?3, ?4, 'never_connected', ?5)",
+        "INSERT INTO agent (id, incarnation, name, register_ip, status, added_at_s, client_key)
+         VALUES (?1, ?2, ?3, ?4, 'never_connected', ?5, ?6)",
     )?
-    .execute(params![id.0, bits(new.incarnation), new.name, new.register_ip, new.now_s])?;
+    .execute(params![
+        id.0,
+        bits(new.incarnation),
+        new.name,
+        new.register_ip,
+        new.now_s,
+        new.client_key
+    ])?;
     let groups = groups::assign(tx, id, &new.groups)?;
     let record = AgentRecord {
         id,

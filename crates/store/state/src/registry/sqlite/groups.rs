@@ -1,11 +1,11 @@
 //! Groups and who is in them.
 
 use model::AgentId;
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::rows::unsigned;
+use super::rows::{GroupNames, unsigned};
 use crate::registry::limits::{DEFAULT_GROUP, GROUPS_PER_AGENT_MAX, NAME_CHARS_MAX};
-use crate::registry::{GroupCount, RegistryStoreError, StoreResult};
+use crate::registry::{GroupConfig, GroupCount, RegistryStoreError, StoreResult};
 
 /// Replace the agent's groups; duplicates count once, none becomes `default`.
 pub(super) fn assign(
@@ -102,9 +102,42 @@ fn of(tx: &Transaction<'_>, agent: AgentId) -> StoreResult<Vec<String>> {
 }
 
 pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<GroupCount>> {
-    let mut statement = tx.prepare_cached("SELECT name, agents FROM agent_group ORDER BY name")?;
+    let mut statement =
+        tx.prepare_cached("SELECT name, agents, config_sum FROM agent_group ORDER BY name")?;
     let groups = statement
-        .query_map([], |r| Ok(GroupCount { name: r.get(0)?, count: unsigned(r, 1)? }))?
+        .query_map([], |r| {
+            Ok(GroupCount { name: r.get(0)?, count: unsigned(r, 1)?, config_sum: r.get(2)? })
+        })?
         .collect::<Result<_, _>>()?;
     Ok(groups)
+}
+
+pub(super) fn names(tx: &Transaction<'_>) -> StoreResult<GroupNames> {
+    let mut statement = tx.prepare_cached("SELECT id, name FROM agent_group")?;
+    let names =
+        statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+    Ok(names)
+}
+
+pub(super) fn config(tx: &Transaction<'_>, name: &str) -> StoreResult<Option<GroupConfig>> {
+    let group = id(tx, name)?;
+    let mut statement = tx.prepare_cached(
+        "SELECT config, config_sum, config_at_s FROM agent_group
+         WHERE id = ?1 AND config IS NOT NULL",
+    )?;
+    let row = |r: &Row<'_>| Ok(GroupConfig { body: r.get(0)?, sum: r.get(1)?, at_s: r.get(2)? });
+    Ok(statement.query_row([group], row).optional()?)
+}
+
+pub(super) fn set_config(
+    tx: &Transaction<'_>,
+    name: &str,
+    config: &GroupConfig,
+) -> StoreResult<()> {
+    let group = id(tx, name)?;
+    tx.prepare_cached(
+        "UPDATE agent_group SET config = ?2, config_sum = ?3, config_at_s = ?4 WHERE id = ?1",
+    )?
+    .execute(params![group, config.body, config.sum, config.at_s])?;
+    Ok(())
 }

@@ -63,13 +63,26 @@ fn a_list_by_number_backwards_needs_no_sort() {
 }
 
 #[test]
-fn all_numbers_come_from_the_table_alone_or_from_one_index() {
+fn all_numbers_come_from_one_index_and_no_other_column_is_read() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
     let conn = store.writer.lock();
-    let steps = plan(&conn, "SELECT a.id FROM agent a ORDER BY a.id", &[]);
-    assert_eq!(steps.len(), 1);
-    assert!(!sorts(&steps), "{steps:?}");
+    let active = AgentQuery { status: vec![AgentStatus::Active], ..AgentQuery::default() };
+    for query in [AgentQuery::default(), active] {
+        let filter = Where::of(&query, 0);
+        let steps = plan(&conn, &ids_sql(&filter), &filter.values);
+        assert_eq!(steps.len(), 1, "{steps:?}");
+        assert!(steps[0].contains("USING COVERING INDEX"), "{steps:?}");
+    }
+}
+
+#[test]
+fn sorts_by_name_version_status_and_number_are_read_from_an_index() {
+    for column in [AgentColumn::Name, AgentColumn::Version, AgentColumn::Status, AgentColumn::Id] {
+        let sort = vec![Sort { column, descending: false }];
+        let plan = page_plan(&AgentQuery { sort, ..AgentQuery::default() });
+        assert!(!sorts(&plan), "{column:?}: {plan:?}");
+    }
 }
 
 #[test]
@@ -83,7 +96,7 @@ fn counters_are_read_by_key_and_never_counted() {
         &[Bound::One(Value::Text("status".into()))],
     );
     assert!(steps[0].starts_with("SEARCH counter USING PRIMARY KEY"), "{steps:?}");
-    let steps = plan(&conn, "SELECT name, agents FROM agent_group ORDER BY name", &[]);
+    let steps = plan(&conn, "SELECT name, agents, config_sum FROM agent_group ORDER BY name", &[]);
     assert!(steps.iter().all(|s| !s.contains("membership") && !s.contains("agent a")));
 }
 

@@ -4,9 +4,12 @@
 mod agents;
 mod certificates;
 mod commands;
+mod counters;
+mod distinct;
 mod groups;
 mod list;
 mod rows;
+mod security;
 mod users;
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -20,11 +23,13 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{
-    AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandRow, Enrolled,
-    EnrolmentTokenRow, GroupCount, LivenessRow, NewAgent, NewCertificate, NewCommand,
-    NewEnrolmentToken, OutcomeRow, OutcomeState, Policy, RegistryImage, RegistryStore,
-    RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary, UserRow, schema,
+    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandRow,
+    DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow,
+    NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState, Overview,
+    Policy, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign, StatusSummary,
+    StoreResult, Summary, UserRow, schema,
 };
+use crate::meter;
 
 /// Connections for readers; each holds its own page cache.
 const READERS: usize = 3;
@@ -127,12 +132,22 @@ impl SqliteRegistry {
     }
 }
 
+fn remove(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>> {
+    let row = agents::remove(tx, agent)?;
+    if row.is_some() {
+        certificates::revoke(tx, agent, now_s)?;
+        commands::agent_gone(tx, agent, now_s)?;
+    }
+    Ok(row)
+}
+
 fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> {
-    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let mut conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     rusqlite::vtab::array::load_module(&conn)?;
+    meter::attach(&mut conn)?;
     Ok(conn)
 }
 
@@ -208,14 +223,53 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn remove_agent(&self, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>> {
+        self.write(|tx| remove(tx, agent, now_s))
+    }
+
+    fn remove_agents(&self, agents: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>> {
         self.write(|tx| {
-            let row = agents::remove(tx, agent)?;
-            if row.is_some() {
-                certificates::revoke(tx, agent, now_s)?;
-                commands::agent_gone(tx, agent, now_s)?;
-            }
-            Ok(row)
+            let rows = agents.iter().map(|agent| remove(tx, *agent, now_s));
+            Ok(rows.collect::<StoreResult<Vec<_>>>()?.into_iter().flatten().collect())
         })
+    }
+
+    fn client_key(&self, agent: AgentId) -> StoreResult<Option<String>> {
+        self.read(|tx| agents::client_key(tx, agent))
+    }
+
+    fn set_client_key(&self, agent: AgentId, key: &str) -> StoreResult<()> {
+        self.write(|tx| agents::set_client_key(tx, agent, key))
+    }
+
+    fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> StoreResult<()> {
+        self.write_soft(|tx| agents::save_last_scans(tx, scans))
+    }
+
+    fn last_scan(&self, agent: AgentId) -> StoreResult<LastScan> {
+        self.read(|tx| agents::last_scan(tx, agent))
+    }
+
+    fn set_groups_of(
+        &self,
+        agents: &[(AgentId, Vec<String>)],
+    ) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+        self.write(|tx| {
+            agents
+                .iter()
+                .map(|(agent, groups)| {
+                    agents::require(tx, *agent)?;
+                    Ok((*agent, groups::assign(tx, *agent, groups)?))
+                })
+                .collect()
+        })
+    }
+
+    fn group_config(&self, name: &str) -> StoreResult<Option<GroupConfig>> {
+        self.read(|tx| groups::config(tx, name))
+    }
+
+    fn set_group_config(&self, name: &str, config: &GroupConfig) -> StoreResult<()> {
+        self.write(|tx| groups::set_config(tx, name, config))
     }
 
     fn set_agent_groups(&self, agent: AgentId, groups: &[String]) -> StoreResult<Vec<String>> {
@@ -249,12 +303,25 @@ impl RegistryStore for SqliteRegistry {
         self.read(|tx| list::ids(tx, query, now_s))
     }
 
+    fn distinct(
+        &self,
+        query: &AgentQuery,
+        columns: &[AgentColumn],
+        now_s: i64,
+    ) -> StoreResult<DistinctPage> {
+        self.read(|tx| distinct::distinct(tx, query, columns, now_s))
+    }
+
+    fn overview(&self) -> StoreResult<Overview> {
+        self.read(counters::overview)
+    }
+
     fn status_summary(&self) -> StoreResult<StatusSummary> {
-        self.read(list::status_summary)
+        self.read(counters::status_summary)
     }
 
     fn summary(&self) -> StoreResult<Summary> {
-        self.read(list::summary)
+        self.read(counters::summary)
     }
 
     fn create_command(&self, command: &NewCommand) -> StoreResult<(u64, Vec<AgentId>)> {

@@ -1,5 +1,7 @@
 //! Between rows and the registry's types.
 
+use std::collections::HashMap;
+
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
 use rusqlite::Row;
 
@@ -9,14 +11,20 @@ use crate::registry::{AgentRow, RegistryStoreError, StatusCode, StoreResult};
 pub(super) const AGENT_COLUMNS: &str = "a.id, a.incarnation, a.name, a.register_ip, a.ip, \
      a.version, a.hostname, a.os_name, a.os_platform, a.os_family, a.os_version, a.os_arch, \
      a.os_uname, a.status, a.status_code, a.added_at_s, a.keepalive_at_s, a.disconnected_at_s, \
-     (SELECT json_group_array(g.name ORDER BY m.priority) FROM membership m \
-      JOIN agent_group g ON g.id = m.grp WHERE m.agent = a.id)";
+     (SELECT group_concat(grp) FROM (SELECT grp FROM membership WHERE agent = a.id \
+      ORDER BY priority))";
+
+/// Names of groups by their numbers: read once per list, not joined to each of its rows.
+pub(super) type GroupNames = HashMap<i64, String>;
 
 /// An agent from a row of [`AGENT_COLUMNS`].
-pub(super) fn agent(row: &Row<'_>) -> StoreResult<AgentRow> {
+pub(super) fn agent(row: &Row<'_>, names: &GroupNames) -> StoreResult<AgentRow> {
     let status: String = row.get(13)?;
     let status = AgentStatus::from_name(&status).ok_or_else(|| corrupt("status", &status))?;
-    let groups: String = row.get(18)?;
+    let groups = match row.get_ref(18)?.as_str_or_null() {
+        Ok(Some(text)) => groups(text, names)?,
+        _ => Vec::new(),
+    };
     let record = AgentRecord {
         id: AgentId(row.get(0)?),
         incarnation: incarnation(row.get(1)?),
@@ -26,13 +34,18 @@ pub(super) fn agent(row: &Row<'_>) -> StoreResult<AgentRow> {
         version: row.get(5)?,
         hostname: row.get(6)?,
         os: os(row)?,
-        groups: list(&groups)?,
+        groups,
         status,
         added_at_s: row.get(15)?,
         keepalive_at_s: row.get(16)?,
         disconnected_at_s: row.get(17)?,
     };
     Ok(AgentRow { record, status_code: StatusCode::from_number(row.get(14)?) })
+}
+
+fn groups(numbers: &str, names: &GroupNames) -> StoreResult<Vec<String>> {
+    let name = |number: &str| names.get(&number.parse().ok()?).cloned();
+    numbers.split(',').map(|n| name(n).ok_or_else(|| corrupt("group", n))).collect()
 }
 
 fn os(row: &Row<'_>) -> StoreResult<Option<AgentOs>> {

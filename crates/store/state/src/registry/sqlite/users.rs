@@ -115,7 +115,7 @@ pub(super) fn policies(tx: &Transaction<'_>, roles: &[u32]) -> StoreResult<Vec<P
     Ok(policies)
 }
 
-fn policy(row: &Row<'_>) -> StoreResult<Policy> {
+pub(super) fn policy(row: &Row<'_>) -> StoreResult<Policy> {
     Ok(Policy {
         id: row.get(0)?,
         name: row.get(1)?,
@@ -130,6 +130,7 @@ fn target(kind: &str, id: u32) -> Option<RevocationTarget> {
         "user" => Some(RevocationTarget::User(id)),
         "role" => Some(RevocationTarget::Role(id)),
         "run_as" => Some(RevocationTarget::RunAs),
+        "everyone" => Some(RevocationTarget::Everyone),
         _ => None,
     }
 }
@@ -155,6 +156,7 @@ pub(super) fn revoke_tokens(tx: &Transaction<'_>, revocation: &Revocation) -> St
         RevocationTarget::User(id) => ("user", id),
         RevocationTarget::Role(id) => ("role", id),
         RevocationTarget::RunAs => ("run_as", 0),
+        RevocationTarget::Everyone => ("everyone", 0),
     };
     tx.execute(
         "INSERT INTO token_revocation VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE

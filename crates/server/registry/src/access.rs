@@ -1,0 +1,273 @@
+//! What authorisation needs on every request, resolved once and kept for at most ten seconds: who
+//! a user id is, what its roles may do, and the security configuration.
+//!
+//! Whatever is kept carries the generation it was read in. A write ends the generation after its
+//! commit, so that nothing read before it is used again; nothing is shared between users.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::AgentId;
+use moka::sync::Cache;
+use state::registry::{Permitted, RegistryStore, RevocationTarget, UserRow};
+
+use crate::fleet::Fleet;
+use crate::limits::{POLICIES_KEPT_MAX, POLICIES_TTL_SECONDS};
+use crate::rbac::{Grants, Members, RbacMode};
+use crate::{Registry, RegistryError};
+
+/// Setting: life of a token, seconds.
+const TOKEN_TTL: &str = "security.token_ttl_s";
+/// Setting: the mode.
+const RBAC_MODE: &str = "security.rbac_mode";
+
+/// A user, for authorisation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it may log in with an authorization context.
+    pub allow_run_as: bool,
+    /// Roles in their order.
+    pub roles: Vec<u32>,
+}
+
+impl From<UserRow> for Account {
+    fn from(row: UserRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name,
+            allow_run_as: row.allow_run_as,
+            roles: row.roles.into_iter().map(|role| role.id).collect(),
+        }
+    }
+}
+
+/// What `GET /security/config` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecurityConfig {
+    /// Life of a token, seconds.
+    pub token_ttl_s: u64,
+    /// What is the case where no policy speaks.
+    pub mode: RbacMode,
+}
+
+/// How often what was needed was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AccessCounts {
+    /// It was kept.
+    pub hits: u64,
+    /// It had to be read.
+    pub misses: u64,
+}
+
+#[derive(Clone)]
+struct Kept<T> {
+    generation: u64,
+    value: T,
+}
+
+/// What is kept.
+pub(crate) struct Access {
+    generation: AtomicU64,
+    accounts: Cache<u32, Kept<Option<Arc<Account>>>>,
+    grants: Cache<(u32, Vec<u32>), Kept<Arc<Grants>>>,
+    config: Cache<(), Kept<SecurityConfig>>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Access {
+    pub(crate) fn new() -> Self {
+        fn cache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static>()
+        -> Cache<K, Kept<V>> {
+            Cache::builder()
+                .max_capacity(POLICIES_KEPT_MAX)
+                .time_to_live(Duration::from_secs(POLICIES_TTL_SECONDS))
+                .build()
+        }
+        Self {
+            generation: AtomicU64::new(0),
+            accounts: cache(),
+            grants: cache(),
+            config: cache(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// Something that was kept is not so any more.
+    pub(crate) fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn peek<K, V>(&self, cache: &Cache<K, Kept<V>>, key: &K) -> Option<V>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+    {
+        let kept = cache.get(key)?;
+        let fresh = kept.generation == self.generation.load(Ordering::Acquire);
+        fresh.then_some(kept.value)
+    }
+
+    fn keep<K, V>(
+        &self,
+        cache: &Cache<K, Kept<V>>,
+        key: K,
+        load: impl FnOnce() -> Result<V, RegistryError>,
+    ) -> Result<V, RegistryError>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+    {
+        if let Some(value) = self.peek(cache, &key) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(value);
+        }
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        // Read before the load: what a write changes meanwhile is never taken for fresh.
+        let generation = self.generation.load(Ordering::Acquire);
+        let value = load()?;
+        cache.insert(key, Kept { generation, value: value.clone() });
+        Ok(value)
+    }
+}
+
+impl Members for Fleet {
+    fn generation(&self) -> u64 {
+        self.membership()
+    }
+
+    fn of_group(&self, group: &str) -> Vec<AgentId> {
+        self.members(|groups| groups.iter().any(|own| own == group))
+    }
+
+    fn is_in(&self, id: AgentId, group: &str) -> bool {
+        self.get(id).is_some_and(|record| record.groups.iter().any(|own| own == group))
+    }
+}
+
+impl Registry {
+    /// The user behind an id; kept for ten seconds, or until a change.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn account(&self, id: u32) -> Result<Option<Arc<Account>>, RegistryError> {
+        let access = &self.inner.access;
+        access.keep(&access.accounts, id, || {
+            Ok(self.inner.store.user_by_id(id)?.map(|row| Arc::new(row.into())))
+        })
+    }
+
+    /// What a user with these roles may do; kept for ten seconds, or until a change.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn grants(&self, user: u32, roles: &[u32]) -> Result<Arc<Grants>, RegistryError> {
+        let access = &self.inner.access;
+        access.keep(&access.grants, (user, roles.to_vec()), || {
+            let mode = self.security_config()?.mode;
+            Ok(Arc::new(Grants::new(mode, Arc::new(self.inner.store.policies(roles)?))))
+        })
+    }
+
+    /// Whether [`Registry::account`], [`Registry::grants`] and [`Registry::security_config`] would
+    /// answer from memory.
+    pub fn access_is_kept(&self, user: u32, roles: &[u32]) -> bool {
+        let access = &self.inner.access;
+        access.peek(&access.accounts, &user).is_some()
+            && access.peek(&access.grants, &(user, roles.to_vec())).is_some()
+            && access.peek(&access.config, &()).is_some()
+    }
+
+    /// The agents on which the grants permit an action. Memory only.
+    pub fn permitted_agents(&self, grants: &Grants, action: &str) -> Permitted {
+        grants.agents(action, &*self.inner.fleet.read())
+    }
+
+    /// Whether the grants permit an action on an agent, by its number or its groups. Memory only.
+    pub fn permits_agent(&self, grants: &Grants, action: &str, id: AgentId) -> bool {
+        let number = id.to_string();
+        let fleet = self.inner.fleet.read();
+        let mut asked = vec![("agent:id", number.as_str())];
+        if let Some(record) = fleet.get(id) {
+            asked.extend(record.groups.iter().map(|group| ("agent:group", group.as_str())));
+        }
+        grants.permit(action, &asked)
+    }
+
+    /// Whether the roles permit the action on the resource (`agent:id:001`, `*:*:*`).
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn permits(
+        &self,
+        roles: &[u32],
+        action: &str,
+        resource: &str,
+    ) -> Result<bool, RegistryError> {
+        let grants = self.grants(0, roles)?;
+        let Some((kind, value)) = resource.rsplit_once(':') else { return Ok(false) };
+        Ok(match (kind, value.parse::<AgentId>()) {
+            ("agent:id", Ok(id)) => self.permits_agent(&grants, action, id),
+            _ => grants.permit(action, &[(kind, value)]),
+        })
+    }
+
+    /// How often what authorisation needed was kept, since the start.
+    pub fn access_counts(&self) -> AccessCounts {
+        AccessCounts {
+            hits: self.inner.access.hits.load(Ordering::Relaxed),
+            misses: self.inner.access.misses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Life of tokens and mode; kept for ten seconds, or until a change.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn security_config(&self) -> Result<SecurityConfig, RegistryError> {
+        let access = &self.inner.access;
+        access.keep(&access.config, (), || {
+            let ttl = self.inner.store.setting(TOKEN_TTL)?.and_then(|text| text.parse().ok());
+            let mode = self.inner.store.setting(RBAC_MODE)?;
+            let mode = mode.as_deref().and_then(RbacMode::from_name);
+            let defaults = self.default_security_config();
+            Ok(SecurityConfig {
+                token_ttl_s: ttl.unwrap_or(defaults.token_ttl_s),
+                mode: mode.unwrap_or(defaults.mode),
+            })
+        })
+    }
+
+    /// What holds unless somebody said otherwise.
+    pub fn default_security_config(&self) -> SecurityConfig {
+        SecurityConfig { token_ttl_s: self.inner.options.token_ttl_s, mode: RbacMode::default() }
+    }
+
+    /// Change life of tokens and mode; every token is refused from now on. `None` puts the defaults
+    /// back.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn set_security_config(&self, config: Option<SecurityConfig>) -> Result<(), RegistryError> {
+        let before = self.security_config()?.token_ttl_s;
+        let ttl = config.map(|c| c.token_ttl_s.to_string()).unwrap_or_default();
+        let mode = config.map(|c| c.mode.name()).unwrap_or_default();
+        // The tokens die first: a crash in between leaves nobody with more than they had.
+        let mut revocation = self.revocation(RevocationTarget::Everyone);
+        let longest = before.max(self.inner.options.token_ttl_s);
+        revocation.expires_at_s = revocation.issued_until_s.saturating_add_unsigned(longest);
+        self.inner.store.revoke_tokens(&revocation)?;
+        self.inner.store.set_setting(TOKEN_TTL, &ttl)?;
+        self.inner.store.set_setting(RBAC_MODE, mode)?;
+        self.inner.access.changed();
+        self.refuse(&[RevocationTarget::Everyone]);
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Agents as 4.x clients add, name and take them over: by a key of 64 characters, which only they
+//! use (our own agents have certificates), with the rules by which a new agent may take the place
+//! of an old one; and the import of a whole `client.keys`.
+
+use std::collections::{HashMap, HashSet};
+
+use model::{AgentId, AgentStatus, Incarnation};
+use state::registry::{LastScan, NewAgent, RegistryStoreError};
+
+use crate::types::EnrollRequest;
+use crate::{EnrollError, Registry, RegistryError};
+
+/// Characters of a client key.
+pub(crate) const CLIENT_KEY_CHARS: usize = 64;
+
+/// When a new agent takes the place of one that has its name, number or address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForceRules {
+    /// Whether it may at all.
+    pub enabled: bool,
+    /// Only of one that was disconnected for this long, seconds; `None`: however long.
+    pub disconnected_s: Option<u64>,
+    /// Only of one that was registered longer ago than this, seconds.
+    pub registered_s: u64,
+}
+
+impl Default for ForceRules {
+    /// An hour of both, as 4.x has it.
+    fn default() -> Self {
+        Self { enabled: true, disconnected_s: Some(3_600), registered_s: 3_600 }
+    }
+}
+
+/// An agent that a client inserts with all that it wants fixed.
+#[derive(Debug, Clone, Default)]
+pub struct InsertAgent {
+    /// Its number; else the next is drawn.
+    pub id: Option<AgentId>,
+    /// Name, address, groups.
+    pub request: EnrollRequest,
+    /// Its key of at least 64 characters; else one is drawn.
+    pub key: Option<String>,
+    /// Whether it may take another's place; `None`: it may not.
+    pub force: Option<ForceRules>,
+}
+
+/// What an import did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    /// Agents that were added.
+    pub added: u64,
+    /// Lines of removed agents (name marked with `!`) and comments that were passed over.
+    pub passed_over: u64,
+}
+
+impl Registry {
+    /// Add one agent with its key; durable when it returns. Its number, its key and who had to
+    /// make room.
+    ///
+    /// # Errors
+    /// As [`Registry::add_agents`]; `Refused` for a key that is too short, or an address (code
+    /// 1706) that another agent registered with.
+    pub fn insert_agent(
+        &self,
+        new: &InsertAgent,
+    ) -> Result<(AgentId, String, Vec<(AgentId, Incarnation)>), EnrollError> {
+        let key = match &new.key {
+            Some(key) if key.len() < CLIENT_KEY_CHARS => {
+                let text = format!("key: must have at least {CLIENT_KEY_CHARS} characters");
+                return Err(RegistryError::Refused(text).into());
+            }
+            Some(key) => key.clone(),
+            None => self.draw_key()?,
+        };
+        let now = self.now();
+        let agent = self.new_agent(new.id, &new.request, Some(key.clone()), now.s)?;
+        let _order = self.inner.decisions.lock();
+        let removed = self.make_room(&agent, new.force, now.s)?;
+        let ids = self.insert_agents(&[agent], now)?;
+        let id = ids.first().copied().unwrap_or(AgentId::SERVER);
+        Ok((id, key, removed))
+    }
+
+    /// Remove who has the name or the address, where the rules allow it.
+    fn make_room(
+        &self,
+        new: &NewAgent,
+        force: Option<ForceRules>,
+        now_s: i64,
+    ) -> Result<Vec<(AgentId, Incarnation)>, EnrollError> {
+        let rivals: Vec<AgentId> = {
+            let fleet = self.inner.fleet.read();
+            let single = new.register_ip != "any" && !new.register_ip.contains('/');
+            fleet
+                .records()
+                .filter(|other| {
+                    other.name == new.name
+                        || Some(other.id) == new.id
+                        || (single && other.register_ip == new.register_ip)
+                })
+                .map(|other| other.id)
+                .collect()
+        };
+        let mut removed = Vec::new();
+        for id in rivals {
+            if !self.gives_way(id, force, now_s) {
+                let fleet = self.inner.fleet.read();
+                let name = fleet.get(id).map(|other| other.name.clone()).unwrap_or_default();
+                return Err(if name == new.name {
+                    EnrollError::DuplicateName { name, id }
+                } else if Some(id) == new.id {
+                    EnrollError::DuplicateId(id)
+                } else {
+                    EnrollError::DuplicateIp { ip: new.register_ip.clone(), id }
+                });
+            }
+            removed.extend(self.remove_now(&[id])?);
+        }
+        Ok(removed)
+    }
+
+    fn gives_way(&self, id: AgentId, force: Option<ForceRules>, now_s: i64) -> bool {
+        let Some(rules) = force.filter(|rules| rules.enabled) else { return false };
+        let fleet = self.inner.fleet.read();
+        let Some(other) = fleet.get(id) else { return true };
+        let longer = |since_s: i64, limit_s: u64| {
+            now_s.saturating_sub(since_s) >= i64::try_from(limit_s).unwrap_or(i64::MAX)
+        };
+        let silent = match (other.status, rules.disconnected_s) {
+            (_, None) | (AgentStatus::NeverConnected, _) => true,
+            (AgentStatus::Disconnected, Some(limit_s)) => {
+                longer(other.disconnected_at_s.unwrap_or(0), limit_s)
+            }
+            (AgentStatus::Active | AgentStatus::Pending, Some(_)) => false,
+        };
+        silent && longer(other.added_at_s, rules.registered_s)
+    }
+
+    /// The agent's key; one is drawn and kept when it has none yet.
+    ///
+    /// # Errors
+    /// `Store(NotFound)`.
+    pub fn client_key(&self, id: AgentId) -> Result<String, RegistryError> {
+        if let Some(key) = self.inner.store.client_key(id)? {
+            return Ok(key);
+        }
+        let _order = self.inner.decisions.lock();
+        if let Some(key) = self.inner.store.client_key(id)? {
+            return Ok(key);
+        }
+        let key = self.draw_key()?;
+        self.inner.store.set_client_key(id, &key)?;
+        Ok(key)
+    }
+
+    fn draw_key(&self) -> Result<String, RegistryError> {
+        let mut bytes = [0; CLIENT_KEY_CHARS / 2];
+        self.inner.random.fill(&mut bytes)?;
+        Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    }
+
+    /// Remove several agents in one durable step, as [`Registry::remove_agent`] does. Who was
+    /// removed, for the journal's removal records.
+    ///
+    /// # Errors
+    /// `Store(Refused)` for 000; then none is removed.
+    pub fn remove_agents(
+        &self,
+        ids: &[AgentId],
+    ) -> Result<Vec<(AgentId, Incarnation)>, RegistryError> {
+        let _order = self.inner.decisions.lock();
+        self.remove_now(ids)
+    }
+
+    /// The caller holds the lock of decisions.
+    fn remove_now(&self, ids: &[AgentId]) -> Result<Vec<(AgentId, Incarnation)>, RegistryError> {
+        let now_s = self.now().s;
+        let rows = self.inner.store.remove_agents(ids, now_s)?;
+        let mut certificates = self.inner.certificates.write();
+        let mut outstanding = self.inner.outstanding.lock();
+        let mut fleet = self.inner.fleet.write();
+        Ok(rows
+            .into_iter()
+            .map(|row| {
+                let id = row.record.id;
+                certificates.revoke(id, now_s);
+                outstanding.forget_agent(id);
+                fleet.remove(id);
+                (id, row.record.incarnation)
+            })
+            .collect())
+    }
+
+    /// Take over a registry as 4.x keeps it, all or nothing: one line `ID NAME IP|any KEY` per
+    /// agent, removed ones marked with `!`. Ids, names, addresses and keys stay as they are.
+    ///
+    /// # Errors
+    /// `Refused` names the line that is not one; otherwise as [`Registry::add_agents`].
+    pub fn import_client_keys(&self, text: &str) -> Result<ImportReport, EnrollError> {
+        let now = self.now();
+        let mut report = ImportReport::default();
+        let (mut agents, mut seen) = (Vec::new(), HashSet::new());
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(line) = read_line(number, line)? else {
+                report.passed_over += 1;
+                continue;
+            };
+            if !seen.insert(line.id) {
+                let text = format!("line {number}: number {} stands twice", line.id);
+                return Err(RegistryError::Refused(text).into());
+            }
+            let request = EnrollRequest {
+                name: line.name.to_owned(),
+                ip: line.ip.to_owned(),
+                groups: Vec::new(),
+            };
+            let key = Some(line.key.to_owned());
+            agents.push(self.new_agent(Some(line.id), &request, key, now.s)?);
+        }
+        // Numbers only grow.
+        agents.sort_by_key(|agent| agent.id);
+        let _order = self.inner.decisions.lock();
+        report.added = self.insert_agents(&agents, now)?.len() as u64;
+        Ok(report)
+    }
+
+    /// The agent began or ended a scan; written with the next flush. Memory only.
+    pub fn scanned(&self, id: AgentId, scan: LastScan) {
+        let mut scans = self.inner.scans.lock();
+        let known = scans.entry(id).or_default();
+        known.started_at_s = scan.started_at_s.or(known.started_at_s);
+        known.ended_at_s = scan.ended_at_s.or(known.ended_at_s);
+    }
+
+    /// What the agent told of its last scan.
+    ///
+    /// # Errors
+    /// `Store(NotFound)`.
+    pub fn last_scan(&self, id: AgentId) -> Result<LastScan, RegistryError> {
+        self.flush_scans()?;
+        Ok(self.inner.store.last_scan(id)?)
+    }
+
+    pub(crate) fn flush_scans(&self) -> Result<(), RegistryStoreError> {
+        let scans: HashMap<AgentId, LastScan> = std::mem::take(&mut *self.inner.scans.lock());
+        if scans.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<(AgentId, LastScan)> = scans.into_iter().collect();
+        let written = self.inner.store.save_last_scans(&rows);
+        if written.is_err() {
+            let mut waiting = self.inner.scans.lock();
+            for (id, scan) in rows {
+                waiting.entry(id).or_insert(scan);
+            }
+        }
+        written
+    }
+}
+
+struct Line<'a> {
+    id: AgentId,
+    name: &'a str,
+    ip: &'a str,
+    key: &'a str,
+}
+
+/// `None` for a removed agent, a comment or an empty line.
+fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, EnrollError> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let wrong = || {
+        RegistryError::Refused(format!(
+            "line {number}: not of the form `ID NAME IP KEY` with at least {CLIENT_KEY_CHARS} \
+             characters of key: mend or remove it"
+        ))
+    };
+    let mut words = line.split(' ');
+    let (Some(id), Some(name), Some(ip), Some(key), None) =
+        (words.next(), words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(wrong().into());
+    };
+    if name.starts_with('!') {
+        return Ok(None);
+    }
+    let id: AgentId = id.parse().map_err(|_| wrong())?;
+    if id == AgentId::SERVER || key.len() < CLIENT_KEY_CHARS {
+        return Err(wrong().into());
+    }
+    Ok(Some(Line { id, name, ip, key }))
+}

@@ -1,0 +1,105 @@
+//! Users, roles, policies and rules as people change them, and whose tokens each change ends.
+
+use serde_json::Value;
+use state::registry::{
+    LinkKind, Policy, RegistryStoreError, RevocationTarget, SecurityChange, SecurityImage,
+    SecurityWrite,
+};
+
+use crate::types::User;
+use crate::{Registry, RegistryError, context, hashing, passwords};
+
+impl Registry {
+    /// Users, roles, policies and rules from one snapshot.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn security(&self) -> Result<SecurityImage, RegistryError> {
+        Ok(self.inner.store.security()?)
+    }
+
+    /// Change users, roles, policies, rules or links; durable when it returns, and the tokens that
+    /// it touches are refused from then on. The id of what was created, else 0.
+    ///
+    /// # Errors
+    /// `Store(NotFound)`, `Store(Exists)`.
+    pub fn change_security(&self, change: SecurityChange) -> Result<u32, RegistryError> {
+        let targets = self.touched(&change)?;
+        let revoked = targets.iter().map(|target| self.revocation(*target)).collect();
+        let id = self.inner.store.change_security(&SecurityWrite { change, revoked })?;
+        self.inner.access.changed();
+        self.refuse(&targets);
+        Ok(id)
+    }
+
+    /// Replace the password of a user by id; its tokens are refused from now on.
+    ///
+    /// # Errors
+    /// `Password`, `Store(NotFound)`.
+    pub fn set_password_of(&self, user: u32, password: &str) -> Result<(), RegistryError> {
+        passwords::check(password)?;
+        let cost = self.inner.options.hash_cost;
+        let hash = hashing::hash(password, cost, &*self.inner.random)?;
+        self.change_security(SecurityChange::SetPassword { user, hash }).map(drop)
+    }
+
+    /// A user by id.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn user_by_id(&self, id: u32) -> Result<Option<User>, RegistryError> {
+        Ok(self.inner.store.user_by_id(id)?.map(crate::users::public))
+    }
+
+    /// Whose tokens a change ends (`spec/api.md` 1.2).
+    fn touched(&self, change: &SecurityChange) -> Result<Vec<RevocationTarget>, RegistryError> {
+        Ok(match change {
+            SecurityChange::SetPassword { user, .. }
+            | SecurityChange::SetRunAs { user, .. }
+            | SecurityChange::DeleteUser(user)
+            | SecurityChange::Link { kind: LinkKind::UserRole, owner: user, .. }
+            | SecurityChange::Unlink { kind: LinkKind::UserRole, owner: user, .. } => {
+                vec![RevocationTarget::User(*user)]
+            }
+            SecurityChange::RenameRole { id: role, .. }
+            | SecurityChange::DeleteRole(role)
+            | SecurityChange::Link { kind: LinkKind::RolePolicy, owner: role, .. }
+            | SecurityChange::Unlink { kind: LinkKind::RolePolicy, owner: role, .. } => {
+                vec![RevocationTarget::Role(*role)]
+            }
+            SecurityChange::ReplacePolicy(Policy { id, .. }) | SecurityChange::DeletePolicy(id) => {
+                let image = self.inner.store.security()?;
+                let row = image.policies.into_iter().find(|row| row.policy.id == *id);
+                let roles = row.map(|row| row.roles).unwrap_or_default();
+                roles.into_iter().map(RevocationTarget::Role).collect()
+            }
+            SecurityChange::ReplaceRule { .. }
+            | SecurityChange::DeleteRule(_)
+            | SecurityChange::Link { kind: LinkKind::RoleRule, .. }
+            | SecurityChange::Unlink { kind: LinkKind::RoleRule, .. } => {
+                vec![RevocationTarget::RunAs]
+            }
+            SecurityChange::CreateRole { .. }
+            | SecurityChange::CreatePolicy(_)
+            | SecurityChange::CreateRule { .. } => Vec::new(),
+        })
+    }
+
+    /// The roles that the rules give to a login with this authorization context, by id.
+    ///
+    /// # Errors
+    /// When the store fails; a stored rule that is no JSON is an error too.
+    pub fn roles_of_context(&self, authorization: &Value) -> Result<Vec<u32>, RegistryError> {
+        let mut roles = Vec::new();
+        for rule in self.inner.store.security()?.rules {
+            let body: Value = serde_json::from_str(&rule.body)
+                .map_err(|e| RegistryStoreError::Corrupt(format!("rule {}: {e}", rule.id)))?;
+            if context::matches(&body, authorization) {
+                roles.extend(rule.roles);
+            }
+        }
+        roles.sort_unstable();
+        roles.dedup();
+        Ok(roles)
+    }
+}
