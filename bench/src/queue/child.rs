@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use model::document::NoNames;
-use model::{Dataset, FileDocument, Sink as _};
+use model::{Dataset, FileDocument};
 use queue::{Body, Queue};
 use serde_json::{Map, json};
 
@@ -117,10 +117,11 @@ fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result
         (Design::Holdfast(_, _, size), Store::Holdfast(queue)) => {
             let batches = workload::batches(order, size, round)?;
             measured(db, move || {
-                let mut sink = sink(&queue)?;
+                let mut sink = sink(&queue, size)?;
                 for mut batch in batches {
                     sink.apply(&mut batch)?;
                 }
+                sink.flush()?;
                 Ok(queue.close()?)
             })
         }

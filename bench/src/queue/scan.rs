@@ -43,7 +43,7 @@ pub fn run(subject: &str, tree: &Path, db: &Path) -> anyhow::Result<()> {
         None if subject == NOTHING => scan(tree, batch, &mut Nothing)?,
         None => scan(tree, batch, &mut Built)?,
         Some(Store::Holdfast(queue)) => {
-            let (files, mut kept) = scan(tree, batch, &mut sink(&queue)?)?;
+            let (files, mut kept) = scan(tree, batch, &mut *sink(&queue, batch)?)?;
             let closing = Instant::now();
             queue.close()?;
             kept += closing.elapsed();
@@ -99,7 +99,9 @@ fn scan(tree: &Path, batch_ops: usize, sink: &mut dyn Sink) -> anyhow::Result<(u
         }
     }
     apply(&mut batch)?;
-    Ok((files, kept))
+    let start = Instant::now();
+    sink.flush()?;
+    Ok((files, kept + start.elapsed()))
 }
 
 /// The entries of a folder by inode, the order in which a disk has them.

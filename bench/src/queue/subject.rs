@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use env::clock::SystemClock;
 use env::random::SystemRandom;
-use model::Dataset;
+use model::{Dataset, Sink};
 use model::document::NoNames;
-use queue::{Durability, Queue, QueueOptions, QueueSink, Transaction};
+use queue::{Durability, Queue, QueueOptions, Transaction};
 
 use crate::peer::{Mode, Peer};
 
@@ -87,7 +87,11 @@ impl Store {
     }
 }
 
-/// Where changes of files go.
-pub fn sink(queue: &Queue) -> anyhow::Result<QueueSink> {
-    Ok(queue.sink(&Dataset::fim_files(), Arc::new(NoNames))?)
+/// Where changes of files go: batches of a scan are gathered, others commit as they are.
+pub fn sink(queue: &Queue, batch: usize) -> anyhow::Result<Box<dyn Sink>> {
+    let (files, names) = (Dataset::fim_files(), Arc::new(NoNames));
+    Ok(match batch {
+        BATCH => Box::new(queue.scan_sink(&files, names)?),
+        _ => Box::new(queue.sink(&files, names)?),
+    })
 }

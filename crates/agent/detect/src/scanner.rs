@@ -144,6 +144,10 @@ impl Scanner {
             roots: &roots,
         };
         let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
+        if reports.is_err() {
+            // What was settled before the error stands; the error itself is told below.
+            let _ = cx.writer.flush();
+        }
         let counts = std::mem::take(&mut cx.totals);
         drop(cx);
         let roots = reports?;

@@ -21,11 +21,16 @@ impl<'a> Writer<'a> {
     /// Add one; commits when the batch is full.
     pub(crate) fn push(&mut self, op: Op) -> Result<(), ScanError> {
         self.batch.push(op);
-        if self.batch.len() >= self.limit { self.flush() } else { Ok(()) }
+        if self.batch.len() >= self.limit { self.hand_over() } else { Ok(()) }
     }
 
-    /// Commit what there is.
+    /// Commit what there is, and what the sink kept back.
     pub(crate) fn flush(&mut self) -> Result<(), ScanError> {
+        self.hand_over()?;
+        self.sink.flush().map(drop).map_err(ScanError::Sink)
+    }
+
+    fn hand_over(&mut self) -> Result<(), ScanError> {
         if self.batch.is_empty() {
             return Ok(());
         }

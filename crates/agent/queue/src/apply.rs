@@ -1,8 +1,10 @@
 //! Applying a group of jobs inside one open transaction: sorted by key, each item's row looked up
-//! in the cheapest way, carried through the pure transitions, and written.
+//! in the cheapest way, carried through the pure transitions, and written once however many steps
+//! of the group touch it.
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::feed::{Feed, Place};
 use crate::transition::{Marks, Row, delete, put, touch};
 use crate::writer::{Job, JobOutcome, Step, StepKind, Txn};
 
@@ -20,44 +22,32 @@ struct Placed<'a> {
     job: usize,
 }
 
-/// The statements of a group, looked up once.
-struct Statements<'a> {
-    insert: CachedStatement<'a>,
-    update: CachedStatement<'a>,
-}
-
-impl<'a> Statements<'a> {
-    fn new(conn: &'a Connection) -> rusqlite::Result<Self> {
-        Ok(Self {
-            insert: conn.prepare_cached(
-                "INSERT INTO item(dataset, directory, name, seen, known, gone, observation) \
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?,
-            update: conn.prepare_cached(
-                "UPDATE item SET seen = ?4, known = ?5, gone = ?6, observation = ?7 \
-                 WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
-            )?,
-        })
+impl Placed<'_> {
+    fn place(&self) -> Place<'_> {
+        (self.dataset, self.directory, &self.step.key.name)
     }
 }
 
 /// Apply the jobs inside the open transaction.
-pub(crate) fn apply(txn: &mut Txn<'_>, jobs: &[&Job]) -> rusqlite::Result<Vec<JobOutcome>> {
+pub(crate) fn apply(
+    txn: &mut Txn<'_>,
+    feed: &Feed,
+    jobs: &[&Job],
+) -> rusqlite::Result<Vec<JobOutcome>> {
+    feed.clear();
     let mut outcomes = vec![JobOutcome::default(); jobs.len()];
     let mut placed = place(txn, jobs)?;
-    placed.sort_by(|a, b| {
-        (a.dataset, a.directory, &a.step.key.name).cmp(&(b.dataset, b.directory, &b.step.key.name))
-    });
-    let conn = txn.conn;
-    let mut statements = Statements::new(conn)?;
+    placed.sort_by(|a, b| a.place().cmp(&b.place()));
     for run in placed.chunk_by(|a, b| (a.dataset, a.directory) == (b.dataset, b.directory)) {
-        apply_run(txn, &mut statements, run, &mut outcomes)?;
+        apply_run(txn, feed, run, &mut outcomes)?;
     }
+    feed.write(txn.conn)?;
     for (job, outcome) in jobs.iter().zip(&mut outcomes) {
         if job.events.is_empty() {
             continue;
         }
-        let mut insert = conn.prepare_cached("INSERT INTO event(dataset, body) VALUES(?1, ?2)")?;
+        let mut insert =
+            txn.conn.prepare_cached("INSERT INTO event(dataset, body) VALUES(?1, ?2)")?;
         for body in &job.events {
             insert.execute((job.dataset, body))?;
             outcome.events += 1;
@@ -88,151 +78,151 @@ fn place<'a>(txn: &mut Txn<'_>, jobs: &[&'a Job]) -> rusqlite::Result<Vec<Placed
     Ok(placed)
 }
 
-/// How the rows before a run are found.
-enum Before {
-    /// The directory is new: there are none.
-    Empty,
-    /// Read in one sweep, by name.
-    Swept(std::vec::IntoIter<(Vec<u8>, Row)>, Option<(Vec<u8>, Row)>),
-    /// Read one by one.
-    Single,
-}
-
-impl Before {
-    fn new(txn: &Txn<'_>, run: &[Placed<'_>]) -> rusqlite::Result<Self> {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Self::Empty) };
-        let held = txn
-            .catalog
-            .datasets
-            .get(&first.dataset)
-            .and_then(|state| state.directories.get(&first.directory))
-            .map_or(0, |directory| directory.rows);
-        if held == 0 {
-            return Ok(Self::Empty);
-        }
-        if run.len() < RANGE_READ_MIN || held > run.len() as u64 * RANGE_READ_ROWS_PER_CHANGE {
-            return Ok(Self::Single);
-        }
-        let mut select = txn.conn.prepare_cached(
-            "SELECT name, seen, known, gone FROM item \
-             WHERE dataset = ?1 AND directory = ?2 AND name BETWEEN ?3 AND ?4 ORDER BY name",
-        )?;
-        let found = select
-            .query_map(
-                (first.dataset, first.directory, &first.step.key.name, &last.step.key.name),
-                |row| {
-                    let seen = row.get::<_, i64>(1)? as u64;
-                    let flags = Row { seen, known: row.get(2)?, gone: row.get(3)? };
-                    Ok((row.get(0)?, flags))
-                },
-            )?
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        let mut found = found.into_iter();
-        let head = found.next();
-        Ok(Self::Swept(found, head))
-    }
-
-    fn get(&mut self, txn: &Txn<'_>, place: (i64, i64, &[u8])) -> rusqlite::Result<Option<Row>> {
-        match self {
-            Self::Empty => Ok(None),
-            Self::Single => txn.row(place),
-            Self::Swept(rest, head) => {
-                while head.as_ref().is_some_and(|(name, _)| name.as_slice() < place.2) {
-                    *head = rest.next();
-                }
-                Ok(head.as_ref().filter(|(name, _)| name == place.2).map(|(_, row)| *row))
-            }
-        }
-    }
+/// What one directory's steps share.
+struct Run {
+    dataset: i64,
+    directory: i64,
+    marks: Marks,
+    /// The dataset may have exceptions to clear.
+    exceptions: bool,
+    /// Highest `seen` written.
+    newest: u64,
+    /// Rows more or fewer.
+    rows: i64,
 }
 
 /// Apply the steps of one directory, sorted by name; equal names in the order they came.
 fn apply_run(
     txn: &mut Txn<'_>,
-    statements: &mut Statements<'_>,
-    run: &[Placed<'_>],
+    feed: &Feed,
+    steps: &[Placed<'_>],
     outcomes: &mut [JobOutcome],
 ) -> rusqlite::Result<()> {
-    let mut before = Before::new(txn, run)?;
-    let marks = run
-        .first()
-        .and_then(|one| txn.catalog.datasets.get(&one.dataset))
-        .map_or_else(Marks::default, |state| state.head.marks);
-    let mut current: Option<(&[u8], Option<Row>)> = None;
-    for one in run {
-        let name = one.step.key.name.as_slice();
-        let place = (one.dataset, one.directory, name);
-        let old = match current {
-            Some((last, row)) if last == name => row,
-            _ => before.get(txn, place)?,
-        };
-        let (row, changed) = apply_step(txn, statements, one, old, marks)?;
-        current = Some((name, row));
-        if changed && let Some(outcome) = outcomes.get_mut(one.job) {
-            outcome.items += 1;
-        }
+    let Some(first) = steps.first() else { return Ok(()) };
+    let state = txn.catalog.datasets.get(&first.dataset);
+    let mut run = Run {
+        dataset: first.dataset,
+        directory: first.directory,
+        marks: state.map_or_else(Marks::default, |state| state.head.marks),
+        exceptions: txn.may_have_exceptions(first.dataset),
+        newest: 0,
+        rows: 0,
+    };
+    let items: Vec<&[Placed<'_>]> =
+        steps.chunk_by(|a, b| a.step.key.name == b.step.key.name).collect();
+    let before = before(txn, &run, &items)?;
+    for (item, old) in items.into_iter().zip(before) {
+        apply_item(txn, feed, &mut run, item, old, outcomes)?;
+    }
+    if run.newest > 0 || run.rows != 0 {
+        txn.delta.touch(run.dataset, run.directory, run.newest, run.rows);
     }
     Ok(())
 }
 
-/// Apply one step to a row. Gives the row afterwards and whether anything was written.
-fn apply_step(
-    txn: &mut Txn<'_>,
-    statements: &mut Statements<'_>,
-    one: &Placed<'_>,
-    old: Option<Row>,
-    marks: Marks,
-) -> rusqlite::Result<(Option<Row>, bool)> {
-    let place = (one.dataset, one.directory, one.step.key.name.as_slice());
-    let new = match one.step.kind {
-        StepKind::Touch if touch(old).is_some() => {
-            txn.conn
-                .prepare_cached(
-                    "UPDATE item SET observation = ?4 \
-                     WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
-                )?
-                .execute((place.0, place.1, place.2, one.body))?;
-            return Ok((old, true));
-        }
-        StepKind::PutIfDifferent if touch(old).is_some() && holds(txn, place, one.body)? => {
-            return Ok((old, false));
-        }
-        StepKind::Put | StepKind::PutIfDifferent | StepKind::Touch => {
-            let seen = txn.tick();
-            Some(put(old, marks, seen))
-        }
-        StepKind::Delete => {
-            if old.is_none_or(|row| row.gone) {
-                return Ok((old, false));
-            }
-            let seen = txn.tick();
-            delete(old, marks, seen)
-        }
-    };
-    txn.clear_exception(place)?;
-    let Some(row) = new else {
-        txn.remove(place)?;
-        return Ok((None, true));
-    };
-    // A gone item needs its place only.
-    let body = if row.gone { &[][..] } else { one.body };
-    let values = (place.0, place.1, place.2, row.seen as i64, row.known, row.gone, body);
-    if old.is_some() {
-        statements.update.execute(values)?;
-    } else {
-        statements.insert.execute(values)?;
+/// The rows before the run, one for each of its items.
+fn before(txn: &Txn<'_>, run: &Run, items: &[&[Placed<'_>]]) -> rusqlite::Result<Vec<Option<Row>>> {
+    let held = txn
+        .catalog
+        .datasets
+        .get(&run.dataset)
+        .and_then(|state| state.directories.get(&run.directory))
+        .map_or(0, |directory| directory.rows);
+    if held == 0 {
+        return Ok(vec![None; items.len()]);
     }
-    txn.delta.touch(one.dataset, one.directory, row.seen, i64::from(old.is_none()));
-    Ok((Some(row), true))
+    let names = || items.iter().filter_map(|item| item.first()).map(Placed::place);
+    if items.len() < RANGE_READ_MIN || held > items.len() as u64 * RANGE_READ_ROWS_PER_CHANGE {
+        return names().map(|place| txn.row(place)).collect();
+    }
+    let mut found = Vec::with_capacity(items.len());
+    let (Some(first), Some(last)) = (names().next(), names().last()) else { return Ok(found) };
+    let mut select = txn.conn.prepare_cached(
+        "SELECT name, seen, known, gone FROM item \
+         WHERE dataset = ?1 AND directory = ?2 AND name BETWEEN ?3 AND ?4 ORDER BY name",
+    )?;
+    let mut rows = select.query((run.dataset, run.directory, first.2, last.2))?;
+    let mut names = names().map(|place| place.2).peekable();
+    while let Some(row) = rows.next()? {
+        let name = row.get_ref(0)?.as_blob()?;
+        while names.next_if(|wanted| *wanted < name).is_some() {
+            found.push(None);
+        }
+        if names.next_if(|wanted| *wanted == name).is_some() {
+            let seen = row.get::<_, i64>(1)? as u64;
+            found.push(Some(Row { seen, known: row.get(2)?, gone: row.get(3)? }));
+        }
+    }
+    found.resize(items.len(), None);
+    Ok(found)
+}
+
+/// Carry one item through its steps and write what it came to.
+fn apply_item(
+    txn: &mut Txn<'_>,
+    feed: &Feed,
+    run: &mut Run,
+    steps: &[Placed<'_>],
+    old: Option<Row>,
+    outcomes: &mut [JobOutcome],
+) -> rusqlite::Result<()> {
+    let Some(place) = steps.first().map(Placed::place) else { return Ok(()) };
+    let mut row = old;
+    // What the row holds now, once a step of this group has written it.
+    let mut body: Option<&[u8]> = None;
+    let mut stamped = false;
+    for one in steps {
+        let unchanged = match one.step.kind {
+            StepKind::Touch => false,
+            StepKind::PutIfDifferent if touch(row).is_some() => match body {
+                Some(body) => body == one.body,
+                None => holds(txn.conn, place, one.body)?,
+            },
+            StepKind::Delete => row.is_none_or(|row| row.gone),
+            StepKind::Put | StepKind::PutIfDifferent => false,
+        };
+        if unchanged {
+            continue;
+        }
+        match one.step.kind {
+            StepKind::Touch if touch(row).is_some() => {}
+            StepKind::Delete => {
+                row = delete(row, run.marks, txn.tick());
+                stamped = true;
+            }
+            _ => {
+                row = Some(put(row, run.marks, txn.tick()));
+                stamped = true;
+            }
+        }
+        // A gone item needs its place only.
+        body = Some(if row.is_some_and(|row| row.gone) { &[] } else { one.body });
+        if let Some(outcome) = outcomes.get_mut(one.job) {
+            outcome.items += 1;
+        }
+    }
+    let Some(body) = body else { return Ok(()) };
+    if stamped && run.exceptions {
+        txn.clear_exception(place)?;
+    }
+    match row {
+        Some(row) => {
+            feed.push(place, row, body);
+            run.newest = run.newest.max(row.seen);
+            run.rows += i64::from(old.is_none());
+        }
+        None if old.is_some() => txn.remove(place)?,
+        None => {}
+    }
+    Ok(())
 }
 
 /// Whether the row holds exactly these bytes.
-fn holds(txn: &Txn<'_>, place: (i64, i64, &[u8]), body: &[u8]) -> rusqlite::Result<bool> {
-    txn.conn
-        .prepare_cached(
-            "SELECT observation = ?4 FROM item WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
-        )?
-        .query_row((place.0, place.1, place.2, body), |row| row.get(0))
-        .optional()
-        .map(Option::unwrap_or_default)
+fn holds(conn: &Connection, place: Place<'_>, body: &[u8]) -> rusqlite::Result<bool> {
+    conn.prepare_cached(
+        "SELECT observation = ?4 FROM item WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
+    )?
+    .query_row((place.0, place.1, place.2, body), |row| row.get(0))
+    .optional()
+    .map(Option::unwrap_or_default)
 }

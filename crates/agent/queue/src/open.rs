@@ -217,7 +217,9 @@ fn finish(
         .sum();
     report.events = event_count(&conn).map_err(|error| classify(path, "count events", error))?;
     report.epoch = catalog.epoch();
-    Ok((Writer::new(conn, HybridClock::after(last)), catalog))
+    let writer =
+        Writer::new(conn, HybridClock::after(last)).map_err(|e| classify(path, "open", e))?;
+    Ok((writer, catalog))
 }
 
 fn prepare(

@@ -1,6 +1,7 @@
 //! How a queue is opened, and what opening found.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -32,6 +33,9 @@ pub struct QueueOptions {
     pub durability: Durability,
     /// What one transaction holds.
     pub transaction: Transaction,
+    /// With [`Durability::Power`]: how long a small group waits for other writers before it is
+    /// flushed. Zero: not at all.
+    pub window: Duration,
     /// Bytes of database above which the oldest events are dropped, with a coverage event.
     pub byte_limit: u64,
     /// Bytes of one database page, a power of two from 512 to 65,536. Counts at creation only.
@@ -49,6 +53,7 @@ impl Default for QueueOptions {
         Self {
             durability: Durability::default(),
             transaction: Transaction::default(),
+            window: Duration::ZERO,
             byte_limit: 1_000_000_000,
             page_bytes: 4096,
             wal_autocheckpoint_pages: 8000,

@@ -15,13 +15,14 @@ use crate::catalog::{Catalog, Head};
 use crate::cycle::{AckOutcome, Cycle, Lease, Skip};
 use crate::error::QueueError;
 use crate::events::EventLease;
+use crate::gather::ScanSink;
 use crate::open;
 use crate::options::{OpenReport, QueueOptions};
 use crate::schema;
 use crate::sink::{self, QueueSink};
 use crate::snapshot::Snapshot;
 use crate::status::QueueStatus;
-use crate::writer::{Job, Line, StepKind, Writer};
+use crate::writer::{Job, StepKind, Writer, Writers};
 
 /// Read connections kept for reuse.
 const READERS_MAX: usize = 4;
@@ -36,7 +37,7 @@ pub(crate) struct Inner {
     /// `None` once closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// Jobs waiting for the writer.
-    pub(crate) line: Line,
+    pub(crate) line: Writers,
     readers: Mutex<Vec<Connection>>,
     lock: Mutex<Option<File>>,
 }
@@ -155,7 +156,7 @@ impl Queue {
             clock,
             catalog: RwLock::new(opened.catalog),
             writer: Mutex::new(Some(opened.writer)),
-            line: Line::default(),
+            line: Writers::default(),
             readers: Mutex::default(),
             lock: Mutex::new(Some(opened.lock)),
         };
@@ -178,6 +179,18 @@ impl Queue {
     pub fn sink(&self, dataset: &Dataset, names: Arc<dyn Names>) -> Result<QueueSink, QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         Ok(QueueSink::new(Arc::clone(&self.inner), id, names))
+    }
+
+    /// Where a scan's changes go: gathered into large groups, durable at [`model::Sink::flush`].
+    ///
+    /// # Errors
+    /// When a new dataset cannot be registered.
+    pub fn scan_sink(
+        &self,
+        dataset: &Dataset,
+        names: Arc<dyn Names>,
+    ) -> Result<ScanSink, QueueError> {
+        self.sink(dataset, names).map(ScanSink::new)
     }
 
     /// Put documents of a dataset without observations, in one transaction: key and body of each.

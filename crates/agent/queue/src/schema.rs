@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::options::{Durability, QueueOptions};
@@ -47,9 +48,16 @@ pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
+    prepare(&conn)?;
+    Ok(conn)
+}
+
+/// What reading and writing connections have in common.
+fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    Ok(conn)
+    // Plans do not depend on bound values: otherwise every range is planned anew when it is bound.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// What must be set before the first table exists.
@@ -82,8 +90,7 @@ pub(crate) fn set_durability(conn: &Connection, durability: Durability) -> rusql
 pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    prepare(&conn)?;
     Ok(conn)
 }
 

@@ -17,7 +17,7 @@ const OBSERVATION_BYTES_USUAL: usize = 96;
 
 /// Takes a dataset's changes; see [`crate::Queue::sink`]. Cheap; one per thread.
 pub struct QueueSink {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     dataset: i64,
     names: Arc<dyn Names>,
 }
@@ -27,14 +27,15 @@ impl QueueSink {
         Self { inner, dataset, names }
     }
 
+    /// An empty job of this dataset.
+    pub(crate) fn job(&self) -> Job {
+        Job { dataset: self.dataset, ..Job::default() }
+    }
+
     /// Move the operations' keys into a job, bodies and events encoded.
-    fn prepare(&self, ops: &mut [Op]) -> Job {
-        let mut job = Job {
-            dataset: self.dataset,
-            steps: Vec::with_capacity(ops.len()),
-            bodies: Vec::with_capacity(ops.len() * OBSERVATION_BYTES_USUAL),
-            events: Vec::new(),
-        };
+    pub(crate) fn prepare_into(&self, job: &mut Job, ops: &mut [Op]) {
+        job.steps.reserve(ops.len());
+        job.bodies.reserve(ops.len() * OBSERVATION_BYTES_USUAL);
         for op in ops {
             let start = job.bodies.len();
             let (key, kind, change) = match op {
@@ -58,12 +59,12 @@ impl QueueSink {
             let body = start..job.bodies.len();
             job.steps.push(Step { key: mem::take(key), kind, body });
         }
-        job
     }
 
     /// Commit these operations. When that fails they are as before.
     fn commit(&self, ops: &mut [Op]) -> Result<SinkOutcome, QueueError> {
-        let job = self.prepare(ops);
+        let mut job = self.job();
+        self.prepare_into(&mut job, ops);
         let (job, result) = self.inner.submit(job);
         if result.is_err() {
             let keys = ops.iter_mut().filter_map(key_of);

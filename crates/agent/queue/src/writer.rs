@@ -1,29 +1,31 @@
 //! The one writing connection: transactions, and the grouping of writers that arrive together.
 //!
-//! Writers put their job into a line. Whoever finds the line without a leader leads: takes all
-//! jobs, commits them in one transaction, sorted by key, and leaves each its outcome. While one
-//! group commits, the next one gathers: under load many writers share one flush, a lone writer
-//! never waits.
+//! Writers stand in a [`Line`]: what waits at that moment commits in one transaction, sorted by
+//! key.
 
-use std::mem;
 use std::ops::Range;
-use std::sync::Arc;
 
 use model::ItemKey;
-use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::apply::apply;
 use crate::catalog::{Catalog, Delta};
 use crate::error::QueueError;
-use crate::options::Transaction;
+use crate::feed::Feed;
+use crate::line::{Line, Window};
+use crate::options::{Durability, Transaction};
 use crate::queue::Inner;
 use crate::transition::{HybridClock, Row};
 use crate::upkeep::fold_quietly;
 
+/// A group of so many changes does not wait for more.
+const WINDOW_CHANGES_MAX: usize = 1000;
+
 /// The connection that writes.
 pub(crate) struct Writer {
     pub(crate) conn: Connection,
+    /// Where a group's rows are laid down for it.
+    pub(crate) feed: Feed,
     pub(crate) clock: HybridClock,
     pub(crate) poisoned: Option<String>,
     /// Bytes written since upkeep last looked.
@@ -35,15 +37,17 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(conn: Connection, clock: HybridClock) -> Self {
-        Self {
+    pub(crate) fn new(conn: Connection, clock: HybridClock) -> rusqlite::Result<Self> {
+        let feed = Feed::attach(&conn)?;
+        Ok(Self {
             conn,
+            feed,
             clock,
             poisoned: None,
             written_bytes: 0,
             limit_reported: false,
             wal_reported: false,
-        }
+        })
     }
 }
 
@@ -82,37 +86,11 @@ pub(crate) struct JobOutcome {
     pub(crate) events: u64,
 }
 
-type Answer = Option<(Job, Result<JobOutcome, QueueError>)>;
-
-/// A job in line and the place for its answer.
-struct Waiting {
-    job: Job,
-    slot: Arc<Mutex<Answer>>,
-}
+/// A job given back, and what it came to.
+pub(crate) type Submitted = (Job, Result<JobOutcome, QueueError>);
 
 /// Writers waiting for their turn.
-#[derive(Default)]
-pub(crate) struct Line {
-    state: Mutex<LineState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct LineState {
-    waiting: Vec<Waiting>,
-    /// Somebody commits a group; the others wait and gather.
-    led: bool,
-}
-
-/// Held by the one who commits a group; gives the lead back however that ends.
-struct Lead<'a>(&'a Line);
-
-impl Drop for Lead<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().led = false;
-        self.0.changed.notify_all();
-    }
-}
+pub(crate) type Writers = Line<Job, Submitted>;
 
 /// One open transaction.
 pub(crate) struct Txn<'a> {
@@ -146,11 +124,16 @@ impl Txn<'_> {
             .optional()
     }
 
+    /// Whether items of the dataset may stand among the exceptions.
+    pub(crate) fn may_have_exceptions(&self, dataset: i64) -> bool {
+        let held = self.catalog.datasets.get(&dataset).map_or(0, |state| state.exceptions);
+        let changed = self.delta.exceptions.get(&dataset).copied().unwrap_or(0);
+        held.saturating_add_signed(changed) > 0
+    }
+
     /// The item is no exception any more.
     pub(crate) fn clear_exception(&mut self, place: (i64, i64, &[u8])) -> rusqlite::Result<()> {
-        let held = self.catalog.datasets.get(&place.0).map_or(0, |state| state.exceptions);
-        let changed = self.delta.exceptions.get(&place.0).copied().unwrap_or(0);
-        if held.saturating_add_signed(changed) > 0 {
+        if self.may_have_exceptions(place.0) {
             let cleared = self
                 .conn
                 .prepare_cached(
@@ -217,53 +200,46 @@ impl Txn<'_> {
 
 impl Inner {
     /// Commit the job, together with those of other writers. Gives the job back.
-    pub(crate) fn submit(&self, job: Job) -> (Job, Result<JobOutcome, QueueError>) {
-        let slot: Arc<Mutex<Answer>> = Arc::default();
-        let mut line = self.line.state.lock();
-        line.waiting.push(Waiting { job, slot: Arc::clone(&slot) });
-        loop {
-            if let Some(answer) = slot.lock().take() {
-                return answer;
-            }
-            if line.led {
-                self.line.changed.wait(&mut line);
-                continue;
-            }
-            line.led = true;
-            let waiting = mem::take(&mut line.waiting);
-            drop(line);
-            let lead = Lead(&self.line);
-            self.commit_line(waiting);
-            drop(lead);
-            line = self.line.state.lock();
-        }
+    pub(crate) fn submit(&self, job: Job) -> Submitted {
+        let weight = job.steps.len() + job.events.len();
+        let answer = self.line.submit(job, weight, self.window(), |jobs| self.commit_line(jobs));
+        answer.unwrap_or_else(|| {
+            let detail = "a writer died while it committed".to_owned();
+            (Job::default(), Err(QueueError::Poisoned { path: self.path.clone(), detail }))
+        })
     }
 
-    fn commit_line(&self, waiting: Vec<Waiting>) {
+    /// How long a group waits for company: only where every commit is flushed.
+    fn window(&self) -> Option<Window> {
+        let at_most = self.options.window;
+        let waits = self.options.durability == Durability::Power
+            && self.options.transaction == Transaction::Group
+            && !at_most.is_zero();
+        waits.then_some(Window { at_most, weight: WINDOW_CHANGES_MAX })
+    }
+
+    fn commit_line(&self, jobs: Vec<Job>) -> Vec<Submitted> {
         match self.writer.lock().as_mut() {
-            None => answer_all(waiting, &Err(self.closed())),
+            None => fail(jobs, &self.closed()),
             Some(writer) if self.options.transaction == Transaction::PerEvent => {
-                for one in waiting {
-                    self.commit_group(writer, vec![one]);
-                }
+                jobs.into_iter().flat_map(|job| self.commit_group(writer, vec![job])).collect()
             }
-            Some(writer) => self.commit_group(writer, waiting),
+            Some(writer) => self.commit_group(writer, jobs),
         }
     }
 
-    fn commit_group(&self, writer: &mut Writer, waiting: Vec<Waiting>) {
-        let jobs: Vec<&Job> = waiting.iter().map(|one| &one.job).collect();
+    fn commit_group(&self, writer: &mut Writer, jobs: Vec<Job>) -> Vec<Submitted> {
         let bytes: usize = jobs
             .iter()
             .map(|job| job.bodies.len() + job.events.iter().map(Vec::len).sum::<usize>())
             .sum();
-        match self.transact(writer, "commit changes", |txn| apply(txn, &jobs)) {
-            Err(error) => answer_all(waiting, &Err(error)),
+        let feed = writer.feed.clone();
+        let all: Vec<&Job> = jobs.iter().collect();
+        match self.transact(writer, "commit changes", |txn| apply(txn, &feed, &all)) {
+            Err(error) => fail(jobs, &error),
             Ok(outcomes) => {
-                for (one, outcome) in waiting.into_iter().zip(outcomes) {
-                    *one.slot.lock() = Some((one.job, Ok(outcome)));
-                }
                 self.upkeep(writer, bytes as u64);
+                jobs.into_iter().zip(outcomes.into_iter().map(Ok)).collect()
             }
         }
     }
@@ -324,8 +300,6 @@ impl Inner {
     }
 }
 
-fn answer_all(waiting: Vec<Waiting>, answer: &Result<JobOutcome, QueueError>) {
-    for one in waiting {
-        *one.slot.lock() = Some((one.job, answer.clone()));
-    }
+fn fail(jobs: Vec<Job>, error: &QueueError) -> Vec<Submitted> {
+    jobs.into_iter().map(|job| (job, Err(error.clone()))).collect()
 }

@@ -1,8 +1,11 @@
 //! From what the queue holds to what the wire carries.
 
-use model::{Dataset, FileDocument, ItemKey, Names};
+use model::{Dataset, FileWriter, ItemKey, Names};
 use queue::Body;
 use sha1::{Digest as _, Sha1};
+
+/// Bytes of a file's document that are reserved ahead.
+const DOCUMENT_BYTES_USUAL: usize = 768;
 
 /// One item as a document.
 pub(crate) struct Document {
@@ -40,10 +43,9 @@ pub(crate) fn build(
     match body {
         Body::Gone => Document { id, json: Vec::new(), checksum: String::new() },
         Body::Observation(observation) => {
-            let document = FileDocument::new(key, observation, seen, names);
-            // A struct of strings and numbers always serialises.
-            let json = serde_json::to_vec(&document).unwrap_or_default();
-            Document { id, json, checksum: document.checksum.hash.sha1 }
+            let mut json = Vec::with_capacity(DOCUMENT_BYTES_USUAL);
+            let checksum = FileWriter::default().write(&mut json, key, observation, seen, names);
+            Document { id, json, checksum: String::from_utf8_lossy(&checksum).into_owned() }
         }
         Body::Document(json) => {
             let checksum = checksum_within(json).unwrap_or_else(|| hex::encode(Sha1::digest(json)));

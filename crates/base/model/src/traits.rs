@@ -94,9 +94,19 @@ pub struct SinkOutcome {
 
 /// Takes verified changes and keeps them durably.
 pub trait Sink {
-    /// Commit the batch in one transaction. The batch is drained.
+    /// Commit the batch in one transaction. The batch is drained. A sink that gathers may keep it
+    /// back until [`Sink::flush`], within limits of its own.
     ///
     /// # Errors
     /// When it could not be committed; then nothing of it was.
     fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError>;
+
+    /// Commit what was kept back: before anything reads the baseline of a place that was written.
+    ///
+    /// # Errors
+    /// When it could not be committed; then nothing of what was kept back was, and it is dropped:
+    /// the next scan finds it again.
+    fn flush(&mut self) -> Result<SinkOutcome, PortError> {
+        Ok(SinkOutcome::default())
+    }
 }

@@ -1,0 +1,227 @@
+//! Rows on their way into the table `item`: a virtual table that one statement reads, so that a
+//! group costs one statement, whose cursor stays where the last row went, instead of one for each
+//! row.
+//!
+//! The rows of a group are laid down in one buffer, which the connection's next group uses again.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_int};
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConnection, VTabCursor};
+use rusqlite::{Connection, Result, ffi};
+
+use crate::transition::Row;
+
+/// Name of the virtual table.
+const NAME: &CStr = c"fed";
+/// A group of fewer rows is written row by row.
+const ROWS_MIN: usize = 4;
+/// Bytes of buffer that are kept for the next group.
+const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Dataset, directory and name of an item.
+pub(crate) type Place<'a> = (i64, i64, &'a [u8]);
+
+/// One row; its name and body follow each other in [`Rows::bytes`].
+#[derive(Debug, Clone, Copy)]
+struct Fed {
+    dataset: i64,
+    directory: i64,
+    row: Row,
+    start: usize,
+    body: usize,
+    end: usize,
+}
+
+/// The rows of a group, in the order of their keys.
+#[derive(Debug, Default)]
+struct Rows {
+    rows: Vec<Fed>,
+    bytes: Vec<u8>,
+}
+
+impl Rows {
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.rows.shrink_to(KEPT_BYTES_MAX / size_of::<Fed>());
+    }
+
+    fn name(&self, fed: &Fed) -> &[u8] {
+        self.bytes.get(fed.start..fed.body).unwrap_or_default()
+    }
+
+    fn body(&self, fed: &Fed) -> &[u8] {
+        self.bytes.get(fed.body..fed.end).unwrap_or_default()
+    }
+}
+
+/// The writing connection's feed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Feed(Arc<Mutex<Rows>>);
+
+impl Feed {
+    /// Make the virtual table known to a connection.
+    pub(crate) fn attach(conn: &Connection) -> Result<Self> {
+        const MODULE: Module<'static, FeedTable> = Module::eponymous_only_module();
+        let feed = Self::default();
+        conn.create_module(NAME, &MODULE, Some(feed.clone()))?;
+        Ok(feed)
+    }
+
+    /// A group begins: what an abandoned one left goes.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// The row is to be written, whatever stands at its place. Rows come in the order of their
+    /// keys, each once.
+    pub(crate) fn push(&self, place: Place<'_>, row: Row, body: &[u8]) {
+        let mut rows = self.0.lock();
+        let start = rows.bytes.len();
+        rows.bytes.extend_from_slice(place.2);
+        let at = rows.bytes.len();
+        rows.bytes.extend_from_slice(body);
+        let end = rows.bytes.len();
+        let (dataset, directory) = (place.0, place.1);
+        rows.rows.push(Fed { dataset, directory, row, start, body: at, end });
+    }
+
+    /// Write the group's rows.
+    pub(crate) fn write(&self, conn: &Connection) -> Result<()> {
+        let few = {
+            let rows = self.0.lock();
+            if rows.rows.is_empty() {
+                return Ok(());
+            }
+            rows.rows.len() < ROWS_MIN
+        };
+        if few {
+            return self.write_singly(conn);
+        }
+        conn.prepare_cached(
+            "REPLACE INTO item(dataset, directory, name, seen, known, gone, observation) \
+             SELECT dataset, directory, name, seen, known, gone, observation FROM fed",
+        )?
+        .execute([])
+        .map(drop)
+    }
+
+    fn write_singly(&self, conn: &Connection) -> Result<()> {
+        let mut rows = self.0.lock();
+        let mut replace = conn.prepare_cached(
+            "REPLACE INTO item(dataset, directory, name, seen, known, gone, observation) \
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?;
+        for fed in &rows.rows {
+            replace.execute((
+                fed.dataset,
+                fed.directory,
+                rows.name(fed),
+                fed.row.seen as i64,
+                fed.row.known,
+                fed.row.gone,
+                rows.body(fed),
+            ))?;
+        }
+        rows.clear();
+        Ok(())
+    }
+}
+
+#[repr(C)]
+struct FeedTable {
+    /// The engine's part, first.
+    base: ffi::sqlite3_vtab,
+    feed: Feed,
+}
+
+#[repr(C)]
+struct FeedCursor {
+    /// The engine's part, first.
+    base: ffi::sqlite3_vtab_cursor,
+    feed: Feed,
+    rows: Rows,
+    at: usize,
+}
+
+impl Drop for FeedCursor {
+    fn drop(&mut self) {
+        self.rows.clear();
+        *self.feed.0.lock() = mem::take(&mut self.rows);
+    }
+}
+
+#[expect(unsafe_code, reason = "the engine's part stands first and the layout is C's")]
+// SAFETY: `#[repr(C)]` with `sqlite3_vtab` as the first field, as the trait asks for.
+unsafe impl VTab<'_> for FeedTable {
+    type Aux = Feed;
+    type Cursor = FeedCursor;
+
+    fn connect(
+        _: &mut VTabConnection,
+        feed: Option<&Feed>,
+        _module: &[u8],
+        _database: &[u8],
+        _table: &[u8],
+        _args: &[&[u8]],
+    ) -> Result<(Cow<'static, CStr>, Self)> {
+        let feed = feed.cloned().unwrap_or_default();
+        let columns = c"CREATE TABLE x(dataset, directory, name, seen, known, gone, observation)";
+        Ok((Cow::Borrowed(columns), Self { base: ffi::sqlite3_vtab::default(), feed }))
+    }
+
+    fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
+        info.set_estimated_cost(1.0);
+        Ok(true)
+    }
+
+    fn open(&mut self) -> Result<FeedCursor> {
+        Ok(FeedCursor {
+            base: ffi::sqlite3_vtab_cursor::default(),
+            feed: self.feed.clone(),
+            rows: Rows::default(),
+            at: 0,
+        })
+    }
+}
+
+#[expect(unsafe_code, reason = "the engine's part stands first and the layout is C's")]
+// SAFETY: `#[repr(C)]` with `sqlite3_vtab_cursor` as the first field, as the trait asks for.
+unsafe impl VTabCursor for FeedCursor {
+    fn filter(&mut self, _: c_int, _: Option<&str>, _: &Filters<'_>) -> Result<()> {
+        self.rows = mem::take(&mut *self.feed.0.lock());
+        self.at = 0;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        Ok(())
+    }
+
+    fn eof(&self) -> bool {
+        self.at >= self.rows.rows.len()
+    }
+
+    fn column(&self, cx: &mut Context, column: c_int) -> Result<()> {
+        let Some(fed) = self.rows.rows.get(self.at) else { return Ok(()) };
+        match column {
+            0 => cx.set_result(fed.dataset),
+            1 => cx.set_result(fed.directory),
+            2 => cx.set_result(self.rows.name(fed)),
+            3 => cx.set_result(fed.row.seen as i64),
+            4 => cx.set_result(fed.row.known),
+            5 => cx.set_result(fed.row.gone),
+            _ => cx.set_result(self.rows.body(fed)),
+        }
+    }
+
+    fn rowid(&self) -> Result<i64> {
+        Ok(self.at as i64)
+    }
+}

@@ -1,0 +1,128 @@
+//! The sink of a scan: gathers batches into groups, so that writes in any order reach the disk as
+//! sorted runs.
+//!
+//! What is gathered is not durable yet: the end of the process before [`Sink::flush`] loses it, as
+//! it loses what the scan had not read yet, and the next scan finds both. A scan reads each
+//! directory's baseline once, before it writes there, and flushes at the end of a root; who reads
+//! it otherwise (realtime) uses [`crate::QueueSink`], which keeps nothing back.
+//!
+//! Limits: a group that comes in the order of the table is committed at [`ORDERED_STEPS_MAX`]
+//! changes, since more gains nothing; one in any other order at [`STEPS_MAX`]; any at
+//! [`BYTES_MAX`], or with the first batch after [`AGE_MAX`].
+
+use std::mem;
+use std::time::Duration;
+
+use model::traits::PortError;
+use model::{Batch, Sink, SinkOutcome};
+
+use crate::options::Transaction;
+use crate::sink::QueueSink;
+use crate::writer::{Job, Step};
+
+/// Most changes of a group whose changes come in the order of the table.
+pub(crate) const ORDERED_STEPS_MAX: usize = 8192;
+/// Most changes of any group.
+pub(crate) const STEPS_MAX: usize = 65_536;
+/// Most bytes of memory that a group takes, about.
+pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Longest that a change waits for the next batch to commit it.
+pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
+/// A group is in order while fewer than one of so many changes goes back to an earlier directory.
+const ORDERED_STEPS_PER_BREAK: usize = 16;
+
+/// Takes the changes of a scan; see [`crate::Queue::scan_sink`].
+pub struct ScanSink {
+    sink: QueueSink,
+    job: Job,
+    bytes: usize,
+    /// Steps looked at for their order, the last one's directory, and how often it went back.
+    placed: usize,
+    last_directory: i64,
+    breaks: usize,
+    /// When the first change of the group came.
+    since: Duration,
+}
+
+impl ScanSink {
+    pub(crate) fn new(sink: QueueSink) -> Self {
+        let job = sink.job();
+        let since = Duration::ZERO;
+        Self { sink, job, bytes: 0, placed: 0, last_directory: 0, breaks: 0, since }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.job.steps.is_empty() && self.job.events.is_empty()
+    }
+
+    /// Whether the group is to be committed.
+    fn is_due(&self, now: Duration) -> bool {
+        let steps = self.job.steps.len();
+        let ordered = self.breaks * ORDERED_STEPS_PER_BREAK < steps;
+        steps >= if ordered { ORDERED_STEPS_MAX } else { STEPS_MAX }
+            || self.bytes >= BYTES_MAX
+            || now.saturating_sub(self.since) >= AGE_MAX
+    }
+
+    /// Count how often the new steps go back in the order of the table. New directories are
+    /// numbered as they come: they never do.
+    fn look_at_order(&mut self) {
+        let mut path: &[u8] = &[];
+        let catalog = self.sink.inner.catalog.read();
+        let Some(state) = catalog.datasets.get(&self.job.dataset) else { return };
+        for step in self.job.steps.iter().skip(self.placed) {
+            if step.key.directory == path {
+                continue;
+            }
+            path = &step.key.directory;
+            let Some(id) = state.paths.get(path) else { continue };
+            self.breaks += usize::from(*id < self.last_directory);
+            self.last_directory = *id;
+        }
+        self.placed = self.job.steps.len();
+    }
+
+    fn weigh(&self, steps: usize, events: usize) -> usize {
+        let keys: usize = self
+            .job
+            .steps
+            .iter()
+            .skip(steps)
+            .map(|step| size_of::<Step>() + step.key.directory.len() + step.key.name.len())
+            .sum();
+        let events: usize = self.job.events.iter().skip(events).map(Vec::len).sum();
+        keys + events
+    }
+}
+
+impl Sink for ScanSink {
+    /// The outcome is that of the group, if this batch made it full. When that group cannot be
+    /// committed it is dropped.
+    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+        if self.sink.inner.options.transaction == Transaction::PerEvent {
+            return self.sink.apply(batch);
+        }
+        let now = self.sink.inner.clock.monotonic();
+        if self.is_empty() {
+            self.since = now;
+        }
+        let (steps, events, bodies) =
+            (self.job.steps.len(), self.job.events.len(), self.job.bodies.len());
+        self.sink.prepare_into(&mut self.job, batch);
+        batch.clear();
+        self.bytes += self.job.bodies.len() - bodies + self.weigh(steps, events);
+        self.look_at_order();
+        if self.is_due(now) { self.flush() } else { Ok(SinkOutcome::default()) }
+    }
+
+    fn flush(&mut self) -> Result<SinkOutcome, PortError> {
+        if self.is_empty() {
+            return Ok(SinkOutcome::default());
+        }
+        let next = self.sink.job();
+        let job = mem::replace(&mut self.job, next);
+        (self.bytes, self.placed, self.last_directory, self.breaks) = (0, 0, 0, 0);
+        let outcome = self.sink.inner.submit(job).1?;
+        Ok(SinkOutcome { items: outcome.items, events: outcome.events })
+    }
+}

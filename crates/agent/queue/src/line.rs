@@ -1,0 +1,245 @@
+//! The line of writers: group commit by a leader and its followers.
+//!
+//! Writers put their job into the line. Whoever finds the line without a leader leads: takes all
+//! jobs, commits them, and leaves each its answer. While one group commits, the next one gathers:
+//! under load many writers share one flush. A lone writer does not wait, unless a window is set:
+//! then a leader whose group is light waits that long for company.
+//!
+//! Invariants, checked for every interleaving by the test under `cfg(loom)`: every job is
+//! committed exactly once and answered exactly once, jobs of one writer in their order, and no
+//! writer sleeps while the line holds a job that nobody commits.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// Number of a job in the line.
+type Ticket = u64;
+
+/// How long a leader waits for company.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    /// At most so long.
+    pub(crate) at_most: Duration,
+    /// Not at all once the jobs weigh so much.
+    pub(crate) weight: usize,
+}
+
+/// Writers waiting for their turn. `J` is a job, `A` its answer.
+pub(crate) struct Line<J, A> {
+    state: Mutex<State<J, A>>,
+    changed: Condvar,
+}
+
+struct State<J, A> {
+    waiting: Vec<(Ticket, J)>,
+    /// What the waiting jobs weigh.
+    weight: usize,
+    next: Ticket,
+    /// By ticket; `None` when the leader died with the job.
+    answers: BTreeMap<Ticket, Option<A>>,
+    /// Somebody commits a group; the others wait and gather.
+    led: bool,
+}
+
+impl<J, A> Default for Line<J, A> {
+    fn default() -> Self {
+        let state =
+            State { waiting: Vec::new(), weight: 0, next: 0, answers: BTreeMap::new(), led: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+/// Held by the one who commits a group; gives the lead back however that ends, with an answer for
+/// every job taken.
+struct Lead<'a, J, A> {
+    line: &'a Line<J, A>,
+    tickets: Vec<Ticket>,
+    answers: Vec<A>,
+}
+
+impl<J, A> Drop for Lead<'_, J, A> {
+    fn drop(&mut self) {
+        let mut state = self.line.lock();
+        let mut answers = mem::take(&mut self.answers).into_iter();
+        for ticket in mem::take(&mut self.tickets) {
+            state.answers.insert(ticket, answers.next());
+        }
+        state.led = false;
+        drop(state);
+        self.line.changed.notify_all();
+    }
+}
+
+impl<J, A> Line<J, A> {
+    fn lock(&self) -> MutexGuard<'_, State<J, A>> {
+        // A leader's panic leaves the state whole: `Lead` answers.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Have the job committed by `commit`, together with those of other writers, and give its
+    /// answer; `None` when the leader died. `commit` gives one answer for each job, in their
+    /// order.
+    pub(crate) fn submit(
+        &self,
+        job: J,
+        weight: usize,
+        window: Option<Window>,
+        mut commit: impl FnMut(Vec<J>) -> Vec<A>,
+    ) -> Option<A> {
+        let mut state = self.lock();
+        let ticket = state.next;
+        state.next += 1;
+        state.waiting.push((ticket, job));
+        state.weight += weight;
+        if state.led && window.is_some() {
+            // The leader may be waiting for company.
+            self.changed.notify_all();
+        }
+        loop {
+            if let Some(answer) = state.answers.remove(&ticket) {
+                return answer;
+            }
+            if state.led {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.led = true;
+            let mut lead = Lead { line: self, tickets: Vec::new(), answers: Vec::new() };
+            state = self.gather(state, window);
+            state.weight = 0;
+            let waiting = mem::take(&mut state.waiting);
+            drop(state);
+            let (tickets, jobs) = waiting.into_iter().unzip();
+            lead.tickets = tickets;
+            lead.answers = commit(jobs);
+            drop(lead);
+            state = self.lock();
+        }
+    }
+
+    /// Wait for company within the window.
+    #[cfg(not(loom))]
+    fn gather<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<J, A>>,
+        window: Option<Window>,
+    ) -> MutexGuard<'a, State<J, A>> {
+        let Some(window) = window else { return state };
+        let until = std::time::Instant::now() + window.at_most;
+        while state.weight < window.weight {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
+    }
+
+    /// There is no time in a model: the window ends at once.
+    #[cfg(loom)]
+    fn gather<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<J, A>>,
+        _window: Option<Window>,
+    ) -> MutexGuard<'a, State<J, A>> {
+        state
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    use super::Line;
+
+    #[test]
+    fn every_job_is_committed_and_answered_once_in_every_interleaving() {
+        loom::model(|| {
+            let line: Arc<Line<u32, u32>> = Arc::new(Line::default());
+            let committed: Arc<Mutex<Vec<u32>>> = Arc::default();
+            let write = |line: &Line<u32, u32>, committed: &Mutex<Vec<u32>>, jobs: &[u32]| {
+                for job in jobs {
+                    let answer = line.submit(*job, 1, None, |jobs| {
+                        committed.lock().unwrap().extend(&jobs);
+                        jobs.iter().map(|job| job * 10).collect()
+                    });
+                    assert_eq!(answer, Some(job * 10));
+                }
+            };
+            let other = {
+                let (line, committed) = (Arc::clone(&line), Arc::clone(&committed));
+                thread::spawn(move || write(&line, &committed, &[1, 2]))
+            };
+            write(&line, &committed, &[3]);
+            other.join().unwrap();
+            let order = committed.lock().unwrap().clone();
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [1, 2, 3]);
+            let at = |job| order.iter().position(|done| *done == job);
+            assert!(at(1) < at(2));
+        });
+    }
+
+    #[test]
+    fn three_writers_hand_the_lead_on() {
+        loom::model(|| {
+            let line: Arc<Line<u32, u32>> = Arc::new(Line::default());
+            let others: Vec<_> = [1, 2]
+                .into_iter()
+                .map(|job| {
+                    let line = Arc::clone(&line);
+                    thread::spawn(move || line.submit(job, 1, None, |jobs| jobs))
+                })
+                .collect();
+            assert_eq!(line.submit(3, 1, None, |jobs| jobs), Some(3));
+            for (other, job) in others.into_iter().zip([1, 2]) {
+                assert_eq!(other.join().unwrap(), Some(job));
+            }
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_leader_that_dies_leaves_its_followers_an_answer() {
+        let line: Arc<Line<u32, u32>> = Arc::default();
+        let dying = {
+            let line = Arc::clone(&line);
+            thread::spawn(move || line.submit(1, 1, None, |_| panic!("the leader dies")))
+        };
+        assert!(dying.join().is_err());
+        assert_eq!(line.submit(2, 1, None, |jobs| jobs), Some(2));
+    }
+
+    #[test]
+    fn a_light_group_waits_for_company_and_a_heavy_one_does_not() {
+        let line: Arc<Line<u32, usize>> = Arc::default();
+        let window = Some(Window { at_most: Duration::from_secs(60), weight: 2 });
+        let count = |jobs: Vec<u32>| vec![jobs.len(); jobs.len()];
+        let first = {
+            let line = Arc::clone(&line);
+            thread::spawn(move || line.submit(1, 1, window, count))
+        };
+        // Whoever comes second makes the group heavy enough: it ends long before the window.
+        let second = line.submit(2, 1, window, count);
+        assert_eq!((first.join().unwrap(), second), (Some(2), Some(2)));
+        assert_eq!(line.submit(3, 5, window, count), Some(1));
+    }
+}

@@ -1,0 +1,367 @@
+//! The document of a file as JSON, written straight from its observation: the same bytes as
+//! [`FileDocument`] serialised, without the strings in between.
+//!
+//! Rare shapes (names that are not UTF-8, extended attributes) go through [`FileDocument`].
+
+use sha1::{Digest as _, Sha1};
+use time::OffsetDateTime;
+
+use crate::document::{FileDocument, Names};
+use crate::observation::{Kind, Observation};
+use crate::path::ItemKey;
+
+/// Longest decimal number, bytes.
+const NUMBER_BYTES_MAX: usize = 20;
+/// `2026-11-21T18:52:02`, bytes.
+const SECONDS_BYTES: usize = 19;
+const NANOS_PER_US: i128 = 1_000;
+
+/// Writes documents of files one after the other; keep one for a whole session.
+#[derive(Debug, Default)]
+pub struct FileWriter {
+    /// What the checksum is taken of.
+    state: Vec<u8>,
+    mtime: Vec<u8>,
+    ctime: Vec<u8>,
+    path: Vec<u8>,
+}
+
+impl FileWriter {
+    /// Append the item's document as JSON to `into`; see [`FileDocument::new`] for the arguments.
+    /// Gives `checksum.hash.sha1`, lower-case hex.
+    pub fn write(
+        &mut self,
+        into: &mut Vec<u8>,
+        key: &ItemKey,
+        o: &Observation,
+        seen: u64,
+        names: &dyn Names,
+    ) -> [u8; 40] {
+        let text = (std::str::from_utf8(&key.directory), std::str::from_utf8(&key.name), &o.target);
+        let (Ok(directory), Ok(name), None) = text else {
+            return by_parts(into, key, o, seen, names);
+        };
+        if !o.xattrs.is_empty() {
+            return by_parts(into, key, o, seen, names);
+        }
+        self.times(o);
+        let (owner, group) = (names.user(o.uid), names.group(o.gid));
+        let people = (owner.as_deref(), group.as_deref());
+        self.path.clear();
+        self.path.extend_from_slice(directory.as_bytes());
+        if !directory.is_empty() && !directory.ends_with('/') && !name.is_empty() {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name.as_bytes());
+        self.file(into, directory, name, o, people);
+        let checksum = self.checksum(o, people);
+        into.extend_from_slice(b",\"checksum\":{\"hash\":{\"sha1\":\"");
+        into.extend_from_slice(&checksum);
+        into.extend_from_slice(b"\"}},\"state\":{\"document_version\":");
+        number(into, seen);
+        into.extend_from_slice(b",\"modified_at\":\"");
+        instant(into, i128::from(seen) * NANOS_PER_US, 6);
+        into.extend_from_slice(b"\"}}");
+        checksum
+    }
+
+    fn times(&mut self, o: &Observation) {
+        self.mtime.clear();
+        self.ctime.clear();
+        if o.kind != Kind::Directory {
+            instant(&mut self.mtime, i128::from(o.mtime_ns), 9);
+            instant(&mut self.ctime, i128::from(o.ctime_ns), 9);
+        }
+    }
+
+    fn file(
+        &self,
+        into: &mut Vec<u8>,
+        directory: &str,
+        name: &str,
+        o: &Observation,
+        (owner, group): (Option<&str>, Option<&str>),
+    ) {
+        let stat = o.kind != Kind::Directory;
+        into.extend_from_slice(b"{\"file\":{\"path\":");
+        // Joined of two texts at a slash: text.
+        string(into, std::str::from_utf8(&self.path).unwrap_or_default());
+        field(into, "name", name);
+        field(into, "directory", directory);
+        field(into, "type", o.kind.name());
+        if stat {
+            into.extend_from_slice(b",\"size\":");
+            number(into, o.size);
+        }
+        into.extend_from_slice(b",\"mode\":\"");
+        octal(into, o.mode);
+        into.extend_from_slice(b"\",\"uid\":\"");
+        number(into, u64::from(o.uid));
+        into.extend_from_slice(b"\",\"gid\":\"");
+        number(into, u64::from(o.gid));
+        into.push(b'"');
+        for (field_name, value) in [("owner", owner), ("group", group)] {
+            if let Some(value) = value {
+                field(into, field_name, value);
+            }
+        }
+        if stat {
+            into.extend_from_slice(b",\"mtime\":\"");
+            into.extend_from_slice(&self.mtime);
+            into.extend_from_slice(b"\",\"ctime\":\"");
+            into.extend_from_slice(&self.ctime);
+            into.push(b'"');
+        }
+        into.extend_from_slice(b",\"inode\":\"");
+        number(into, o.inode);
+        into.extend_from_slice(b"\",\"device\":\"");
+        number(into, o.device);
+        into.push(b'"');
+        if stat && o.links != 1 {
+            into.extend_from_slice(b",\"links\":");
+            number(into, o.links);
+        }
+        hashes(into, o);
+        if let Some(error) = o.error {
+            field(into, "error", &error.to_string());
+        }
+        into.push(b'}');
+    }
+
+    /// As [`crate::document::checksum`].
+    fn checksum(&mut self, o: &Observation, people: (Option<&str>, Option<&str>)) -> [u8; 40] {
+        let stat = o.kind != Kind::Directory;
+        let s = &mut self.state;
+        s.clear();
+        if stat {
+            number(s, o.size);
+        }
+        s.push(b':');
+        s.extend_from_slice(&self.path);
+        s.push(b':');
+        octal(s, o.mode);
+        s.push(b':');
+        s.extend_from_slice(o.kind.name().as_bytes());
+        for time in [&self.mtime, &self.ctime] {
+            s.push(b',');
+            s.extend_from_slice(time);
+        }
+        s.push(b',');
+        number(s, o.device);
+        s.push(b',');
+        if stat && o.links != 1 {
+            number(s, o.links);
+        }
+        // No target, BLAKE3, no extended attributes, error.
+        s.extend_from_slice(b",,");
+        digest(s, o.hashes.blake3.as_ref().map(|h| &h[..]));
+        s.extend_from_slice(b",{},");
+        if let Some(error) = o.error {
+            s.extend_from_slice(error.to_string().as_bytes());
+        }
+        s.push(b':');
+        number(s, u64::from(o.uid));
+        s.push(b':');
+        number(s, u64::from(o.gid));
+        for who in [people.0, people.1] {
+            s.push(b':');
+            s.extend_from_slice(who.unwrap_or_default().as_bytes());
+        }
+        s.push(b':');
+        s.extend_from_slice(self.mtime.get(..SECONDS_BYTES).unwrap_or_default());
+        s.push(b':');
+        number(s, o.inode);
+        for hash in [
+            o.hashes.md5.as_ref().map(|h| &h[..]),
+            o.hashes.sha1.as_ref().map(|h| &h[..]),
+            o.hashes.sha256.as_ref().map(|h| &h[..]),
+        ] {
+            s.push(b':');
+            digest(s, hash);
+        }
+        let mut hex = [0; 40];
+        // Twice as long as the digest: always fits.
+        let _ = hex::encode_to_slice(Sha1::digest(s), &mut hex);
+        hex
+    }
+}
+
+fn by_parts(
+    into: &mut Vec<u8>,
+    key: &ItemKey,
+    o: &Observation,
+    seen: u64,
+    names: &dyn Names,
+) -> [u8; 40] {
+    let document = FileDocument::new(key, o, seen, names);
+    // A struct of strings and numbers always serialises.
+    let _ = serde_json::to_writer(into, &document);
+    document.checksum.hash.sha1.as_bytes().try_into().unwrap_or([b'0'; 40])
+}
+
+fn hashes(into: &mut Vec<u8>, o: &Observation) {
+    let all = [
+        ("md5", o.hashes.md5.as_ref().map(|h| &h[..])),
+        ("sha1", o.hashes.sha1.as_ref().map(|h| &h[..])),
+        ("sha256", o.hashes.sha256.as_ref().map(|h| &h[..])),
+        ("blake3", o.hashes.blake3.as_ref().map(|h| &h[..])),
+    ];
+    let mut open = false;
+    for (name, hash) in all {
+        let Some(hash) = hash else { continue };
+        into.extend_from_slice(if open { b"," } else { b",\"hash\":{" });
+        open = true;
+        into.push(b'"');
+        into.extend_from_slice(name.as_bytes());
+        into.extend_from_slice(b"\":\"");
+        digest(into, Some(hash));
+        into.push(b'"');
+    }
+    if open {
+        into.push(b'}');
+    }
+}
+
+/// Lower-case hex.
+fn digest(into: &mut Vec<u8>, hash: Option<&[u8]>) {
+    let Some(hash) = hash else { return };
+    let start = into.len();
+    into.resize(start + hash.len() * 2, 0);
+    // Exactly as long as its hex.
+    let _ = hex::encode_to_slice(hash, into.get_mut(start..).unwrap_or_default());
+}
+
+fn field(into: &mut Vec<u8>, name: &str, value: &str) {
+    into.extend_from_slice(b",\"");
+    into.extend_from_slice(name.as_bytes());
+    into.extend_from_slice(b"\":");
+    string(into, value);
+}
+
+fn string(into: &mut Vec<u8>, text: &str) {
+    if text.bytes().any(|b| b < 0x20 || b == b'"' || b == b'\\') {
+        // A string always serialises.
+        let _ = serde_json::to_writer(into, text);
+        return;
+    }
+    into.push(b'"');
+    into.extend_from_slice(text.as_bytes());
+    into.push(b'"');
+}
+
+fn number(into: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; NUMBER_BYTES_MAX];
+    let mut at = digits.len();
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (n % 10) as u8;
+        n /= 10;
+        at -= 1;
+        if n == 0 {
+            break;
+        }
+    }
+    into.extend_from_slice(digits.get(at..).unwrap_or_default());
+}
+
+/// At least four octal digits.
+fn octal(into: &mut Vec<u8>, mode: u32) {
+    if mode > 0o7777 {
+        into.extend_from_slice(format!("{mode:04o}").as_bytes());
+        return;
+    }
+    for shift in [9, 6, 3, 0] {
+        into.push(b'0' + (mode >> shift & 7) as u8);
+    }
+}
+
+/// `n` with `width` digits.
+fn padded(into: &mut Vec<u8>, mut n: u32, width: usize) {
+    let start = into.len();
+    into.resize(start + width, b'0');
+    for digit in into.iter_mut().skip(start).rev() {
+        *digit = b'0' + (n % 10) as u8;
+        n /= 10;
+    }
+}
+
+/// As [`crate::timestamp`] writes it, with six or nine decimals.
+fn instant(into: &mut Vec<u8>, ns: i128, decimals: usize) {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(ns).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    // Neither 64-bit nanoseconds nor a version lie before the year 1677.
+    padded(into, at.year().unsigned_abs(), 4);
+    for (sign, part) in [
+        (b'-', u8::from(at.month())),
+        (b'-', at.day()),
+        (b'T', at.hour()),
+        (b':', at.minute()),
+        (b':', at.second()),
+    ] {
+        into.push(sign);
+        padded(into, u32::from(part), 2);
+    }
+    into.push(b'.');
+    let fraction = if decimals == 6 { at.microsecond() } else { at.nanosecond() };
+    padded(into, fraction, decimals);
+    into.push(b'Z');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::document::NoNames;
+    use crate::observation::tests::any_observation;
+
+    struct Everybody;
+
+    impl Names for Everybody {
+        fn user(&self, uid: u32) -> Option<String> {
+            Some(format!("user \"{uid}\""))
+        }
+
+        fn group(&self, gid: u32) -> Option<String> {
+            (gid % 2 == 0).then(|| "wheel".into())
+        }
+    }
+
+    fn same(key: &ItemKey, o: &Observation, seen: u64, names: &dyn Names) {
+        let document = FileDocument::new(key, o, seen, names);
+        let mut written = Vec::new();
+        let checksum = FileWriter::default().write(&mut written, key, o, seen, names);
+        assert_eq!(String::from_utf8(written).unwrap(), serde_json::to_string(&document).unwrap());
+        assert_eq!(checksum, document.checksum.hash.sha1.as_bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn a_document_written_straight_has_the_same_bytes(
+            o in any_observation(),
+            bare in any::<bool>(),
+            seen in 0..1u64 << 62,
+            directory in "/[a-z\\\\\"\u{1}é/]{0,12}",
+            name in prop::collection::vec(any::<u8>(), 0..6),
+            text in "[a-z ü]{0,6}",
+        ) {
+            let mut o = o;
+            if bare {
+                o.xattrs.clear();
+                o.target = None;
+            }
+            for name in [name, text.into_bytes()] {
+                let key = ItemKey::new(directory.clone().into_bytes(), name);
+                same(&key, &o, seen, &NoNames);
+                same(&key, &o, seen, &Everybody);
+            }
+        }
+    }
+
+    #[test]
+    fn times_before_the_epoch_and_far_ahead_are_written_alike() {
+        let mut o = Observation::empty(Kind::File);
+        for ns in [0, -1, i64::MIN, i64::MAX, 1_700_000_000_000_000_001] {
+            (o.mtime_ns, o.ctime_ns) = (ns, ns);
+            same(&ItemKey::of_path(b"/a"), &o, 1_763_751_122_000_001, &NoNames);
+        }
+    }
+}
