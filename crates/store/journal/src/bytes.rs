@@ -67,6 +67,11 @@ impl Blocks {
         self.bytes_mut()
     }
 
+    /// What it holds since the last reset.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.raw.get(self.begin..self.begin + self.used).unwrap_or_default()
+    }
+
     fn bytes_mut(&mut self) -> &mut [u8] {
         self.raw.get_mut(self.begin..self.begin + self.used).unwrap_or_default()
     }

@@ -5,86 +5,30 @@
 //! meanwhile is led by one of its own waiters, or, if only tasks wait, by the journal's thread.
 //! Each generation has its own condition variable, so that nobody wakes for another group.
 //!
-//! A failed write or flush poisons the gate: the group that failed, the one that forms and every
+//! With more than one group in flight (sparse only) a leader gives the lead away as soon as its
+//! group has its place, and writes it beside the others; they are acknowledged in order.
+//!
+//! A failed write or flush poisons the gate: the groups in flight, the one that forms and every
 //! later append learn of it at once.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
+mod group;
 mod keep;
+mod lead;
 
-use crate::bytes::push_varint;
+use group::{Forming, InFlight, Ticket};
+
 use crate::error::AppendError;
-use crate::meter::{Cost, Outcome};
+use crate::meter::{Outcome, Totals};
 use crate::options::Durability;
-use crate::pool::WriteError;
-use crate::writer::{Batch, Writer};
-
-/// What a group's members learn.
-#[derive(Debug, Clone, Copy)]
-struct Done {
-    first: u64,
-    records: u32,
-    cost: Cost,
-}
-
-/// One group and those who wait for it.
-struct Generation {
-    done: Condvar,
-    result: OnceLock<Result<Done, AppendError>>,
-    wakers: Mutex<Vec<Waker>>,
-}
-
-impl Generation {
-    fn new() -> Arc<Self> {
-        let (done, result) = (Condvar::new(), OnceLock::new());
-        Arc::new(Self { done, result, wakers: Mutex::new(Vec::new()) })
-    }
-
-    fn finish(&self, result: Result<Done, AppendError>) {
-        let _ = self.result.set(result);
-        self.done.notify_all();
-        for waker in self.wakers.lock().drain(..) {
-            waker.wake();
-        }
-    }
-}
-
-/// The group that takes records now.
-struct Forming {
-    generation: Arc<Generation>,
-    /// Records, each after its length.
-    body: Vec<u8>,
-    /// Width of the first record's length.
-    first_width: usize,
-    records: u32,
-    payload: u64,
-    members: u32,
-    /// Members that wait on a thread of their own, and so can lead.
-    threads: u32,
-    persist: bool,
-}
-
-impl Forming {
-    fn new(body: Vec<u8>) -> Self {
-        Self {
-            generation: Generation::new(),
-            body,
-            first_width: 0,
-            records: 0,
-            payload: 0,
-            members: 0,
-            threads: 0,
-            persist: false,
-        }
-    }
-}
+use crate::sync::{Condvar, Mutex};
+use crate::writer::Writer;
 
 struct State {
     forming: Forming,
@@ -98,6 +42,8 @@ struct State {
     closed: bool,
     /// When what is written must be persisted at the latest.
     deadline: Option<Instant>,
+    /// Groups that are being written beside each other, oldest first.
+    flights: VecDeque<InFlight>,
     /// A buffer for the next group.
     buffer: Vec<u8>,
     writing_bytes: usize,
@@ -119,20 +65,17 @@ pub(crate) struct Gate {
     idle: Condvar,
     /// More is persisted.
     more: Condvar,
+    /// Work for the archive's thread, and its end; both with the writer's lock.
+    archive: Condvar,
+    archived: Condvar,
+    totals: Arc<Totals>,
     persisted: AtomicU64,
     appended: AtomicU64,
     limit: usize,
     append_bytes_max: usize,
     wait: Duration,
+    in_flight_max: usize,
     threaded: bool,
-}
-
-/// An append that has been taken into a group.
-struct Ticket {
-    generation: Arc<Generation>,
-    /// Records of the group before this append's, and its own.
-    before: u32,
-    records: u32,
 }
 
 impl Gate {
@@ -140,7 +83,8 @@ impl Gate {
         let last = writer.next_position - 1;
         let options = &writer.options;
         let (limit, wait) = (options.in_flight_bytes_max, options.group_wait);
-        let threaded = options.background;
+        let (threaded, totals) = (options.background, Arc::clone(&writer.pool.totals));
+        let in_flight_max = options.groups_in_flight.max(1);
         let state = State {
             forming: Forming::new(Vec::new()),
             leading: false,
@@ -150,6 +94,7 @@ impl Gate {
             poisoned: None,
             closed: false,
             deadline: None,
+            flights: VecDeque::new(),
             buffer: Vec::new(),
             writing_bytes: 0,
             room_wakers: VecDeque::new(),
@@ -158,16 +103,20 @@ impl Gate {
         Self {
             state: Mutex::new(state),
             writer: Mutex::new(writer),
-            room: Condvar::new(),
-            gather: Condvar::new(),
-            work: Condvar::new(),
-            idle: Condvar::new(),
-            more: Condvar::new(),
+            room: Condvar::default(),
+            gather: Condvar::default(),
+            work: Condvar::default(),
+            idle: Condvar::default(),
+            more: Condvar::default(),
+            archive: Condvar::default(),
+            archived: Condvar::default(),
+            totals,
             persisted: AtomicU64::new(last),
             appended: AtomicU64::new(last),
             limit,
             append_bytes_max,
             wait,
+            in_flight_max,
             threaded,
         }
     }
@@ -202,22 +151,24 @@ impl Gate {
             if self.has_room(&state, bytes) {
                 break;
             }
-            if state.leading {
-                self.room.wait(&mut state);
+            if self.may_lead(&state) {
+                self.lead(state);
+                state = self.state.lock();
             } else {
-                state = self.lead(state);
+                state = self.room.wait(state);
             }
         }
         let ticket = self.join(&mut state, records, durability);
         state.forming.threads += 1;
         loop {
-            if let Some(result) = ticket.generation.result.get() {
+            if let Some(result) = ticket.generation.result() {
                 return ticket.outcome(result);
             }
-            if !state.leading && Arc::ptr_eq(&state.forming.generation, &ticket.generation) {
-                state = self.lead(state);
+            if self.may_lead(&state) && Arc::ptr_eq(&state.forming.generation, &ticket.generation) {
+                self.lead(state);
+                state = self.state.lock();
             } else {
-                ticket.generation.done.wait(&mut state);
+                state = ticket.generation.done.wait(state);
             }
         }
     }
@@ -229,17 +180,17 @@ impl Gate {
         durability: Durability,
     ) -> Result<Outcome, AppendError> {
         let bytes = self.admissible(records)?;
-        let ticket = poll_fn(|cx| self.poll_join(cx, records, bytes, durability)).await?;
-        let mut registered: Option<Waker> = None;
+        let joined = poll_fn(|cx| self.poll_join(cx, records, bytes, durability)).await?;
+        let (ticket, mut registered) = joined;
         poll_fn(|cx| {
-            if let Some(result) = ticket.generation.result.get() {
+            if let Some(result) = ticket.generation.result() {
                 return Poll::Ready(ticket.outcome(result));
             }
-            if registered.as_ref().is_none_or(|w| !w.will_wake(cx.waker())) {
-                registered = Some(cx.waker().clone());
-                ticket.generation.wakers.lock().push(cx.waker().clone());
+            if !registered.will_wake(cx.waker()) {
+                registered = cx.waker().clone();
+                ticket.generation.register(cx.waker());
             }
-            match ticket.generation.result.get() {
+            match ticket.generation.result() {
                 Some(result) => Poll::Ready(ticket.outcome(result)),
                 None => Poll::Pending,
             }
@@ -247,13 +198,14 @@ impl Gate {
         .await
     }
 
+    /// Take an append of a task into the forming group; the task is registered with it.
     fn poll_join(
         &self,
         cx: &Context<'_>,
         records: &[Vec<u8>],
         bytes: usize,
         durability: Durability,
-    ) -> Poll<Result<Ticket, AppendError>> {
+    ) -> Poll<Result<(Ticket, Waker), AppendError>> {
         let mut state = self.state.lock();
         if let Err(e) = usable(&state) {
             return Poll::Ready(Err(e));
@@ -263,14 +215,18 @@ impl Gate {
             return Poll::Pending;
         }
         let ticket = self.join(&mut state, records, durability);
-        if !state.leading {
+        ticket.generation.register(cx.waker());
+        if self.may_lead(&state) {
             if self.threaded {
-                self.work.notify_one();
+                // Later members find it called already.
+                if state.forming.members == 1 {
+                    self.work.notify_one();
+                }
             } else {
-                drop(self.lead(state));
+                self.lead(state);
             }
         }
-        Poll::Ready(Ok(ticket))
+        Poll::Ready(Ok((ticket, cx.waker().clone())))
     }
 
     /// The bytes of an append, if it can be taken at all.
@@ -298,22 +254,9 @@ impl Gate {
         records: &[impl AsRef<[u8]>],
         durability: Durability,
     ) -> Ticket {
-        let forming = &mut state.forming;
-        let before = forming.records;
-        for record in records {
-            let record = record.as_ref();
-            let begin = forming.body.len();
-            push_varint(&mut forming.body, record.len() as u32);
-            if forming.records == 0 {
-                forming.first_width = forming.body.len() - begin;
-            }
-            forming.body.extend_from_slice(record);
-            forming.records += 1;
-            forming.payload += record.len() as u64;
-        }
-        forming.members += 1;
+        let ticket = state.forming.push(records);
         match durability {
-            Durability::Persist => forming.persist = true,
+            Durability::Persist => state.forming.persist = true,
             Durability::Within(time) => {
                 let deadline = Instant::now() + time;
                 state.deadline = Some(state.deadline.map_or(deadline, |d| d.min(deadline)));
@@ -321,157 +264,10 @@ impl Gate {
             }
             Durability::Flush => {}
         }
-        if state.wanted > 0 && forming.members >= state.wanted {
+        if state.wanted > 0 && state.forming.members >= state.wanted {
             self.gather.notify_one();
         }
-        let generation = Arc::clone(&forming.generation);
-        Ticket { generation, before, records: records.len() as u32 }
-    }
-
-    /// Write the forming group. Called without a leader; returns without one.
-    fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        state.leading = true;
-        self.wait_for_others(&mut state);
-        let buffer = std::mem::take(&mut state.buffer);
-        let group = std::mem::replace(&mut state.forming, Forming::new(buffer));
-        let deadline = if group.persist { state.deadline.take() } else { None };
-        state.writing_bytes = group.body.len();
-        self.room.notify_all();
-        wake_all(&mut state.room_wakers);
-        drop(state);
-
-        let began = Instant::now();
-        let (result, persisted) = self.write(&group);
-        let took = began.elapsed();
-
-        let mut state = self.state.lock();
-        state.leading = false;
-        state.writing_bytes = 0;
-        state.last_members = group.members;
-        state.last_write = took;
-        if result.is_err() && state.deadline.is_none() {
-            state.deadline = deadline;
-        }
-        let result = self.settle(&mut state, result, persisted);
-        group.generation.finish(result);
-        let mut body = group.body;
-        body.clear();
-        body.shrink_to(self.limit);
-        state.buffer = body;
-        self.hand_over(&state);
-        state
-    }
-
-    fn wait_for_others(&self, state: &mut MutexGuard<'_, State>) {
-        let wanted = state.last_members;
-        let alone = wanted <= 1 || !state.forming.persist;
-        if alone || self.wait.is_zero() || state.forming.members >= wanted {
-            return;
-        }
-        let until = Instant::now() + self.wait.min(state.last_write);
-        state.wanted = wanted;
-        while state.forming.members < wanted {
-            if self.gather.wait_until(state, until).timed_out() {
-                break;
-            }
-        }
-        state.wanted = 0;
-    }
-
-    /// The write itself, and the last position persisted after it.
-    fn write(&self, group: &Forming) -> (Result<Done, WriteError>, u64) {
-        let mut writer = self.writer.lock();
-        let single = group.records == 1;
-        let body = if single { group.body.get(group.first_width..) } else { Some(&*group.body) };
-        let batch = Batch {
-            body: body.unwrap_or_default(),
-            single,
-            records: group.records,
-            persist: group.persist,
-        };
-        let first = writer.next_position;
-        let result = writer.group(batch);
-        if let Ok(cost) = &result {
-            self.appended.store(writer.next_position - 1, Ordering::Release);
-            writer.pool.totals.group(group.records, group.payload);
-            writer.pool.totals.cost(cost);
-        }
-        let persisted = writer.persisted_position;
-        let done = result.map(|cost| Done { first, records: group.records, cost });
-        (done, persisted)
-    }
-
-    /// Publish what is persisted, or the poison.
-    fn settle<T>(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        result: Result<T, WriteError>,
-        persisted: u64,
-    ) -> Result<T, AppendError> {
-        match result {
-            Ok(done) => {
-                self.publish(state, persisted);
-                Ok(done)
-            }
-            Err(WriteError::Refused(error)) => Err(error),
-            Err(WriteError::Fatal(why)) => {
-                state.poisoned.get_or_insert(why.clone());
-                let error = AppendError::Poisoned(why);
-                self.fail_forming(state, &error);
-                Err(error)
-            }
-        }
-    }
-
-    fn publish(&self, state: &mut MutexGuard<'_, State>, position: u64) {
-        if self.persisted.fetch_max(position, Ordering::AcqRel) < position {
-            self.more.notify_all();
-            for waker in state.tail_wakers.drain(..) {
-                waker.wake();
-            }
-        }
-    }
-
-    fn fail_forming(&self, state: &mut MutexGuard<'_, State>, error: &AppendError) {
-        let forming = std::mem::replace(&mut state.forming, Forming::new(Vec::new()));
-        forming.generation.finish(Err(error.clone()));
-        self.room.notify_all();
-        self.more.notify_all();
-        self.work.notify_all();
-        wake_all(&mut state.room_wakers);
-        for waker in state.tail_wakers.drain(..) {
-            waker.wake();
-        }
-    }
-
-    /// Somebody else leads the group that formed meanwhile.
-    fn hand_over(&self, state: &State) {
-        self.idle.notify_all();
-        if state.forming.records == 0 {
-            return;
-        }
-        if state.forming.threads > 0 {
-            state.forming.generation.done.notify_one();
-        } else {
-            self.work.notify_one();
-        }
-    }
-}
-
-impl Ticket {
-    /// What this append gets of its group's result.
-    fn outcome(&self, result: &Result<Done, AppendError>) -> Result<Outcome, AppendError> {
-        let done = result.as_ref().map_err(Clone::clone)?;
-        let first = done.first + u64::from(self.before);
-        Ok(Outcome {
-            position: first + u64::from(self.records) - 1,
-            first,
-            group_records: done.records,
-            bytes_written: done.cost.bytes,
-            blocks: done.cost.blocks() as u32,
-            flushes: done.cost.flushes,
-            compressed_bytes: done.cost.compressed,
-        })
+        ticket
     }
 }
 
@@ -483,8 +279,6 @@ fn usable(state: &State) -> Result<(), AppendError> {
     }
 }
 
-fn wake_all(wakers: &mut VecDeque<Waker>) {
-    for waker in wakers.drain(..) {
-        waker.wake();
-    }
+fn wake_all(wakers: VecDeque<Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
 }

@@ -10,7 +10,7 @@ use crate::consumer::Consumer;
 use crate::core::Core;
 use crate::error::{AppendError, OpenError, ReadError};
 use crate::meter::{Outcome, Recovery, Stats, TrimOutcome};
-use crate::options::{Durability, Options};
+use crate::options::{Durability, Layout, Options};
 use crate::reader::Reader;
 use crate::recover::refused;
 
@@ -52,15 +52,25 @@ impl Journal {
         let (core, recovery) = Core::open(dir, options)?;
         let journal = Self(Arc::new(Handle { core, threads: Mutex::default() }));
         if journal.0.core.options.background {
-            let (gate, pool) = (Arc::clone(&journal.0.core), Arc::clone(&journal.0.core.pool));
-            let size = journal.0.core.options.segment_bytes;
-            let mut threads = journal.0.threads.lock();
-            let started = start("journal-group", move || gate.gate.serve());
-            threads.push(started.map_err(refused(dir, "cannot start a thread"))?);
-            let started = start("journal-fill", move || pool.serve(size));
-            threads.push(started.map_err(refused(dir, "cannot start a thread"))?);
+            journal.start_threads().map_err(refused(dir, "cannot start a thread"))?;
         }
         Ok((journal, recovery))
+    }
+
+    fn start_threads(&self) -> std::io::Result<()> {
+        let core = &self.0.core;
+        let mut threads = self.0.threads.lock();
+        for _ in 0..core.options.groups_in_flight {
+            let core = Arc::clone(core);
+            threads.push(start("journal-group", move || core.gate.serve())?);
+        }
+        let (pool, size) = (Arc::clone(&core.pool), core.options.segment_bytes);
+        threads.push(start("journal-fill", move || pool.serve(size))?);
+        if core.options.layout == Layout::Ring {
+            let core = Arc::clone(core);
+            threads.push(start("journal-archive", move || core.gate.serve_archive())?);
+        }
+        Ok(())
     }
 
     /// Append one record. Returns when it is as durable as asked for.

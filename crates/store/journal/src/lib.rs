@@ -61,6 +61,7 @@ mod reader;
 mod recover;
 mod ring;
 mod scan;
+mod sync;
 mod tools;
 mod writer;
 

@@ -133,6 +133,14 @@ impl Cost {
         self.compressed += used + blocks * COMPRESSION_OVERHEAD_BYTES;
     }
 
+    /// Count another write to it.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.archive_bytes += other.archive_bytes;
+        self.flushes += other.flushes;
+        self.compressed += other.compressed;
+    }
+
     pub(crate) fn blocks(&self) -> u64 {
         self.bytes / crate::options::BLOCK_BYTES as u64
     }

@@ -25,6 +25,8 @@ pub const IN_FLIGHT_BYTES_DEFAULT: usize = 4 << 20;
 pub const GROUP_WAIT_US_DEFAULT: u64 = 300;
 /// Default number of recycled segments kept for later use.
 pub const SPARES_DEFAULT: usize = 2;
+/// Most groups on their way to the medium at once.
+pub const GROUPS_IN_FLIGHT_MAX: usize = 64;
 /// Zeros written ahead of the writer at a time, in bytes.
 pub const FILL_AHEAD_BYTES_DEFAULT: u64 = 1 << 20;
 /// Longest name of a consumer, in bytes.
@@ -82,6 +84,10 @@ pub struct Options {
     pub in_flight_bytes_max: usize,
     /// Longest time a leader waits for as many writers as last time. Zero switches it off.
     pub group_wait: Duration,
+    /// Groups that may be on their way to the medium at once, from 1 to [`GROUPS_IN_FLIGHT_MAX`].
+    /// More than one needs the sparse layout and direct writes, and is 1 without them. They are
+    /// acknowledged in order. Groups get smaller, so that more is written; waits get shorter.
+    pub groups_in_flight: usize,
     /// Recycled segments kept for later use; more are removed.
     pub spares: usize,
     /// Zeros written ahead of the writer at a time, in bytes.
@@ -104,6 +110,7 @@ impl Default for Options {
             io: IoPath::Auto,
             in_flight_bytes_max: IN_FLIGHT_BYTES_DEFAULT,
             group_wait: Duration::from_micros(GROUP_WAIT_US_DEFAULT),
+            groups_in_flight: 1,
             spares: SPARES_DEFAULT,
             fill_ahead_bytes: FILL_AHEAD_BYTES_DEFAULT,
             position_expected: 0,

@@ -6,17 +6,20 @@ use std::sync::Arc;
 
 use env::files::Access;
 
-use crate::bytes::put;
-use crate::folder::{Mark, RingGroup, ring_name};
+use crate::folder::{RingGroup, ring_name};
 use crate::format::{LAG_UNKNOWN, Seed, encode_head, frame_bytes};
 use crate::options::BLOCK_BYTES;
-use crate::place::{Grid, block_floor};
+use crate::place::Grid;
 use crate::pool::{WriteError, harmless};
 use crate::writer::{Batch, Target, Writer, no_segment};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// A group above this part of the ring goes straight to the archive.
 const RING_SHARE: u32 = 4;
+
+mod archive;
+
+pub(crate) use archive::Archiving;
 
 /// The ring of the active segment.
 pub(crate) struct Ring {
@@ -43,9 +46,14 @@ impl Ring {
             file.persist().map_err(failed("cannot persist the ring"))?;
             writer.pool.totals.zeros(size);
         }
-        let opened = Target::open(&*writer.files, PathBuf::clone(&path), file, writer.io);
+        let opened = Target::open(&*writer.files, PathBuf::clone(&path), writer.io);
         let target = opened.map_err(failed("cannot open the ring"))?;
         Ok(Self { target, blocks, at: 0 })
+    }
+
+    /// Blocks that only the ring has, or that lie between them.
+    fn used(&self, oldest: Option<u32>) -> u32 {
+        oldest.map_or(0, |oldest| (self.at + self.blocks - oldest) % self.blocks)
     }
 
     /// Where `blocks` go without touching what `oldest` (first block of the oldest group that only
@@ -53,8 +61,10 @@ impl Ring {
     fn place(&self, blocks: u32, oldest: Option<u32>) -> Option<u32> {
         let wraps = self.at + blocks > self.blocks;
         let at = if wraps { 0 } else { self.at };
-        let Some(oldest) = oldest else { return Some(at) };
-        let used = (self.at + self.blocks - oldest) % self.blocks;
+        if oldest.is_none() {
+            return Some(at);
+        }
+        let used = self.used(oldest);
         let skipped = if wraps { self.blocks - self.at } else { 0 };
         (used + skipped + blocks < self.blocks).then_some(at)
     }
@@ -63,10 +73,8 @@ impl Ring {
 impl Writer {
     /// Write one group to the ring, or to the archive if it is large.
     pub(crate) fn group_in_ring(&mut self, batch: Batch<'_>) -> Result<(), WriteError> {
-        let most = frame_bytes(Grid::Sparse, batch.body.len(), LAG_UNKNOWN);
-        let need = most.div_ceil(BLOCK) as u32;
-        let size = self.active.as_ref().and_then(|a| a.ring.as_ref()).map_or(0, |r| r.blocks);
-        if need > size / RING_SHARE {
+        let need = blocks_of(batch);
+        if self.goes_straight(need) {
             return self.straight_to_archive(batch);
         }
         let mut place = self.ring_place(need);
@@ -104,7 +112,22 @@ impl Writer {
         });
         self.next_sequence += 1;
         self.next_position += u64::from(batch.records);
+        self.check_archive();
         Ok(())
+    }
+
+    fn goes_straight(&self, blocks: u32) -> bool {
+        let ring = self.active.as_ref().and_then(|a| a.ring.as_ref());
+        ring.is_none_or(|r| blocks > r.blocks / RING_SHARE)
+    }
+
+    /// Whether a group needs something of the archive while somebody else writes to it.
+    pub(crate) fn must_wait(&self, batch: Batch<'_>) -> bool {
+        if !self.is_archiving() {
+            return false;
+        }
+        let need = blocks_of(batch);
+        self.goes_straight(need) || self.ring_place(need).is_none()
     }
 
     fn ring_place(&self, blocks: u32) -> Option<u32> {
@@ -147,68 +170,9 @@ impl Writer {
         self.published();
         Ok(())
     }
-
-    /// Append groups to the archive, persisted. Without `all`, only blocks that are full: a group
-    /// that reaches into the next one stays in the ring.
-    fn append_to_archive(&mut self, groups: &[RingGroup], all: bool) -> Result<(), WriteError> {
-        let Some(active) = self.active.as_mut() else { return Err(no_segment()) };
-        let grid = Grid::Packed;
-        let lags: Vec<u8> = groups.iter().zip(0..).map(|(g, i)| archive_lag(g, i)).collect();
-        let mut next = active.next;
-        for (group, lag) in groups.iter().zip(&lags) {
-            next = grid.next(next, frame_bytes(grid, group.body.len(), *lag));
-        }
-        if grid.written_end(next) > active.size {
-            return self.roll_with(groups, 0);
-        }
-        let base = block_floor(active.next);
-        let end = grid.written_end(next);
-        let upto = if all { end.next_multiple_of(BLOCK) } else { block_floor(end) };
-        let from = active.complete.max(base);
-        if upto <= from && !all {
-            return Ok(());
-        }
-        active.fill_to(upto.max(from))?;
-        let out = self.blocks.reset((end - base) as usize);
-        put(out, 0, &active.tail);
-        let (mut start, mut done, mut kept) = (active.next, 0, active.next);
-        let mut crossing = LAG_UNKNOWN;
-        for (before, (group, lag)) in groups.iter().zip(&lags).enumerate() {
-            let place = (active.segment.seed(), start, group.sequence);
-            encode_head(&mut self.head, grid, &group.body, (group.single, *lag), place);
-            grid.lay(out, base, start, [&self.head, &group.body]);
-            let next = grid.next(start, frame_bytes(grid, group.body.len(), *lag));
-            if grid.written_end(next) <= upto {
-                let (position, sequence) = (group.first_position, group.sequence);
-                active.segment.mark(Mark { position, sequence, start });
-                (done, kept) = (done + 1, next);
-            } else if before == done {
-                crossing = *lag;
-            }
-            start = next;
-        }
-        let piece = out.get((from - base) as usize..(upto - base) as usize).unwrap_or_default();
-        let flushes = active.target.write(piece, from, true)?;
-        let used = end.min(upto) - from;
-        self.cost.write(piece.len() as u64, used, flushes);
-        self.cost.archive_bytes += piece.len() as u64;
-        active.complete = block_floor(end.min(upto));
-        active.keep_tail(out, base, kept);
-        let last = groups.get(..done).and_then(<[_]>::last);
-        let last = last.map_or(active.segment.last(), |g| g.next_position() - 1);
-        let mut catalog = self.catalog.write();
-        active.segment.advance(kept, last);
-        let in_ring = done.min(catalog.ring.len());
-        catalog.ring.drain(..in_ring);
-        if let Some(group) = catalog.ring.front_mut() {
-            group.archive_lag = Some(crossing);
-        }
-        Ok(())
-    }
 }
 
-/// The lag of a group's frame in the archive, if it is written as number `before` of those that go
-/// there together: those before it may be torn with it.
-fn archive_lag(group: &RingGroup, before: u32) -> u8 {
-    group.archive_lag.unwrap_or_else(|| u8::try_from(before).unwrap_or(LAG_UNKNOWN))
+/// Blocks of the ring that a group takes.
+fn blocks_of(batch: Batch<'_>) -> u32 {
+    frame_bytes(Grid::Sparse, batch.body.len(), LAG_UNKNOWN).div_ceil(BLOCK) as u32
 }

@@ -13,14 +13,20 @@ use env::files::{Access, File, Files};
 
 use crate::bytes::{Blocks, put};
 use crate::error::AppendError;
-use crate::folder::{Mark, RingGroup, Segment, SharedCatalog, segment_name};
+use crate::folder::{
+    Mark, Named, RingGroup, Segment, SharedCatalog, named, ring_name, segment_name,
+};
 use crate::format::{Header, LAG_UNKNOWN, Seed, encode_head, frame_bytes};
 use crate::meter::Cost;
 use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::place::{Grid, block_floor};
 use crate::pool::{Fill, Pool, Spare, WriteError, fatal, harmless};
 use crate::recover::Found;
-use crate::ring::Ring;
+use crate::ring::{Archiving, Ring};
+
+pub(crate) mod flight;
+
+use flight::Horizon;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -36,24 +42,21 @@ pub(crate) struct Batch<'a> {
 /// A file that takes groups: one way that persists, one that does not.
 pub(crate) struct Target {
     pub(crate) path: PathBuf,
-    sync: Option<Arc<dyn File>>,
+    pub(crate) sync: Option<Arc<dyn File>>,
     plain: Arc<dyn File>,
     /// Something was written that is not persisted.
     pub(crate) dirty: bool,
 }
 
 impl Target {
-    pub(crate) fn open(
-        files: &dyn Files,
-        path: PathBuf,
-        plain: Arc<dyn File>,
-        io: IoPath,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn open(files: &dyn Files, path: PathBuf, io: IoPath) -> std::io::Result<Self> {
         let access = Access { direct: true, dsync: true, ..Access::WRITE };
         let sync = match io {
             IoPath::Direct => Some(files.open(&path, access)?),
             _ => None,
         };
+        // What need not persist yet goes through the page cache, and waits for no device.
+        let plain = files.open(&path, Access::WRITE)?;
         Ok(Self { path, sync, plain, dirty: false })
     }
 
@@ -72,6 +75,11 @@ impl Target {
         self.plain.write_all_at(bytes, at).map_err(failed("a write failed"))?;
         self.dirty = true;
         if persist { self.persist() } else { Ok(0) }
+    }
+
+    /// What the archive is written through, beside groups that go into the ring.
+    pub(crate) fn archive_file(&self) -> Arc<dyn File> {
+        Arc::clone(self.sync.as_ref().unwrap_or(&self.plain))
     }
 
     /// Persist what was written; the number of flushes it took.
@@ -112,12 +120,15 @@ pub(crate) struct Writer {
     epoch: u64,
     pub(crate) next_sequence: u64,
     pub(crate) next_position: u64,
-    /// Groups below this sequence are persisted.
-    pub(crate) persisted_below: u64,
-    /// Last position persisted.
-    pub(crate) persisted_position: u64,
+    pub(crate) horizon: Arc<Horizon>,
+    /// What the ring's archive is at.
+    pub(crate) archiving: Archiving,
+    /// Rings in the folder, by their blocks.
+    pub(crate) rings: Vec<u32>,
     pub(crate) active: Option<Active>,
     pub(crate) blocks: Blocks,
+    /// Buffers of groups that were in flight.
+    flown: Vec<Blocks>,
     pub(crate) head: Vec<u8>,
     /// Costs since they were last taken.
     pub(crate) cost: Cost,
@@ -141,10 +152,12 @@ impl Writer {
             epoch: found.epoch,
             next_sequence: found.next_sequence,
             next_position: found.next_position,
-            persisted_below: found.next_sequence,
-            persisted_position: found.next_position - 1,
+            horizon: Arc::new(Horizon::new(found.next_sequence, found.next_position - 1)),
+            archiving: Archiving::default(),
+            rings: rings(&found.names),
             active: None,
             blocks: Blocks::new(),
+            flown: Vec::new(),
             head: Vec::new(),
             cost: Cost::default(),
         }
@@ -166,17 +179,24 @@ impl Writer {
         if batch.persist {
             self.published();
         }
-        if self.active.as_ref().is_some_and(|a| self.pool.writing(&a.fill, a.next))
-            && !self.options.background
-        {
+        if !self.options.background && self.is_archive_due() {
+            self.archive_a_piece()?;
+        }
+        self.work_ahead();
+        Ok(self.cost)
+    }
+
+    /// Let zeros and the next segment be prepared: by their thread, or here without one.
+    fn work_ahead(&self) {
+        let due = self.active.as_ref().is_some_and(|a| self.pool.writing(&a.fill, a.next));
+        if due && !self.options.background {
             self.pool.work_ahead(self.options.segment_bytes);
         }
-        Ok(self.cost)
     }
 
     /// How many groups before the next one are not persisted, as its frame says it.
     pub(crate) fn lag(&self) -> u8 {
-        let lag = self.next_sequence.saturating_sub(self.persisted_below);
+        let lag = self.next_sequence.saturating_sub(self.horizon.below());
         u8::try_from(lag).unwrap_or(LAG_UNKNOWN)
     }
 
@@ -236,8 +256,7 @@ impl Writer {
 
     /// Everything written so far is persisted: readers may have it.
     pub(crate) fn published(&mut self) {
-        self.persisted_below = self.next_sequence;
-        self.persisted_position = self.next_position - 1;
+        self.horizon.set(self.next_sequence, self.next_position - 1);
         if let Some(active) = self.active.as_ref().filter(|a| a.ring.is_none()) {
             active.segment.advance(active.next, self.next_position - 1);
         }
@@ -299,8 +318,7 @@ impl Writer {
         };
         let tail = self.prefill(&spare.fill, &header, left)?;
         let failed = |what| harmless(what, spare.path.clone());
-        let plain = Arc::clone(&spare.fill.file);
-        let target = Target::open(&*self.files, spare.path.clone(), plain, self.io);
+        let target = Target::open(&*self.files, spare.path.clone(), self.io);
         let mut target = target.map_err(failed("cannot open a spare"))?;
         let reader = self.files.open(&spare.path, Access::READ);
         let reader = reader.map_err(failed("cannot open a spare"))?;
@@ -311,6 +329,7 @@ impl Writer {
         let segment = Arc::new(Segment::new(path, header, reader));
         self.enter(&segment, left, end);
         self.seal(previous.as_deref());
+        self.remove_rings(header.ring_blocks);
         self.pool.totals.started(spare.recycled);
         let complete = block_floor(end);
         let fill = Arc::clone(&spare.fill);
@@ -373,6 +392,15 @@ impl Writer {
         catalog.ring.clear();
     }
 
+    /// Only the last segment needs a ring, and only its own. What cannot be removed now is found
+    /// again at the next opening.
+    fn remove_rings(&mut self, but: u32) {
+        for blocks in self.rings.drain(..).filter(|blocks| *blocks != but) {
+            let _ = self.files.remove(&self.dir.join(ring_name(blocks)));
+        }
+        self.rings.extend((but > 0).then_some(but));
+    }
+
     /// Nothing more comes to the segment before; one found at open gives back its unused room.
     fn seal(&self, previous: Option<&Segment>) {
         let Some(previous) = previous else { return };
@@ -397,6 +425,24 @@ impl Writer {
     }
 }
 
+fn rings(names: &[String]) -> Vec<u32> {
+    let ring = |name: &String| match named(name) {
+        Named::Ring(blocks) => Some(blocks),
+        _ => None,
+    };
+    names.iter().filter_map(ring).collect()
+}
+
+/// A disk that fails, and is not just full, under a file in use is not trusted any more.
+pub(crate) fn in_use(error: WriteError) -> WriteError {
+    match error {
+        WriteError::Refused(AppendError::Io { path, what, cause }) => {
+            WriteError::Fatal(format!("{path}: {what}: {cause}"))
+        }
+        other => other,
+    }
+}
+
 /// There is always a segment after a successful roll; this names the defect if there is none.
 pub(crate) fn no_segment() -> WriteError {
     WriteError::Fatal("no segment takes groups; this is a defect".into())
@@ -415,13 +461,7 @@ impl Active {
     /// Have everything below `end` written once. A disk that fails at that is not trusted with
     /// groups either.
     pub(crate) fn fill_to(&self, end: u64) -> Result<(), WriteError> {
-        self.fill.ensure(end).map_err(|e| match e {
-            WriteError::Refused(AppendError::Io { what, cause, .. }) => {
-                let file = self.segment.path.display();
-                WriteError::Fatal(format!("{file}: {what}: {cause}"))
-            }
-            other => other,
-        })
+        self.fill.ensure(end).map_err(in_use)
     }
 
     /// The next frame begins at `next`; keep its block if it is packed and in use.

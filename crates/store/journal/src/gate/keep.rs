@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{Gate, usable, wake_all};
+use super::{Gate, State, usable, wake_all};
 use crate::error::AppendError;
 use crate::meter::Cost;
 use crate::pool::WriteError;
@@ -16,18 +16,15 @@ impl Gate {
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
     ) -> Result<T, AppendError> {
         let mut state = self.state.lock();
-        while state.leading {
-            self.idle.wait(&mut state);
+        while is_busy(&state) {
+            state = self.idle.wait(state);
         }
         if let Some(why) = &state.poisoned {
             return Err(AppendError::Poisoned(why.clone()));
         }
         state.leading = true;
         drop(state);
-        let (result, persisted) = {
-            let mut writer = self.writer.lock();
-            (operation(&mut writer), writer.persisted_position)
-        };
+        let (result, persisted) = self.with_writer(operation);
         let mut state = self.state.lock();
         state.leading = false;
         let result = self.settle(&mut state, result, persisted);
@@ -53,21 +50,24 @@ impl Gate {
         state.closed = true;
         self.room.notify_all();
         self.more.notify_all();
-        wake_all(&mut state.room_wakers);
+        wake_all(std::mem::take(&mut state.room_wakers));
         for waker in state.tail_wakers.drain(..) {
             waker.wake();
         }
         loop {
-            if state.leading {
-                self.idle.wait(&mut state);
+            if is_busy(&state) {
+                state = self.idle.wait(state);
             } else if state.forming.records > 0 && state.poisoned.is_none() {
-                state = self.lead(state);
+                self.lead(state);
+                state = self.state.lock();
             } else {
                 break;
             }
         }
         self.work.notify_all();
         drop(state);
+        self.writer.lock().stop_archiving();
+        self.archive.notify_all();
         self.exclusively(Writer::close).map(|_| ())
     }
 
@@ -83,20 +83,50 @@ impl Gate {
             if due && pending {
                 state.forming.persist = true;
             }
-            if pending && !state.leading && (due || state.forming.threads == 0) {
-                state = self.lead(state);
-            } else if due && !state.leading {
+            if pending && self.may_lead(&state) && (due || state.forming.threads == 0) {
+                self.lead(state);
+                state = self.state.lock();
+            } else if due && !is_busy(&state) {
                 state.deadline = None;
                 drop(state);
                 // A failure poisons; everybody else learns of it by that.
                 let _ = self.persist();
                 state = self.state.lock();
             } else if due {
-                self.idle.wait(&mut state);
+                state = self.idle.wait(state);
             } else if let Some(deadline) = state.deadline {
-                self.work.wait_until(&mut state, deadline);
+                state = self.work.wait_until(state, deadline).0;
             } else {
-                self.work.wait(&mut state);
+                state = self.work.wait(state);
+            }
+        }
+    }
+
+    /// The archive's thread: moves what only the ring has to the archive before there is need.
+    pub(crate) fn serve_archive(&self) {
+        let mut writer = self.writer.lock();
+        while !writer.archiving_ends() {
+            let begun = if writer.is_archive_due() { writer.begin_archive() } else { Ok(None) };
+            let result = match begun {
+                Ok(Some(mut archival)) => {
+                    drop(writer);
+                    let written = archival.write();
+                    writer = self.writer.lock();
+                    let ended = written.map(|cost| writer.end_archive(archival, cost));
+                    writer.archiving(false);
+                    self.archived.notify_all();
+                    ended
+                }
+                Ok(None) => {
+                    writer = self.archive.wait(writer);
+                    Ok(())
+                }
+                Err(e) => Err(e),
+            };
+            // What was refused is tried again, and answered, when the ring is full.
+            if let Err(e @ WriteError::Fatal(_)) = result {
+                drop(writer);
+                return drop(self.settle::<()>(&mut self.state.lock(), Err(e), 0));
             }
         }
     }
@@ -105,7 +135,9 @@ impl Gate {
     pub(crate) fn wait_beyond(&self, position: u64, until: Instant) -> bool {
         let mut state = self.state.lock();
         while self.persisted() <= position && usable(&state).is_ok() {
-            if self.more.wait_until(&mut state, until).timed_out() {
+            let over;
+            (state, over) = self.more.wait_until(state, until);
+            if over {
                 break;
             }
         }
@@ -126,4 +158,8 @@ impl Gate {
         }
         Poll::Pending
     }
+}
+
+fn is_busy(state: &State) -> bool {
+    state.leading || !state.flights.is_empty()
 }

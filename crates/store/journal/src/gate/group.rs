@@ -1,0 +1,146 @@
+//! One group, from the first record put into it to the last waiter that learns its result.
+
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use crate::bytes::push_varint;
+use crate::error::AppendError;
+use crate::meter::{Cost, Outcome};
+use crate::sync::{Condvar, Mutex};
+use crate::writer::Batch;
+use crate::writer::flight::Flight;
+
+/// What a group's members learn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) first: u64,
+    pub(super) records: u32,
+    pub(super) cost: Cost,
+}
+
+/// Those who wait for one group.
+#[derive(Default)]
+pub(super) struct Generation {
+    result: OnceLock<Result<Done, AppendError>>,
+    /// Its threads wait for it, with the gate's lock.
+    pub(super) done: Condvar,
+    /// Its tasks.
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Generation {
+    pub(super) fn result(&self) -> Option<&Result<Done, AppendError>> {
+        self.result.get()
+    }
+
+    /// Have a task woken. Ask for the result afterwards: it may have come meanwhile.
+    pub(super) fn register(&self, waker: &Waker) {
+        self.wakers.lock().push(waker.clone());
+    }
+
+    /// Tell everybody. Called with the gate's lock: whoever is woken and comes back at once waits
+    /// until all are woken, which measures better than to let them race with the waking.
+    pub(super) fn finish(&self, result: Result<Done, AppendError>) {
+        let _ = self.result.set(result);
+        self.done.notify_all();
+        let wakers = std::mem::take(&mut *self.wakers.lock());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The group that takes records now.
+pub(super) struct Forming {
+    pub(super) generation: Arc<Generation>,
+    /// Records, each after its length.
+    pub(super) body: Vec<u8>,
+    /// Width of the first record's length.
+    first_width: usize,
+    pub(super) records: u32,
+    pub(super) payload: u64,
+    pub(super) members: u32,
+    /// Members that wait on a thread of their own, and so can lead.
+    pub(super) threads: u32,
+    pub(super) persist: bool,
+}
+
+impl Forming {
+    pub(super) fn new(body: Vec<u8>) -> Self {
+        Self {
+            generation: Arc::default(),
+            body,
+            first_width: 0,
+            records: 0,
+            payload: 0,
+            members: 0,
+            threads: 0,
+            persist: false,
+        }
+    }
+
+    /// Put one append into it.
+    pub(super) fn push(&mut self, records: &[impl AsRef<[u8]>]) -> Ticket {
+        let before = self.records;
+        for record in records {
+            let record = record.as_ref();
+            let begin = self.body.len();
+            push_varint(&mut self.body, record.len() as u32);
+            if self.records == 0 {
+                self.first_width = self.body.len() - begin;
+            }
+            self.body.extend_from_slice(record);
+            self.records += 1;
+            self.payload += record.len() as u64;
+        }
+        self.members += 1;
+        let generation = Arc::clone(&self.generation);
+        Ticket { generation, before, records: records.len() as u32 }
+    }
+
+    /// What the writer writes of it.
+    pub(super) fn batch(&self) -> Batch<'_> {
+        let single = self.records == 1;
+        let body = if single { self.body.get(self.first_width..) } else { Some(&*self.body) };
+        Batch {
+            body: body.unwrap_or_default(),
+            single,
+            records: self.records,
+            persist: self.persist,
+        }
+    }
+}
+
+/// An append that has been taken into a group.
+pub(super) struct Ticket {
+    pub(super) generation: Arc<Generation>,
+    /// Records of the group before this append's, and its own.
+    before: u32,
+    records: u32,
+}
+
+impl Ticket {
+    /// What this append gets of its group's result.
+    pub(super) fn outcome(
+        &self,
+        result: &Result<Done, AppendError>,
+    ) -> Result<Outcome, AppendError> {
+        let done = result.as_ref().map_err(Clone::clone)?;
+        let first = done.first + u64::from(self.before);
+        Ok(Outcome {
+            position: first + u64::from(self.records) - 1,
+            first,
+            group_records: done.records,
+            bytes_written: done.cost.bytes,
+            blocks: done.cost.blocks() as u32,
+            flushes: done.cost.flushes,
+            compressed_bytes: done.cost.compressed,
+        })
+    }
+}
+
+/// A group that is being written while later ones may be, too. They are told in order.
+pub(super) struct InFlight {
+    pub(super) generation: Arc<Generation>,
+    pub(super) flight: Flight,
+    pub(super) payload: u64,
+    pub(super) landed: bool,
+}

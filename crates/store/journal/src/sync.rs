@@ -1,0 +1,94 @@
+//! The locks of the hand-off between writers, so that `make loom` can try them in every order.
+
+#[cfg(loom)]
+pub(crate) use model::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) use real::{Condvar, Mutex, MutexGuard};
+
+#[cfg(not(loom))]
+mod real {
+    use std::time::Instant;
+
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
+
+    #[derive(Default)]
+    pub(crate) struct Condvar(parking_lot::Condvar);
+
+    impl Condvar {
+        pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(&mut guard);
+            guard
+        }
+
+        /// True when the time was over.
+        pub(crate) fn wait_until<'a, T>(
+            &self,
+            mut guard: MutexGuard<'a, T>,
+            until: Instant,
+        ) -> (MutexGuard<'a, T>, bool) {
+            let over = self.0.wait_until(&mut guard, until).timed_out();
+            (guard, over)
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use std::time::Instant;
+
+    pub(crate) use loom::sync::MutexGuard;
+
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T: Default> Default for Mutex<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
+
+    #[expect(clippy::unwrap_used, reason = "a model: a panic is what it looks for")]
+    impl<T> Mutex<T> {
+        pub(crate) fn new(inner: T) -> Self {
+            Self(loom::sync::Mutex::new(inner))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Condvar(loom::sync::Condvar);
+
+    #[expect(clippy::unwrap_used, reason = "a model: a panic is what it looks for")]
+    impl Condvar {
+        pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap()
+        }
+
+        /// Time does not pass in a model: somebody must notify.
+        pub(crate) fn wait_until<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            _until: Instant,
+        ) -> (MutexGuard<'a, T>, bool) {
+            (self.wait(guard), false)
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
