@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use model::AgentId;
 use moka::sync::Cache;
-use state::registry::{Permitted, RegistryStore, RevocationTarget, UserRow};
+use state::registry::{Permitted, RevocationTarget, UserRow};
 
 use crate::fleet::Fleet;
 use crate::limits::{POLICIES_KEPT_MAX, POLICIES_TTL_SECONDS};

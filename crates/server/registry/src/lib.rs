@@ -63,7 +63,7 @@ pub use keys::{ForceRules, ImportReport, InsertAgent};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use state::registry::{
-    AgentColumn, AgentPage, AgentQuery, AuditEntry, Command, CommandCounts, CommandKind,
+    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, Command, CommandCounts, CommandKind,
     CommandRow, CompareOp, Condition, DistinctPage, EnrolmentTokenRow, GroupConfig, GroupCount,
     LastScan, LinkKind, Outcome, OutcomeRow, OutcomeState, Overview, Permitted, Policy, PolicyRow,
     RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange,

@@ -15,6 +15,7 @@ use crate::limits::{
     REQUEST_TIMEOUT_MS, REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX,
     RequestRate, WAITING_MAX,
 };
+use crate::log_ring::LogRing;
 use crate::metrics::install_recorder;
 use crate::token::{TokenKeyError, Tokens};
 
@@ -35,6 +36,8 @@ pub struct ApiOptions {
     pub requests_per_minute_all_max: u32,
     /// How long a request may take unless it says `wait_for_complete`, milliseconds.
     pub request_timeout_ms: u64,
+    /// The latest lines of the log, for `/manager/logs`.
+    pub log: LogRing,
     /// Set to `true` when everything behind the API is up; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
 }
@@ -50,6 +53,7 @@ impl ApiOptions {
             requests_per_minute_max: REQUESTS_PER_MINUTE_MAX,
             requests_per_minute_all_max: REQUESTS_PER_MINUTE_ALL_MAX,
             request_timeout_ms: REQUEST_TIMEOUT_MS,
+            log: LogRing::default(),
             ready: Arc::new(AtomicBool::new(true)),
         }
     }
@@ -91,8 +95,7 @@ impl Api {
         state: Arc<dyn StateStore>,
         commit: Arc<Commit>,
     ) -> Result<Self, ApiError> {
-        let keys = registry.token_keys()?;
-        let tokens = Tokens::new(&keys, registry.options().token_ttl_s)?;
+        let tokens = Tokens::new(&registry)?;
         Ok(Self {
             rate: RequestRate::new(
                 options.requests_per_minute_max,

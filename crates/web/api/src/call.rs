@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use commit::Commit;
-use registry::Registry;
+use model::AgentId;
+use registry::{Grants, Permitted, Registry};
 use serde::de::DeserializeOwned;
 use state::StateStore;
 
 use crate::api::Api;
 use crate::error::Failure;
 use crate::parameters::Parameters;
+use crate::token::Claims;
 
 /// Where a request comes from; the server puts it on every request of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +47,14 @@ impl Source {
 }
 
 /// Who asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Caller {
     /// Nobody in particular.
     Anyone,
     /// Whoever has the unix socket: an administrator.
     Local { uid: u32 },
-    /// A logged in user.
-    User { id: u32, name: String, roles: Vec<u32> },
+    /// A logged in user, what the token says, and what the roles may do.
+    User { id: u32, name: String, claims: Arc<Claims>, grants: Arc<Grants> },
 }
 
 impl Caller {
@@ -75,6 +77,8 @@ pub(crate) struct Call {
     pub(crate) authorization: Option<String>,
     pub(crate) parameters: Parameters,
     pub(crate) body: Bytes,
+    /// The operation's action; empty when it has none.
+    pub(crate) action: &'static str,
     queries: AtomicU32,
 }
 
@@ -86,8 +90,10 @@ impl Call {
         authorization: Option<String>,
         parameters: Parameters,
         body: Bytes,
+        action: &'static str,
     ) -> Self {
-        Self { api, caller, source, authorization, parameters, body, queries: AtomicU32::new(0) }
+        let queries = AtomicU32::new(0);
+        Self { api, caller, source, authorization, parameters, body, action, queries }
     }
 
     /// What people decide. Counts as one query.
@@ -114,6 +120,38 @@ impl Call {
     /// Store requests so far.
     pub(crate) fn queries(&self) -> u32 {
         self.queries.load(Ordering::Relaxed)
+    }
+
+    /// Which agents this operation may touch for its caller. Implicit lists are narrowed to them
+    /// without a word; of an explicit list, what is not in it fails with 4000.
+    pub(crate) fn scope(&self) -> Result<Permitted, Failure> {
+        Ok(self.scope_of(self.action))
+    }
+
+    /// Which agents the caller may touch with another action than the operation's.
+    pub(crate) fn scope_of(&self, action: &str) -> Permitted {
+        match &self.caller {
+            Caller::Local { .. } => Permitted::All,
+            Caller::User { grants, .. } => self.api.registry.permitted_agents(grants, action),
+            Caller::Anyone => Permitted::none(),
+        }
+    }
+
+    /// Whether the caller may do this to one thing: `("security:read", "user:id", "100")`.
+    pub(crate) fn may(&self, action: &str, kind: &str, value: &str) -> bool {
+        match (&self.caller, value.parse::<AgentId>()) {
+            (Caller::Local { .. }, _) => true,
+            (Caller::User { grants, .. }, Ok(id)) if kind == "agent:id" => {
+                self.api.registry.permits_agent(grants, action, id)
+            }
+            (Caller::User { grants, .. }, _) => grants.permit(action, &[(kind, value)]),
+            (Caller::Anyone, _) => false,
+        }
+    }
+
+    /// Refuse the whole request with 4000 unless the caller may do this to one thing.
+    pub(crate) fn require(&self, action: &str, kind: &str, value: &str) -> Result<(), Failure> {
+        if self.may(action, kind, value) { Ok(()) } else { Err(Failure::denied(kind)) }
     }
 
     /// The JSON body.

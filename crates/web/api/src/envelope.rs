@@ -1,5 +1,7 @@
 //! The answers' envelopes: a list, plain data, a message, or raw bytes.
 
+use std::borrow::Cow;
+
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,21 +13,65 @@ use crate::error::{Failure, text_of};
 pub(crate) enum Answer {
     /// `{"data": ..., "error": 0}`
     Plain(Value),
+    /// `{"data": ..., "message": ..., "error": 0}`
+    Told(Value, &'static str),
     /// `{"message": ..., "error": 0}`
     Message(String),
     /// The list envelope.
     List(List),
     /// Not an envelope.
     Raw { status: StatusCode, content_type: &'static str, body: Vec<u8> },
+    /// Not made whole before it begins.
+    Stream(Stream),
+}
+
+/// An answer that is sent while it is made; see [`crate::stream`].
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) content_type: &'static str,
+    pub(crate) body: axum::body::Body,
+}
+
+/// Items of a list.
+#[derive(Debug)]
+enum Items {
+    Values(Vec<Value>),
+    /// Written already, with commas between them.
+    Written(Vec<u8>),
+}
+
+impl Default for Items {
+    fn default() -> Self {
+        Self::Values(Vec::new())
+    }
+}
+
+/// Items that are written as they are made, without a tree of values in between.
+#[derive(Debug, Default)]
+pub(crate) struct ItemWriter(Vec<u8>);
+
+impl ItemWriter {
+    /// Write one more.
+    pub(crate) fn push(&mut self, item: &impl Serialize) -> Result<(), Failure> {
+        if !self.0.is_empty() {
+            self.0.push(b',');
+        }
+        serde_json::to_writer(&mut self.0, item).map_err(|e| Failure::internal(&e))
+    }
+
+    /// The bytes so far, with commas between the items.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
 }
 
 /// A page of items and what failed.
 #[derive(Debug, Default)]
 pub(crate) struct List {
-    items: Vec<Value>,
+    items: Items,
     total: u64,
     failed: Vec<(u16, Vec<String>)>,
-    messages: [&'static str; 3],
+    messages: [Cow<'static, str>; 3],
     more: Map<String, Value>,
 }
 
@@ -33,7 +79,20 @@ impl List {
     /// Items of this page and the total before paging. The messages say that all, some or none of
     /// what was asked for could be done.
     pub(crate) fn new(items: Vec<Value>, total: u64, messages: [&'static str; 3]) -> Self {
-        Self { items, total, messages, ..Self::default() }
+        let messages = messages.map(Cow::Borrowed);
+        Self { items: Items::Values(items), total, messages, ..Self::default() }
+    }
+
+    /// As [`List::new`], of items that are written already.
+    pub(crate) fn written(items: ItemWriter, total: u64, messages: [&'static str; 3]) -> Self {
+        let messages = messages.map(Cow::Borrowed);
+        Self { items: Items::Written(items.0), total, messages, ..Self::default() }
+    }
+
+    /// Messages that name what they are about, instead of those given to [`List::new`].
+    pub(crate) fn said(mut self, messages: [String; 3]) -> Self {
+        self.messages = messages.map(Cow::Owned);
+        self
     }
 
     /// An id that failed with a code; ids of one code stand together.
@@ -63,34 +122,68 @@ impl List {
         }
     }
 
-    fn into_value(self) -> Value {
-        let failures = self.failures();
-        let error = self.error();
-        let [all, some, none] = self.messages;
-        let message = match error {
+    fn message(&self) -> &str {
+        let [all, some, none] = &self.messages;
+        match self.error() {
             0 if self.total == 0 && !none.is_empty() => none,
             0 => all,
             1 => none,
             _ => some,
-        };
-        let failed: Vec<Value> = self
-            .failed
-            .into_iter()
-            .map(|(code, ids)| {
-                let (text, remedy) = text_of(code);
-                json!({
-                    "error": {"code": code, "message": text, "remediation": remedy},
-                    "id": ids,
-                })
+        }
+    }
+
+    fn failed_items(&self) -> Vec<Value> {
+        let item = |(code, ids): &(u16, Vec<String>)| {
+            let (text, remedy) = text_of(*code);
+            json!({
+                "error": {"code": code, "message": text, "remediation": remedy},
+                "id": ids,
             })
-            .collect();
+        };
+        self.failed.iter().map(item).collect()
+    }
+
+    /// What stands behind the items.
+    fn tail(&self) -> Map<String, Value> {
         let mut data = Map::new();
-        data.insert("affected_items".into(), Value::Array(self.items));
         data.insert("total_affected_items".into(), self.total.into());
-        data.insert("total_failed_items".into(), failures.into());
-        data.insert("failed_items".into(), Value::Array(failed));
-        data.extend(self.more);
-        json!({"data": data, "message": message, "error": error})
+        data.insert("total_failed_items".into(), self.failures().into());
+        data.insert("failed_items".into(), Value::Array(self.failed_items()));
+        data.extend(self.more.clone());
+        data
+    }
+
+    /// Bytes before and behind the items, for a list whose items are sent one after the other.
+    pub(crate) fn frame(&self) -> (Vec<u8>, Vec<u8>) {
+        let tail = Value::Object(self.tail());
+        let end = json!({"message": self.message(), "error": self.error()});
+        // Both are objects: their first brace is the list's own.
+        let (tail, end) = (to_bytes(&tail, false), to_bytes(&end, false));
+        let mut behind = b"],".to_vec();
+        behind.extend(tail.get(1..).unwrap_or_default());
+        behind.push(b',');
+        behind.extend(end.get(1..).unwrap_or_default());
+        (br#"{"data":{"affected_items":["#.to_vec(), behind)
+    }
+
+    fn into_bytes(self, pretty: bool) -> Vec<u8> {
+        let (mut whole, behind) = self.frame();
+        match &self.items {
+            Items::Written(bytes) => whole.extend(bytes),
+            Items::Values(values) => {
+                let bytes = serde_json::to_vec(values).unwrap_or_default();
+                // Without its brackets.
+                whole.extend(bytes.get(1..bytes.len().saturating_sub(1)).unwrap_or_default());
+            }
+        }
+        whole.extend(behind);
+        if !pretty {
+            return whole;
+        }
+        match serde_json::from_slice::<Value>(&whole) {
+            Ok(value) => to_bytes(&value, true),
+            Err(_) => whole,
+        }
     }
 }
 
@@ -105,8 +198,10 @@ impl Answer {
         let value = match self {
             Self::Raw { status, content_type, body } => return (status, content_type, body),
             Self::Plain(data) => json!({"data": data, "error": 0}),
+            Self::Told(data, message) => json!({"data": data, "message": message, "error": 0}),
             Self::Message(message) => json!({"message": message, "error": 0}),
-            Self::List(list) => list.into_value(),
+            Self::List(list) => return (StatusCode::OK, JSON, list.into_bytes(pretty)),
+            Self::Stream(stream) => return (StatusCode::OK, stream.content_type, Vec::new()),
         };
         (StatusCode::OK, JSON, to_bytes(&value, pretty))
     }
@@ -134,6 +229,23 @@ mod tests {
     use super::*;
 
     const MESSAGES: [&str; 3] = ["all", "some", "none"];
+
+    impl List {
+        fn into_value(self) -> Value {
+            serde_json::from_slice(&self.into_bytes(false)).unwrap()
+        }
+    }
+
+    #[test]
+    fn items_written_early_read_as_those_written_late() {
+        let items = [json!({"a": 1}), json!("b"), json!([2])];
+        let mut writer = ItemWriter::default();
+        items.iter().for_each(|item| writer.push(item).unwrap());
+        let early = List::written(writer, 3, MESSAGES).into_value();
+        assert_eq!(early, List::new(items.to_vec(), 3, MESSAGES).into_value());
+        let empty = List::written(ItemWriter::default(), 0, MESSAGES).into_value();
+        assert_eq!(empty["data"]["affected_items"], json!([]));
+    }
 
     #[test]
     fn the_error_number_tells_all_some_and_none() {

@@ -51,6 +51,26 @@ const TABLE: &[Row] = &[
         "the server is not ready for this request",
         "try again a little later",
     ),
+    row(1704, BAD, "no agent matches what was asked", "name an existing agent"),
+    row(1705, BAD, "there is an agent with the same name already", "choose another name, or remove the other agent first"),
+    row(1706, BAD, "there is an agent with the same address already, or the address is not one", "use another address, or any"),
+    row(1708, BAD, "there is an agent with the same number already", "leave the number out to draw the next"),
+    row(1709, BAD, "the key is too short", "give a key of at least 64 characters"),
+    row(1711, BAD, "group already exists", "choose another name"),
+    row(1712, BAD, "the group default cannot be deleted", "leave it out"),
+    row(1713, BAD, "not a name that a group may have", "choose another name than ., .. and all"),
+    row(1731, BAD, "agent does not match the filters", "look at the agent and change the filters"),
+    row(1734, BAD, "agent is not in the group", "GET /groups/GROUP/agents lists the agents of a group"),
+    row(1737, BAD, "an agent can be in at most 128 groups", "remove it from another group first"),
+    row(1738, BAD, "the name of an agent is 2 to 128 of A-Z a-z 0-9 . _ -", "choose another name"),
+    row(1745, BAD, "the agent is in no other group than default", "put it into another group instead"),
+    row(1760, BAD, "only possible for agents of versions below 3.12, of which there are none here", "remove the agent to clear what is known of it"),
+    row(1905, BAD, "the file exists already", "add overwrite=true to replace it"),
+    row(1906, StatusCode::NOT_FOUND, "the file does not exist", "GET /rules/files lists the files"),
+    row(1911, BAD, "not the content of a rules file", "look at the detail and mend the file"),
+    row(1912, BAD, "not the name of a rules file", "use letters, digits, dot, dash and underscore, ending in .yml"),
+    row(3013, BAD, "there is no cluster: this server runs alone", "ask /manager instead"),
+    row(3022, BAD, "no such node", "GET /cluster/nodes lists the nodes"),
     row(1403, BAD, "not a field to sort by", "name one of the fields that the detail lists"),
     row(1405, BAD, "limit is above the maximum of 100000", "ask for pages with offset and limit"),
     row(1406, BAD, "limit must be at least 1", "leave limit away for the default"),
@@ -82,6 +102,25 @@ const TABLE: &[Row] = &[
         "permission denied",
         "ask an administrator for a role that allows it",
     ),
+    row(4001, BAD, "the request changes nothing", "name what is to be changed"),
+    row(4002, StatusCode::NOT_FOUND, "role does not exist", "GET /security/roles lists the roles"),
+    row(4003, BAD, "not a name, or not a rule", "use 1 to 64 characters, and operators with objects for a rule"),
+    row(4005, BAD, "there is such a name or rule already", "choose another name or rule"),
+    row(4006, BAD, "not a policy", "give actions, resources and the effect allow or deny"),
+    row(4007, StatusCode::NOT_FOUND, "policy does not exist", "GET /security/policies lists the policies"),
+    row(4008, BAD, "it belongs to the program and cannot be changed", "make one of your own: its number is above 99"),
+    row(4009, BAD, "there is such a policy already", "use the one there is, or choose another name"),
+    row(4010, BAD, "the role does not have this policy", "GET /security/roles shows what it has"),
+    row(4011, BAD, "the role has this policy already", "take it away first to move it to another place"),
+    row(4013, BAD, "there is a policy of this name already", "choose another name"),
+    row(4016, BAD, "the user does not have this role", "GET /security/users shows what it has"),
+    row(4017, BAD, "the user has this role already", "take it away first to move it to another place"),
+    row(4022, StatusCode::NOT_FOUND, "security rule does not exist", "GET /security/rules lists the rules"),
+    row(4023, BAD, "the rule gives this role already", "nothing is left to do"),
+    row(4024, BAD, "the rule does not give this role", "GET /security/roles shows what gives it"),
+    row(5000, BAD, "there is a user of this name already", "choose another name"),
+    row(5001, StatusCode::NOT_FOUND, "user does not exist", "GET /security/users lists the users"),
+    row(5004, BAD, "the user belongs to the program and cannot be changed", "create a user of your own"),
     row(
         5007,
         BAD,
@@ -89,7 +128,14 @@ const TABLE: &[Row] = &[
          and a symbol",
         "choose another password",
     ),
-    row(5011, BAD, "the current password is wrong", "give the password you logged in with"),
+    row(5008, BAD, "nobody can delete their own account", "ask another administrator"),
+    row(5009, BAD, "the password needs 8 to 64 characters", "choose another password"),
+    row(
+        5011,
+        BAD,
+        "only the user itself may change this password",
+        "log in as that user",
+    ),
     row(
         6000,
         StatusCode::FORBIDDEN,
@@ -109,6 +155,7 @@ const TABLE: &[Row] = &[
         "this operation takes another content type",
         "send the body as application/json",
     ),
+    row(6004, StatusCode::FORBIDDEN, "this user may not log in with an authorization context", "ask an administrator for PUT /security/users/{user_id}/run_as"),
 ];
 
 /// Codes of the entrance, which no node is to blame for.
@@ -136,6 +183,11 @@ impl Failure {
             retry_after_s: None,
             allow: None,
         }
+    }
+
+    /// The roles do not allow it on this type of resource.
+    pub(crate) fn denied(kind: &str) -> Self {
+        Self::detailed(4000, format!("Permission denied: Resource type: {kind}"))
     }
 
     /// A failure without a number.

@@ -17,9 +17,12 @@
 
 mod api;
 mod call;
+mod digest;
 mod envelope;
 mod error;
 pub mod limits;
+mod listing;
+mod log_ring;
 mod metrics;
 mod openapi;
 mod operation;
@@ -30,6 +33,7 @@ mod request_log;
 mod resource;
 mod serve;
 mod shape;
+mod stream;
 mod token;
 
 use std::sync::Arc;
@@ -41,6 +45,7 @@ use state::StateStore;
 
 pub use api::{ApiError, ApiOptions};
 pub use call::Source;
+pub use log_ring::{LogLine, LogRing};
 pub use metrics::install_recorder;
 pub use openapi::json as openapi_json;
 pub use serve::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};

@@ -18,6 +18,8 @@ pub const REQUEST_TIMEOUT_MS: u64 = 10_000;
 pub const RUNNING_MAX: usize = 16;
 /// Store requests that run or wait; above it: 503.
 pub const WAITING_MAX: usize = 1_024;
+/// How long after its login a token may still be renewed, seconds: 12 hours.
+pub const SESSION_SECONDS_MAX: i64 = 12 * 3600;
 /// Verified tokens that are remembered.
 pub const TOKENS_CACHED_MAX: u64 = 4_500;
 /// Requests a minute from one address, loopback and the unix socket excepted. 0 switches it off.

@@ -17,7 +17,7 @@ use utoipa::openapi::{
 };
 
 use crate::envelope::{JSON, PROBLEM};
-use crate::operation::{Access, Kind, Operation, Parameter, Place, Shape, Verb};
+use crate::operation::{Access, Kind, Operation, Parameter, Place, Shape, Verb, is_content_type};
 use crate::resource;
 
 /// The document as indented JSON with a final newline.
@@ -73,9 +73,13 @@ fn describe(operation: &Operation) -> ApiOperation {
         builder = builder.parameter(describe_parameter(parameter));
     }
     if let Some(schema) = operation.body {
+        let (content_type, content) = match is_content_type(schema) {
+            true => (schema, Content::new(Some(text()))),
+            false => (JSON, Content::new(Some(Ref::from_schema_name(schema)))),
+        };
         builder = builder.request_body(Some(
             RequestBodyBuilder::new()
-                .content(JSON, Content::new(Some(Ref::from_schema_name(schema))))
+                .content(content_type, content)
                 .required(Some(Required::True))
                 .build(),
         ));
@@ -114,7 +118,7 @@ fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
         list.push(("404", "There is no such thing."));
     }
     if operation.body.is_some() {
-        list.push(("406", "The body is not JSON."));
+        list.push(("406", "The body has another content type."));
         list.push(("413", "The body is too large."));
     }
     list.push(("429", "Too many requests."));
@@ -204,7 +208,7 @@ fn describe_parameter(parameter: &Parameter) -> ApiParameter {
         Place::Query => ParameterIn::Query,
         Place::Path => ParameterIn::Path,
     };
-    let list = matches!(parameter.kind, Kind::Words(_) | Kind::Numbers | Kind::Names);
+    let list = matches!(parameter.kind, Kind::Words(_) | Kind::Numbers | Kind::NumbersOrAll | Kind::Names);
     ParameterBuilder::new()
         .name(parameter.name)
         .parameter_in(place)
@@ -242,6 +246,11 @@ fn kind_schema(kind: Kind) -> Schema {
         Kind::Word(list) => words(list).into(),
         Kind::Words(list) => ArrayBuilder::new().items(words(list)).build().into(),
         Kind::Numbers => ArrayBuilder::new().items(pattern("^[0-9]+$")).build().into(),
+        Kind::NumbersOrAll => {
+            ArrayBuilder::new().items(pattern("^([0-9]+|all)$")).build().into()
+        }
+        Kind::Id => pattern("^[0-9]+$").into(),
+        Kind::Position => whole().minimum(Some(0)).build().into(),
         Kind::Number => pattern("^[0-9]{3,}$").into(),
         Kind::Names => ArrayBuilder::new().items(RefOr::T(text())).build().into(),
         Kind::Timeframe => pattern("^[0-9]+[dhms]?$").into(),

@@ -91,6 +91,12 @@ pub(crate) enum Kind {
     Words(&'static [&'static str]),
     /// Decimal numbers with commas.
     Numbers,
+    /// Decimal numbers with commas, or the word `all`.
+    NumbersOrAll,
+    /// One decimal number.
+    Id,
+    /// A whole number without a default.
+    Position,
     /// One decimal number of at least three digits.
     Number,
     /// Names with commas.
@@ -118,6 +124,11 @@ pub(crate) struct Parameter {
 /// An optional parameter of the query.
 pub(crate) const fn query(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
     Parameter { name, place: Place::Query, required: false, kind, about }
+}
+
+/// A parameter of the query that must be there.
+pub(crate) const fn required(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
+    Parameter { name, place: Place::Query, required: true, kind, about }
 }
 
 /// A parameter of the path.
@@ -161,7 +172,8 @@ pub(crate) struct Operation {
     pub(crate) access: Access,
     /// Groups of parameters; every group counts.
     pub(crate) parameters: &'static [&'static [Parameter]],
-    /// Schema of the JSON body it takes, if any.
+    /// Schema of the JSON body it takes, or the content type of one that is not JSON (it has a
+    /// slash), if any.
     pub(crate) body: Option<&'static str>,
     pub(crate) shape: Shape,
     pub(crate) handler: Handler,
@@ -187,6 +199,10 @@ pub(crate) const COMMON: &[Parameter] = &[
     query("pretty", Kind::Flag, "Indent the answer for people."),
     query("wait_for_complete", Kind::Flag, "Wait for the answer without the request's deadline."),
 ];
+
+/// `pretty`, where nothing is waited for.
+pub(crate) const COMMON_PRETTY: &[Parameter] =
+    &[query("pretty", Kind::Flag, "Indent the answer for people.")];
 
 /// Default page of a list, items.
 pub(crate) const PAGE_ITEMS_DEFAULT: u64 = 500;
@@ -222,6 +238,20 @@ pub(crate) const Q: Parameter = query(
     "Conditions such as status=active;(name~web,name~db): ; is and, , is or.",
 );
 
+/// `select`, `sort`, `search`, `q` and `distinct`, which every list takes.
+pub(crate) const LISTED: &[Parameter] = &[
+    query("select", Kind::Names, "Fields to return, with commas."),
+    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    Q,
+    query("distinct", Kind::Flag, "Each different item once."),
+];
+
+/// Whether a body's description is the content type of something that is not JSON.
+pub(crate) fn is_content_type(body: &str) -> bool {
+    body.contains('/')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,7 +284,8 @@ mod tests {
                 Shape::List(name) | Shape::Plain(name) => Some(name),
                 Shape::Message | Shape::Raw(_) => None,
             };
-            for schema in operation.body.into_iter().chain(shape) {
+            let body = operation.body.filter(|body| !is_content_type(body));
+            for schema in body.into_iter().chain(shape) {
                 assert!(schemas.iter().any(|s| s == schema), "{id}: no schema {schema}");
             }
         }

@@ -78,6 +78,14 @@ impl Parameters {
         }
     }
 
+    /// A whole number without a default.
+    pub(crate) fn position(&self, name: &str) -> Option<u64> {
+        match self.0.get(name) {
+            Some(Value::Whole(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
     /// A flag; `false` where absent.
     pub(crate) fn flag(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(Value::Flag(true)))
@@ -133,7 +141,7 @@ impl Parameters {
 }
 
 fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
-    if text.len() > PARAMETER_BYTES_MAX && !matches!(parameter.kind, Kind::Numbers) {
+    if text.len() > PARAMETER_BYTES_MAX && !matches!(parameter.kind, Kind::Numbers | Kind::NumbersOrAll) {
         return Err(Failure::bad(format!(
             "'{}' is too long: {} bytes of at most {PARAMETER_BYTES_MAX}",
             parameter.name,
@@ -160,7 +168,13 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             }
         }
         Kind::Names => Ok(Value::List(split(parameter, text)?)),
-        Kind::Numbers => numbers(parameter, text),
+        Kind::NumbersOrAll if text == "all" => Ok(Value::Text(text.to_owned())),
+        Kind::Numbers | Kind::NumbersOrAll => numbers(parameter, text),
+        Kind::Id => match text.bytes().all(|b| b.is_ascii_digit()) {
+            true => numbers(parameter, text),
+            false => Err(no_format(text, "numbers")),
+        },
+        Kind::Position => whole(parameter, text, 0, i64::MAX as u64),
         Kind::Number if text.len() >= NUMBER_DIGITS_MIN => numbers(parameter, text),
         Kind::Number => Err(no_format(text, "numbers")),
         Kind::Timeframe => match timeframe(text) {

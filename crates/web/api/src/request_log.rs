@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::Value;
+use state::meter::Cost;
 
 use crate::call::Source;
 
@@ -24,7 +25,7 @@ pub(crate) struct Line {
     pub(crate) body: String,
     pub(crate) took: Duration,
     pub(crate) status: StatusCode,
-    pub(crate) queries: u32,
+    pub(crate) cost: Cost,
 }
 
 impl Line {
@@ -39,7 +40,8 @@ impl Line {
             body = self.body,
             seconds = format!("{:.6}", self.took.as_secs_f64()),
             status = self.status.as_u16(),
-            queries = self.queries,
+            queries = self.cost.queries,
+            rows = self.cost.rows,
         );
     }
 }

@@ -1,16 +1,17 @@
-//! Tokens: ES256 JWT, made at login, verified without a database. A verified signature is
-//! remembered; expiry and revocation are looked at on every request, so a revoked token dies at
-//! once.
+//! Tokens: ES256 JWT, made at login, verified without asking who made them. A verified signature is
+//! remembered; expiry, revocation and the user are looked at on every request, so a revoked token
+//! dies at once, and a second process with the same keys needs nothing but the keys.
 
 use std::sync::Arc;
 
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use moka::sync::Cache;
-use registry::{Registry, TokenKeys, User};
+use parking_lot::RwLock;
+use registry::{Account, Registry, SecurityConfig, TokenKeys};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Failure;
-use crate::limits::TOKENS_CACHED_MAX;
+use crate::limits::{SESSION_SECONDS_MAX, TOKENS_CACHED_MAX};
 
 /// `iss` of every token.
 const ISSUER: &str = "holdfast";
@@ -18,8 +19,6 @@ const ISSUER: &str = "holdfast";
 const AUDIENCE: &str = "Holdfast API REST";
 /// Longest token that is looked at, bytes.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
-/// How far a token's begin may lie ahead, seconds: see [`Tokens::issue`].
-const AHEAD_SECONDS_MAX: i64 = 1;
 
 /// What a token says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,10 +35,29 @@ pub(crate) struct Claims {
     pub(crate) uid: u32,
     /// Whether made with an authorization context.
     pub(crate) run_as: bool,
-    /// The user's roles.
+    /// The user's roles, or those that the context gives.
     pub(crate) rbac_roles: Vec<u32>,
-    /// `white`: nothing is permitted unless allowed.
-    rbac_mode: String,
+    /// What is the case where no policy speaks.
+    pub(crate) rbac_mode: String,
+    /// Digest of the authorization context, of a token made with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hash_auth_context: Option<String>,
+    /// When the login was from which this token was renewed, seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<i64>,
+}
+
+/// Who a new token is for.
+pub(crate) struct Bearer {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) roles: Vec<u32>,
+    /// Digest of the authorization context, of a login with one.
+    pub(crate) context: Option<String>,
+    /// `nbf` of the new token, seconds since the epoch.
+    pub(crate) nbf_s: i64,
+    /// The login it is renewed from, seconds since the epoch.
+    pub(crate) since_s: Option<i64>,
 }
 
 /// The token keys could not be used.
@@ -47,88 +65,150 @@ pub(crate) struct Claims {
 #[error("token keys: {0}")]
 pub struct TokenKeyError(#[from] jsonwebtoken::errors::Error);
 
-/// Makes and verifies tokens.
-pub(crate) struct Tokens {
+struct Keys {
+    generation: u64,
     encoding: EncodingKey,
     decoding: DecodingKey,
+}
+
+impl Keys {
+    fn new(keys: &TokenKeys, generation: u64) -> Result<Self, TokenKeyError> {
+        Ok(Self {
+            generation,
+            encoding: EncodingKey::from_ec_pem(keys.private_pem.as_bytes())?,
+            decoding: DecodingKey::from_ec_pem(keys.public_pem.as_bytes())?,
+        })
+    }
+}
+
+/// Makes and verifies tokens.
+pub(crate) struct Tokens {
+    keys: RwLock<Arc<Keys>>,
     validation: Validation,
-    ttl_s: i64,
-    verified: Cache<String, Arc<Claims>>,
+    /// With the generation of the keys that verified them.
+    verified: Cache<String, (u64, Arc<Claims>)>,
 }
 
 impl Tokens {
-    pub(crate) fn new(keys: &TokenKeys, ttl_s: u64) -> Result<Self, TokenKeyError> {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, crate::ApiError> {
+        let generation = registry.token_keys_generation();
+        let keys = Keys::new(&registry.token_keys()?, generation)?;
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_audience(&[AUDIENCE]);
         validation.set_issuer(&[ISSUER]);
         validation.set_required_spec_claims(&["exp", "nbf", "iss", "aud", "sub"]);
-        // Both are checked on every request against this server's clock, not once.
+        // Checked on every request against this server's clock, not once.
         validation.validate_exp = false;
         validation.validate_nbf = false;
-        Ok(Self {
-            encoding: EncodingKey::from_ec_pem(keys.private_pem.as_bytes())?,
-            decoding: DecodingKey::from_ec_pem(keys.public_pem.as_bytes())?,
-            validation,
-            ttl_s: i64::try_from(ttl_s).unwrap_or(i64::MAX / 2),
-            verified: Cache::new(TOKENS_CACHED_MAX),
-        })
+        let verified = Cache::new(TOKENS_CACHED_MAX);
+        Ok(Self { keys: RwLock::new(Arc::new(keys)), validation, verified })
     }
 
-    /// A token for a user who has just logged in. Revocations speak in whole seconds: who logs in
-    /// within the second of their own logout gets a token that begins with the next one.
+    /// The keys as the registry has them now. Memory only.
+    fn keys(&self, registry: &Registry) -> Result<Arc<Keys>, Failure> {
+        let generation = registry.token_keys_generation();
+        let keys = Arc::clone(&self.keys.read());
+        if keys.generation == generation {
+            return Ok(keys);
+        }
+        let pems = registry.token_keys().map_err(|e| Failure::internal(&e))?;
+        let keys = Arc::new(Keys::new(&pems, generation).map_err(|e| Failure::internal(&e))?);
+        *self.keys.write() = Arc::clone(&keys);
+        Ok(keys)
+    }
+
+    /// A token for somebody who has just shown who they are.
     pub(crate) fn issue(
         &self,
         registry: &Registry,
-        user: &User,
-        now_s: i64,
+        config: SecurityConfig,
+        bearer: Bearer,
     ) -> Result<String, Failure> {
-        let rbac_roles = user.role_ids();
-        let revoked = registry.token_revoked(user.id, &rbac_roles, false, now_s);
-        let nbf = now_s + i64::from(revoked);
+        let ttl_s = i64::try_from(config.token_ttl_s).unwrap_or(i64::MAX);
         let claims = Claims {
             iss: ISSUER.into(),
             aud: AUDIENCE.into(),
-            nbf,
-            exp: nbf + self.ttl_s,
-            sub: user.name.clone(),
-            uid: user.id,
-            run_as: false,
-            rbac_roles,
-            rbac_mode: "white".into(),
+            nbf: bearer.nbf_s,
+            exp: bearer.nbf_s.saturating_add(ttl_s),
+            sub: bearer.name,
+            uid: bearer.id,
+            run_as: bearer.context.is_some(),
+            rbac_roles: bearer.roles,
+            rbac_mode: config.mode.name().into(),
+            hash_auth_context: bearer.context,
+            since: bearer.since_s,
         };
-        jsonwebtoken::encode(&Header::new(Algorithm::ES256), &claims, &self.encoding)
+        let keys = self.keys(registry)?;
+        jsonwebtoken::encode(&Header::new(Algorithm::ES256), &claims, &keys.encoding)
             .map_err(|e| Failure::internal(&e))
     }
 
-    /// What a token says, if it is ours, in its time and not revoked. Memory only.
+    /// What a token says, if it is ours, in its time and not revoked. Memory only. Whether its user
+    /// is still who it says is [`stands`].
     pub(crate) fn verify(
         &self,
         registry: &Registry,
         token: &str,
         now_s: i64,
     ) -> Result<Arc<Claims>, Failure> {
-        let invalid = || Failure::unauthorized("Invalid token");
         if token.len() > TOKEN_BYTES_MAX {
             return Err(invalid());
         }
-        let claims = if let Some(claims) = self.verified.get(token) {
-            claims
-        } else {
-            let data = jsonwebtoken::decode::<Claims>(token, &self.decoding, &self.validation)
-                .map_err(|_| invalid())?;
-            let claims = Arc::new(data.claims);
-            self.verified.insert(token.to_owned(), Arc::clone(&claims));
-            claims
+        let keys = self.keys(registry)?;
+        let claims = match self.verified.get(token) {
+            Some((generation, claims)) if generation == keys.generation => claims,
+            _ => {
+                let read = jsonwebtoken::decode::<Claims>(token, &keys.decoding, &self.validation);
+                let claims = Arc::new(read.map_err(|_| invalid())?.claims);
+                self.verified.insert(token.to_owned(), (keys.generation, Arc::clone(&claims)));
+                claims
+            }
         };
         if now_s >= claims.exp {
-            return Err(Failure::unauthorized("Token expired"));
+            return Err(expired());
         }
-        let ahead = claims.nbf > now_s + AHEAD_SECONDS_MAX;
-        if ahead
-            || registry.token_revoked(claims.uid, &claims.rbac_roles, claims.run_as, claims.nbf)
-        {
+        if registry.token_revoked(claims.uid, &claims.rbac_roles, claims.run_as, claims.nbf) {
             return Err(invalid());
         }
         Ok(claims)
     }
+}
+
+/// Whether the user of a token is still the one it was made for, and the security configuration the
+/// one it was made under.
+pub(crate) fn stands(
+    claims: &Claims,
+    account: Option<&Account>,
+    config: SecurityConfig,
+) -> Result<(), Failure> {
+    let account = account.filter(|account| account.name == claims.sub).ok_or_else(invalid)?;
+    let fits = match claims.run_as {
+        true => account.allow_run_as,
+        false => account.roles == claims.rbac_roles,
+    };
+    if !fits {
+        return Err(invalid());
+    }
+    let ttl_s = claims.exp.saturating_sub(claims.nbf);
+    if u64::try_from(ttl_s) != Ok(config.token_ttl_s) || claims.rbac_mode != config.mode.name() {
+        return Err(expired());
+    }
+    Ok(())
+}
+
+/// When the login of a renewable token was; refused when that is too long ago.
+pub(crate) fn renewable_since(claims: &Claims, now_s: i64) -> Result<i64, Failure> {
+    let since_s = claims.since.unwrap_or(claims.nbf);
+    if now_s.saturating_sub(since_s) > SESSION_SECONDS_MAX {
+        return Err(expired());
+    }
+    Ok(since_s)
+}
+
+fn invalid() -> Failure {
+    Failure::unauthorized("Invalid token")
+}
+
+fn expired() -> Failure {
+    Failure::unauthorized("Token expired")
 }

@@ -9,6 +9,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use state::meter::Cost;
 
 use crate::envelope::{Answer, PROBLEM, to_bytes};
 use crate::error::Failure;
@@ -34,6 +35,11 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// An answer in its envelope.
 pub(super) fn rendered(answer: Answer, pretty: bool) -> Response {
+    if let Answer::Stream(stream) = answer {
+        let mut response = Response::new(stream.body);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(stream.content_type));
+        return response;
+    }
     let (status, content_type, body) = answer.render(pretty);
     response(status, content_type, body)
 }
@@ -59,7 +65,7 @@ fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Re
 }
 
 /// The headers that every response carries.
-pub(super) fn finish(response: &mut Response, took: Duration, queries: u32) {
+pub(super) fn finish(response: &mut Response, took: Duration, cost: Cost) {
     let fields = response.headers_mut();
     for (name, value) in ALWAYS {
         fields.insert(name, HeaderValue::from_static(value));
@@ -67,8 +73,12 @@ pub(super) fn finish(response: &mut Response, took: Duration, queries: u32) {
     for (name, value) in UNLESS_SET {
         fields.entry(name).or_insert(HeaderValue::from_static(value));
     }
-    let timing =
-        format!("total;dur={:.3}, queries;desc=\"{queries}\"", took.as_secs_f64() * 1_000.0);
+    let timing = format!(
+        "total;dur={:.3}, queries;desc=\"{}\", rows;desc=\"{}\"",
+        took.as_secs_f64() * 1_000.0,
+        cost.queries,
+        cost.rows
+    );
     if let Ok(value) = HeaderValue::from_str(&timing) {
         fields.insert(SERVER_TIMING, value);
     }

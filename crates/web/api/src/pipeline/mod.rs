@@ -17,6 +17,7 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use state::meter::Cost;
 use tower::ServiceExt as _;
 
 use crate::api::Api;
@@ -27,6 +28,7 @@ use crate::metrics::record_request;
 use crate::operation::{Access, Operation, Shape, Verb};
 use crate::request_log;
 use crate::resource;
+use crate::token::{self, Claims};
 
 /// The operations of one path.
 type Route = Arc<[&'static Operation]>;
@@ -59,7 +61,7 @@ struct Seen {
     user: Option<String>,
     parameters: String,
     body: String,
-    queries: u32,
+    cost: Cost,
 }
 
 async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
@@ -72,7 +74,7 @@ async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
         Err(failure) => headers::problem(&failure, api.node()),
     };
     let took = started.elapsed();
-    headers::finish(&mut response, took, seen.queries);
+    headers::finish(&mut response, took, seen.cost);
     let name = seen.operation.map_or("other", |operation| operation.id);
     record_request(name, response.status().as_u16(), took);
     request_log::Line {
@@ -84,7 +86,7 @@ async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
         body: seen.body,
         took,
         status: response.status(),
-        queries: seen.queries,
+        cost: seen.cost,
     }
     .write();
     if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
@@ -107,7 +109,7 @@ async fn respond(
         Picked::Operation(_) | Picked::Nothing => return page(api, parts, body).await,
     };
     seen.operation = Some(operation);
-    let caller = authenticate(api, operation.access, source, &parts)?;
+    let caller = authenticate(api, operation.access, source, &parts).await?;
     seen.user = Some(caller.name());
     let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
         .map_err(|e| Failure::bad(format!("query: {e}")))?
@@ -130,8 +132,8 @@ async fn respond(
         body,
         seen: format!("{} {} {}", parts.uri.path(), seen.parameters, seen.body),
     };
-    let (answer, queries) = run::run(api, request).await;
-    seen.queries = queries;
+    let (answer, cost) = run::run(api, request).await;
+    seen.cost = cost;
     answer
 }
 
@@ -209,8 +211,8 @@ async fn page(api: &Api, parts: Parts, body: Body) -> Result<Response, Failure> 
     Ok(response)
 }
 
-fn authenticate(
-    api: &Api,
+async fn authenticate(
+    api: &Arc<Api>,
     access: Access,
     source: Option<Source>,
     parts: &Parts,
@@ -230,7 +232,21 @@ fn authenticate(
         return Err(missing());
     }
     let claims = api.tokens.verify(&api.registry, token.trim(), api.now_s())?;
-    Ok(Caller::User { id: claims.uid, name: claims.sub.clone(), roles: claims.rbac_roles.clone() })
+    if api.registry.access_is_kept(claims.uid, &claims.rbac_roles) {
+        return recognise(api, claims);
+    }
+    let api = Arc::clone(api);
+    tokio::task::spawn_blocking(move || recognise(&api, claims))
+        .await
+        .map_err(|e| Failure::internal(&e))?
+}
+
+/// The user of a token with what its roles may do. Memory only where that is kept.
+fn recognise(api: &Api, claims: Arc<Claims>) -> Result<Caller, Failure> {
+    let account = api.registry.account(claims.uid)?;
+    token::stands(&claims, account.as_deref(), api.registry.security_config()?)?;
+    let grants = api.registry.grants(claims.uid, &claims.rbac_roles)?;
+    Ok(Caller::User { id: claims.uid, name: claims.sub.clone(), claims, grants })
 }
 
 async fn path_parameters(parts: &mut Parts) -> Result<Vec<(String, String)>, Failure> {

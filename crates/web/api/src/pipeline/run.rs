@@ -8,14 +8,15 @@ use std::time::Duration;
 use axum::response::Response;
 use bytes::Bytes;
 use model::AgentId;
+use state::meter::{self, Cost};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::headers;
 use crate::api::Api;
 use crate::call::{Call, Caller, Source};
-use crate::envelope::Answer;
+use crate::envelope::{Answer, JSON};
 use crate::error::Failure;
-use crate::operation::{Access, Handler, Operation};
+use crate::operation::{Access, Answering, Handler, Operation, is_content_type};
 use crate::parameters::Parameters;
 
 /// A request whose sender is known.
@@ -39,32 +40,39 @@ impl Checked {
 }
 
 /// The response and the number of store requests it took.
-pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, Failure>, u32) {
+pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, Failure>, Cost) {
     let pretty = request.asks_for("pretty");
     let deadline = (!request.asks_for("wait_for_complete"))
         .then(|| Duration::from_millis(api.options.request_timeout_ms));
     let outcome = match request.operation.handler {
         Handler::Blocking(code) => within(deadline, blocking(api, request, code)).await,
         Handler::Waiting(code) => {
-            within(deadline, async {
-                let operation = request.operation;
-                let (call, seen) = prepare(api, request)?;
-                let call = Arc::new(call);
-                let answer = code(Arc::clone(&call)).await?;
-                if operation.writes() {
-                    let call = Arc::clone(&call);
-                    let work = move || audit(&call, operation, &seen);
-                    tokio::task::spawn_blocking(work).await.map_err(|e| Failure::internal(&e))?;
-                }
-                Ok((answer, call.queries()))
-            })
-            .await
+            // On its own: a request that ran out of time goes on to its end, and to its audit.
+            let task = tokio::spawn(waiting(Arc::clone(api), request, code));
+            within(deadline, async { task.await.map_err(|e| Failure::internal(&e))? }).await
         }
     };
     match outcome {
-        Ok((answer, queries)) => (Ok(headers::rendered(answer, pretty)), queries),
-        Err(failure) => (Err(failure), 0),
+        Ok((answer, cost)) => (Ok(headers::rendered(answer, pretty)), cost),
+        Err(failure) => (Err(failure), Cost::default()),
     }
+}
+
+async fn waiting(
+    api: Arc<Api>,
+    request: Checked,
+    code: fn(Arc<Call>) -> Answering,
+) -> Result<(Answer, Cost), Failure> {
+    let operation = request.operation;
+    let (call, seen) = prepare(&api, request)?;
+    let call = Arc::new(call);
+    let answer = code(Arc::clone(&call)).await?;
+    if operation.writes() {
+        let call = Arc::clone(&call);
+        let work = move || audit(&call, operation, &seen);
+        tokio::task::spawn_blocking(work).await.map_err(|e| Failure::internal(&e))?;
+    }
+    Ok((answer, Cost { queries: call.queries().into(), rows: 0 }))
 }
 
 async fn within<T>(
@@ -84,20 +92,22 @@ async fn blocking(
     api: &Arc<Api>,
     request: Checked,
     code: fn(&Call) -> Result<Answer, Failure>,
-) -> Result<(Answer, u32), Failure> {
+) -> Result<(Answer, Cost), Failure> {
     let places = admitted(api).await?;
     let api = Arc::clone(api);
     // The places go along: a request that ran out of time keeps its own until it really ends.
     let work = move || {
         let _places = places;
-        permitted(&api, &request)?;
+        // What an earlier request on this thread left behind is not this one's.
+        meter::take();
         let operation = request.operation;
         let (call, seen) = prepare(&api, request)?;
         let answer = code(&call)?;
+        let cost = meter::take();
         if operation.writes() {
             audit(&call, operation, &seen);
         }
-        Ok((answer, call.queries()))
+        Ok((answer, cost))
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(outcome) => outcome,
@@ -113,45 +123,68 @@ async fn admitted(api: &Api) -> Result<[OwnedSemaphorePermit; 2], Failure> {
     Ok([waiting, running])
 }
 
+/// What the operation's action is permitted on at all. A list is narrowed by its own code.
 fn permitted(api: &Api, request: &Checked) -> Result<(), Failure> {
-    let (Caller::User { roles, .. }, Access::Action { action, resource }) =
+    let (Caller::User { grants, .. }, Access::Action { action, resource }) =
         (&request.caller, request.operation.access)
     else {
         return Ok(());
     };
-    let wanted = wanted(&request.path, resource);
-    match api.registry.permits(roles, action, &wanted) {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            let detail = format!("Permission denied: Resource type: {resource}");
-            Err(Failure::detailed(4000, detail))
-        }
-        Err(cause) => Err(Failure::internal(&cause)),
-    }
-}
-
-/// What the request is about, as policies name it: an agent by its number as it is always
-/// printed, so that further zeros in front do not make another resource of it.
-fn wanted(path: &[(String, String)], resource: &str) -> String {
-    match path.iter().find(|(name, _)| name == "agent_id") {
-        Some((_, text)) => match text.parse::<AgentId>() {
-            Ok(id) => format!("agent:id:{id}"),
-            Err(_) => format!("agent:id:{text}"),
+    let fine = match (named(&request.path, resource), resource) {
+        (Some(value), "agent:id") => match value.parse::<AgentId>() {
+            Ok(id) => api.registry.permits_agent(grants, action, id),
+            // The check of the parameters refuses it.
+            Err(_) => grants.permit_some(action, resource),
         },
-        None => format!("{resource}:*"),
-    }
+        (Some(value), _) => grants.permit(action, &[(resource, value.as_str())]),
+        (None, NO_RESOURCE) => grants.permit(action, &[(NO_RESOURCE, "*")]),
+        (None, _) => grants.permit_some(action, resource),
+    };
+    if fine { Ok(()) } else { Err(Failure::denied(resource)) }
 }
 
+/// The type of what an operation without a resource is about.
+const NO_RESOURCE: &str = "*:*";
+
+/// The parameter of the path that names a resource of a type.
+const NAMED: &[(&str, &str)] = &[
+    ("agent:id", "agent_id"),
+    ("group:id", "group_id"),
+    ("node:id", "node_id"),
+    ("user:id", "user_id"),
+    ("role:id", "role_id"),
+    ("policy:id", "policy_id"),
+    ("rule:id", "rule_id"),
+    ("rule:file", "filename"),
+];
+
+/// What the request is about, as policies name it: numbers without further zeros in front, so that
+/// those do not make another resource of it.
+fn named(path: &[(String, String)], resource: &str) -> Option<String> {
+    let (_, parameter) = NAMED.iter().find(|(kind, _)| *kind == resource)?;
+    let (_, value) = path.iter().find(|(name, _)| name == parameter)?;
+    let number = !matches!(resource, "group:id" | "node:id" | "rule:file");
+    let number = number.then(|| value.parse::<u32>().ok()).flatten();
+    Some(number.map_or_else(|| value.clone(), |number| number.to_string()))
+}
+
+/// Every request passes here before its code, of whatever kind that is.
 fn prepare(api: &Arc<Api>, request: Checked) -> Result<(Call, String), Failure> {
+    permitted(api, &request)?;
     let parameters = Parameters::read(request.operation, &request.path, &request.query)?;
-    if request.operation.body.is_some() {
+    if let Some(body) = request.operation.body {
+        let wanted = if is_content_type(body) { body } else { JSON };
         let kind = request.content_type.as_deref().unwrap_or_default();
         let essence = kind.split(';').next().unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case("application/json") {
+        if !essence.eq_ignore_ascii_case(wanted) {
             let kind: String = kind.chars().take(60).collect();
             return Err(Failure::detailed(6002, format!("Invalid content-type ({kind})")));
         }
     }
+    let action = match request.operation.access {
+        Access::Action { action, .. } => action,
+        _ => "",
+    };
     let call = Call::new(
         Arc::clone(api),
         request.caller,
@@ -159,6 +192,7 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<(Call, String), Failure> 
         request.authorization,
         parameters,
         request.body,
+        action,
     );
     Ok((call, request.seen))
 }
@@ -182,12 +216,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_is_one_resource_however_its_number_is_written() {
-        let of = |id: &str| wanted(&[("agent_id".into(), id.into())], "agent:id");
-        assert_eq!(of("007"), "agent:id:007");
-        assert_eq!(of("0007"), "agent:id:007");
-        assert_eq!(of("+007"), "agent:id:007");
-        assert_eq!(wanted(&[], "agent:id"), "agent:id:*");
+    fn a_thing_is_one_resource_however_its_number_is_written() {
+        let of = |name: &str, id: &str, kind| named(&[(name.into(), id.into())], kind);
+        for id in ["7", "007", "0007", "+007"] {
+            assert_eq!(of("agent_id", id, "agent:id").as_deref(), Some("7"));
+            assert_eq!(of("role_id", id, "role:id").as_deref(), Some("7"));
+        }
+        assert_eq!(of("group_id", "007", "group:id").as_deref(), Some("007"));
+        assert_eq!(of("agent_id", "007", "group:id"), None);
+        assert_eq!(named(&[], "agent:id"), None);
     }
 
     #[tokio::test]

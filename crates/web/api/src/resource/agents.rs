@@ -1,13 +1,13 @@
 //! Agents: the list.
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, timestamp};
-use registry::{AgentColumn, AgentQuery, CompareOp, Condition, Sort};
+use registry::{AgentColumn, AgentQuery, CompareOp, Condition, Sort, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::api::Api;
 use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
+use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
 use crate::operation::{
     AGENTS_LIST, Access, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
@@ -56,24 +56,47 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
     handler: Handler::Blocking(list),
 }];
 
-/// What a list may be sorted by.
-const COLUMNS: &[(&str, AgentColumn)] = &[
-    ("id", AgentColumn::Id),
-    ("name", AgentColumn::Name),
-    ("ip", AgentColumn::Ip),
-    ("registerIP", AgentColumn::RegisterIp),
-    ("status", AgentColumn::Status),
-    ("version", AgentColumn::Version),
-    ("os.name", AgentColumn::OsName),
-    ("os.platform", AgentColumn::OsPlatform),
-    ("os.version", AgentColumn::OsVersion),
-    ("os.arch", AgentColumn::OsArch),
-    ("os.uname", AgentColumn::OsUname),
-    ("dateAdd", AgentColumn::DateAdd),
-    ("lastKeepAlive", AgentColumn::LastKeepAlive),
-    ("disconnection_time", AgentColumn::DisconnectionTime),
-    ("group", AgentColumn::Group),
+/// What a list may be sorted by and asked for.
+const COLUMNS: &[(&str, Column)] = &[
+    ("id", Column::Of(AgentColumn::Id)),
+    ("name", Column::Of(AgentColumn::Name)),
+    ("ip", Column::Of(AgentColumn::Ip)),
+    ("registerIP", Column::Of(AgentColumn::RegisterIp)),
+    ("status", Column::Of(AgentColumn::Status)),
+    ("status_code", Column::Of(AgentColumn::StatusCode)),
+    ("version", Column::Of(AgentColumn::Version)),
+    ("os.name", Column::Of(AgentColumn::OsName)),
+    ("os.platform", Column::Of(AgentColumn::OsPlatform)),
+    ("os.version", Column::Of(AgentColumn::OsVersion)),
+    ("os.major", Column::Of(AgentColumn::OsMajor)),
+    ("os.minor", Column::Of(AgentColumn::OsMinor)),
+    ("os.arch", Column::Of(AgentColumn::OsArch)),
+    ("os.uname", Column::Of(AgentColumn::OsUname)),
+    ("os.codename", Column::Of(AgentColumn::Nothing)),
+    ("os.build", Column::Of(AgentColumn::Nothing)),
+    ("dateAdd", Column::Of(AgentColumn::DateAdd)),
+    ("lastKeepAlive", Column::Of(AgentColumn::LastKeepAlive)),
+    ("disconnection_time", Column::Of(AgentColumn::DisconnectionTime)),
+    ("group", Column::Of(AgentColumn::Group)),
+    ("configSum", Column::Of(AgentColumn::Nothing)),
+    ("mergedSum", Column::Of(AgentColumn::Nothing)),
+    ("manager", Column::Manager),
+    ("node_name", Column::Node),
+    ("group_config_status", Column::ConfigStatus),
 ];
+
+/// Where a field's value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column {
+    /// The agent's row.
+    Of(AgentColumn),
+    /// The same for all: the name of the server's host.
+    Manager,
+    /// The same for all: the name of this node.
+    Node,
+    /// Follows from the status.
+    ConfigStatus,
+}
 
 /// What may be selected.
 const FIELDS: &[&str] = &[
@@ -97,7 +120,11 @@ const FIELDS: &[&str] = &[
     "os.major",
     "os.minor",
     "os.arch",
+    "os.build",
+    "os.codename",
     "os.uname",
+    "configSum",
+    "mergedSum",
 ];
 
 /// An agent.
@@ -163,17 +190,14 @@ impl From<AgentOs> for OsItem {
     }
 }
 
-/// `status_code` of an agent that fell silent.
-const CODE_SILENT: u8 = 4;
-
-pub(super) fn item(api: &Api, agent: AgentRecord) -> AgentItem {
+pub(super) fn item(api: &Api, agent: AgentRecord, code: StatusCode) -> AgentItem {
     AgentItem {
         id: agent.id.to_string(),
         name: agent.name,
         ip: agent.ip.or_else(|| Some(agent.register_ip.clone()).filter(|ip| ip != "any")),
         registerIP: agent.register_ip,
         status: agent.status.name(),
-        status_code: if agent.status == AgentStatus::Disconnected { CODE_SILENT } else { 0 },
+        status_code: code.number(),
         dateAdd: timestamp::seconds_offset(agent.added_at_s),
         lastKeepAlive: agent.keepalive_at_s.map(timestamp::seconds_offset),
         disconnection_time: agent.disconnected_at_s.map(timestamp::seconds_offset),
@@ -181,10 +205,7 @@ pub(super) fn item(api: &Api, agent: AgentRecord) -> AgentItem {
         manager: api.options.hostname.clone(),
         node_name: api.node().to_owned(),
         group: agent.groups,
-        group_config_status: match agent.status {
-            AgentStatus::NeverConnected => "not synced",
-            _ => "synced",
-        },
+        group_config_status: config_status(agent.status),
         os: agent.os.map(OsItem::from),
     }
 }
@@ -197,59 +218,115 @@ pub(super) fn seconds_z(text: &str) -> String {
     }
 }
 
+/// Whether an agent has what its groups configure.
+pub(super) fn config_status(status: AgentStatus) -> &'static str {
+    match status {
+        AgentStatus::NeverConnected => "not synced",
+        _ => "synced",
+    }
+}
+
+/// What lists of agents say of themselves.
+pub(super) const LIST_MESSAGES: [&str; 3] = [
+    "All selected agents information was returned",
+    "Some agents information was not returned",
+    "No agent information was returned",
+];
+
 fn list(call: &Call) -> Result<Answer, Failure> {
-    let parameters = &call.parameters;
-    let selected = parameters.list("select");
-    shape::check_select(selected, FIELDS)?;
-    let mut query = agent_query(call)?;
-    let (offset, limit) = (query.offset, query.limit);
-    let distinct = parameters.flag("distinct");
-    if distinct {
-        (query.offset, query.limit) = (0, PAGE_ITEMS_MAX);
-    }
-    let page = call.registry().agents(&query)?;
-    let always: &[&str] = if distinct { &[] } else { &["id"] };
-    let mut items = Vec::with_capacity(page.items.len());
-    for agent in page.items {
-        let value = to_value(&item(&call.api, agent))?;
-        items.push(shape::select(value, selected, always));
-    }
-    let mut total = page.total;
-    if distinct {
-        items = shape::distinct(items);
-        total = items.len() as u64;
-        items = shape::page(items, offset, limit);
-    }
-    let mut list = List::new(
-        items,
-        total,
-        [
-            "All selected agents information was returned",
-            "Some agents information was not returned",
-            "No agent information was returned",
-        ],
-    );
-    for id in parameters.agents("agents_list").unwrap_or_default() {
-        if call.api.registry.agent(*id).is_none() {
-            list.fail(1701, id.to_string());
-        }
-    }
+    let mut list = page(call, agent_query(call)?)?;
+    explicit(call, &mut list)?;
     Ok(Answer::List(list))
 }
 
-fn condition(query: Query<AgentColumn>, now_us: u64) -> Result<Condition, Failure> {
-    let list = |list: Vec<Query<AgentColumn>>| {
-        list.into_iter().map(|query| condition(query, now_us)).collect::<Result<Vec<_>, _>>()
+/// Tell of the agents that were named and are not there or not the caller's to see.
+fn explicit(call: &Call, list: &mut List) -> Result<(), Failure> {
+    let Some(named) = call.parameters.agents("agents_list") else { return Ok(()) };
+    let scope = call.scope()?;
+    for id in named {
+        if !scope.holds(*id) {
+            list.fail(4000, id.to_string());
+        } else if call.api.registry.agent(*id).is_none() {
+            list.fail(1701, id.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// A page of agents in the shape that `select` and `distinct` ask for.
+pub(super) fn page(call: &Call, mut query: AgentQuery) -> Result<List, Failure> {
+    let parameters = &call.parameters;
+    let selected = parameters.list("select");
+    shape::check_select(selected, FIELDS)?;
+    if parameters.flag("distinct") {
+        return distinct(call, query, selected);
+    }
+    if selected == ["id"] && query.sort.is_empty() {
+        return ids(call, &query);
+    }
+    query.limit = query.limit.min(PAGE_ITEMS_MAX);
+    let page = call.registry().agents(&query)?;
+    let mut items = ItemWriter::default();
+    for (agent, code) in page.items.into_iter().zip(page.codes) {
+        let item = item(&call.api, agent, code);
+        if selected.is_empty() {
+            items.push(&item)?;
+        } else {
+            items.push(&shape::select(to_value(&item)?, selected, &["id"]))?;
+        }
+    }
+    Ok(List::written(items, page.total, LIST_MESSAGES))
+}
+
+/// Numbers alone: no other column is read.
+fn ids(call: &Call, query: &AgentQuery) -> Result<List, Failure> {
+    let all = call.registry().agent_ids(query)?;
+    let mut items = ItemWriter::default();
+    for id in all.iter().skip(query.offset as usize).take(query.limit as usize) {
+        items.push(&IdItem { id: id.to_string() })?;
+    }
+    Ok(List::written(items, all.len() as u64, LIST_MESSAGES))
+}
+
+#[derive(Serialize)]
+struct IdItem {
+    id: String,
+}
+
+fn distinct(call: &Call, mut query: AgentQuery, selected: &[String]) -> Result<List, Failure> {
+    let (offset, limit) = (query.offset, query.limit);
+    (query.offset, query.limit) = (0, PAGE_ITEMS_MAX);
+    let page = call.registry().agents(&query)?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for (agent, code) in page.items.into_iter().zip(page.codes) {
+        let value = to_value(&item(&call.api, agent, code))?;
+        items.push(shape::select(value, selected, &[]));
+    }
+    let items = shape::distinct(items);
+    let total = items.len() as u64;
+    Ok(List::new(shape::page(items, offset, limit), total, LIST_MESSAGES))
+}
+
+/// What `q` asks of agents, over listed columns and with bound values.
+fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
+    let list = |list: Vec<Query<Column>>| {
+        list.into_iter().map(|query| condition(api, query)).collect::<Result<Vec<_>, _>>()
     };
     let (column, op, value) = match query {
         Query::All(all) => return Ok(Condition::And(list(all)?)),
         Query::Any(any) => return Ok(Condition::Or(list(any)?)),
         Query::Compare { column, op, value } => (column, op, value),
     };
+    let column = match column {
+        Column::Of(column) => column,
+        Column::Manager => return Ok(constant(&api.options.hostname, op, &value)),
+        Column::Node => return Ok(constant(api.node(), op, &value)),
+        Column::ConfigStatus => return Ok(config_condition(op, &value)),
+    };
     let ordered = matches!(op, Op::Less | Op::Greater);
     let (op, value) = match column {
         AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime => {
-            let (op, at_us) = q::instant(op, &value, now_us)?;
+            let (op, at_us) = q::instant(op, &value, api.options.clock.now_us())?;
             (op, (at_us / 1_000_000).to_string())
         }
         AgentColumn::Group if ordered => {
@@ -258,23 +335,56 @@ fn condition(query: Query<AgentColumn>, now_us: u64) -> Result<Condition, Failur
         _ if value == "null" && op == Op::Equal => return Ok(Condition::IsNull(column)),
         _ => (op, value),
     };
-    let op = match op {
+    Ok(Condition::Compare { column, op: compare_op(op), value })
+}
+
+fn compare_op(op: Op) -> CompareOp {
+    match op {
         Op::Equal => CompareOp::Equal,
         Op::NotEqual => CompareOp::NotEqual,
         Op::Less => CompareOp::Less,
         Op::Greater => CompareOp::Greater,
         Op::Contains => CompareOp::Contains,
-    };
-    Ok(Condition::Compare { column, op, value })
+    }
 }
 
-fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
+/// Always or never true.
+fn always(holds: bool) -> Condition {
+    if holds { Condition::And(Vec::new()) } else { Condition::Or(Vec::new()) }
+}
+
+/// A comparison with what is the same for all agents.
+fn constant(own: &str, op: Op, value: &str) -> Condition {
+    let (own, value) = (own.to_lowercase(), value.to_lowercase());
+    always(match op {
+        Op::Equal => own == value,
+        Op::NotEqual => own != value,
+        Op::Less => own < value,
+        Op::Greater => own > value,
+        Op::Contains => own.contains(&value),
+    })
+}
+
+/// The status of the configuration follows from the agent's own.
+fn config_condition(op: Op, value: &str) -> Condition {
+    let of = |status| constant(config_status(status), op, value) == always(true);
+    let never = AgentStatus::NeverConnected.name().to_owned();
+    let column = AgentColumn::Status;
+    match (of(AgentStatus::Active), of(AgentStatus::NeverConnected)) {
+        (true, true) => always(true),
+        (false, false) => always(false),
+        (true, false) => Condition::Compare { column, op: CompareOp::NotEqual, value: never },
+        (false, true) => Condition::Compare { column, op: CompareOp::Equal, value: never },
+    }
+}
+
+/// The filters, order and page that the parameters name.
+pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     let parameters = &call.parameters;
     // The word `all` is no filter.
     let one = |name: &str| -> Vec<String> {
         parameters.text(name).filter(|t| *t != "all").map(str::to_owned).into_iter().collect()
     };
-    let sort = shape::sort_fields(parameters.text("sort"), COLUMNS)?;
     let mut conditions = Vec::new();
     let own = [("manager", call.api.options.hostname.as_str()), ("node_name", call.api.node())];
     for (name, value) in own {
@@ -283,17 +393,16 @@ fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         }
     }
     if let Some(wanted) = parameters.text("group_config_status") {
-        let op = if wanted == "synced" { CompareOp::NotEqual } else { CompareOp::Equal };
-        let value = AgentStatus::NeverConnected.name().to_owned();
-        conditions.push(Condition::Compare { column: AgentColumn::Status, op, value });
+        conditions.push(config_condition(Op::Equal, wanted));
     }
     if let Some(text) = parameters.text("q") {
-        conditions.push(condition(q::parse(text, COLUMNS)?, call.api.options.clock.now_us())?);
+        conditions.push(condition(&call.api, q::parse(text, COLUMNS)?)?);
     }
     Ok(AgentQuery {
         offset: parameters.whole("offset"),
         limit: parameters.whole("limit"),
         ids: parameters.agents("agents_list").map(<[AgentId]>::to_vec),
+        permitted: call.scope()?,
         status: parameters
             .list("status")
             .iter()
@@ -310,9 +419,32 @@ fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         search: parameters.text("search").map(str::to_owned),
         older_than_s: parameters.seconds("older_than"),
         condition: (!conditions.is_empty()).then_some(Condition::And(conditions)),
-        sort: sort
-            .into_iter()
-            .map(|field| Sort { column: field.column, descending: field.descending })
-            .collect(),
+        sort: sort(parameters.text("sort"))?,
     })
+}
+
+/// The order that `sort` names. What is the same for all sorts nothing.
+pub(super) fn sort(text: Option<&str>) -> Result<Vec<Sort>, Failure> {
+    let steps = shape::sort_fields(text, COLUMNS)?.into_iter().filter_map(|field| {
+        let column = match field.column {
+            Column::Of(column) => column,
+            Column::ConfigStatus => AgentColumn::Status,
+            Column::Manager | Column::Node => return None,
+        };
+        Some(Sort { column, descending: field.descending })
+    });
+    Ok(steps.collect())
+}
+
+/// The column behind a field of `stats/distinct`.
+pub(super) fn column(name: &str) -> Result<Column, Failure> {
+    match COLUMNS.iter().find(|(known, _)| *known == name) {
+        Some((_, column)) => Ok(*column),
+        None => {
+            let known: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+            let name: String = name.chars().take(60).collect();
+            let detail = format!("not a field: '{name}': allowed are {}", known.join(", "));
+            Err(Failure::detailed(1724, detail))
+        }
+    }
 }

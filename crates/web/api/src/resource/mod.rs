@@ -1,9 +1,15 @@
 //! The operations, one file per resource, and what several of them share.
 
+mod agent_writes;
 mod agents;
 mod changes;
+mod cluster;
 mod commands;
 mod enrolment;
+mod fleet;
+mod groups;
+mod local;
+mod members;
 mod orders;
 mod overview;
 mod security;
@@ -15,7 +21,7 @@ mod syscheck;
 use registry::{RegistryError, RegistryStoreError};
 use serde::Serialize;
 use state::StateError;
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -26,8 +32,11 @@ use crate::operation::Operation;
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     [
         server::OPERATIONS,
-        security::OPERATIONS,
         agents::OPERATIONS,
+        fleet::OPERATIONS,
+        agent_writes::OPERATIONS,
+        members::OPERATIONS,
+        groups::OPERATIONS,
         summary::OPERATIONS,
         orders::OPERATIONS,
         overview::OPERATIONS,
@@ -36,30 +45,37 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         states::OPERATIONS,
         commands::OPERATIONS,
         enrolment::OPERATIONS,
+        cluster::OPERATIONS,
+        local::OPERATIONS,
     ]
     .into_iter()
     .flatten()
+    .chain(security::operations())
 }
 
 /// Every named schema of the description.
 pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
-    fn of<T: ToSchema>() -> (String, RefOr<Schema>) {
-        (T::name().into_owned(), <T as PartialSchema>::schema())
-    }
+    use schema_of as of;
     let text = || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build()));
-    vec![
+    let object = || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::Object).build()));
+    let numbers = || {
+        let number = ObjectBuilder::new().schema_type(Type::Integer).build();
+        RefOr::T(Schema::Array(ArrayBuilder::new().items(RefOr::T(Schema::Object(number))).build()))
+    };
+    let mut schemas = vec![
         ("AgentNumber".into(), text()),
         ("Platform".into(), text()),
+        ("GroupName".into(), text()),
+        ("DistinctItem".into(), object()),
+        ("SyncItem".into(), object()),
+        ("Facts".into(), object()),
+        ("AgentNumbers".into(), numbers()),
         of::<Problem>(),
         of::<FailedItem>(),
         of::<FailedError>(),
         of::<MessageAnswer>(),
         of::<AgentRef>(),
         of::<server::ServerInfo>(),
-        of::<security::TokenData>(),
-        of::<security::UserItem>(),
-        of::<security::RoleItem>(),
-        of::<security::PasswordChange>(),
         of::<agents::AgentItem>(),
         of::<agents::OsItem>(),
         of::<summary::StatusCounts>(),
@@ -69,7 +85,16 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<summary::SummaryStatus>(),
         of::<overview::OverviewData>(),
         of::<overview::NodeCount>(),
-        of::<overview::GroupCount>(),
+        of::<groups::GroupItem>(),
+        of::<groups::NewGroup>(),
+        of::<groups::GroupFile>(),
+        of::<groups::GroupConfigItem>(),
+        of::<agent_writes::NewAgent>(),
+        of::<agent_writes::InsertedAgent>(),
+        of::<agent_writes::Force>(),
+        of::<agent_writes::DisconnectedTime>(),
+        of::<agent_writes::AgentKey>(),
+        of::<local::RestartInfo>(),
         of::<overview::OsCount>(),
         of::<overview::OsKey>(),
         of::<overview::VersionCount>(),
@@ -84,7 +109,14 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<commands::OutcomeItem>(),
         of::<enrolment::NewToken>(),
         of::<enrolment::NewTokenData>(),
-    ]
+    ];
+    schemas.extend(security::schemas());
+    schemas
+}
+
+/// A named schema.
+fn schema_of<T: ToSchema>() -> (String, RefOr<Schema>) {
+    (T::name().into_owned(), <T as PartialSchema>::schema())
 }
 
 /// An error of the API, `application/problem+json`.

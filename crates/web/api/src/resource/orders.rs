@@ -1,13 +1,16 @@
 //! Commands to agents: restart, and what other resources order.
 
 use model::{AgentId, AgentStatus};
-use registry::{AgentQuery, CommandKind};
-use serde_json::{Value, json};
+use registry::{AgentQuery, CommandKind, Permitted};
+use serde_json::json;
 
+use super::groups::GROUP_ID;
 use crate::call::Call;
-use crate::envelope::{Answer, List};
+use crate::envelope::{Answer, ItemWriter, List};
 use crate::error::Failure;
-use crate::operation::{AGENT_ID, AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb, action};
+use crate::operation::{
+    AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, path,
+};
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
@@ -38,6 +41,39 @@ pub(super) const OPERATIONS: &[Operation] = &[
             order(call, CommandKind::Restart, wanted, RESTART_MESSAGES)
         }),
     },
+    Operation {
+        verb: Verb::Put,
+        path: "/agents/group/{group_id}/restart",
+        id: "agents.restart_group",
+        about: "Restart the active agents of a group.",
+        access: action("agent:restart", "agent:id"),
+        parameters: &[COMMON, &[GROUP_ID]],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(restart_group),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/agents/node/{node_id}/restart",
+        id: "agents.restart_node",
+        about: "Restart the active agents of a node.",
+        access: action("agent:restart", "agent:id"),
+        parameters: &[COMMON, &[path("node_id", Kind::Text, "Name of the node.")]],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(restart_node),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/agents/reconnect",
+        id: "agents.reconnect",
+        about: "Make agents connect anew; durable when it answers, each outcome under /commands.",
+        access: action("agent:reconnect", "agent:id"),
+        parameters: &[COMMON, &[AGENTS_LIST]],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(reconnect),
+    },
 ];
 
 const RESTART_MESSAGES: [&str; 3] = [
@@ -45,6 +81,35 @@ const RESTART_MESSAGES: [&str; 3] = [
     "Restart command was sent to some agents",
     "Restart command was not sent to any agent",
 ];
+
+const RECONNECT_MESSAGES: [&str; 3] = [
+    "Force reconnect command was sent to all agents",
+    "Force reconnect command was sent to some agents",
+    "Force reconnect command was not sent to any agent",
+];
+
+fn reconnect(call: &Call) -> Result<Answer, Failure> {
+    let wanted = call.parameters.agents("agents_list").map(<[AgentId]>::to_vec);
+    order(call, CommandKind::Reconnect, wanted, RECONNECT_MESSAGES)
+}
+
+fn restart_group(call: &Call) -> Result<Answer, Failure> {
+    let group = super::groups::existing(call)?;
+    let query = AgentQuery { group: vec![group], ..active(call)? };
+    let agents = call.registry().agent_ids(&query)?;
+    send(call, CommandKind::Restart, agents, Vec::new(), RESTART_MESSAGES)
+}
+
+fn restart_node(call: &Call) -> Result<Answer, Failure> {
+    super::cluster::own_node(call)?;
+    order(call, CommandKind::Restart, None, RESTART_MESSAGES)
+}
+
+/// The active agents that the caller may command.
+fn active(call: &Call) -> Result<AgentQuery, Failure> {
+    let (status, permitted) = (vec![AgentStatus::Active], call.scope()?);
+    Ok(AgentQuery { status, permitted, ..AgentQuery::default() })
+}
 
 /// Create a command for agents: named ones, of which those that cannot get it are told one by one,
 /// or all that are active.
@@ -54,35 +119,45 @@ pub(super) fn order(
     wanted: Option<Vec<AgentId>>,
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
-    let mut failed = Vec::new();
-    let agents: Vec<AgentId> = match wanted {
-        None => {
-            let status = vec![AgentStatus::Active];
-            let ids = call.registry().agent_ids(&AgentQuery { status, ..AgentQuery::default() })?;
-            ids.into_iter().filter(|id| *id != AgentId::SERVER).collect()
-        }
-        Some(mut wanted) => {
-            wanted.sort_unstable();
-            wanted.dedup();
-            wanted.retain(|id| match obstacle(call, *id) {
-                Some(code) => {
-                    failed.push((code, id.to_string()));
-                    false
-                }
-                None => true,
-            });
-            wanted
-        }
+    let Some(mut wanted) = wanted else {
+        let agents = call.registry().agent_ids(&active(call)?)?;
+        return send(call, kind, agents, Vec::new(), messages);
     };
+    wanted.sort_unstable();
+    wanted.dedup();
+    let scope = call.scope()?;
+    let mut failed = Vec::new();
+    wanted.retain(|id| match obstacle(call, &scope, *id) {
+        Some(code) => {
+            failed.push((code, *id));
+            false
+        }
+        None => true,
+    });
+    send(call, kind, wanted, failed, messages)
+}
+
+/// One durable command for all of them; agent 000 is passed over.
+fn send(
+    call: &Call,
+    kind: CommandKind,
+    mut agents: Vec<AgentId>,
+    failed: Vec<(u16, AgentId)>,
+    messages: [&'static str; 3],
+) -> Result<Answer, Failure> {
+    agents.retain(|id| *id != AgentId::SERVER);
     let command = if agents.is_empty() {
         None
     } else {
         Some(call.registry().create_command(kind, &agents, &call.caller.name())?)
     };
-    let items: Vec<Value> = agents.iter().map(|id| json!(id.to_string())).collect();
-    let mut list = List::new(items, agents.len() as u64, messages);
+    let mut items = ItemWriter::default();
+    for id in &agents {
+        items.push(&id.to_string())?;
+    }
+    let mut list = List::written(items, agents.len() as u64, messages);
     for (code, id) in failed {
-        list.fail(code, id);
+        list.fail(code, id.to_string());
     }
     Ok(Answer::List(match command {
         Some(id) => list.with("command", json!(id)),
@@ -90,7 +165,10 @@ pub(super) fn order(
     }))
 }
 
-fn obstacle(call: &Call, id: AgentId) -> Option<u16> {
+fn obstacle(call: &Call, scope: &Permitted, id: AgentId) -> Option<u16> {
+    if !scope.holds(id) {
+        return Some(4000);
+    }
     if id == AgentId::SERVER {
         return Some(1703);
     }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use model::{AgentId, AgentRecord};
-use registry::{AgentColumn, AgentQuery, Sort};
+use model::AgentId;
+use registry::{AgentColumn, AgentQuery, AgentRow, Overview, Permitted, Sort, Summary};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::agents::{AgentItem, READ, item};
-use super::summary::StatusData;
+use super::groups::GroupItem;
+use super::summary::{StatusData, status_within};
 use crate::call::Call;
 use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Operation, PAGE_ITEMS_MAX, Shape, Verb};
+use crate::operation::{COMMON, Handler, Operation, Shape, Verb};
 
 pub(super) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
@@ -30,7 +31,7 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OverviewData {
     nodes: Vec<NodeCount>,
-    groups: Vec<GroupCount>,
+    groups: Vec<GroupItem>,
     agent_os: Vec<OsCount>,
     agent_status: StatusData,
     agent_version: Vec<VersionCount>,
@@ -42,13 +43,6 @@ pub(crate) struct OverviewData {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeCount {
     node_name: String,
-    count: u64,
-}
-
-/// Agents of one group.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct GroupCount {
-    name: String,
     count: u64,
 }
 
@@ -75,16 +69,20 @@ pub(crate) struct VersionCount {
 }
 
 fn overview(call: &Call) -> Result<Answer, Failure> {
-    let summary = call.registry().summary()?;
-    let total = summary.status.total;
+    let scope = call.scope()?;
+    let overview =
+        if scope.is_all() { call.registry().overview()? } else { counted(call, &scope)? };
+    let summary = overview.summary;
+    let node = call.api.node().to_owned();
+    let os = |[name, platform, version]: [String; 3]| OsKey { name, platform, version };
     Answer::data(&OverviewData {
-        nodes: vec![NodeCount { node_name: call.api.node().to_owned(), count: total }],
-        groups: summary
-            .groups
+        nodes: vec![NodeCount { node_name: node, count: summary.status.total }],
+        groups: overview.groups.into_iter().map(GroupItem::from).collect(),
+        agent_os: overview
+            .systems
             .into_iter()
-            .map(|(name, count)| GroupCount { name, count })
+            .map(|(system, count)| OsCount { os: os(system), count })
             .collect(),
-        agent_os: systems(call)?,
         agent_status: StatusData::from(summary.status),
         agent_version: summary
             .versions
@@ -92,43 +90,58 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
             .filter(|(version, _)| !version.is_empty())
             .map(|(version, count)| VersionCount { version, count })
             .collect(),
-        last_registered_agent: last_registered(call)?
+        last_registered_agent: overview
+            .last
             .into_iter()
-            .map(|agent| item(&call.api, agent))
+            .map(|row| item(&call.api, row.record, row.status_code))
             .collect(),
     })
 }
 
-/// Agents by name, platform and version of their system: the kept counters know the platform only,
-/// so this one walks the agents, a page at a time.
-fn systems(call: &Call) -> Result<Vec<OsCount>, Failure> {
-    let mut counts: BTreeMap<OsKey, u64> = BTreeMap::new();
-    let mut query = AgentQuery { limit: PAGE_ITEMS_MAX, ..AgentQuery::default() };
-    loop {
-        let page = call.registry().agents(&query)?;
-        let read = page.items.len() as u64;
-        for agent in page.items {
-            let Some(os) = agent.os.filter(|_| agent.id != AgentId::SERVER) else { continue };
-            let key = OsKey { name: os.name, platform: os.platform, version: os.version };
-            *counts.entry(key).or_default() += 1;
+/// For a caller who sees a part of the fleet: counted from memory.
+fn counted(call: &Call, scope: &Permitted) -> Result<Overview, Failure> {
+    let mut systems: BTreeMap<[String; 3], u64> = BTreeMap::new();
+    let mut versions: BTreeMap<String, u64> = BTreeMap::new();
+    let mut groups: BTreeMap<String, u64> = BTreeMap::new();
+    call.registry().for_each_agent(scope, |agent| {
+        if let Some(os) = &agent.os {
+            let key = [os.name.clone(), os.platform.clone(), os.version.clone()];
+            *systems.entry(key).or_default() += 1;
         }
-        query.offset += read;
-        if read == 0 || query.offset >= page.total {
-            break;
+        if let Some(version) = &agent.version {
+            *versions.entry(version.clone()).or_default() += 1;
         }
-    }
-    let mut list: Vec<OsCount> =
-        counts.into_iter().map(|(os, count)| OsCount { os, count }).collect();
-    list.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.os.cmp(&b.os)));
-    Ok(list)
-}
-
-fn last_registered(call: &Call) -> Result<Option<AgentRecord>, Failure> {
+        for group in &agent.groups {
+            *groups.entry(group.clone()).or_default() += 1;
+        }
+    });
     let query = AgentQuery {
         limit: 1,
+        permitted: scope.clone(),
         sort: vec![Sort { column: AgentColumn::Id, descending: true }],
         ..AgentQuery::default()
     };
-    let page = call.registry().agents(&query)?;
-    Ok(page.items.into_iter().next().filter(|agent| agent.id != AgentId::SERVER))
+    let newest = call.registry().agents(&query)?;
+    let last = newest.items.into_iter().zip(newest.codes).next();
+    Ok(Overview {
+        summary: Summary {
+            status: status_within(call, scope)?,
+            versions: most_first(versions),
+            ..Summary::default()
+        },
+        groups: most_first(groups)
+            .into_iter()
+            .map(|(name, count)| registry::GroupCount { name, count, ..Default::default() })
+            .collect(),
+        systems: most_first(systems),
+        last: last
+            .filter(|(agent, _)| agent.id != AgentId::SERVER)
+            .map(|(record, status_code)| AgentRow { record, status_code }),
+    })
+}
+
+fn most_first<K: Ord>(counts: BTreeMap<K, u64>) -> Vec<(K, u64)> {
+    let mut list: Vec<(K, u64)> = counts.into_iter().collect();
+    list.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    list
 }

@@ -1,8 +1,10 @@
 //! The fleet's counters: kept by the registry, not counted here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::{AgentId, AgentStatus};
+use registry::Permitted;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -94,7 +96,30 @@ impl From<registry::StatusSummary> for StatusData {
 }
 
 fn summary_status(call: &Call) -> Result<Answer, Failure> {
-    Answer::data(&StatusData::from(call.registry().status_summary()?))
+    Answer::data(&StatusData::from(status_within(call, &call.scope()?)?))
+}
+
+/// Agents by status of those that the caller may see: the kept counters when that is all of them,
+/// else counted from memory.
+pub(super) fn status_within(
+    call: &Call,
+    scope: &Permitted,
+) -> Result<registry::StatusSummary, Failure> {
+    if scope.is_all() {
+        return Ok(call.registry().status_summary()?);
+    }
+    let mut counts = registry::StatusSummary::default();
+    call.registry().for_each_agent(scope, |agent| {
+        let count = match agent.status {
+            AgentStatus::Active => &mut counts.active,
+            AgentStatus::Disconnected => &mut counts.disconnected,
+            AgentStatus::NeverConnected => &mut counts.never_connected,
+            AgentStatus::Pending => &mut counts.pending,
+        };
+        *count += 1;
+        counts.total += 1;
+    });
+    Ok(counts)
 }
 
 /// Agents by status, without their sum.
@@ -117,8 +142,15 @@ pub(crate) struct SummaryData {
 }
 
 fn summary(call: &Call) -> Result<Answer, Failure> {
+    let scope = call.scope()?;
     if let Some(ids) = call.parameters.agents("agents_list") {
-        return Answer::data(&summary_of(call, ids));
+        let mut ids: Vec<AgentId> = ids.iter().copied().filter(|id| scope.holds(*id)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        return Answer::data(&summary_of(call, &Permitted::Only(Arc::new(ids))));
+    }
+    if !scope.is_all() {
+        return Answer::data(&summary_of(call, &scope));
     }
     let summary = call.registry().summary()?;
     let status = summary.status;
@@ -134,15 +166,10 @@ fn summary(call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-/// Counted from memory, for the named agents only.
-fn summary_of(call: &Call, ids: &[AgentId]) -> SummaryData {
+/// Counted from memory, for some agents only; never the server.
+pub(super) fn summary_of(call: &Call, scope: &Permitted) -> SummaryData {
     let mut data = SummaryData::default();
-    let mut ids = ids.to_vec();
-    ids.sort_unstable();
-    ids.dedup();
-    let registry = call.registry();
-    let known = ids.into_iter().filter(|id| *id != AgentId::SERVER);
-    for agent in known.filter_map(|id| registry.agent(id)) {
+    call.registry().for_each_agent(scope, |agent| {
         let count = match agent.status {
             AgentStatus::Active => &mut data.status.active,
             AgentStatus::Disconnected => &mut data.status.disconnected,
@@ -150,19 +177,31 @@ fn summary_of(call: &Call, ids: &[AgentId]) -> SummaryData {
             AgentStatus::Pending => &mut data.status.pending,
         };
         *count += 1;
-        for group in agent.groups {
-            *data.groups.entry(group).or_default() += 1;
+        for group in &agent.groups {
+            count_one(&mut data.groups, group);
         }
-        if let Some(os) = agent.os.filter(|os| !os.platform.is_empty()) {
-            *data.os.entry(os.platform).or_default() += 1;
+        if let Some(os) = agent.os.as_ref().filter(|os| !os.platform.is_empty()) {
+            count_one(&mut data.os, &os.platform);
         }
-    }
+    });
     data
 }
 
+/// One more under a name; the name is copied only the first time.
+fn count_one(counts: &mut BTreeMap<String, u64>, name: &str) {
+    match counts.get_mut(name) {
+        Some(count) => *count += 1,
+        None => _ = counts.insert(name.to_owned(), 1),
+    }
+}
+
 fn summary_os(call: &Call) -> Result<Answer, Failure> {
-    let mut names: Vec<String> =
-        call.registry().summary()?.os.into_iter().map(|(name, _)| name).collect();
+    let scope = call.scope()?;
+    let mut names: Vec<String> = if scope.is_all() {
+        call.registry().summary()?.os.into_iter().map(|(name, _)| name).collect()
+    } else {
+        summary_of(call, &scope).os.into_keys().collect()
+    };
     names.retain(|name| !name.is_empty());
     names.sort();
     let total = names.len() as u64;

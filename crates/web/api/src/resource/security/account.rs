@@ -1,0 +1,225 @@
+//! One's own account.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use registry::Policy;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::policies::PolicyBody;
+use super::{login, policies, rules};
+use crate::call::{Call, Caller, Source};
+use crate::envelope::{Answer, List, to_value};
+use crate::error::Failure;
+use crate::operation::{
+    Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb,
+};
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/security/users/me",
+        id: "security.me",
+        about: "The logged in user with roles, policies and rules.",
+        access: Access::User,
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::List("MeItem"),
+        handler: Handler::Blocking(me),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/security/users/me/policies",
+        id: "security.me_policies",
+        about: "What the logged in user may do: effects by action and resource.",
+        access: Access::User,
+        parameters: &[COMMON_PRETTY],
+        body: None,
+        shape: Shape::Plain("MyGrants"),
+        handler: Handler::Blocking(my_policies),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/security/users/me/password",
+        id: "security.own_password",
+        about: "Change one's own password; logs out everywhere.",
+        access: Access::User,
+        parameters: &[COMMON],
+        body: Some("PasswordChange"),
+        shape: Shape::Message,
+        handler: Handler::Waiting(own_password),
+    },
+];
+
+/// The logged in user.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MeItem {
+    id: u32,
+    username: String,
+    allow_run_as: bool,
+    /// The token's roles in their order.
+    roles: Vec<MyRole>,
+}
+
+/// A role with what it says.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MyRole {
+    id: u32,
+    name: String,
+    policies: Vec<MyPolicy>,
+    rules: Vec<MyRule>,
+}
+
+/// A policy.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MyPolicy {
+    id: u32,
+    name: String,
+    policy: PolicyBody,
+}
+
+/// A rule.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MyRule {
+    id: u32,
+    name: String,
+    #[schema(value_type = Object)]
+    rule: Value,
+}
+
+/// Effects by action and resource, and `rbac_mode`.
+#[derive(Serialize, ToSchema)]
+#[schema(value_type = Object)]
+pub(crate) struct MyGrants(Map<String, Value>);
+
+/// Old and new password.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PasswordChange {
+    /// The one that is valid now.
+    current_password: String,
+    /// The one to be valid from now on.
+    password: String,
+}
+
+fn me(call: &Call) -> Result<Answer, Failure> {
+    let Caller::User { id, claims, .. } = &call.caller else {
+        return Err(no_account());
+    };
+    let image = call.registry().security()?;
+    let Some(user) = image.users.into_iter().find(|user| user.id == *id) else {
+        return Err(Failure::unauthorized("Invalid token"));
+    };
+    let policy = |id: &u32| {
+        let row = image.policies.iter().find(|row| row.policy.id == *id)?;
+        let policy = policies::body(&row.policy);
+        Some(MyPolicy { id: *id, name: row.policy.name.clone(), policy })
+    };
+    let rule = |id: &u32| {
+        let row = image.rules.iter().find(|row| row.id == *id)?;
+        Some(MyRule { id: *id, name: row.name.clone(), rule: rules::body(&row.body) })
+    };
+    let role = |id: &u32| {
+        let role = image.roles.iter().find(|role| role.id == *id)?;
+        Some(MyRole {
+            id: *id,
+            name: role.name.clone(),
+            policies: role.policies.iter().filter_map(policy).collect(),
+            rules: role.rules.iter().filter_map(rule).collect(),
+        })
+    };
+    let item = MeItem {
+        id: user.id,
+        username: user.name,
+        allow_run_as: user.allow_run_as,
+        roles: claims.rbac_roles.iter().filter_map(role).collect(),
+    };
+    let messages = ["Current user information was returned", "", ""];
+    Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))
+}
+
+fn my_policies(call: &Call) -> Result<Answer, Failure> {
+    let Caller::User { grants, .. } = &call.caller else {
+        return Err(no_account());
+    };
+    let mut data = flattened(grants.policies());
+    data.insert("rbac_mode".into(), json!(grants.mode().name()));
+    let message = "Current user processed policies information was returned";
+    Ok(Answer::Told(to_value(&MyGrants(data))?, message))
+}
+
+/// Effects by action and resource: a later policy overrides an earlier one, and with a wildcard all
+/// earlier ones of its type.
+fn flattened(policies: &[Policy]) -> Map<String, Value> {
+    let mut actions: Map<String, Value> = Map::new();
+    for policy in policies {
+        let effect = if policy.allow { "allow" } else { "deny" };
+        for action in &policy.actions {
+            let entry = actions.entry(action.clone()).or_insert_with(|| json!({}));
+            let Some(resources) = entry.as_object_mut() else { continue };
+            for resource in &policy.resources {
+                if let Some(kind) = resource.strip_suffix('*').filter(|_| !resource.contains('&')) {
+                    let agents = kind == "agent:id:";
+                    resources.retain(|own, _| {
+                        !own.starts_with(kind) && !(agents && own.starts_with("agent:group:"))
+                    });
+                }
+                resources.insert(resource.clone(), json!(effect));
+            }
+        }
+    }
+    actions
+}
+
+fn own_password(call: Arc<Call>) -> Answering {
+    Box::pin(async move {
+        let Caller::User { name, .. } = call.caller.clone() else {
+            return Err(no_account());
+        };
+        let change: PasswordChange = call.json()?;
+        let source = call.source.and_then(Source::ip);
+        let checked = login::check(&call, &name, &change.current_password, source).await;
+        checked.map_err(|failure| match failure.status {
+            StatusCode::UNAUTHORIZED => {
+                Failure::plain(StatusCode::FORBIDDEN, "the current password is wrong")
+            }
+            _ => failure,
+        })?;
+        let work = move || -> Result<(), Failure> {
+            Ok(call.registry().set_password(&name, &change.password)?)
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|e| Failure::internal(&e))??;
+        Ok(Answer::Message("Password was changed; log in again".into()))
+    })
+}
+
+pub(super) fn no_account() -> Failure {
+    Failure::bad("a caller of the unix socket has no account of its own")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_policy_overrides_and_a_wildcard_removes_what_came_before_it() {
+        let policy = |allow, resources: &[&str]| Policy {
+            id: 1,
+            name: "p".into(),
+            actions: vec!["agent:read".into()],
+            resources: resources.iter().map(|r| (*r).to_owned()).collect(),
+            allow,
+        };
+        let flat = flattened(&[
+            policy(true, &["agent:id:001", "agent:group:web", "group:id:web"]),
+            policy(false, &["agent:id:*"]),
+            policy(true, &["agent:id:002"]),
+        ]);
+        assert_eq!(
+            flat["agent:read"],
+            json!({"group:id:web": "allow", "agent:id:*": "deny", "agent:id:002": "allow"})
+        );
+    }
+}

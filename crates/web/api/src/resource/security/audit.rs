@@ -1,0 +1,66 @@
+//! The audit log: every operation that changed something, with who asked for it.
+
+use model::timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::call::Call;
+use crate::envelope::{Answer, List, to_value};
+use crate::error::Failure;
+use crate::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, query};
+
+pub(super) const OPERATIONS: &[Operation] = &[Operation {
+    verb: Verb::Get,
+    path: "/audit",
+    id: "audit.list",
+    about: "What was changed by whom, newest first.",
+    access: action("audit:read", "*:*"),
+    parameters: &[
+        &[
+            query("before", Kind::Position, "Only rows with a lower number: the next page."),
+            query(
+                "limit",
+                Kind::Whole { min: 1, max: 1_000, default: 100 },
+                "Most items to return.",
+            ),
+        ],
+        COMMON,
+    ],
+    body: None,
+    shape: Shape::List("AuditItem"),
+    handler: Handler::Blocking(list),
+}];
+
+/// One row of the audit log.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AuditItem {
+    /// Ascending with time.
+    id: u64,
+    /// When, RFC 3339.
+    timestamp: String,
+    /// Who: a user's name, or `uid:N` over the unix socket.
+    user: String,
+    /// Which action.
+    action: String,
+    /// Method, path, parameters and body; secrets masked.
+    detail: String,
+}
+
+fn list(call: &Call) -> Result<Answer, Failure> {
+    let limit = call.parameters.whole("limit");
+    let rows = call.registry().audit_log(call.parameters.position("before"), limit)?;
+    let items = rows
+        .into_iter()
+        .map(|row| {
+            to_value(&AuditItem {
+                id: row.id,
+                timestamp: timestamp::micros(row.at_us),
+                user: row.user,
+                action: row.action,
+                detail: row.detail,
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let total = items.len() as u64;
+    Ok(Answer::List(List::new(items, total, ["The audit log was returned", "", ""])))
+}

@@ -1,0 +1,112 @@
+//! The security configuration: life of tokens and the mode.
+
+use registry::{RbacMode, SecurityConfig};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::call::Call;
+use crate::envelope::Answer;
+use crate::error::Failure;
+use crate::operation::{COMMON, Handler, Operation, Shape, Verb, action};
+
+/// Shortest life of a token, seconds.
+const TOKEN_TTL_SECONDS_MIN: u64 = 30;
+/// Longest life of a token, seconds: a year.
+const TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/security/config",
+        id: "security.config",
+        about: "Life of tokens and mode.",
+        access: action("security:read_config", "*:*"),
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Plain("ConfigData"),
+        handler: Handler::Blocking(get),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/security/config",
+        id: "security.config_update",
+        about: "Change life of tokens and mode; every token is refused from then on.",
+        access: action("security:update_config", "*:*"),
+        parameters: &[COMMON],
+        body: Some("ConfigChange"),
+        shape: Shape::Message,
+        handler: Handler::Blocking(put),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/security/config",
+        id: "security.config_delete",
+        about: "Put the defaults back; every token is refused from then on.",
+        access: action("security:update_config", "*:*"),
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Message,
+        handler: Handler::Blocking(delete),
+    },
+];
+
+/// Life of tokens and mode.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ConfigData {
+    /// Seconds.
+    auth_token_exp_timeout: u64,
+    /// `white`: nothing is permitted unless allowed; `black`: everything unless denied.
+    rbac_mode: &'static str,
+}
+
+/// What to change.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConfigChange {
+    /// Seconds, at least 30.
+    #[schema(minimum = 30, maximum = 31_536_000)]
+    auth_token_exp_timeout: Option<u64>,
+    /// `white` or `black`.
+    rbac_mode: Option<String>,
+}
+
+const CHANGED: &str = "Configuration was successfully updated";
+
+fn get(call: &Call) -> Result<Answer, Failure> {
+    let config = call.registry().security_config()?;
+    Answer::data(&ConfigData {
+        auth_token_exp_timeout: config.token_ttl_s,
+        rbac_mode: config.mode.name(),
+    })
+}
+
+fn put(call: &Call) -> Result<Answer, Failure> {
+    let change: ConfigChange = call.json()?;
+    let before = call.registry().security_config()?;
+    let token_ttl_s = change.auth_token_exp_timeout.unwrap_or(before.token_ttl_s);
+    if token_ttl_s < TOKEN_TTL_SECONDS_MIN {
+        return Err(Failure::bad(format!(
+            "{token_ttl_s} is less than the minimum of {TOKEN_TTL_SECONDS_MIN} - \
+             'auth_token_exp_timeout'"
+        )));
+    }
+    if token_ttl_s > TOKEN_TTL_SECONDS_MAX {
+        return Err(Failure::bad(format!(
+            "{token_ttl_s} is greater than the maximum of {TOKEN_TTL_SECONDS_MAX} - \
+             'auth_token_exp_timeout'"
+        )));
+    }
+    let mode = match change.rbac_mode.as_deref() {
+        None => before.mode,
+        Some(word) => RbacMode::from_name(word).ok_or_else(|| {
+            Failure::bad(format!("'{word:.20}' is not one of ['white', 'black'] - 'rbac_mode'"))
+        })?,
+    };
+    call.registry().set_security_config(Some(SecurityConfig { token_ttl_s, mode }))?;
+    Ok(Answer::Message(CHANGED.into()))
+}
+
+fn delete(call: &Call) -> Result<Answer, Failure> {
+    call.registry().set_security_config(None)?;
+    Ok(Answer::Message(CHANGED.into()))
+}

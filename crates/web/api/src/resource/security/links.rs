@@ -1,0 +1,238 @@
+//! Links: roles of a user, policies and rules of a role, each at its place.
+
+use registry::{LinkKind, SecurityChange};
+
+use super::{POSITION, RESERVED_ID_MAX, ROLE_ID, USER_ID, ids, ids_or_all, one, refusal, roles, users};
+use crate::call::Call;
+use crate::envelope::{Answer, List};
+use crate::error::Failure;
+use crate::operation::{
+    COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, required,
+};
+
+const fn numbers(name: &'static str) -> Parameter {
+    required(name, Kind::Numbers, "Numbers, with commas, in the order in which they are linked.")
+}
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Post,
+        path: "/security/users/{user_id}/roles",
+        id: "security.user_roles_add",
+        about: "Give a user roles, at a place in their order.",
+        access: action("security:update", "user:id"),
+        parameters: &[&[USER_ID, ids_or_all("role_ids"), POSITION], COMMON],
+        body: None,
+        shape: Shape::List("UserItem"),
+        handler: Handler::Blocking(|call| change(call, &USER_ROLE, true)),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/security/users/{user_id}/roles",
+        id: "security.user_roles_remove",
+        about: "Take roles from a user.",
+        access: action("security:delete", "user:id"),
+        parameters: &[&[USER_ID, ids_or_all("role_ids")], COMMON],
+        body: None,
+        shape: Shape::List("UserItem"),
+        handler: Handler::Blocking(|call| change(call, &USER_ROLE, false)),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/security/roles/{role_id}/policies",
+        id: "security.role_policies_add",
+        about: "Give a role policies, at a place in their order; a later one overrides.",
+        access: action("security:update", "role:id"),
+        parameters: &[&[ROLE_ID, numbers("policy_ids"), POSITION], COMMON],
+        body: None,
+        shape: Shape::List("RoleItem"),
+        handler: Handler::Blocking(|call| change(call, &ROLE_POLICY, true)),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/security/roles/{role_id}/policies",
+        id: "security.role_policies_remove",
+        about: "Take policies from a role.",
+        access: action("security:delete", "role:id"),
+        parameters: &[&[ROLE_ID, ids_or_all("policy_ids")], COMMON],
+        body: None,
+        shape: Shape::List("RoleItem"),
+        handler: Handler::Blocking(|call| change(call, &ROLE_POLICY, false)),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/security/roles/{role_id}/rules",
+        id: "security.role_rules_add",
+        about: "Have rules give a role.",
+        access: action("security:update", "role:id"),
+        parameters: &[&[ROLE_ID, numbers("rule_ids")], COMMON],
+        body: None,
+        shape: Shape::List("RoleItem"),
+        handler: Handler::Blocking(|call| change(call, &ROLE_RULE, true)),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/security/roles/{role_id}/rules",
+        id: "security.role_rules_remove",
+        about: "Have rules give a role no longer.",
+        access: action("security:delete", "role:id"),
+        parameters: &[&[ROLE_ID, ids_or_all("rule_ids")], COMMON],
+        body: None,
+        shape: Shape::List("RoleItem"),
+        handler: Handler::Blocking(|call| change(call, &ROLE_RULE, false)),
+    },
+];
+
+/// One kind of link.
+struct Links {
+    kind: LinkKind,
+    owner: &'static str,
+    owner_missing: u16,
+    member: &'static str,
+    /// The member's type in policies.
+    resource: &'static str,
+    member_missing: u16,
+    /// It is linked already.
+    linked: u16,
+    /// It is not linked.
+    unlinked: u16,
+    /// Plural of the member and the owner's word, for messages.
+    words: [&'static str; 3],
+}
+
+const USER_ROLE: Links = Links {
+    kind: LinkKind::UserRole,
+    owner: "user_id",
+    owner_missing: 5001,
+    member: "role_ids",
+    resource: "role:id",
+    member_missing: 4002,
+    linked: 4017,
+    unlinked: 4016,
+    words: ["roles", "role", "user"],
+};
+
+const ROLE_POLICY: Links = Links {
+    kind: LinkKind::RolePolicy,
+    owner: "role_id",
+    owner_missing: 4002,
+    member: "policy_ids",
+    resource: "policy:id",
+    member_missing: 4007,
+    linked: 4011,
+    unlinked: 4010,
+    words: ["policies", "policy", "role"],
+};
+
+const ROLE_RULE: Links = Links {
+    kind: LinkKind::RoleRule,
+    owner: "role_id",
+    owner_missing: 4002,
+    member: "rule_ids",
+    resource: "rule:id",
+    member_missing: 4022,
+    linked: 4023,
+    unlinked: 4024,
+    words: ["security rules", "security rule", "role"],
+};
+
+fn messages(links: &Links, owner: u32, link: bool) -> [String; 3] {
+    let [many, one, whose] = links.words;
+    if link {
+        [
+            format!("All {many} were linked to {whose} {owner}"),
+            format!("Some {many} were not linked to {whose} {owner}"),
+            format!("No link created to {whose} {owner}"),
+        ]
+    } else {
+        [
+            format!("All {many} were unlinked from {whose} {owner}"),
+            format!("Some {many} were not unlinked from {whose} {owner}"),
+            format!("No {one} unlinked from {whose} {owner}"),
+        ]
+    }
+}
+
+fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
+    let owner = one(call, links.owner);
+    let image = call.registry().security()?;
+    let (there, all, linked): (bool, Vec<u32>, Vec<u32>) = match links.kind {
+        LinkKind::UserRole => {
+            let user = image.users.iter().find(|user| user.id == owner);
+            let own = user.map(|user| user.roles.iter().map(|role| role.id).collect());
+            let all = image.roles.iter().map(|role| role.id).collect();
+            (user.is_some(), all, own.unwrap_or_default())
+        }
+        LinkKind::RolePolicy | LinkKind::RoleRule => {
+            let policy = links.kind == LinkKind::RolePolicy;
+            let role = image.roles.iter().find(|role| role.id == owner);
+            let own = role.map(|role| if policy { &role.policies } else { &role.rules });
+            let all = match policy {
+                true => image.policies.iter().map(|row| row.policy.id).collect(),
+                false => image.rules.iter().map(|row| row.id).collect(),
+            };
+            (role.is_some(), all, own.cloned().unwrap_or_default())
+        }
+    };
+    let wanted = ids(call, links.member).unwrap_or_else(|| if link { all.clone() } else { linked });
+    let mut failed = Vec::new();
+    let mut done = 0_u64;
+    for member in wanted {
+        let code = if !there {
+            Some(links.owner_missing)
+        } else if !all.contains(&member) {
+            Some(links.member_missing)
+        } else if owner <= RESERVED_ID_MAX {
+            Some(4008)
+        } else if !call.may(call.action, links.resource, &member.to_string()) {
+            Some(4000)
+        } else {
+            let position = call.parameters.position("position").map(|at| at.saturating_add(done));
+            carry_out(call, links, (owner, member), position, link)?
+        };
+        match code {
+            // A missing or reserved owner fails once, by its own number.
+            Some(code) if code == links.owner_missing || code == 4008 => {
+                failed = vec![(code, owner)];
+                break;
+            }
+            Some(code) => failed.push((code, member)),
+            None => done += 1,
+        }
+    }
+    let item = match (done, links.kind) {
+        (0, _) => None,
+        (_, LinkKind::UserRole) => users::items(&call.registry().security()?)?
+            .into_iter()
+            .find(|(id, _)| *id == owner)
+            .map(|(_, item)| item),
+        _ => roles::item(call, owner)?,
+    };
+    let mut list = List::new(item.into_iter().collect(), u64::from(done > 0), ["", "", ""])
+        .said(messages(links, owner, link));
+    failed.into_iter().for_each(|(code, id)| list.fail(code, id.to_string()));
+    Ok(Answer::List(list))
+}
+
+/// One link; the code of why not.
+fn carry_out(
+    call: &Call,
+    links: &Links,
+    (owner, member): (u32, u32),
+    position: Option<u64>,
+    link: bool,
+) -> Result<Option<u16>, Failure> {
+    let kind = links.kind;
+    let change = if link {
+        SecurityChange::Link { kind, owner, member, position }
+    } else {
+        SecurityChange::Unlink { kind, owner, member }
+    };
+    match call.registry().change_security(change) {
+        Ok(_) => Ok(None),
+        Err(error) => {
+            let missing = if link { links.member_missing } else { links.unlinked };
+            refusal(error, missing, links.linked).map(Some)
+        }
+    }
+}

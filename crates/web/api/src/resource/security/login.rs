@@ -1,0 +1,258 @@
+//! Logging in and out.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use blake2::digest::consts::U16;
+use blake2::{Blake2b, Digest as _};
+use registry::{LoginError, RevocationTarget, User};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::account::no_account;
+use crate::call::{Call, Caller, Source};
+use crate::envelope::Answer;
+use crate::error::Failure;
+use crate::operation::{
+    Access, Answering, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
+};
+use crate::token::{self, Bearer};
+
+const RAW: &[Parameter] =
+    &[query("raw", Kind::Flag, "Answer the bare token as text instead of the envelope.")];
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Post,
+        path: "/security/user/authenticate",
+        id: "security.login",
+        about: "Log in with HTTP Basic: a token for all other operations.",
+        access: Access::Login,
+        parameters: &[RAW],
+        body: None,
+        shape: Shape::Plain("TokenData"),
+        handler: Handler::Waiting(login),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/security/user/authenticate",
+        id: "security.login_get",
+        about: "Deprecated: as POST.",
+        access: Access::Login,
+        parameters: &[RAW],
+        body: None,
+        shape: Shape::Plain("TokenData"),
+        handler: Handler::Waiting(login),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/security/user/authenticate/run_as",
+        id: "security.login_run_as",
+        about: "Log in with HTTP Basic and an authorization context, which decides the roles.",
+        access: Access::Login,
+        parameters: &[RAW],
+        body: Some("AuthorizationContext"),
+        shape: Shape::Plain("TokenData"),
+        handler: Handler::Waiting(run_as),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/security/user/authenticate",
+        id: "security.logout",
+        about: "Log out: every token of this user is refused from now on.",
+        access: Access::User,
+        parameters: &[],
+        body: None,
+        shape: Shape::Message,
+        handler: Handler::Blocking(logout),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/security/user/renew",
+        id: "security.renew",
+        about: "A new token for a valid one, for up to 12 hours after the login.",
+        access: Access::User,
+        parameters: &[RAW],
+        body: None,
+        shape: Shape::Plain("TokenData"),
+        handler: Handler::Blocking(renew),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/security/user/revoke",
+        id: "security.revoke",
+        about: "Replace the keys that sign tokens: every token is refused from now on.",
+        access: action("security:revoke", "*:*"),
+        parameters: &[],
+        body: None,
+        shape: Shape::Message,
+        handler: Handler::Blocking(revoke),
+    },
+];
+
+/// What a login gives.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TokenData {
+    /// For `Authorization: Bearer`.
+    token: String,
+}
+
+/// Anything that the rules look at.
+#[derive(Deserialize, ToSchema)]
+#[schema(value_type = Object)]
+pub(crate) struct AuthorizationContext(Map<String, Value>);
+
+fn login(call: Arc<Call>) -> Answering {
+    Box::pin(async move {
+        let (user, nbf_s) = logged_in(&call).await?;
+        let roles = user.role_ids();
+        given(&call, Bearer {
+            id: user.id,
+            name: user.name,
+            roles,
+            context: None,
+            nbf_s,
+            since_s: None,
+        })
+        .await
+    })
+}
+
+fn run_as(call: Arc<Call>) -> Answering {
+    Box::pin(async move {
+        let (user, nbf_s) = logged_in(&call).await?;
+        if !user.allow_run_as {
+            return Err(Failure::code(6004));
+        }
+        let context = Value::Object(call.json::<AuthorizationContext>()?.0);
+        let digest = hex(&Blake2b::<U16>::digest(context.to_string().as_bytes()));
+        let own = Arc::clone(&call);
+        let roles = tokio::task::spawn_blocking(move || own.registry().roles_of_context(&context))
+            .await
+            .map_err(|e| Failure::internal(&e))??;
+        let registry = &call.api.registry;
+        let nbf_s = if registry.token_revoked(user.id, &roles, true, nbf_s) {
+            registry.token_nbf_s(user.id, &roles, true)
+        } else {
+            nbf_s
+        };
+        let (id, name) = (user.id, user.name);
+        given(&call, Bearer { id, name, roles, context: Some(digest), nbf_s, since_s: None }).await
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The token in the form that was asked for.
+async fn given(call: &Arc<Call>, bearer: Bearer) -> Result<Answer, Failure> {
+    let own = Arc::clone(call);
+    let config = tokio::task::spawn_blocking(move || own.api.registry.security_config())
+        .await
+        .map_err(|e| Failure::internal(&e))??;
+    let token = call.api.tokens.issue(&call.api.registry, config, bearer)?;
+    formed(call, token)
+}
+
+fn formed(call: &Call, token: String) -> Result<Answer, Failure> {
+    if call.parameters.flag("raw") {
+        let body = token.into_bytes();
+        return Ok(Answer::Raw { status: StatusCode::OK, content_type: "text/plain", body });
+    }
+    Answer::data(&TokenData { token })
+}
+
+/// Who gives their name and password, and the `nbf` of their token.
+async fn logged_in(call: &Call) -> Result<(User, i64), Failure> {
+    let (name, password) = basic(call.authorization.as_deref())?;
+    check(call, &name, &password, call.source.and_then(Source::ip)).await
+}
+
+pub(super) async fn check(
+    call: &Call,
+    name: &str,
+    password: &str,
+    source: Option<std::net::IpAddr>,
+) -> Result<(User, i64), Failure> {
+    match call.registry().login_for_token(name, password, source).await {
+        Ok(user) => Ok(user),
+        Err(LoginError::Invalid) => Err(Failure::unauthorized("Invalid credentials")),
+        Err(LoginError::Blocked { retry_after_s }) => {
+            let mut failure = Failure::code(6000);
+            failure.retry_after_s = Some(retry_after_s);
+            Err(failure)
+        }
+        Err(LoginError::Busy { retry_after_s }) => {
+            Err(Failure::busy("too many logins at once", retry_after_s))
+        }
+        Err(LoginError::Registry(error)) => Err(error.into()),
+        Err(other) => Err(Failure::internal(&other)),
+    }
+}
+
+/// Name and password of HTTP Basic.
+fn basic(header: Option<&str>) -> Result<(String, String), Failure> {
+    let missing = || Failure::unauthorized("No authorization token provided");
+    let (scheme, text) = header.and_then(|h| h.split_once(' ')).ok_or_else(missing)?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(missing());
+    }
+    let invalid = || Failure::unauthorized("Invalid credentials");
+    let bytes = STANDARD.decode(text.trim()).map_err(|_| invalid())?;
+    let text = String::from_utf8(bytes).map_err(|_| invalid())?;
+    let (name, password) = text.split_once(':').ok_or_else(invalid)?;
+    Ok((name.to_owned(), password.to_owned()))
+}
+
+fn logout(call: &Call) -> Result<Answer, Failure> {
+    let Caller::User { id, name, .. } = &call.caller else {
+        return Err(no_account());
+    };
+    call.registry().revoke_tokens(RevocationTarget::User(*id))?;
+    Ok(Answer::Message(format!("User {name} was successfully logged out")))
+}
+
+fn renew(call: &Call) -> Result<Answer, Failure> {
+    let Caller::User { id, name, claims, .. } = &call.caller else {
+        return Err(no_account());
+    };
+    let since_s = Some(token::renewable_since(claims, call.now_s())?);
+    let config = call.registry().security_config()?;
+    let bearer = Bearer {
+        id: *id,
+        name: name.clone(),
+        roles: claims.rbac_roles.clone(),
+        context: claims.hash_auth_context.clone(),
+        nbf_s: call.now_s(),
+        since_s,
+    };
+    // It begins now, not behind a revocation: one that comes meanwhile refuses it as well.
+    formed(call, call.api.tokens.issue(&call.api.registry, config, bearer)?)
+}
+
+fn revoke(call: &Call) -> Result<Answer, Failure> {
+    call.registry().replace_token_keys()?;
+    Ok(Answer::Message("Tokens were successfully revoked".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_credentials_may_hold_colons_and_any_text() {
+        let of = |text: &str| basic(Some(&format!("Basic {}", STANDARD.encode(text))));
+        assert_eq!(of("admin:a:b").unwrap(), ("admin".into(), "a:b".into()));
+        assert_eq!(of("ädmin:ü").unwrap(), ("ädmin".into(), "ü".into()));
+        for bad in [None, Some(""), Some("Basic"), Some("Bearer abc")] {
+            assert_eq!(basic(bad).unwrap_err().detail, "No authorization token provided");
+        }
+        for bad in ["Basic !!", "Basic YWRtaW4=", "basic /w=="] {
+            assert_eq!(basic(Some(bad)).unwrap_err().detail, "Invalid credentials", "{bad}");
+        }
+    }
+}

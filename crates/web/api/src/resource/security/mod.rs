@@ -1,0 +1,205 @@
+//! Who may do what: logging in and out, users, roles, policies and rules with their links, and the
+//! catalogues of actions and resources.
+//!
+//! Ids up to [`RESERVED_ID_MAX`] belong to the program: they can be linked and read, not changed.
+
+mod account;
+mod audit;
+mod catalogue;
+mod config;
+mod links;
+mod login;
+mod policies;
+mod roles;
+mod rules;
+mod users;
+
+use registry::{RegistryError, RegistryStoreError};
+use serde_json::Value;
+use utoipa::openapi::{RefOr, Schema};
+
+use crate::call::Call;
+use crate::envelope::List;
+use crate::error::Failure;
+use crate::operation::{Kind, Operation, Parameter, path, query, required};
+
+/// The last id that belongs to the program.
+const RESERVED_ID_MAX: u32 = 99;
+/// Longest name of a role, a policy or a rule, characters.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Every operation of these files.
+pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
+    [
+        login::OPERATIONS,
+        account::OPERATIONS,
+        users::OPERATIONS,
+        roles::OPERATIONS,
+        policies::OPERATIONS,
+        rules::OPERATIONS,
+        links::OPERATIONS,
+        catalogue::OPERATIONS,
+        config::OPERATIONS,
+        audit::OPERATIONS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The schemas of these files.
+pub(super) fn schemas() -> Vec<(String, RefOr<Schema>)> {
+    use super::schema_of as of;
+    vec![
+        of::<login::TokenData>(),
+        of::<login::AuthorizationContext>(),
+        of::<account::MeItem>(),
+        of::<account::MyRole>(),
+        of::<account::MyPolicy>(),
+        of::<account::MyRule>(),
+        of::<account::MyGrants>(),
+        of::<account::PasswordChange>(),
+        of::<users::UserItem>(),
+        of::<users::NewUser>(),
+        of::<users::UserChange>(),
+        of::<roles::RoleItem>(),
+        of::<roles::RoleBody>(),
+        of::<policies::PolicyItem>(),
+        of::<policies::PolicyBody>(),
+        of::<policies::NewPolicy>(),
+        of::<policies::PolicyChange>(),
+        of::<rules::RuleItem>(),
+        of::<rules::RuleBody>(),
+        of::<rules::RuleChange>(),
+        of::<catalogue::Catalogue>(),
+        of::<config::ConfigData>(),
+        of::<config::ConfigChange>(),
+        of::<audit::AuditItem>(),
+    ]
+}
+
+const USER_ID: Parameter = path("user_id", Kind::Id, "Number of the user.");
+const ROLE_ID: Parameter = path("role_id", Kind::Id, "Number of the role.");
+const POLICY_ID: Parameter = path("policy_id", Kind::Id, "Number of the policy.");
+const RULE_ID: Parameter = path("rule_id", Kind::Id, "Number of the rule.");
+const POSITION: Parameter = query(
+    "position",
+    Kind::Position,
+    "Place in the order, from 0; at the end when absent. A later policy overrides an earlier one.",
+);
+
+/// Numbers of things to read; all when absent.
+const fn some_ids(name: &'static str) -> Parameter {
+    query(name, Kind::Numbers, "Numbers, with commas; all when absent.")
+}
+
+/// Numbers of things to change, or the word `all`.
+const fn ids_or_all(name: &'static str) -> Parameter {
+    required(name, Kind::NumbersOrAll, "Numbers, with commas, or the word all.")
+}
+
+/// The numbers of a parameter, each once and in their order; `None` where it is absent or `all`.
+fn ids(call: &Call, name: &str) -> Option<Vec<u32>> {
+    let mut list = Vec::new();
+    for id in call.parameters.agents(name)? {
+        if !list.contains(&id.0) {
+            list.push(id.0);
+        }
+    }
+    Some(list)
+}
+
+/// The number on the path.
+fn one(call: &Call, name: &str) -> u32 {
+    ids(call, name).and_then(|list| list.first().copied()).unwrap_or_default()
+}
+
+/// What a kind of thing is called in policies, and its code for one that there is not.
+struct Sort {
+    kind: &'static str,
+    missing: u16,
+}
+
+/// A page of the things that the caller may read; of those asked for by number, what there is not
+/// and what is not permitted fails.
+fn listed(
+    call: &Call,
+    sort: &Sort,
+    parameter: &str,
+    items: Vec<(u32, Value)>,
+    listing: &crate::listing::Listing,
+) -> Result<List, Failure> {
+    let wanted = ids(call, parameter);
+    let mut failed = Vec::new();
+    let may = |id: u32| call.may(call.action, sort.kind, &id.to_string());
+    for id in wanted.iter().flatten() {
+        if !may(*id) {
+            failed.push((4000, *id));
+        } else if !items.iter().any(|(known, _)| known == id) {
+            failed.push((sort.missing, *id));
+        }
+    }
+    let asked = |id: u32| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
+    let items =
+        items.into_iter().filter(|(id, _)| asked(*id) && may(*id)).map(|(_, item)| item).collect();
+    let mut list = listing.answer(call, items)?;
+    for (code, id) in failed {
+        list.fail(code, id.to_string());
+    }
+    Ok(list)
+}
+
+/// The things to delete: those asked for that may be, the others with their codes. Of `all`, what
+/// may not be is passed over.
+fn deletable(
+    call: &Call,
+    sort: &Sort,
+    parameter: &str,
+    known: &[u32],
+    reserved: u16,
+) -> (Vec<u32>, Vec<(u16, u32)>) {
+    let may = |id: u32| call.may(call.action, sort.kind, &id.to_string());
+    let Some(wanted) = ids(call, parameter) else {
+        let fine = |id: &u32| *id > RESERVED_ID_MAX && may(*id);
+        return (known.iter().copied().filter(fine).collect(), Vec::new());
+    };
+    let (mut fine, mut failed) = (Vec::new(), Vec::new());
+    for id in wanted {
+        if !may(id) {
+            failed.push((4000, id));
+        } else if !known.contains(&id) {
+            failed.push((sort.missing, id));
+        } else if id <= RESERVED_ID_MAX {
+            failed.push((reserved, id));
+        } else {
+            fine.push(id);
+        }
+    }
+    (fine, failed)
+}
+
+/// The code of a refused change, where it is the caller's; `missing` for what there is not.
+fn refusal(error: RegistryError, missing: u16, exists: u16) -> Result<u16, Failure> {
+    match error {
+        RegistryError::Store(RegistryStoreError::NotFound { .. }) => Ok(missing),
+        RegistryError::Store(RegistryStoreError::Exists { .. }) => Ok(exists),
+        other => Err(other.into()),
+    }
+}
+
+/// A name of a role, a policy or a rule.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let fine = (1..=NAME_CHARS_MAX).contains(&name.chars().count())
+        && !name.chars().any(char::is_control)
+        && name.trim() == name;
+    if fine { Ok(()) } else { Err(Failure::code(4003)) }
+}
+
+/// One thing that was made or changed, or why not.
+fn single(item: Option<Value>, failed: Option<(u16, String)>, messages: [&'static str; 3]) -> List {
+    let total = u64::from(item.is_some());
+    let mut list = List::new(item.into_iter().collect(), total, messages);
+    if let Some((code, id)) = failed {
+        list.fail(code, id);
+    }
+    list
+}
