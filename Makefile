@@ -6,7 +6,7 @@ SOAK ?= 100
 # Warnings are errors wherever a person or a machine decides whether a change is good.
 LINT := -D warnings
 
-.PHONY: help up build test check unit page soak clean
+.PHONY: help up build test check unit page soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
 
 bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)
 	./bench/run.sh $*
+
+fuzz: ## Fuzz every reader of hostile bytes, each for SECONDS_EACH=60 (MERGE=1 minimises the corpus)
+	./fuzz/run.sh
 
 clean: ## Forget everything built
 	cargo clean

@@ -84,7 +84,7 @@ fn empty_folder(folder: &Path) -> anyhow::Result<()> {
         .with_context(|| folder.display().to_string())
 }
 
-fn copy_database(from: &Path, to: &Path) -> anyhow::Result<()> {
+pub(crate) fn copy_database(from: &Path, to: &Path) -> anyhow::Result<()> {
     let what = || from.display().to_string();
     let source =
         Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_WRITE).with_context(what)?;
@@ -110,7 +110,7 @@ fn copy_file(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     if !from.exists() {
         return Ok(());
     }

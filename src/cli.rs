@@ -308,6 +308,48 @@ pub(crate) enum QueueCommand {
         #[arg(long)]
         json: bool,
     },
+    /// The items: when each last changed, whether it was told, what it is.
+    #[command(after_help = "Examples:\n  holdfast queue list --pending\n  \
+        holdfast queue list --data ./data --path /etc/ssh --json")]
+    List {
+        #[command(flatten)]
+        data: DataArg,
+        /// Only what is still to be told.
+        #[arg(long)]
+        pending: bool,
+        /// Only this dataset, e.g. fim-files.
+        #[arg(long, value_name = "NAME")]
+        dataset: Option<String>,
+        /// Only items whose path (or key) begins so.
+        #[arg(long, value_name = "PREFIX", default_value = "")]
+        path: String,
+        /// At most so many.
+        #[arg(long, default_value_t = 1000)]
+        limit: u64,
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the database's structure and everything that must hold between its tables, while the
+    /// agent runs or not. Exit code 1 when something is wrong.
+    #[command(after_help = "Example:\n  holdfast queue verify --data ./data")]
+    Verify {
+        #[command(flatten)]
+        data: DataArg,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fold the write-ahead log in and give unused space back to the file system. Refused while an
+    /// agent runs: that one does it by itself, piece by piece.
+    #[command(after_help = "Example:\n  holdfast queue compact --data ./data")]
+    Compact {
+        #[command(flatten)]
+        data: DataArg,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -331,6 +373,43 @@ pub(crate) enum JournalCommand {
     /// Cut a damaged journal at its last whole record, saying what is lost. Keeps the original
     /// segments beside it.
     Repair(JournalArgs),
+    /// Keep a second data folder that holds every persisted record of a running server, at the
+    /// same positions, and tells the server how far it is.
+    #[command(
+        after_help = "Example:\n  holdfast journal follow --from https://10.0.0.1:55000 --to \
+./second --ca ca.pem\n  holdfast journal follow --from unix:data/holdfast.sock --to ./second --once"
+    )]
+    Follow(FollowArgs),
+    /// Make a folder that followed a server a server's own; its server must never run again.
+    #[command(after_help = "Example:\n  holdfast journal promote ./second")]
+    Promote(PromoteArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FollowArgs {
+    /// The server: its API, or the socket in its data folder.
+    #[arg(long, value_name = "https://HOST:PORT|unix:PATH")]
+    pub(crate) from: String,
+    /// The folder that follows; made when it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    /// End when everything that the server held at the beginning is here.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The server's certificate authority, `keys/ca.pem` of its data folder; the folder's own copy
+    /// unless given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The server's token for followers, the content of `keys/follower` in its data folder; the
+    /// folder's own copy unless given. Not needed on the socket.
+    #[arg(long, env = "HOLDFAST_FOLLOW_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PromoteArgs {
+    /// The folder that followed.
+    pub(crate) dir: PathBuf,
 }
 
 #[derive(Debug, Args)]

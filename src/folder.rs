@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use env::random::{Random as _, SystemRandom};
 
 /// A data folder's layout.
 #[derive(Debug, Clone)]
@@ -55,6 +56,35 @@ impl DataFolder {
         fs::create_dir_all(&keys).with_context(|| keys.display().to_string())?;
         fs::set_permissions(&keys, fs::Permissions::from_mode(0o700))
             .with_context(|| keys.display().to_string())
+    }
+
+    /// Make the token that followers of the journal show, readable by its owner alone, unless
+    /// there is one.
+    pub(crate) fn make_follower_token(&self) -> anyhow::Result<PathBuf> {
+        use std::io::Write as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let path = self.keys().join("follower");
+        let what = || path.display().to_string();
+        if path.exists() {
+            return Ok(path);
+        }
+        let mut secret = [0; 32];
+        SystemRandom.fill(&mut secret).with_context(what)?;
+        let text = hex::encode(secret);
+        // Whole or not at all, also through a kill.
+        let new = path.with_extension("new");
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .with_context(what)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(what)?;
+        fs::rename(&new, &path)
+            .and_then(|()| File::open(self.keys())?.sync_all())
+            .with_context(what)?;
+        Ok(path)
     }
 
     /// The local agent of `holdfast up`.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use state::SqliteState;
 
 use crate::agent::{Console, last_scan};
+use crate::agent_db;
 use crate::cli::JournalArgs;
 use crate::folder::DataFolder;
 use crate::local::at;
@@ -24,10 +25,12 @@ pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
             path.display()
         );
     }
+    // Before this process becomes a reader itself.
+    let readers = queue::readers(&path)?;
     let status = queue::peek(&path)?;
     let scan = last_scan(&path)?;
     if as_json {
-        let all = json!({ "queue": status, "last_scan": scan });
+        let all = json!({ "queue": status, "readers": readers, "last_scan": scan });
         Console::new().line(&all.to_string());
         return Ok(());
     }
@@ -47,7 +50,16 @@ pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
             time(d.last_cycle_us),
         );
     }
-    let _ = writeln!(text, "events: {} queued, {} dropped", status.events, status.events_dropped);
+    let _ = writeln!(
+        text,
+        "events: {} queued{}, {} dropped",
+        status.events,
+        status
+            .oldest_event_us
+            .map(|us| format!(" (oldest {})", timestamp::micros(us)))
+            .unwrap_or_default(),
+        status.events_dropped
+    );
     let _ = writeln!(
         text,
         "agent.db: {} bytes, write-ahead log {} bytes; {}",
@@ -55,6 +67,7 @@ pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
         status.wal_bytes,
         if status.closed { "closed cleanly" } else { "in use, or not closed cleanly" },
     );
+    text.push_str(&agent_db::settings(&status, &readers));
     if let Some(scan) = scan {
         let _ = write!(
             text,
@@ -93,7 +106,7 @@ pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
 }
 
 /// `holdfast journal stat`.
-pub(crate) fn stat(args: &JournalArgs) -> anyhow::Result<()> {
+pub(crate) fn stat(args: &JournalArgs, following: &Value) -> anyhow::Result<()> {
     expect_folder(&args.dir)?;
     let stat = journal::stat(&args.dir)?;
     let segments: Vec<Value> = stat
@@ -107,7 +120,7 @@ pub(crate) fn stat(args: &JournalArgs) -> anyhow::Result<()> {
     show(
         args.json,
         &json!({"bytes": stat.bytes, "spares": stat.spares, "segments": segments,
-            "consumers": stat.consumers}),
+            "consumers": stat.consumers, "following": following}),
     );
     Ok(())
 }

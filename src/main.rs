@@ -2,12 +2,14 @@
 //! file; the promises stand in `ARCHITECTURE.md`.
 
 mod agent;
+mod agent_db;
 mod backup;
 mod changes;
 mod cli;
 mod config;
 mod enrol;
 mod folder;
+mod follow;
 mod host;
 mod inspect;
 mod local;
@@ -23,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{AgentCommand, Cli, Command, ConfigCommand, JournalCommand, QueueCommand};
+use crate::cli::{AgentCommand, Cli, Command, ConfigCommand, JournalCommand};
 
 /// Differences were found, or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
@@ -75,11 +77,16 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::User(args) => user::run(&args)?,
         Command::Config(ConfigCommand::Default { role }) => config::print_default(role)?,
         Command::Config(ConfigCommand::Check { role, file }) => config::check(role, &file)?,
-        Command::Queue(QueueCommand::Status { data, json }) => {
-            inspect::queue(&folder::DataFolder::new(data.data).agent(), json)?;
-        }
+        Command::Queue(command) => return agent_db::run(command),
         Command::Journal(JournalCommand::Verify(args)) => return inspect::verify(&args),
-        Command::Journal(JournalCommand::Stat(args)) => inspect::stat(&args)?,
+        Command::Journal(JournalCommand::Stat(args)) => {
+            let folder = args.dir.parent().unwrap_or(std::path::Path::new("."));
+            inspect::stat(&args, &runtime()?.block_on(follow::status(folder))?)?;
+        }
+        Command::Journal(JournalCommand::Follow(args)) => {
+            runtime()?.block_on(follow::follow(args))?;
+        }
+        Command::Journal(JournalCommand::Promote(args)) => follow::promote(&args)?,
         Command::Journal(JournalCommand::Dump { journal, from, limit }) => {
             inspect::dump(&journal, from, limit)?;
         }

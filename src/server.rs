@@ -17,6 +17,7 @@ use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use registry::{Registry, RegistryOptions, SqliteRegistry};
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions};
+use ship::{ShipOptions, Shipping};
 use state::{Retention, SqliteState, StateOptions, StateStore};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -24,6 +25,7 @@ use tracing::{error, info, warn};
 
 use crate::config::{Layout, ServerConfig};
 use crate::folder::DataFolder;
+use crate::follow::{Marker, ServerFiles};
 use crate::host;
 
 /// How often the registry sweeps and flushes.
@@ -41,6 +43,7 @@ pub(crate) struct Server {
     api: api::Server,
     stop: watch::Sender<bool>,
     upkeep: JoinHandle<()>,
+    shipping: Shipping,
     _lock: File,
 }
 
@@ -63,16 +66,19 @@ impl Server {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let opening = (config.clone(), folder.clone(), clock.clone());
-        let (state, commit, registry) = tokio::task::spawn_blocking(move || {
+        let (state, commit, registry, shipping) = tokio::task::spawn_blocking(move || {
             let (config, folder, clock) = opening;
-            let (state, commit) = open_stores(&config, &folder)?;
-            let registry = open_registry(&config, &folder, clock, random)?;
-            anyhow::Ok((state, commit, registry))
+            let (state, commit, journal) = open_stores(&config, &folder)?;
+            let registry = open_registry(&config, &folder, clock.clone(), random)?;
+            registry.warm_logins();
+            let shipping = open_shipping(&config, &folder, (journal, &commit, &state), clock)?;
+            anyhow::Ok((state, commit, registry, shipping))
         })
         .await??;
         let password = first_password(&registry)?;
         let ready = Arc::new(AtomicBool::new(false));
         let router = api_router(config, &registry, &state, &commit, &clock, &ready)?;
+        let router = ship::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
             sessions_options(config, &folder, &clock, router.clone()),
             commit.clone(),
@@ -89,15 +95,23 @@ impl Server {
             password,
         };
         let (stop, stopped) = watch::channel(false);
-        let upkeep =
-            Upkeep { registry: registry.clone(), state, clock, retention: retention(config) };
+        let upkeep = Upkeep {
+            registry: registry.clone(),
+            state,
+            clock,
+            retention: retention(config),
+            shipping: shipping.clone(),
+        };
         let upkeep = tokio::spawn(upkeep.run(stopped));
-        Ok((Self { registry, commit, sessions, api, stop, upkeep, _lock: lock }, started))
+        let server = Self { registry, commit, sessions, api, stop, upkeep, shipping, _lock: lock };
+        Ok((server, started))
     }
 
     /// Stop listening, finish what is in work, persist everything.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.send_replace(true);
+        // A stream to a follower ends only so.
+        self.shipping.stop();
         self.api.shutdown().await;
         self.sessions.shutdown().await;
         let _ = self.upkeep.await;
@@ -111,7 +125,14 @@ impl Server {
 fn open_stores(
     config: &ServerConfig,
     folder: &DataFolder,
-) -> anyhow::Result<(Arc<dyn StateStore>, Arc<Commit>)> {
+) -> anyhow::Result<(Arc<dyn StateStore>, Arc<Commit>, Journal)> {
+    if let Some(following) = Marker::load(folder.path())? {
+        bail!(
+            "{0}: follows {1}; `holdfast journal promote {0}` makes it a server's folder",
+            folder.path().display(),
+            following.from
+        );
+    }
     // Only a restored state may go on without its journal; a lost one is refused below.
     let restored = folder.restored_marker();
     if restored.exists() {
@@ -142,7 +163,8 @@ fn open_stores(
     }
     let options =
         CommitOptions { folders: vec![folder.path().to_owned()], ..CommitOptions::default() };
-    let (commit, replay) = Commit::open(journal, state.clone(), options).context("commit")?;
+    let opened = Commit::open(journal.clone(), state.clone(), options);
+    let (commit, replay) = opened.context("commit")?;
     if restored.exists() {
         // Persisted: coming back after a power cut it would set the position back once more.
         std::fs::remove_file(&restored)
@@ -152,7 +174,24 @@ fn open_stores(
     if replay.records > 0 {
         info!(records = replay.records, from = replay.from.0, to = replay.to.0, "replayed");
     }
-    Ok((state, commit))
+    Ok((state, commit, journal))
+}
+
+fn open_shipping(
+    config: &ServerConfig,
+    folder: &DataFolder,
+    (journal, commit, state): (Journal, &Arc<Commit>, &Arc<dyn StateStore>),
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Shipping> {
+    let options = ShipOptions {
+        journal_dir: folder.journal(),
+        folder: folder.path().to_owned(),
+        token_file: folder.make_follower_token()?,
+        held_bytes_max: config.journal.follow_bytes_max,
+        clock,
+        seed: Arc::new(ServerFiles { folder: folder.clone(), state: state.clone() }),
+    };
+    Shipping::open(journal, commit.clone(), state.store_id(), options).context("followers")
 }
 
 fn open_registry(
@@ -166,6 +205,9 @@ fn open_registry(
         node_name: config.node_name.clone(),
         disconnection_s: config.agents.disconnection_time.as_secs(),
         token_ttl_s: config.api.token_timeout.as_secs(),
+        login_workers: config.auth.workers,
+        login_attempts_max: config.auth.max_login_attempts,
+        login_block_s: config.auth.block_time.as_secs(),
         ..RegistryOptions::default()
     };
     folder.make_keys()?;
@@ -213,6 +255,7 @@ fn sessions_options(
 async fn as_local_source(mut request: Request) -> Request {
     if let Some(caller) = request.extensions().get::<LocalCaller>().copied() {
         request.extensions_mut().insert(api::Source::Unix { uid: caller.uid });
+        request.extensions_mut().insert(ship::LocalCaller);
     }
     request
 }
@@ -229,6 +272,9 @@ fn api_router(
         page: Some(page::router()),
         hostname: host::hostname(),
         requests_per_minute_max: config.api.max_request_per_minute,
+        requests_per_minute_all_max: config.api.max_request_per_minute_all,
+        request_timeout_ms: config.api.request_timeout.as_millis() as u64,
+        cors_origins: config.api.cors_origins.clone(),
         ready: ready.clone(),
         ..api::ApiOptions::new(clock.clone())
     };
@@ -265,6 +311,7 @@ struct Upkeep {
     state: Arc<dyn StateStore>,
     clock: Arc<dyn Clock>,
     retention: Retention,
+    shipping: Shipping,
 }
 
 impl Upkeep {
@@ -277,7 +324,11 @@ impl Upkeep {
                 _ = stopped.wait_for(|s| *s) => return,
             }
             let own = this.clone();
-            if let Ok(Err(e)) = tokio::task::spawn_blocking(move || own.registry.tick()).await {
+            let tick = move || {
+                own.shipping.tick();
+                own.registry.tick()
+            };
+            if let Ok(Err(e)) = tokio::task::spawn_blocking(tick).await {
                 error!("registry: {e}");
             }
             if tokio::time::Instant::now() >= retain_at {

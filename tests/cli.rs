@@ -41,11 +41,16 @@ const COMMANDS: &[&[&str]] = &[
     &["config", "check"],
     &["queue"],
     &["queue", "status"],
+    &["queue", "list"],
+    &["queue", "verify"],
+    &["queue", "compact"],
     &["journal"],
     &["journal", "verify"],
     &["journal", "stat"],
     &["journal", "dump"],
     &["journal", "repair"],
+    &["journal", "follow"],
+    &["journal", "promote"],
 ];
 
 #[test]

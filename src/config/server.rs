@@ -20,6 +20,7 @@ pub(crate) struct ServerConfig {
     pub(crate) cluster_name: String,
     pub(crate) node_name: String,
     pub(crate) api: ApiConfig,
+    pub(crate) auth: AuthConfig,
     pub(crate) agents: AgentsConfig,
     pub(crate) journal: JournalConfig,
     pub(crate) retention: RetentionConfig,
@@ -32,6 +33,7 @@ impl Default for ServerConfig {
             cluster_name: "holdfast".into(),
             node_name: "node01".into(),
             api: ApiConfig::default(),
+            auth: AuthConfig::default(),
             agents: AgentsConfig::default(),
             journal: JournalConfig::default(),
             retention: RetentionConfig::default(),
@@ -44,9 +46,14 @@ impl ServerConfig {
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         let (second, year) = (Duration::from_secs(1), Duration::from_hours(365 * 24));
         within("api.token_timeout", &self.api.token_timeout, &second, &year)?;
+        within("api.request_timeout", &self.api.request_timeout, &second, &year)?;
+        within("auth.workers", &self.auth.workers, &1, &50)?;
+        within("auth.block_time", &self.auth.block_time, &second, &year)?;
         let silent = &self.agents.disconnection_time;
         within("agents.disconnection_time", silent, &second, &year)?;
         within("journal.segment_mib", &self.journal.segment_mib, &1, &1024)?;
+        let most = 1 << 50;
+        within("journal.follow_bytes_max", &self.journal.follow_bytes_max, &(1 << 20), &most)?;
         let hour = Duration::from_hours(1);
         within("retention.events_age", &self.retention.events_age, &hour, &(year * 100))?;
         within("retention.events_gib", &self.retention.events_gib, &1, &1_048_576)?;
@@ -75,6 +82,10 @@ pub(crate) struct ApiConfig {
     pub(crate) plain_http: bool,
     pub(crate) names: Vec<String>,
     pub(crate) max_request_per_minute: u32,
+    pub(crate) max_request_per_minute_all: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) request_timeout: Duration,
+    pub(crate) cors_origins: Vec<String>,
     #[serde(deserialize_with = "duration")]
     pub(crate) token_timeout: Duration,
 }
@@ -86,8 +97,26 @@ impl Default for ApiConfig {
             plain_http: false,
             names: Vec::new(),
             max_request_per_minute: 300,
+            max_request_per_minute_all: 6_000,
+            request_timeout: Duration::from_secs(10),
+            cors_origins: Vec::new(),
             token_timeout: Duration::from_mins(15),
         }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AuthConfig {
+    pub(crate) workers: usize,
+    pub(crate) max_login_attempts: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) block_time: Duration,
+}
+
+impl Default for AuthConfig {
+    fn default() -> Self {
+        Self { workers: 2, max_login_attempts: 50, block_time: Duration::from_mins(5) }
     }
 }
 
@@ -128,11 +157,12 @@ pub(crate) enum Layout {
 pub(crate) struct JournalConfig {
     pub(crate) layout: Layout,
     pub(crate) segment_mib: u32,
+    pub(crate) follow_bytes_max: u64,
 }
 
 impl Default for JournalConfig {
     fn default() -> Self {
-        Self { layout: Layout::Packed, segment_mib: 64 }
+        Self { layout: Layout::Packed, segment_mib: 64, follow_bytes_max: 8 << 30 }
     }
 }
 

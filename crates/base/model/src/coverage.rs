@@ -33,6 +33,8 @@ pub enum CoverageKind {
     Quarantined,
     /// The disk is nearly full.
     DiskLow,
+    /// The server gave up a follower of its journal, which kept too much for it.
+    FollowerDropped,
     /// An agent's identity runs on two machines: one of them was refused.
     IdentityCloned,
 }
@@ -54,6 +56,7 @@ impl CoverageKind {
             Self::Retention => "retention",
             Self::Quarantined => "quarantined",
             Self::DiskLow => "disk_low",
+            Self::FollowerDropped => "follower_dropped",
             Self::IdentityCloned => "identity_cloned",
         }
     }

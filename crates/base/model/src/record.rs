@@ -105,15 +105,15 @@ pub enum Record {
     },
 }
 
-/// First byte of an encoded record: its version.
-const VERSION: u8 = 1;
-
 impl Record {
+    /// First byte of an encoded record: the version of its encoding, the newest known here.
+    pub const VERSION: u8 = 1;
+
     /// The bytes that the journal holds: a version byte, then postcard
     /// (`docs/format/record.md`).
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain owned data into a growing buffer cannot fail.
-        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+        postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
     }
 
     /// Decode; the error names what is wrong.
@@ -122,7 +122,7 @@ impl Record {
     /// When the version is unknown or the bytes are not a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         match bytes.split_first() {
-            Some((&VERSION, rest)) => {
+            Some((&Self::VERSION, rest)) => {
                 postcard::from_bytes(rest).map_err(|e| format!("not a record: {e}"))
             }
             Some((version, _)) => Err(format!("record version {version} is not known here")),

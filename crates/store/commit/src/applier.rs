@@ -266,6 +266,7 @@ impl Applier<'_> {
         let mut records = Vec::new();
         for read in reader.take((first - next) as usize) {
             let (position, bytes) = read.map_err(|e| e.to_string())?;
+            crate::replay::known(Position(position), &bytes).map_err(|e| e.to_string())?;
             records.push((Position(position), Record::decode(&bytes)?));
         }
         if records.len() as u64 == first - next {

@@ -51,6 +51,19 @@ pub enum CommitError {
         /// Last record that the state has applied.
         applied: Position,
     },
+    /// A newer program wrote a record. Nothing of it was touched.
+    #[error(
+        "record {position} of the journal has version {found}, this program knows versions up to \
+         {known}: start the newer program that wrote it, or restore a backup made before"
+    )]
+    NewerRecord {
+        /// Its position.
+        position: Position,
+        /// Its version.
+        found: u8,
+        /// The newest version known here.
+        known: u8,
+    },
     /// The journal cannot be read where replay needs it.
     #[error("the journal cannot be read at record {position}: {reason}")]
     Journal {

@@ -40,6 +40,8 @@ use tokio::sync::oneshot;
 pub use error::CommitError;
 pub use options::{CommitOptions, CommitStats, Committed, ReplayReport};
 
+pub use replay::catch_up;
+
 use applier::{Caller, Message, Submitted};
 use shared::{Permit, Shared};
 

@@ -32,6 +32,19 @@ struct Replay<'a> {
     report: ReplayReport,
 }
 
+/// Apply what `journal` holds beyond the position of `state`: for a copy of a server's folder that
+/// follows it and takes no submits. Blocks.
+///
+/// # Errors
+/// As [`crate::Commit::open`].
+pub fn catch_up(
+    journal: &Journal,
+    state: &dyn StateStore,
+    options: &CommitOptions,
+) -> Result<ReplayReport, CommitError> {
+    replay(journal, state, options)
+}
+
 /// Apply what the state lacks.
 pub(crate) fn replay(
     journal: &Journal,
@@ -55,6 +68,17 @@ pub(crate) fn replay(
             quarantined = report.quarantined, took_us = report.took_us, "journal replayed");
     }
     Ok(report)
+}
+
+/// Refuse a record of a newer version: setting it aside would lose what a newer program accepted
+/// and answered for.
+pub(crate) fn known(position: Position, bytes: &[u8]) -> Result<(), CommitError> {
+    match bytes.first() {
+        Some(&found) if found > Record::VERSION => {
+            Err(CommitError::NewerRecord { position, found, known: Record::VERSION })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether the journal holds every record that the state lacks.
@@ -98,6 +122,7 @@ impl Replay<'_> {
     fn take(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
         self.bytes += bytes.len() as u64;
         self.since_checkpoint += bytes.len() as u64;
+        known(position, bytes)?;
         match Record::decode(bytes) {
             Ok(record) => self.batch.push((position, record)),
             Err(reason) => {

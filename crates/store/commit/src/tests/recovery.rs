@@ -201,14 +201,60 @@ async fn a_record_that_cannot_be_read_as_one_is_set_aside_and_the_rest_applied()
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
         let good: Vec<Record> = ["a", "b"].into_iter().map(one).collect();
         journal.append(&good[0].encode(), Durability::Persist).unwrap();
-        journal.append(b"\x63rubbish", Durability::Persist).unwrap();
+        journal.append(b"\x01\xffrubbish", Durability::Persist).unwrap();
         journal.append(&good[1].encode(), Durability::Persist).unwrap();
         journal.close().unwrap();
     }
     let again = place.open();
     assert_eq!((again.report.records, again.report.quarantined), (3, 1));
-    assert_eq!(event_ids(&*again.state), ["a", "b", "quarantine-2"]);
+    let ids = event_ids(&*again.state);
+    assert_eq!(ids[..2], ["a", "b"]);
+    assert!(ids[2].starts_with("quarantine-") && ids[2].ends_with("-2"), "{ids:?}");
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
     let told = again.state.changes(&query).unwrap().items;
-    assert!(String::from_utf8_lossy(&told[0].body).contains("version 99"));
+    assert!(String::from_utf8_lossy(&told[0].body).contains("not a record"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_a_newer_version_refuses_the_start_and_is_there_for_the_newer_program() {
+    let place = Place::new();
+    {
+        let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
+        journal.append(&one("a").encode(), Durability::Persist).unwrap();
+        journal.append(b"\x02what a newer program wrote", Durability::Persist).unwrap();
+        journal.append(&one("b").encode(), Durability::Persist).unwrap();
+        journal.close().unwrap();
+    }
+    for _ in 0..2 {
+        let Err(error) = place.try_open(CommitOptions::default()) else { panic!("it started") };
+        let newer = CommitError::NewerRecord { position: Position(2), found: 2, known: 1 };
+        assert_eq!(error.to_string(), newer.to_string());
+        assert!(error.to_string().contains("start the newer program"), "{error}");
+    }
+    let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
+    let kept = journal.read_from(2).unwrap().next().unwrap().unwrap();
+    assert_eq!(kept, (2, b"\x02what a newer program wrote".to_vec()));
+    let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
+    assert!(state.applied().unwrap() < Position(2), "nothing was set aside");
+}
+
+#[test]
+fn catching_up_applies_what_is_new_and_nothing_twice() {
+    let place = Place::new();
+    let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
+    let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
+    let mut names = Vec::new();
+    for round in 0..3 {
+        for n in 0..5 {
+            names.push(format!("{round}{n}"));
+            journal.append(&one(&names[names.len() - 1]).encode(), Durability::Persist).unwrap();
+        }
+        let report = crate::catch_up(&journal, &state, &CommitOptions::default()).unwrap();
+        assert_eq!(report.records, 5);
+        assert_eq!(
+            crate::catch_up(&journal, &state, &CommitOptions::default()).unwrap().records,
+            0
+        );
+    }
+    assert_eq!(event_ids(&state), names);
 }

@@ -244,8 +244,10 @@ pub fn a_record_that_cannot_be_applied_is_set_aside_and_told(store: &dyn StateSt
     assert_eq!(store.counts().unwrap().quarantined, 2);
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
     let items = store.changes(&query).unwrap().items;
-    let ids: Vec<_> = items.iter().map(|e| (e.agent, e.id.as_str())).collect();
-    assert_eq!(ids, [(AgentId::SERVER, "quarantine-3"), (AgentId::SERVER, "quarantine-2")]);
+    let store_id = store.store_id();
+    let ids: Vec<_> = items.iter().map(|e| (e.agent, e.id.clone())).collect();
+    let id = |n| (AgentId::SERVER, format!("quarantine-{}-{n}", &store_id[..8]));
+    assert_eq!(ids, [id(3), id(2)]);
     let body: EventBody = serde_json::from_slice(&items[1].body).unwrap();
     assert!(body.holdfast.coverage.unwrap().detail.contains("record 2 of agent 001"));
     assert_eq!(store.applied().unwrap(), Position(4));

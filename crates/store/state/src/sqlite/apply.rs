@@ -19,6 +19,8 @@ use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES
 
 /// Most records set aside that are kept to be looked at; older ones are only counted.
 const QUARANTINE_ROWS_MAX: u32 = 1_000;
+/// Most bytes of them; the newest is kept whatever its size.
+pub(super) const QUARANTINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Why an attempt ended.
 pub(super) enum Failure {
@@ -120,9 +122,17 @@ impl<'c> Applier<'c> {
         self.db
             .prepare_cached(
                 "DELETE FROM quarantine WHERE position IN
-                 (SELECT position FROM quarantine ORDER BY position DESC LIMIT -1 OFFSET ?1)",
+                 (SELECT position FROM
+                   (SELECT position, row_number() OVER newest AS place,
+                           sum(length(record)) OVER newest AS bytes FROM quarantine
+                    WINDOW newest AS (ORDER BY position = ?3 DESC, at_us DESC, position DESC))
+                  WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
             )?
-            .execute([QUARANTINE_ROWS_MAX])?;
+            .execute(params![
+                QUARANTINE_ROWS_MAX,
+                QUARANTINE_BYTES_MAX as i64,
+                position.0 as i64
+            ])?;
         self.kept.progress.quarantined += 1;
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::Quarantined,
@@ -132,7 +142,12 @@ impl<'c> Applier<'c> {
             found: None,
             detail: format!("record {position} of agent {agent} was set aside: {reason}"),
         });
-        let id = format!("quarantine-{position}");
+        // Positions begin again after a restore, but then the store has another name.
+        let store: String = self
+            .db
+            .prepare_cached("SELECT substr(value, 1, 8) FROM meta WHERE key = 'store_id'")?
+            .query_row([], |row| row.get(0))?;
+        let id = format!("quarantine-{store}-{position}");
         self.event(AgentId::SERVER, &id, at_us, &event.to_json()).map(|_| ())
     }
 

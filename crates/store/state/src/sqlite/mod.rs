@@ -160,6 +160,19 @@ impl SqliteState {
         db.close().map_err(|(_, e)| e).context(WHAT)
     }
 
+    /// Give the store of a copy that takes over from the original a new name, so that every agent
+    /// checks what the copy holds. Positions go on.
+    ///
+    /// # Errors
+    /// As [`SqliteState::open`].
+    pub fn prepare_promoted(file: &Path) -> Result<(), StateError> {
+        let mut db = open_writer(file)?;
+        schema::migrate(&mut db, file)?;
+        draw_id(&db, file, &SystemRandom)?;
+        checkpoint(&db)?;
+        db.close().map_err(|(_, e)| e).context("prepare the promoted state")
+    }
+
     /// Run `work` in one write transaction and remember the position it ends at.
     fn write<T>(
         &self,

@@ -209,6 +209,60 @@ fn a_restored_copy_starts_over_under_a_new_name() {
     assert_eq!(paths(&copy, 1), ["/a"]);
 }
 
+/// Positions and lengths of what is set aside.
+fn set_aside(file: &Path) -> Vec<(i64, i64)> {
+    let db = Connection::open(file).unwrap();
+    let mut rows =
+        db.prepare("SELECT position, length(record) FROM quarantine ORDER BY position").unwrap();
+    rows.query_map([], |r| Ok((r.get(0)?, r.get(1)?))).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn what_is_set_aside_is_bounded_in_bytes_and_the_newest_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    let third = apply::QUARANTINE_BYTES_MAX / 3;
+    for position in 1..=5 {
+        store.quarantine(Position(position), &vec![0; third as usize], "too large").unwrap();
+    }
+    let kept = third as i64;
+    assert_eq!(set_aside(&file), [(3, kept), (4, kept), (5, kept)]);
+    let whole = vec![0; apply::QUARANTINE_BYTES_MAX as usize + 1];
+    store.quarantine(Position(6), &whole, "larger than all").unwrap();
+    assert_eq!(set_aside(&file), [(6, whole.len() as i64)]);
+    assert_eq!(store.counts().unwrap().quarantined, 6, "all are counted");
+}
+
+#[test]
+fn a_record_set_aside_after_a_restore_is_told_of_although_positions_begin_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    store.quarantine(Position(1), b"before", "no record").unwrap();
+    drop(store);
+    SqliteState::prepare_restored(&file).unwrap();
+    let store = open(&file);
+    store.quarantine(Position(1), b"after", "no record").unwrap();
+    assert_eq!(store.counts().unwrap().events, 2, "each has an id of its own");
+    assert_eq!(set_aside(&file), [(1, 5)], "the newest of a position is kept");
+}
+
+#[test]
+fn a_promoted_copy_goes_on_under_a_new_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let id = store.store_id();
+    drop(store);
+    SqliteState::prepare_promoted(&file).unwrap();
+    let store = open(&file);
+    assert_ne!(store.store_id(), id);
+    assert_eq!(store.applied().unwrap(), Position(1));
+    assert_eq!(paths(&store, 1), ["/a"]);
+}
+
 #[test]
 fn readers_see_whole_batches_while_a_writer_works() {
     let store = Arc::new(fresh());

@@ -1,0 +1,466 @@
+//! Who follows, how far each has come, and what the journal keeps for them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use commit::Commit;
+use env::clock::Clock;
+use journal::{AppendError, Consumer, Journal, OpenError, Reader};
+use model::{Coverage, CoverageKind, EventBody, Record};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::lag::Trail;
+use crate::stream::SeedSource;
+use crate::{FOLLOWERS_MAX, is_follower_name};
+
+/// What the names of followers' consumers begin with.
+const CONSUMER_PREFIX: &str = "follow-";
+/// An acknowledged position is stored when it is older than this.
+const STORE_AFTER: Duration = Duration::from_secs(1);
+/// How often it is measured what the journal keeps for followers.
+const MEASURE_EVERY: Duration = Duration::from_secs(5);
+
+/// How to ship.
+#[derive(Clone)]
+pub struct ShipOptions {
+    /// The journal's folder.
+    pub journal_dir: PathBuf,
+    /// Where a seed may be put together: the data folder.
+    pub folder: PathBuf,
+    /// File with the token that followers show, in hex.
+    pub token_file: PathBuf,
+    /// Bytes of segments that the journal may keep for followers alone.
+    pub held_bytes_max: u64,
+    /// The time that is told.
+    pub clock: Arc<dyn Clock>,
+    /// Makes the copies that a new follower begins with.
+    pub seed: Arc<dyn SeedSource>,
+}
+
+/// Why a follower is not served. The text ends with the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Not a name.
+    #[error("{0:?} is no name for a follower: use 1 to 48 letters, digits, - and _")]
+    Name(String),
+    /// Another store.
+    #[error(
+        "the server's store is {here}, the follower's is {there}: it follows another server, or this \
+         one was restored or promoted; follow into a new folder"
+    )]
+    StoreDiffers {
+        /// This server's.
+        here: String,
+        /// The follower's.
+        there: String,
+    },
+    /// The follower holds records that the server does not.
+    #[error(
+        "the follower holds records up to {there}, the server only up to {here}: the server lost \
+         records; promote the follower, or follow into a new folder"
+    )]
+    Behind {
+        /// The server's last.
+        here: u64,
+        /// The follower's last.
+        there: u64,
+    },
+    /// Both hold another record at the same position.
+    #[error(
+        "record {0} is another one here than in the follower's folder: their histories differ; \
+         promote the follower, or follow into a new folder"
+    )]
+    Diverged(u64),
+    /// What it needs is not kept any more.
+    #[error(
+        "record {from} is not kept any more, the oldest is {first}: the follower was away for too \
+         long or was dropped; follow into a new folder"
+    )]
+    Trimmed {
+        /// What it needs.
+        from: u64,
+        /// The oldest kept.
+        first: u64,
+    },
+    /// Not known, or dropped.
+    #[error("{0} is no follower of this server any more: follow into a new folder")]
+    Unknown(String),
+    /// Too many.
+    #[error(
+        "there are {FOLLOWERS_MAX} followers already: remove one with DELETE /journal/followers/NAME"
+    )]
+    TooMany,
+    /// A position that cannot be acknowledged.
+    #[error("position {0} was not sent yet: follow into a new folder")]
+    NotSent(u64),
+    /// Passes by itself.
+    #[error("{0}: try again later")]
+    Busy(String),
+}
+
+impl From<AppendError> for Refusal {
+    fn from(error: AppendError) -> Self {
+        Self::Busy(error.to_string())
+    }
+}
+
+impl From<journal::ReadError> for Refusal {
+    fn from(error: journal::ReadError) -> Self {
+        match error {
+            journal::ReadError::Trimmed { position, first } => {
+                Self::Trimmed { from: position, first }
+            }
+            other => Self::Busy(other.to_string()),
+        }
+    }
+}
+
+/// One follower, as `GET /journal/followers` tells of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FollowerStatus {
+    /// Its name.
+    pub name: String,
+    /// Everything up to here is persisted in its folder.
+    pub acknowledged: u64,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Records it lacks.
+    pub lag_records: u64,
+    /// Bytes of records it lacks; at least, when it was away since before the server started.
+    pub lag_bytes: u64,
+    /// Seconds since the first record that it lacks was persisted; as `lag_bytes`.
+    pub lag_seconds: u64,
+    /// Bytes of segments that the journal keeps for it.
+    pub held_bytes: u64,
+}
+
+struct Follower {
+    consumer: Consumer,
+    acknowledged: u64,
+    /// What its consumer's checkpoint says.
+    stored: u64,
+    stored_at: Instant,
+    /// Number of its stream; 0 without one.
+    stream: u64,
+    held_bytes: u64,
+}
+
+impl Follower {
+    /// The last record it has stays, so that both can be compared.
+    fn store(&mut self) -> Result<(), AppendError> {
+        let pin = self.acknowledged.saturating_sub(1);
+        if pin != self.stored {
+            self.consumer.checkpoint(pin)?;
+            self.stored = pin;
+        }
+        self.stored_at = Instant::now();
+        Ok(())
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) journal: Journal,
+    pub(crate) commit: Arc<Commit>,
+    pub(crate) store: String,
+    pub(crate) options: ShipOptions,
+    pub(crate) seeding: AtomicBool,
+    followers: Mutex<BTreeMap<String, Follower>>,
+    trail: Mutex<Trail>,
+    measured: Mutex<Option<Instant>>,
+    streams: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// Ships a journal. Cheap to clone.
+#[derive(Clone)]
+pub struct Shipping(pub(crate) Arc<Inner>);
+
+impl Shipping {
+    /// Take up the followers that the journal's folder knows of.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn open(
+        journal: Journal,
+        commit: Arc<Commit>,
+        store: String,
+        options: ShipOptions,
+    ) -> Result<Self, OpenError> {
+        let known = journal::stat(&options.journal_dir)?.consumers;
+        let mut followers = BTreeMap::new();
+        for (name, pin) in known {
+            let Some(name) = name.strip_prefix(CONSUMER_PREFIX) else { continue };
+            let Ok(consumer) = journal.consumer(&format!("{CONSUMER_PREFIX}{name}")) else {
+                continue;
+            };
+            let acknowledged = (pin + 1).min(journal.persisted_position());
+            followers.insert(name.to_owned(), follower(consumer, acknowledged));
+        }
+        crate::stream::clear_scratch(&options.folder);
+        let shipping = Self(Arc::new(Inner {
+            journal,
+            commit,
+            store,
+            options,
+            seeding: AtomicBool::new(false),
+            followers: Mutex::new(followers),
+            trail: Mutex::default(),
+            measured: Mutex::default(),
+            streams: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        }));
+        shipping.mark();
+        Ok(shipping)
+    }
+
+    /// End every stream; new ones are refused.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Look at the followers; call it about every second. Blocks.
+    pub fn tick(&self) {
+        self.mark();
+        let measure = {
+            let mut measured = self.0.measured.lock();
+            let due = measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY);
+            if due {
+                *measured = Some(Instant::now());
+            }
+            due
+        };
+        if measure {
+            self.measure();
+        }
+        for follower in self.0.followers.lock().values_mut() {
+            if let Err(error) = follower.store() {
+                tracing::warn!(%error, "a follower's position could not be stored");
+            }
+        }
+        self.publish();
+    }
+
+    /// Every follower.
+    pub fn status(&self) -> Vec<FollowerStatus> {
+        let now = Instant::now();
+        let persisted = self.0.journal.persisted_position();
+        let trail = self.0.trail.lock();
+        let followers = self.0.followers.lock();
+        let told = followers.iter().map(|(name, f)| {
+            let lag = trail.lag(now, f.acknowledged);
+            FollowerStatus {
+                name: name.clone(),
+                acknowledged: f.acknowledged,
+                connected: f.stream != 0,
+                lag_records: persisted.saturating_sub(f.acknowledged),
+                lag_bytes: if lag.at_least { lag.bytes.max(f.held_bytes) } else { lag.bytes },
+                lag_seconds: lag.seconds,
+                held_bytes: f.held_bytes,
+            }
+        });
+        told.collect()
+    }
+
+    /// Keep nothing for a follower any more. Whether it was one.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
+        let Some(follower) = self.0.followers.lock().remove(name) else { return Ok(false) };
+        follower.consumer.remove()?;
+        metrics::gauge!("holdfast_follow_connected", "follower" => name.to_owned()).set(0.0);
+        Ok(true)
+    }
+
+    /// From now on the journal keeps what the state has not applied: for a copy made after this.
+    pub(crate) fn keep_for_seed(&self, name: &str) -> Result<(), Refusal> {
+        let applied = self.0.commit.stats().applied.0;
+        let mut followers = self.0.followers.lock();
+        let follower = self.known(&mut followers, name)?;
+        follower.acknowledged = applied;
+        Ok(follower.store()?)
+    }
+
+    /// Take a follower on that holds everything below `from`, the last record of it with the
+    /// CRC-32C `last`. Its reader and the number of its stream.
+    pub(crate) fn attach(
+        &self,
+        name: &str,
+        store: &str,
+        from: u64,
+        last: Option<u32>,
+    ) -> Result<(Reader, u64), Refusal> {
+        let journal = &self.0.journal;
+        if store != self.0.store {
+            let (here, there) = (self.0.store.clone(), store.to_owned());
+            return Err(Refusal::StoreDiffers { here, there });
+        }
+        let has = from.saturating_sub(1);
+        let persisted = journal.persisted_position();
+        if has > persisted {
+            return Err(Refusal::Behind { here: persisted, there: has });
+        }
+        let mut followers = self.0.followers.lock();
+        let first = match journal.first_position() {
+            0 => persisted + 1,
+            first => first,
+        };
+        if from < first {
+            return Err(Refusal::Trimmed { from, first });
+        }
+        if let (Some(last), true) = (last, has >= first) {
+            match journal.read_from(has)?.next().transpose()? {
+                Some((position, record)) if position == has && crc32c::crc32c(&record) == last => {}
+                _ => return Err(Refusal::Diverged(has)),
+            }
+        }
+        let reader = journal.read_from(from)?;
+        let follower = self.known(&mut followers, name)?;
+        follower.acknowledged = has;
+        follower.store()?;
+        let stream = self.0.streams.fetch_add(1, Ordering::Relaxed) + 1;
+        follower.stream = stream;
+        Ok((reader, stream))
+    }
+
+    /// The follower of this name, added when there is room for one more.
+    fn known<'a>(
+        &self,
+        followers: &'a mut BTreeMap<String, Follower>,
+        name: &str,
+    ) -> Result<&'a mut Follower, Refusal> {
+        if !is_follower_name(name) {
+            return Err(Refusal::Name(name.to_owned()));
+        }
+        if !followers.contains_key(name) && followers.len() >= FOLLOWERS_MAX {
+            return Err(Refusal::TooMany);
+        }
+        let consumer = self.0.journal.consumer(&format!("{CONSUMER_PREFIX}{name}"))?;
+        let acknowledged = consumer.position();
+        Ok(followers.entry(name.to_owned()).or_insert_with(|| follower(consumer, acknowledged)))
+    }
+
+    /// Whether this is still the follower's newest stream.
+    pub(crate) fn is_current(&self, name: &str, stream: u64) -> bool {
+        self.0.followers.lock().get(name).is_some_and(|f| f.stream == stream)
+    }
+
+    pub(crate) fn detach(&self, name: &str, stream: u64) {
+        if let Some(follower) = self.0.followers.lock().get_mut(name)
+            && follower.stream == stream
+        {
+            follower.stream = 0;
+        }
+    }
+
+    /// The follower has persisted everything up to `position`.
+    pub(crate) fn acknowledge(&self, name: &str, position: u64) -> Result<(), Refusal> {
+        if position > self.0.journal.persisted_position() {
+            return Err(Refusal::NotSent(position));
+        }
+        let mut followers = self.0.followers.lock();
+        let Some(follower) = followers.get_mut(name) else {
+            return Err(Refusal::Unknown(name.to_owned()));
+        };
+        follower.acknowledged = follower.acknowledged.max(position);
+        if follower.stored_at.elapsed() >= STORE_AFTER {
+            follower.store()?;
+        }
+        Ok(())
+    }
+
+    fn mark(&self) {
+        let stats = self.0.journal.stats();
+        self.0.trail.lock().mark(Instant::now(), stats.persisted_position, stats.payload_bytes);
+    }
+
+    /// What the journal keeps for followers alone; whoever makes it too much is dropped.
+    fn measure(&self) {
+        if self.0.followers.lock().is_empty() {
+            return;
+        }
+        // Trimmed while it was looked at: next time.
+        let Ok(stat) = journal::stat(&self.0.options.journal_dir) else { return };
+        let checkpointed = self.0.commit.stats().checkpointed.0;
+        let mut segments: Vec<(u64, u64)> =
+            stat.segments.iter().map(|(_, _, _, first, bytes)| (*first, *bytes)).collect();
+        segments.sort_unstable();
+        let lasts = segments.iter().skip(1).map(|(first, _)| first - 1);
+        let sealed: Vec<(u64, u64)> = lasts.zip(segments.iter().map(|(_, bytes)| *bytes)).collect();
+        let mut dropped = Vec::new();
+        for (name, follower) in &mut *self.0.followers.lock() {
+            let held = |(last, _): &&(u64, u64)| *last < checkpointed && *last > follower.stored;
+            follower.held_bytes = sealed.iter().filter(held).map(|(_, bytes)| bytes).sum();
+            if follower.held_bytes > self.0.options.held_bytes_max {
+                dropped.push((name.clone(), follower.held_bytes, follower.acknowledged));
+            }
+        }
+        for (name, held_bytes, acknowledged) in dropped {
+            self.give_up(&name, held_bytes, acknowledged);
+        }
+    }
+
+    fn give_up(&self, name: &str, held_bytes: u64, acknowledged: u64) {
+        let max = self.0.options.held_bytes_max;
+        tracing::error!(
+            follower = name,
+            held_bytes,
+            max,
+            acknowledged,
+            "follower dropped: the journal kept too much for it; it must follow into a new folder"
+        );
+        metrics::counter!("holdfast_follow_dropped_total").increment(1);
+        if let Err(error) = self.remove(name) {
+            tracing::error!(%error, follower = name, "the follower's position could not be removed");
+        }
+        let now_us = self.0.options.clock.now_us();
+        let event = EventBody::of_coverage(Coverage {
+            kind: CoverageKind::FollowerDropped,
+            path: String::new(),
+            from_us: now_us,
+            to_us: now_us,
+            found: None,
+            detail: format!(
+                "follower {name} was dropped at record {acknowledged}: the journal kept \
+                 {held_bytes} bytes for it, more than {max}"
+            ),
+        });
+        let record = Record::ServerEvent {
+            id: format!("follower-dropped-{now_us}"),
+            at_us: now_us,
+            body: event.to_json(),
+        };
+        if let Err(error) = self.0.commit.submit_blocking(record) {
+            tracing::warn!(%error, "a dropped follower could not be recorded");
+        }
+    }
+
+    fn publish(&self) {
+        for f in self.status() {
+            let name = f.name;
+            let set = |metric: &'static str, value: f64| {
+                metrics::gauge!(metric, "follower" => name.clone()).set(value);
+            };
+            set("holdfast_follow_connected", f64::from(u8::from(f.connected)));
+            set("holdfast_follow_lag_records", f.lag_records as f64);
+            set("holdfast_follow_lag_bytes", f.lag_bytes as f64);
+            set("holdfast_follow_lag_seconds", f.lag_seconds as f64);
+            set("holdfast_follow_held_bytes", f.held_bytes as f64);
+        }
+    }
+}
+
+fn follower(consumer: Consumer, acknowledged: u64) -> Follower {
+    let stored = consumer.position();
+    let stored_at = Instant::now();
+    Follower { consumer, acknowledged, stored, stored_at, stream: 0, held_bytes: 0 }
+}

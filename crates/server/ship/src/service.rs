@@ -1,0 +1,192 @@
+//! The routes (`docs/format/follow.md`), and who may use them.
+
+use std::path::Path;
+
+use axum::extract::{Path as Segment, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::followers::{Refusal, Shipping};
+use crate::stream::{Part, records, seed};
+use crate::{HEADER_PERSISTED, HEADER_STORE};
+
+/// Put on a request that came over the unix socket from a user who may use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalCaller;
+
+/// The routes of a follower.
+pub fn router(shipping: Shipping) -> Router {
+    Router::new()
+        .route("/journal/follow", get(follow))
+        .route("/journal/follow/acknowledge", post(acknowledge))
+        .route("/journal/follow/seed", post(begin))
+        .route("/journal/followers", get(list))
+        .route("/journal/followers/{name}", delete(remove))
+        .layer(from_fn_with_state(shipping.clone(), guard))
+        .with_state(shipping)
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, error) = match &self {
+            Self::Name(_) | Self::NotSent(_) => (StatusCode::BAD_REQUEST, "invalid"),
+            Self::StoreDiffers { .. } => (StatusCode::CONFLICT, "store_differs"),
+            Self::Behind { .. } => (StatusCode::CONFLICT, "server_behind"),
+            Self::Diverged(_) => (StatusCode::CONFLICT, "history_diverged"),
+            Self::TooMany => (StatusCode::CONFLICT, "too_many_followers"),
+            Self::Trimmed { .. } => (StatusCode::GONE, "trimmed"),
+            Self::Unknown(_) => (StatusCode::GONE, "no_follower"),
+            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        };
+        (status, Json(json!({ "error": error, "detail": self.to_string() }))).into_response()
+    }
+}
+
+/// Nobody passes who is not known.
+async fn guard(State(shipping): State<Shipping>, request: Request, next: Next) -> Response {
+    if request.extensions().get::<LocalCaller>().is_none()
+        && !shows_token(request.headers(), &shipping.0.options.token_file)
+    {
+        tracing::warn!(path = request.uri().path(), "follower refused: no valid token");
+        let detail = "a follower's token is needed: keys/follower in the server's data folder";
+        let body = Json(json!({ "error": "unauthorized", "detail": detail }));
+        return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], body)
+            .into_response();
+    }
+    if shipping.is_stopped() {
+        return Refusal::Busy("the server is stopping".into()).into_response();
+    }
+    next.run(request).await
+}
+
+/// Compared by their digests, so that the time it takes says nothing. The file is read each time:
+/// another token holds at once, and without a file nobody is let in.
+fn shows_token(headers: &HeaderMap, file: &Path) -> bool {
+    let shown = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.strip_prefix("Bearer "));
+    let (Some(shown), Ok(known)) = (shown, std::fs::read_to_string(file)) else { return false };
+    let known = known.trim();
+    known.len() >= 32 && Sha256::digest(shown.trim()) == Sha256::digest(known)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::Busy(e.to_string()))?
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    follower: String,
+    store: String,
+    from: u64,
+    /// CRC-32C of the record before `from`, hex.
+    #[serde(default)]
+    last: Option<String>,
+}
+
+async fn follow(
+    State(shipping): State<Shipping>,
+    Query(start): Query<Start>,
+) -> Result<Response, Refusal> {
+    let last = match &start.last {
+        None => None,
+        Some(text) => {
+            Some(u32::from_str_radix(text, 16).map_err(|_| Refusal::NotSent(start.from))?)
+        }
+    };
+    let own = shipping.clone();
+    blocking(move || {
+        let persisted = own.0.journal.persisted_position();
+        let name = &start.follower;
+        let (reader, stream) = own.attach(name, &start.store, start.from, last)?;
+        tracing::info!(follower = name, from = start.from, "follower connected");
+        let body = axum::body::Body::new(records(&own, name, reader, stream)?);
+        let headers = [
+            (header::CONTENT_TYPE.as_str(), "application/octet-stream".to_owned()),
+            (HEADER_PERSISTED, persisted.to_string()),
+            (HEADER_STORE, own.0.store.clone()),
+        ];
+        Ok((headers, body).into_response())
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Done {
+    follower: String,
+    position: u64,
+}
+
+async fn acknowledge(
+    State(shipping): State<Shipping>,
+    Query(done): Query<Done>,
+) -> Result<Response, Refusal> {
+    blocking(move || shipping.acknowledge(&done.follower, done.position)).await?;
+    Ok(Json(json!({})).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Begin {
+    follower: String,
+    #[serde(default)]
+    part: Option<String>,
+}
+
+async fn begin(
+    State(shipping): State<Shipping>,
+    Query(begin): Query<Begin>,
+) -> Result<Response, Refusal> {
+    blocking(move || {
+        let part = match begin.part.as_deref() {
+            Some("registry") => Part::Registry,
+            _ => Part::All,
+        };
+        if part == Part::All {
+            shipping.keep_for_seed(&begin.follower)?;
+        } else if !crate::is_follower_name(&begin.follower) {
+            return Err(Refusal::Name(begin.follower));
+        }
+        let body = axum::body::Body::new(seed(&shipping, &begin.follower, part)?);
+        Ok(([(HEADER_STORE, shipping.0.store.clone())], body).into_response())
+    })
+    .await
+}
+
+async fn list(State(shipping): State<Shipping>) -> Result<Response, Refusal> {
+    blocking(move || {
+        let persisted = shipping.0.journal.persisted_position();
+        let followers = shipping.status();
+        let held_bytes_max = shipping.0.options.held_bytes_max;
+        Ok(Json(json!({
+            "persisted": persisted, "held_bytes_max": held_bytes_max, "followers": followers,
+        }))
+        .into_response())
+    })
+    .await
+}
+
+async fn remove(
+    State(shipping): State<Shipping>,
+    Segment(name): Segment<String>,
+) -> Result<Response, Refusal> {
+    blocking(move || {
+        if shipping.remove(&name)? {
+            Ok(Json(json!({})).into_response())
+        } else {
+            Err(Refusal::Unknown(name))
+        }
+    })
+    .await
+}

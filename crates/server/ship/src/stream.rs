@@ -1,0 +1,216 @@
+//! The bodies of answers: records as they are persisted, and the files of a seed. Each is made by
+//! a thread of its own, which waits while the connection is full and ends with it.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::Frame as BodyFrame;
+use journal::Reader;
+use tokio::sync::mpsc;
+
+use crate::followers::{Refusal, Shipping};
+use crate::wire::{Frame, PIECE_BYTES_MAX, push_piece, push_record};
+
+/// Bytes of frames handed to the connection at once; one large record passes alone.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Chunks that wait for the connection.
+const CHUNKS_WAITING: usize = 4;
+/// How long a stream waits for records before it looks whether it is still wanted.
+const WAIT: Duration = Duration::from_millis(200);
+/// How often a stream without records says how far the server is.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// What the folder of a seed's copies begins with.
+const SCRATCH_PREFIX: &str = "seed-";
+
+/// What of a data folder is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Everything that a follower begins with.
+    All,
+    /// What people decide: it is not in the journal.
+    Registry,
+}
+
+/// Makes consistent copies of a server's files while they are in use.
+pub trait SeedSource: Send + Sync {
+    /// Copy into the folder `to`, which exists and is empty; the copies' names relative to it.
+    ///
+    /// # Errors
+    /// In words, when a file cannot be copied.
+    fn copy(&self, part: Part, to: &Path) -> Result<Vec<String>, String>;
+}
+
+/// A body made by a thread.
+pub(crate) struct Chunks(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for Chunks {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<BodyFrame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|chunk| chunk.map(|bytes| Ok(BodyFrame::data(bytes))))
+    }
+}
+
+fn on_thread(
+    name: &str,
+    work: impl FnOnce(&mpsc::Sender<Bytes>) + Send + 'static,
+) -> Result<Chunks, Refusal> {
+    let (sender, receiver) = mpsc::channel(CHUNKS_WAITING);
+    std::thread::Builder::new()
+        .name(format!("ship-{name}"))
+        .spawn(move || work(&sender))
+        .map_err(|e| Refusal::Busy(format!("no thread could be started: {e}")))?;
+    Ok(Chunks(receiver))
+}
+
+/// Records from where `reader` stands, until the follower goes, a newer stream of the same name
+/// begins, or the server stops.
+pub(crate) fn records(
+    shipping: &Shipping,
+    name: &str,
+    reader: Reader,
+    stream: u64,
+) -> Result<Chunks, Refusal> {
+    let (shipping, follower) = (shipping.clone(), name.to_owned());
+    on_thread(name, move |sender| {
+        let ended = send_records(&shipping, &follower, reader, stream, sender);
+        shipping.detach(&follower, stream);
+        match ended {
+            Ok(()) => tracing::info!(follower, "follower left"),
+            Err(error) => tracing::error!(follower, %error, "records could not be read"),
+        }
+    })
+}
+
+fn send_records(
+    shipping: &Shipping,
+    name: &str,
+    mut reader: Reader,
+    stream: u64,
+    sender: &mpsc::Sender<Bytes>,
+) -> Result<(), journal::ReadError> {
+    let inner = &shipping.0;
+    let mut told: Option<Instant> = None;
+    while !shipping.is_stopped() && shipping.is_current(name, stream) {
+        let began = Instant::now();
+        let mut chunk = Vec::new();
+        let mut next = reader.next_within(WAIT).transpose()?;
+        while let Some((position, record)) = next {
+            push_record(&mut chunk, position, &record);
+            metrics::counter!("holdfast_follow_sent_bytes_total").increment(record.len() as u64);
+            next = if chunk.len() < CHUNK_BYTES { reader.next().transpose()? } else { None };
+        }
+        let persisted = inner.journal.persisted_position();
+        let caught_up = reader.position() > persisted;
+        let due = told.is_none_or(|at| at.elapsed() >= STATUS_EVERY);
+        if due || (caught_up && !chunk.is_empty()) {
+            told = Some(Instant::now());
+            Frame::Status { persisted, at_us: inner.options.clock.now_us() }.push(&mut chunk);
+        }
+        if !chunk.is_empty() {
+            if sender.blocking_send(chunk.into()).is_err() {
+                return Ok(());
+            }
+        } else if sender.is_closed() || began.elapsed() < WAIT / 2 {
+            // Gone; or the journal was closed or poisoned and gives nothing any more.
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The files of a seed.
+pub(crate) fn seed(shipping: &Shipping, name: &str, part: Part) -> Result<Chunks, Refusal> {
+    if shipping.0.seeding.swap(true, Ordering::AcqRel) {
+        return Err(Refusal::Busy("another seed is being made".into()));
+    }
+    let (own, follower) = (shipping.clone(), name.to_owned());
+    let started = on_thread(name, move |sender| {
+        let folder = own.0.options.folder.join(format!("{SCRATCH_PREFIX}{follower}"));
+        if let Err(error) = send_seed(&own, &folder, part, sender) {
+            // The connection ends without the last frame; the follower begins again.
+            tracing::error!(follower, error, "a seed could not be made");
+        }
+        if let Err(error) = fs::remove_dir_all(&folder) {
+            tracing::warn!(%error, folder = %folder.display(), "the seed's copies stay");
+        }
+        own.0.seeding.store(false, Ordering::Release);
+    });
+    if started.is_err() {
+        shipping.0.seeding.store(false, Ordering::Release);
+    }
+    started
+}
+
+fn send_seed(
+    shipping: &Shipping,
+    folder: &Path,
+    part: Part,
+    sender: &mpsc::Sender<Bytes>,
+) -> Result<(), String> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let in_words = |e: io::Error| format!("{}: {e}", folder.display());
+    let _ = fs::remove_dir_all(folder);
+    fs::DirBuilder::new().mode(0o700).create(folder).map_err(in_words)?;
+    let names = shipping.0.options.seed.copy(part, folder)?;
+    for name in &names {
+        send_file(shipping, &folder.join(name), name, sender).map_err(in_words)?;
+    }
+    let mut chunk = Vec::new();
+    Frame::End { files: names.len() as u64 }.push(&mut chunk);
+    sender.blocking_send(chunk.into()).map_err(|_| "the follower left".into())
+}
+
+fn send_file(
+    shipping: &Shipping,
+    path: &Path,
+    name: &str,
+    sender: &mpsc::Sender<Bytes>,
+) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut chunk = Vec::new();
+    Frame::File { size, name: name.to_owned() }.push(&mut chunk);
+    let mut piece = vec![0; PIECE_BYTES_MAX];
+    let mut offset = 0;
+    loop {
+        if shipping.is_stopped() {
+            return Err(io::Error::other("the server stops"));
+        }
+        let got = file.read(&mut piece)?;
+        if let Some(bytes) = piece.get(..got).filter(|b| !b.is_empty()) {
+            push_piece(&mut chunk, offset, bytes);
+            offset += got as u64;
+        }
+        let whole = std::mem::take(&mut chunk);
+        if !whole.is_empty() && sender.blocking_send(whole.into()).is_err() {
+            return Err(io::Error::other("the follower left"));
+        }
+        if got == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Remove what a killed server left of a seed.
+pub(crate) fn clear_scratch(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let is_scratch = entry.file_name().to_string_lossy().starts_with(SCRATCH_PREFIX);
+        if is_scratch && entry.path().is_dir() {
+            // What cannot be removed now is in nobody's way, and is tried again at the next start.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Who is taken on, who is refused and how, what the journal keeps, and when it stops to.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use commit::{Commit, CommitOptions};
+use env::clock::ManualClock;
+use http_body_util::BodyExt as _;
+use journal::{Journal, Options};
+use model::{Coverage, CoverageKind, EventBody, Record};
+use serde_json::Value;
+use ship::wire::{Decoder, Frame};
+use ship::{LocalCaller, Part, SeedSource, ShipOptions, Shipping};
+use state::{SqliteState, StateOptions, StateStore};
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+struct Seed;
+
+impl SeedSource for Seed {
+    fn copy(&self, part: Part, to: &Path) -> Result<Vec<String>, String> {
+        let name = if part == Part::All { "state.db" } else { "registry.db" };
+        std::fs::write(to.join(name), vec![7; 600_000]).map_err(|e| e.to_string())?;
+        Ok(vec![name.into()])
+    }
+}
+
+struct Place {
+    shipping: Shipping,
+    commit: Arc<Commit>,
+    state: Arc<SqliteState>,
+    journal: Journal,
+    dir: TempDir,
+}
+
+fn place(held_bytes_max: u64) -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("token"), TOKEN).unwrap();
+    open(dir, held_bytes_max)
+}
+
+fn open(dir: TempDir, held_bytes_max: u64) -> Place {
+    let journal_dir = dir.path().join("journal");
+    let small = Options { segment_bytes: 64 << 10, ..Options::default() };
+    let (journal, _) = Journal::open(&journal_dir, small).unwrap();
+    let file = dir.path().join("state.db");
+    let state = Arc::new(SqliteState::open(&file, StateOptions::default()).unwrap());
+    let options = CommitOptions::default();
+    let (commit, _) = Commit::open(journal.clone(), state.clone(), options).unwrap();
+    let options = ShipOptions {
+        journal_dir,
+        folder: dir.path().to_owned(),
+        token_file: dir.path().join("token"),
+        held_bytes_max,
+        clock: Arc::new(ManualClock::at(1_000)),
+        seed: Arc::new(Seed),
+    };
+    let shipping =
+        Shipping::open(journal.clone(), commit.clone(), state.store_id(), options).unwrap();
+    Place { shipping, commit, state, journal, dir }
+}
+
+impl Place {
+    /// Commit records of about `bytes` each.
+    async fn load(&self, records: u64, bytes: usize) {
+        for _ in 0..records {
+            let at_us = self.journal.persisted_position();
+            let body = EventBody::of_coverage(Coverage {
+                kind: CoverageKind::Baseline,
+                path: String::new(),
+                from_us: 1,
+                to_us: 2,
+                found: None,
+                detail: "x".repeat(bytes),
+            })
+            .to_json();
+            let record = Record::ServerEvent { id: format!("load-{at_us}"), at_us, body };
+            self.commit.submit(record).await.unwrap();
+        }
+    }
+
+    async fn ask(&self, method: &str, path: &str, token: Option<&str>) -> (StatusCode, Body) {
+        let mut request = Request::builder().method(method).uri(path);
+        request = match token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request.extension(LocalCaller),
+        };
+        let request = request.body(Body::empty()).unwrap();
+        let answer = ship::router(self.shipping.clone()).oneshot(request).await.unwrap();
+        (answer.status(), answer.into_body())
+    }
+
+    /// Status and error word of a request.
+    async fn refused(&self, path: &str) -> (u16, String) {
+        let (status, body) = self.ask("GET", path, None).await;
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        assert!(!body["detail"].as_str().unwrap().is_empty());
+        (status.as_u16(), body["error"].as_str().unwrap().to_owned())
+    }
+
+    fn follow(&self, from: u64, last: &str) -> String {
+        let store = self.state.store_id();
+        format!("/journal/follow?follower=f&store={store}&from={from}{last}")
+    }
+}
+
+/// Frames until the first status that says the stream has caught up.
+async fn frames(body: &mut Body) -> Vec<Frame> {
+    let (mut decoder, mut got) = (Decoder::default(), Vec::new());
+    let mut last = 0;
+    loop {
+        let bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        decoder.push(&bytes);
+        while let Some(frame) = decoder.take().unwrap() {
+            match &frame {
+                Frame::Record { position, .. } => last = *position,
+                Frame::Status { persisted, .. } if *persisted == last => return got,
+                _ => {}
+            }
+            got.push(frame);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_gets_every_record_in_order_and_what_comes_later() {
+    let place = place(u64::MAX);
+    place.load(300, 2_000).await;
+    let (status, mut body) = place.ask("GET", &place.follow(1, ""), None).await;
+    assert_eq!(status, StatusCode::OK);
+    let got: Vec<Frame> = frames(&mut body).await;
+    let expected: Vec<Frame> = place
+        .journal
+        .read_from(1)
+        .unwrap()
+        .map(|r| r.map(|(position, bytes)| Frame::Record { position, bytes }).unwrap())
+        .collect();
+    let records = |f: Vec<Frame>| -> Vec<Frame> {
+        f.into_iter().filter(|f| matches!(f, Frame::Record { .. })).collect()
+    };
+    assert!(records(got) == expected);
+    place.load(1, 10).await;
+    let later = records(frames(&mut body).await);
+    assert!(matches!(&later[..], [Frame::Record { position: 301, .. }]), "{later:?}");
+    let status = &place.shipping.status()[0];
+    assert!(status.connected && status.lag_records == 301, "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_store_another_history_and_a_lost_end_are_refused_by_name() {
+    let place = place(u64::MAX);
+    place.load(3, 10).await;
+    let last = place.journal.read_from(2).unwrap().next().unwrap().unwrap().1;
+    let crc = format!("&last={:08x}", crc32c::crc32c(&last));
+    assert_eq!(place.ask("GET", &place.follow(3, &crc), None).await.0, StatusCode::OK);
+    let other = place.follow(3, &crc).replace(&place.state.store_id(), "other");
+    assert_eq!(place.refused(&other).await, (409, "store_differs".into()));
+    assert_eq!(
+        place.refused(&place.follow(3, "&last=00000001")).await,
+        (409, "history_diverged".into())
+    );
+    assert_eq!(place.refused(&place.follow(9, "")).await, (409, "server_behind".into()));
+    let named = place.follow(1, "").replace("follower=f", "follower=..%2Fx");
+    assert_eq!(place.refused(&named).await, (400, "invalid".into()));
+    for n in 0..8 {
+        let known = place.shipping.status().len();
+        let path = place.follow(1, "").replace("follower=f", &format!("follower=n{n}"));
+        let (status, _body) = place.ask("GET", &path, None).await;
+        assert_eq!(status == StatusCode::OK, known < ship::FOLLOWERS_MAX, "{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_served_without_the_token_or_the_socket() {
+    let place = place(u64::MAX);
+    let routes = [
+        ("GET", "/journal/follow?follower=f&store=x&from=1"),
+        ("POST", "/journal/follow/acknowledge?follower=f&position=0"),
+        ("POST", "/journal/follow/seed?follower=f"),
+        ("GET", "/journal/followers"),
+        ("DELETE", "/journal/followers/f"),
+    ];
+    for (method, path) in routes {
+        for wrong in ["", "x", &TOKEN[1..], "0123456789abcdef0123456789abcdee"] {
+            let (status, _) = place.ask(method, path, Some(wrong)).await;
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{method} {path} with {wrong:?}");
+        }
+        let (status, _) = place.ask(method, path, Some(TOKEN)).await;
+        assert_ne!(status, StatusCode::UNAUTHORIZED, "{method} {path}");
+    }
+    std::fs::remove_file(place.dir.path().join("token")).unwrap();
+    let (status, _) = place.ask("GET", "/journal/followers", Some(TOKEN)).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "no token, nobody");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_journal_keeps_what_is_not_acknowledged_also_over_a_restart() {
+    let mut place = place(u64::MAX);
+    place.load(10, 10).await;
+    let (_, body) = place.ask("GET", &place.follow(1, ""), None).await;
+    let five = "/journal/follow/acknowledge?follower=f&position=5";
+    assert_eq!(place.ask("POST", five, None).await.0, StatusCode::OK);
+    place.load(400, 2_000).await;
+    place.shipping.tick();
+    place.commit.checkpoint().unwrap();
+    assert_eq!(place.journal.first_position(), 1, "the first segment holds record 5");
+    drop(body);
+    place.shipping.stop();
+    place.commit.close().await.unwrap();
+    let Place { shipping, commit, state, journal, dir } = place;
+    drop((shipping, commit, state, journal));
+    place = open(dir, u64::MAX);
+    assert_eq!(place.shipping.status()[0].acknowledged, 5);
+    place.load(100, 2_000).await;
+    place.commit.checkpoint().unwrap();
+    assert_eq!(place.journal.first_position(), 1);
+    // With everything acknowledged the last record stays, and nothing before its segment.
+    let last = place.journal.persisted_position();
+    let path = format!("/journal/follow/acknowledge?follower=f&position={last}");
+    assert_eq!(place.ask("POST", &path, None).await.0, StatusCode::OK);
+    let beyond = format!("/journal/follow/acknowledge?follower=f&position={}", last + 1);
+    assert_eq!(place.ask("POST", &beyond, None).await.0, StatusCode::BAD_REQUEST);
+    place.shipping.tick();
+    place.load(1, 10).await;
+    place.commit.checkpoint().unwrap();
+    let first = place.journal.first_position();
+    assert!(first > 100 && first <= last, "{first} of {last}");
+    assert_eq!(place.shipping.status()[0].lag_records, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_costs_too_much_is_dropped_and_told_of() {
+    let place = place(256 << 10);
+    place.load(10, 10).await;
+    drop(place.ask("GET", &place.follow(1, ""), None).await);
+    place.load(400, 2_000).await;
+    place.commit.checkpoint().unwrap();
+    assert_eq!(place.journal.first_position(), 1);
+    let own = place.shipping.clone();
+    tokio::task::spawn_blocking(move || own.tick()).await.unwrap();
+    assert!(place.shipping.status().is_empty());
+    let told = place.state.changes(&state::ChangeQuery::default()).unwrap().items;
+    let told = told.iter().filter(|e| e.id.starts_with("follower-dropped-")).count();
+    assert_eq!(told, 1);
+    place.commit.checkpoint().unwrap();
+    assert!(place.journal.first_position() > 100, "its records are given up");
+    assert_eq!(place.refused(&place.follow(2, "")).await, (410, "trimmed".into()));
+    let ack = "/journal/follow/acknowledge?follower=f&position=3";
+    assert_eq!(place.ask("POST", ack, None).await.0, StatusCode::GONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_seed_comes_whole_and_what_follows_it_is_kept() {
+    let place = place(u64::MAX);
+    place.load(50, 10).await;
+    let (status, body) = place.ask("POST", "/journal/follow/seed?follower=f", None).await;
+    assert_eq!(status, StatusCode::OK);
+    let bytes = body.collect().await.unwrap().to_bytes();
+    let mut decoder = Decoder::default();
+    decoder.push(&bytes);
+    let mut content = Vec::new();
+    let mut ends = 0;
+    while let Some(frame) = decoder.take().unwrap() {
+        match frame {
+            Frame::File { size, name } => {
+                assert_eq!((size, name.as_str()), (600_000, "state.db"));
+            }
+            Frame::Piece { offset, bytes } => {
+                assert_eq!(offset, content.len() as u64);
+                content.extend(bytes);
+            }
+            Frame::End { files } => ends += files,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((content, ends), (vec![7; 600_000], 1));
+    assert_eq!(place.shipping.status()[0].acknowledged, 50);
+    let left = std::fs::read_dir(place.dir.path()).unwrap().flatten();
+    let left = left.filter(|e| e.file_name().to_string_lossy().starts_with("seed-")).count();
+    assert_eq!(left, 0, "the copies are gone");
+}
