@@ -113,10 +113,17 @@ export async function authenticate(name: string, password: string): Promise<stri
   return token;
 }
 
+/** A new token for the valid one. */
+export async function renewed(access: Access): Promise<string | null> {
+  const json = await request(access, "POST", "/security/user/renew");
+  const token = (json as { data?: { token?: unknown } }).data?.token;
+  return typeof token === "string" ? token : null;
+}
+
 /** One request with the token. */
 export async function request(
   access: Access,
-  method: "GET" | "PUT" | "DELETE",
+  method: "GET" | "POST" | "PUT" | "DELETE",
   url: string,
   signal?: AbortSignal,
 ): Promise<unknown> {

@@ -1,7 +1,7 @@
 // Who is logged in: the token in memory and, for a reload of the tab, in sessionStorage.
 
 import { signal } from "@preact/signals";
-import { authenticate, request, type Access } from "../api/client";
+import { authenticate, renewed, request, type Access } from "../api/client";
 
 const KEY = "holdfast.session";
 
@@ -44,6 +44,37 @@ export async function logIn(user: string, password: string): Promise<void> {
   farewell.value = "";
   store(session.value);
 }
+
+/** How often it is looked whether the token is due for renewal, milliseconds. */
+const LOOK_EVERY_MS = 30_000;
+
+/** Whether more than half of a token's life is over. */
+export function isDue(token: string, nowSeconds: number): boolean {
+  try {
+    const part = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
+    const claims = JSON.parse(atob(part)) as { nbf?: number; exp?: number };
+    if (typeof claims.nbf !== "number" || typeof claims.exp !== "number") return false;
+    return nowSeconds > (claims.nbf + claims.exp) / 2;
+  } catch {
+    return false;
+  }
+}
+
+/** An open page stays logged in: the server ends that 12 hours after the login. */
+async function renew(): Promise<void> {
+  const old = session.value;
+  if (old === null || !isDue(old.token, Date.now() / 1000)) return;
+  try {
+    const token = await renewed(access);
+    if (token === null || session.value?.token !== old.token) return;
+    session.value = { user: old.user, token };
+    store(session.value);
+  } catch {
+    // The next look tries again; a refused token has ended the session already.
+  }
+}
+
+setInterval(() => void renew(), LOOK_EVERY_MS);
 
 export function end(reason: string): void {
   session.value = null;
