@@ -1,0 +1,7 @@
+#![no_main]
+#[path = "../frames.rs"]
+mod frames;
+#[path = "../../../crates/server/ship/src/wire.rs"]
+mod wire;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| frames::frames(data));

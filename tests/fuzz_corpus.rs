@@ -1,0 +1,75 @@
+//! What the fuzzers collected (`fuzz/`), through the same functions, in every ordinary run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+#[path = "../fuzz/src/frames.rs"]
+mod frames;
+#[path = "../fuzz/src/targets.rs"]
+mod targets;
+
+use std::fs;
+use std::path::Path;
+
+use env::random::{Random as _, SeededRandom};
+use ship::wire;
+
+/// Most inputs of one target that an ordinary run replays.
+const INPUTS_MAX: usize = 2_000;
+
+fn replay(name: &str, target: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let mut inputs: Vec<_> = fs::read_dir(&folder)
+        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    inputs.sort();
+    assert!(!inputs.is_empty(), "{} is empty", folder.display());
+    inputs.truncate(INPUTS_MAX);
+    let random = SeededRandom::new(7);
+    for input in &inputs {
+        println!("{}", input.display());
+        let bytes = fs::read(input).unwrap();
+        target(&bytes);
+        // And each once more with one byte changed.
+        let mut changed = bytes;
+        if !changed.is_empty() {
+            let at = random.next_u64().unwrap() as usize % changed.len();
+            if let Some(byte) = changed.get_mut(at) {
+                *byte ^= 1 << (random.next_u64().unwrap() % 8);
+            }
+        }
+        target(&changed);
+    }
+}
+
+#[test]
+fn segments_with_hostile_insides_do_no_harm() {
+    replay("segment", targets::segment);
+}
+
+#[test]
+fn damaged_journals_give_a_prefix_or_an_error() {
+    replay("damage", targets::damage);
+}
+
+#[test]
+fn sessions_of_strangers_are_taken_whole_or_refused() {
+    replay("session", targets::session);
+}
+
+#[test]
+fn records_of_any_bytes_are_read_whole_or_refused() {
+    replay("record", targets::record);
+}
+
+#[test]
+fn streams_to_followers_give_the_same_frames_however_they_are_cut() {
+    replay("frames", frames::frames);
+}
