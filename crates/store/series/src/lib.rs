@@ -40,17 +40,32 @@
 //! See the constants of this crate and [`StoreOptions`]: each has a name and a refusal.
 
 mod batch;
+mod bytes;
+mod catalog;
+mod codec;
+mod core;
 mod error;
+mod head;
+mod manifest;
+mod merge;
 mod model;
 mod name;
+mod open;
 mod options;
+mod part;
 mod query;
+mod record;
+mod seal;
 mod store;
+mod table;
+mod wait;
 
 pub use batch::Batch;
 pub use error::{Damage, NameError, OpenError, ReadError, WriteError};
 pub use model::*;
 pub use name::RowName;
+pub use open::verify;
 pub use options::*;
 pub use query::{Scan, Snapshot};
-pub use store::{Store, Ticket};
+pub use store::Store;
+pub use wait::Ticket;

@@ -1,19 +1,63 @@
 //! Reads: a snapshot of parts and heads, scans and summaries of one series.
+//!
+//! What a series has in one partition comes from parts, oldest first, then from heads; of two
+//! samples with the same time the one from the later source holds. Tombstones hide what is older
+//! than they.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::core::{Core, Parts};
 use crate::error::ReadError;
-use crate::model::{Direction, Event, Run, Series, Summary, TimeRange};
+use crate::head::{HeadCell, partition_of, partition_range};
+use crate::model::{Direction, Event, Run, Series, Summary, TimeRange, Values};
+use crate::part::{ChunkRef, Part, summary_of};
+use crate::record::Tombstone;
+use crate::table::{Table, Want, Work};
+
+mod scan;
+pub use scan::Scan;
 
 /// The parts and heads of one moment. Keeps their files readable however long it lives; samples
 /// that arrive later may or may not be seen.
-pub struct Snapshot {}
+#[derive(Clone)]
+pub struct Snapshot {
+    heads: Vec<Arc<HeadCell>>,
+    parts: Arc<Parts>,
+    tombstones: Arc<Vec<Tombstone>>,
+}
 
-/// Runs of samples of one series, in the direction of the scan. An error concerns this series.
-pub struct Scan {}
+/// A run of samples of one series, from a part (not read yet) or from a head.
+enum Piece<'a> {
+    Chunk(&'a Part, ChunkRef, (u32, u16)),
+    Table(Table),
+}
+
+impl Piece<'_> {
+    fn span(&self) -> (i64, i64) {
+        match self {
+            Self::Chunk(_, chunk, _) => (chunk.first, chunk.last),
+            Self::Table(table) => {
+                let ends = table.times.first().zip(table.times.last());
+                ends.map_or((i64::MAX, i64::MIN), |(a, b)| (*a, *b))
+            }
+        }
+    }
+}
 
 impl Snapshot {
+    pub(crate) fn of(core: &Core) -> Self {
+        let live = core.live.read();
+        Self {
+            heads: live.heads.clone(),
+            parts: Arc::clone(&live.parts),
+            tombstones: Arc::clone(&live.tombstones),
+        }
+    }
+
     /// Samples of a series.
-    pub fn scan(&self, _series: &Series, _range: TimeRange, _direction: Direction) -> Scan {
-        Scan {}
+    pub fn scan(&self, series: &Series, range: TimeRange, direction: Direction) -> Scan {
+        Scan::new(self.clone(), series, range, direction)
     }
 
     /// Events of a series, in the direction of the scan.
@@ -22,11 +66,21 @@ impl Snapshot {
     /// When a part of it cannot be read.
     pub fn events(
         &self,
-        _series: &Series,
-        _range: TimeRange,
-        _direction: Direction,
+        series: &Series,
+        range: TimeRange,
+        direction: Direction,
     ) -> Result<Vec<Event>, ReadError> {
-        Ok(Vec::new())
+        let heads = self.from_heads(series, range);
+        let mut events = Vec::new();
+        for partition in self.partitions(range, &heads) {
+            let table = self.read(series, partition, range, &heads, &mut Work::default())?;
+            let pairs = table.times.into_iter().zip(table.texts);
+            events.extend(pairs.map(|(time_ns, text)| Event { time_ns, text: text.into() }));
+        }
+        if direction == Direction::Backward {
+            events.reverse();
+        }
+        Ok(events)
     }
 
     /// Summary of the samples in a range; `None` if there are none. Does not read what the blocks'
@@ -34,12 +88,10 @@ impl Snapshot {
     ///
     /// # Errors
     /// When a part of it cannot be read.
-    pub fn summary(
-        &self,
-        _series: &Series,
-        _range: TimeRange,
-    ) -> Result<Option<Summary>, ReadError> {
-        Ok(None)
+    pub fn summary(&self, series: &Series, range: TimeRange) -> Result<Option<Summary>, ReadError> {
+        let mut all: Option<Summary> = None;
+        self.summarize(series, range, |_, _| true, |_, some| add(&mut all, some))?;
+        Ok(all)
     }
 
     /// Summaries by steps of `step_ns` from `range.from_ns` on, oldest first, empty steps left
@@ -49,18 +101,218 @@ impl Snapshot {
     /// When a part of it cannot be read.
     pub fn steps(
         &self,
-        _series: &Series,
-        _range: TimeRange,
-        _step_ns: i64,
+        series: &Series,
+        range: TimeRange,
+        step_ns: i64,
     ) -> Result<Vec<(i64, Summary)>, ReadError> {
-        Ok(Vec::new())
+        let step_ns = step_ns.max(1);
+        let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
+        let mut steps: Vec<(i64, Summary)> = Vec::new();
+        self.summarize(
+            series,
+            range,
+            |a, b| step(a) == step(b),
+            |t, some| match steps.last_mut() {
+                Some((last, all)) if *last == step(t) => all.add(&some),
+                _ => steps.push((step(t), some)),
+            },
+        )?;
+        Ok(steps)
+    }
+
+    /// Hand out summaries of runs that lie `together`, oldest first, each with its first time.
+    fn summarize(
+        &self,
+        series: &Series,
+        range: TimeRange,
+        together: impl Fn(i64, i64) -> bool,
+        mut take: impl FnMut(i64, Summary),
+    ) -> Result<(), ReadError> {
+        let heads = self.from_heads(series, range);
+        let mut work = Work::default();
+        for partition in self.partitions(range, &heads) {
+            let mut pieces = self.pieces(series, partition, range, &heads)?;
+            pieces.sort_by_key(|p| p.span().0);
+            let apart =
+                pieces.iter().zip(pieces.iter().skip(1)).all(|(a, b)| a.span().1 < b.span().0);
+            if !apart {
+                let table = self.read(series, partition, range, &heads, &mut work)?;
+                pieces = vec![Piece::Table(table)];
+            }
+            for piece in pieces {
+                if let Piece::Chunk(part, chunk, (row, column)) = &piece
+                    && let Some(some) = chunk.summaries.get(usize::from(*column)).copied().flatten()
+                    && range.covers(chunk.first, chunk.last)
+                    && together(chunk.first, chunk.last)
+                    && !self.is_hit(*row, *column, part.meta.position_max)
+                {
+                    take(chunk.first, some);
+                    continue;
+                }
+                let table = self.open_piece(piece, range, &mut work)?;
+                runs(&table, &together, &mut take);
+            }
+        }
+        Ok(())
+    }
+
+    /// What heads have of a series, by head and source.
+    fn from_heads(&self, series: &Series, range: TimeRange) -> Vec<Table> {
+        let mut work = Work::default();
+        let mut found = Vec::new();
+        for cell in &self.heads {
+            for (row, column) in &series.columns {
+                let mut table = cell.head.read().read(*row, range, Want::One(*column), &mut work);
+                self.hide(&mut table, *row, *column, cell.last());
+                if !table.is_empty() {
+                    found.push(table);
+                }
+            }
+        }
+        found
+    }
+
+    fn is_hit(&self, row: u32, column: u16, position: u64) -> bool {
+        self.tombstones.iter().any(|t| t.hits(row, Some(column), position))
+    }
+
+    fn hide(&self, table: &mut Table, row: u32, column: u16, position: u64) {
+        for t in self.tombstones.iter().filter(|t| t.hits(row, Some(column), position)) {
+            table.keep(|time| !t.range.contains(time));
+        }
+    }
+
+    /// Partitions that may hold samples of a range, ascending.
+    fn partitions(&self, range: TimeRange, heads: &[Table]) -> BTreeSet<i64> {
+        let touched = |p: &&i64| {
+            let of = partition_range(**p);
+            range.touches(of.from_ns, of.to_ns - 1)
+        };
+        let times = heads.iter().flat_map(|t| &t.times).map(|t| partition_of(*t));
+        self.parts.keys().filter(touched).copied().chain(times).collect()
+    }
+
+    /// What a series has in a partition, sources with lower positions first.
+    fn pieces<'a>(
+        &'a self,
+        series: &Series,
+        partition: i64,
+        range: TimeRange,
+        heads: &[Table],
+    ) -> Result<Vec<Piece<'a>>, ReadError> {
+        let mut pieces = Vec::new();
+        for part in self.parts.get(&partition).into_iter().flatten() {
+            for (row, column) in &series.columns {
+                let Some(entry) = part.entry(*row)? else { continue };
+                let chunks = entry.chunks.into_iter().filter(|c| range.touches(c.first, c.last));
+                pieces.extend(chunks.map(|c| Piece::Chunk(part, c, (*row, *column))));
+            }
+        }
+        let here = heads.iter().map(|t| t.slice(partition_range(partition)));
+        pieces.extend(here.filter(|t| !t.is_empty()).map(Piece::Table));
+        Ok(pieces)
+    }
+
+    fn open_piece(
+        &self,
+        piece: Piece<'_>,
+        range: TimeRange,
+        work: &mut Work,
+    ) -> Result<Table, ReadError> {
+        match piece {
+            Piece::Table(table) => Ok(table),
+            Piece::Chunk(part, chunk, (row, column)) => {
+                let mut table = Table::with_columns(chunk.summaries.len().min(1));
+                part.chunk(&chunk, Want::One(column), &mut table, work)?;
+                if !range.covers(chunk.first, chunk.last) {
+                    table.keep(|t| range.contains(t));
+                }
+                self.hide(&mut table, row, column, part.meta.position_max);
+                Ok(table)
+            }
+        }
+    }
+
+    /// All samples of a series in a partition and range, settled.
+    fn read(
+        &self,
+        series: &Series,
+        partition: i64,
+        range: TimeRange,
+        heads: &[Table],
+        work: &mut Work,
+    ) -> Result<Table, ReadError> {
+        let mut all: Option<Table> = None;
+        for piece in self.pieces(series, partition, range, heads)? {
+            let table = self.open_piece(piece, range, work)?;
+            match &mut all {
+                Some(all) => all.append(&table),
+                None => all = Some(table),
+            }
+        }
+        let mut all = all.unwrap_or_default();
+        all.settle();
+        Ok(all)
     }
 }
 
-impl Iterator for Scan {
-    type Item = Result<Run, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        None
+fn add(all: &mut Option<Summary>, some: Summary) {
+    match all {
+        Some(all) => all.add(&some),
+        None => *all = Some(some),
     }
+}
+
+/// Summaries of the runs of a sorted table that lie together.
+fn runs(table: &Table, together: impl Fn(i64, i64) -> bool, mut take: impl FnMut(i64, Summary)) {
+    let Some(column) = table.columns.first() else { return };
+    let floats: Vec<u64>;
+    let bits = if column.integers.contains(&true) {
+        let Values::F64(values) = values_of(table, 0, table.len(), true) else { return };
+        floats = values.into_iter().map(f64::to_bits).collect();
+        &floats
+    } else {
+        &column.bits
+    };
+    let mut begin = 0;
+    while let Some(first) = table.times.get(begin) {
+        let rest = table.times.get(begin..).unwrap_or_default();
+        let end = begin + rest.partition_point(|t| together(*first, *t));
+        let (times, bits) = (table.times.get(begin..end), bits.get(begin..end));
+        if let Some(some) = summary_of(times.unwrap_or_default(), bits.unwrap_or_default()) {
+            take(*first, some);
+        }
+        begin = end.max(begin + 1);
+    }
+}
+
+/// Values of rows of a table with one column; as floats whatever they are if asked for.
+fn values_of(table: &Table, begin: usize, end: usize, floats: bool) -> Values {
+    let Some(column) = table.columns.first() else { return Values::F64(Vec::new()) };
+    let bits = column.bits.get(begin..end).unwrap_or_default();
+    let integers = column.integers.get(begin..end).unwrap_or_default();
+    if integers.first() == Some(&true) && !floats {
+        return Values::I64(bits.iter().map(|b| *b as i64).collect());
+    }
+    let float = |(i, b): (usize, &u64)| {
+        if integers.get(i) == Some(&true) { *b as i64 as f64 } else { f64::from_bits(*b) }
+    };
+    Values::F64(bits.iter().enumerate().map(float).collect())
+}
+
+/// The rows of a table as runs of one kind of value each.
+fn as_runs(mut table: Table) -> Vec<Run> {
+    if let [column] = table.columns.as_slice()
+        && !column.integers.contains(&true)
+    {
+        let values = Values::F64(column.bits.iter().map(|b| f64::from_bits(*b)).collect());
+        return vec![Run { times: std::mem::take(&mut table.times), values }];
+    }
+    let (mut begin, mut found) = (0, Vec::new());
+    for end in table.chunk_ends(usize::MAX / 2) {
+        let times = table.times.get(begin..end).unwrap_or_default().to_vec();
+        found.push(Run { times, values: values_of(&table, begin, end, false) });
+        begin = end;
+    }
+    found
 }

@@ -1,42 +1,116 @@
 //! The handle.
 
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::batch::Batch;
+use crate::core::Core;
 use crate::error::{NameError, OpenError, WriteError};
 use crate::model::{
     MergeOutcome, OpenReport, Outcome, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
 };
 use crate::name::RowName;
-use crate::options::{Ack, StoreOptions};
+use crate::options::{Ack, StoreOptions, Wal};
 use crate::query::Snapshot;
+use crate::record::Tombstone;
+use crate::wait::Ticket;
+
+/// How often the store's thread looks for work by itself.
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two looks at the retention.
+const RETAIN_TICKS: u32 = 60;
 
 /// A store of series. Cheap to clone; all clones are the same store. It is closed by
 /// [`Store::close`], or when the last clone is dropped.
 #[derive(Clone)]
-pub struct Store {}
+pub struct Store(Arc<Handle>);
 
-/// A batch on its way. Dropping it does not call the batch back.
-pub struct Ticket {}
+struct Handle {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    closed: Mutex<bool>,
+}
 
-impl Ticket {
-    /// Wait until the batch is as durable as asked for, and in the head.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn wait(self) -> Result<Outcome, WriteError> {
-        Err(WriteError::Closed)
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // What fails here fails again, and is reported, when the store is opened.
+        let _ = self.close();
     }
 }
 
-impl Future for Ticket {
-    type Output = Result<Outcome, WriteError>;
+impl Handle {
+    fn close(&self) -> Result<(), WriteError> {
+        let mut closed = self.closed.lock();
+        if std::mem::replace(&mut *closed, true) {
+            return Ok(());
+        }
+        self.core.close_queue();
+        *self.core.tick.lock() = true;
+        self.core.ticked.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            // A thread that panicked left everything it acknowledged in the log.
+            let _ = thread.join();
+        }
+        let result = self.core.finish();
+        *self.core.lock.lock() = None;
+        result
+    }
+}
 
-    fn poll(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Err(WriteError::Closed))
+impl Core {
+    /// Seal, mark as closed in good order, close the log.
+    fn finish(&self) -> Result<(), WriteError> {
+        let sealed = self.seal();
+        let journal = self.journal.write().take();
+        let closed = journal.map_or(Ok(()), |journal| journal.close().map_err(WriteError::from));
+        sealed?;
+        closed?;
+        let mut manifest = self.maintain.lock();
+        manifest.clean = true;
+        manifest.store(&*self.options.files, &self.dir)?;
+        Ok(())
+    }
+
+    /// Seal, merge and retain when it is time, until the store is closed.
+    fn maintain(&self) {
+        let mut ticks = 0;
+        loop {
+            let mut stop = self.tick.lock();
+            if !*stop && !self.due() {
+                self.ticked.wait_for(&mut stop, TICK);
+            }
+            if *stop {
+                return;
+            }
+            drop(stop);
+            ticks += 1;
+            let mut outcome = MergeOutcome::default();
+            let sealed = if self.due() { self.seal().map(|_| ()) } else { Ok(()) };
+            let merged = sealed.and_then(|()| self.merge_once(&mut outcome).map(|_| ()));
+            let retained =
+                if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
+            if let Err(e) = merged.and(retained) {
+                tracing::warn!("series: {e}");
+                *self.trouble.lock() = Some(e.to_string());
+                self.head_changed();
+                self.ticked.wait_for(&mut self.tick.lock(), TICK);
+            }
+        }
+    }
+
+    /// Whether the head is old or large enough to be sealed.
+    fn due(&self) -> bool {
+        let live = self.live.read();
+        let closed = live.heads.len() > 1;
+        let empty = live.heads.last().is_none_or(|h| h.head.read().is_empty());
+        drop(live);
+        let age = self.options.clock.monotonic().saturating_sub(*self.began.lock());
+        closed || (!empty && age >= self.options.seal_after)
     }
 }
 
@@ -45,8 +119,29 @@ impl Store {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(_dir: &Path, _options: StoreOptions) -> Result<(Self, OpenReport), OpenError> {
-        Ok((Self {}, OpenReport::default()))
+    pub fn open(dir: &Path, options: StoreOptions) -> Result<(Self, OpenReport), OpenError> {
+        let (core, report) = Core::open(dir, options)?;
+        let store = Self(Arc::new(Handle {
+            core: Arc::clone(&core),
+            threads: Mutex::default(),
+            closed: Mutex::new(false),
+        }));
+        if core.options.background {
+            let failed = |source| OpenError::Io {
+                path: dir.to_owned(),
+                what: "cannot start a thread",
+                source,
+            };
+            let start = |name: &str, run: fn(&Core), core: Arc<Core>| {
+                std::thread::Builder::new().name(name.into()).spawn(move || run(&core))
+            };
+            let mut threads = store.0.threads.lock();
+            if core.options.wal != Wal::Off {
+                threads.push(start("series-log", Core::serve, Arc::clone(&core)).map_err(failed)?);
+            }
+            threads.push(start("series-seal", Core::maintain, core).map_err(failed)?);
+        }
+        Ok((store, report))
     }
 
     /// The row series of a raw name (`metric|metric tag=value ...`), created if it is new. A raw
@@ -54,16 +149,22 @@ impl Store {
     ///
     /// # Errors
     /// When the text is no name, or the store holds as many series as it may.
-    pub fn row(&self, _raw: &[u8]) -> Result<Row, NameError> {
-        Err(NameError::Closed)
+    pub fn row(&self, raw: &[u8]) -> Result<Row, NameError> {
+        self.0.core.catalog.row(raw)
     }
 
     /// As [`Store::row`], of a name taken apart.
     ///
     /// # Errors
     /// When the store holds as many series as it may.
-    pub fn row_of(&self, _name: &RowName) -> Result<Row, NameError> {
-        Err(NameError::Closed)
+    pub fn row_of(&self, name: &RowName) -> Result<Row, NameError> {
+        self.0.core.catalog.row_of(name)
+    }
+
+    /// The oldest time that retention keeps, in nanoseconds: older rows are refused. `i64::MIN` if
+    /// it keeps all.
+    pub fn oldest_ns(&self) -> i64 {
+        self.0.core.oldest_ns()
     }
 
     /// Store a batch. Returns when it is as durable as asked for, and in the head.
@@ -87,8 +188,8 @@ impl Store {
     ///
     /// # Errors
     /// When the batch is not acceptable, or the store takes nothing any more.
-    pub fn submit(&self, _batch: Batch, _ack: Ack) -> Result<Ticket, WriteError> {
-        Err(WriteError::Closed)
+    pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        self.0.core.submit(batch, ack)
     }
 
     /// As [`Store::submit`], from a task: no thread waits.
@@ -96,32 +197,32 @@ impl Store {
     /// # Errors
     /// As [`Store::submit`].
     pub async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
-        std::future::ready(self.submit(batch, ack)).await
+        self.0.core.submit_async(batch, ack).await
     }
 
     /// Series that pass a selector, sorted by name.
-    pub fn find(&self, _selector: &Selector) -> Vec<Series> {
-        Vec::new()
+    pub fn find(&self, selector: &Selector) -> Vec<Series> {
+        self.0.core.catalog.find(selector)
     }
 
     /// Names of metrics that begin so, sorted.
-    pub fn metrics(&self, _prefix: &str) -> Vec<String> {
-        Vec::new()
+    pub fn metrics(&self, prefix: &str) -> Vec<String> {
+        self.0.core.catalog.metrics(prefix)
     }
 
     /// Names of the tags that series of a metric ("": of any) have and that begin so, sorted.
-    pub fn tag_names(&self, _metric: &str, _prefix: &str) -> Vec<String> {
-        Vec::new()
+    pub fn tag_names(&self, metric: &str, prefix: &str) -> Vec<String> {
+        self.0.core.catalog.tag_names(metric, prefix)
     }
 
     /// Values of a tag of series of a metric ("": of any) that begin so, sorted.
-    pub fn tag_values(&self, _metric: &str, _tag: &str, _prefix: &str) -> Vec<String> {
-        Vec::new()
+    pub fn tag_values(&self, metric: &str, tag: &str, prefix: &str) -> Vec<String> {
+        self.0.core.catalog.tag_values(metric, tag, prefix)
     }
 
     /// What is to be read now.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot {}
+        Snapshot::of(&self.0.core)
     }
 
     /// Delete samples and events of series in a range. What is written later stays. Persisted when
@@ -129,8 +230,28 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub fn delete(&self, _selector: &Selector, _range: TimeRange) -> Result<Outcome, WriteError> {
-        Err(WriteError::Closed)
+    pub fn delete(&self, selector: &Selector, range: TimeRange) -> Result<Outcome, WriteError> {
+        let core = &self.0.core;
+        let mut rows: std::collections::BTreeMap<u32, Vec<u16>> = std::collections::BTreeMap::new();
+        for (row, column) in self.find(selector).iter().flat_map(|s| &s.columns) {
+            rows.entry(*row).or_default().push(*column);
+        }
+        if rows.is_empty() {
+            return Ok(Outcome::default());
+        }
+        let whole = |row: u32, columns: &[u16]| {
+            core.catalog.shape(row).is_some_and(|(all, _)| columns.len() == usize::from(all))
+        };
+        let rows = rows.into_iter().map(|(row, columns)| {
+            let columns = if whole(row, &columns) { Vec::new() } else { columns };
+            (row, columns)
+        });
+        let tombstone = Tombstone { position: 0, range, rows: rows.collect() };
+        let outcome = core.submit_delete(tombstone)?.wait()?;
+        if core.options.wal != Wal::Always {
+            core.seal()?;
+        }
+        Ok(outcome)
     }
 
     /// Seal the head: everything written so far is in parts when it returns, and the log trimmed.
@@ -138,7 +259,7 @@ impl Store {
     /// # Errors
     /// See [`WriteError`]. The head stays as it was and is sealed another time.
     pub fn seal(&self) -> Result<SealOutcome, WriteError> {
-        Err(WriteError::Closed)
+        self.0.core.seal()
     }
 
     /// Merge what is worth merging, roll up what is finished.
@@ -146,7 +267,7 @@ impl Store {
     /// # Errors
     /// See [`WriteError`].
     pub fn merge(&self) -> Result<MergeOutcome, WriteError> {
-        Err(WriteError::Closed)
+        self.0.core.merge()
     }
 
     /// Drop what is older, or more, than the retention keeps.
@@ -154,12 +275,42 @@ impl Store {
     /// # Errors
     /// See [`WriteError`].
     pub fn retain(&self) -> Result<MergeOutcome, WriteError> {
-        Err(WriteError::Closed)
+        self.0.core.retain()
     }
 
     /// Totals, and where the store stands.
     pub fn stats(&self) -> StoreStats {
-        StoreStats::default()
+        let core = &self.0.core;
+        let live = core.live.read();
+        let (heads, parts) = (live.heads.clone(), Arc::clone(&live.parts));
+        let (position, tombstones) = (live.position, live.tombstones.len() as u64);
+        drop(live);
+        let metas = || parts.values().flatten().map(|p| p.meta);
+        let of_heads = |what: fn(&crate::head::Head) -> u64| -> u64 {
+            heads.iter().map(|h| what(&h.head.read())).sum()
+        };
+        let log = core.journal.read().as_ref().map(journal::Journal::stats);
+        StoreStats {
+            rows: u64::from(core.catalog.rows()),
+            series: core.catalog.series(),
+            rows_active: of_heads(|h| h.active_rows() as u64),
+            samples: core.counters.samples.load(Ordering::Relaxed),
+            batches: core.counters.batches.load(Ordering::Relaxed),
+            batches_failed: core.counters.failed.load(Ordering::Relaxed),
+            head_bytes: of_heads(|h| h.bytes() as u64),
+            head_samples: of_heads(crate::head::Head::samples),
+            position,
+            sealed_position: heads.first().map_or(0, |h| h.first() - 1),
+            parts: metas().count() as u64,
+            part_bytes: metas().map(|m| m.bytes).sum(),
+            part_samples: metas().map(|m| m.samples).sum(),
+            index_bytes: metas().map(|m| m.index_bytes).sum(),
+            partitions: parts.len() as u64,
+            tombstones,
+            log_payload_bytes: core.counters.log_bytes.load(Ordering::Relaxed),
+            log,
+            trouble: core.trouble.lock().clone(),
+        }
     }
 
     /// Take no more, finish what was taken, seal, and close. Clones that still exist answer that
@@ -168,6 +319,6 @@ impl Store {
     /// # Errors
     /// When the last seal fails; with the log on nothing is lost by that.
     pub fn close(self) -> Result<(), WriteError> {
-        Ok(())
+        self.0.close()
     }
 }

@@ -21,7 +21,8 @@ fn floats(values: &[f64]) -> usize {
 fn a_float() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
-        (-100_000i64..100_000, 0u32..6).prop_map(|(d, e)| (d as f64 / 10f64.powi(e as i32)).to_bits()),
+        (-100_000i64..100_000, 0u32..6)
+            .prop_map(|(d, e)| (d as f64 / 10f64.powi(e as i32)).to_bits()),
         prop::sample::select(vec![
             0.0,
             -0.0,
@@ -106,7 +107,8 @@ fn a_random_walk_of_two_decimals_takes_little_more_than_its_noise() {
 
 #[test]
 fn regular_times_take_a_few_bytes() {
-    let times: Vec<i64> = (0..1000).map(|i| 1_700_000_000_000_000_000 + i * 10_000_000_000).collect();
+    let times: Vec<i64> =
+        (0..1000).map(|i| 1_700_000_000_000_000_000 + i * 10_000_000_000).collect();
     let mut bytes = Vec::new();
     encode_times(&times, &mut Scratch::default(), &mut bytes);
     assert!(bytes.len() <= 12, "{}", bytes.len());

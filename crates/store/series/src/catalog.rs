@@ -1,0 +1,272 @@
+//! Which row series exist: their names, and postings from metrics and tags to rows.
+//!
+//! A row's number is its place in order of creation; numbers are never used twice. On disk the
+//! catalogue is a file that only grows; the manifest says how far it counts.
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use parking_lot::RwLock;
+use roaring::RoaringBitmap;
+
+use crate::bytes::{Input, push_text, push_varint};
+use crate::error::NameError;
+use crate::model::{Row, Selector, Series, Test};
+use crate::name::RowName;
+
+/// Raw texts remembered that are not canonical; forgotten all at once beyond.
+const ALIASES_MAX: usize = 100_000;
+
+struct Entry {
+    text: Box<str>,
+    columns: u16,
+    events: bool,
+}
+
+#[derive(Default)]
+struct Names {
+    rows: Vec<Entry>,
+    table: HashTable<u32>,
+    aliases: HashMap<Box<[u8]>, u32>,
+    metrics: BTreeMap<Box<str>, RoaringBitmap>,
+    tags: BTreeMap<Box<str>, BTreeMap<Box<str>, RoaringBitmap>>,
+    series: u64,
+}
+
+/// See the module.
+pub(crate) struct Catalog {
+    names: RwLock<Names>,
+    hasher: DefaultHashBuilder,
+    series_max: u64,
+}
+
+impl Catalog {
+    pub(crate) fn new(series_max: u64) -> Self {
+        Self { names: RwLock::default(), hasher: DefaultHashBuilder::default(), series_max }
+    }
+
+    /// Rows known.
+    pub(crate) fn rows(&self) -> u32 {
+        self.names.read().rows.len() as u32
+    }
+
+    /// Metrics of rows known.
+    pub(crate) fn series(&self) -> u64 {
+        self.names.read().series
+    }
+
+    /// The row of a raw text, created if it is new.
+    pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, NameError> {
+        let hash = self.hasher.hash_one(raw);
+        if let Some(row) = self.names.read().lookup(hash, raw) {
+            return Ok(row);
+        }
+        let name = RowName::parse(raw)?;
+        let row = self.row_of(&name)?;
+        let mut names = self.names.write();
+        if names.lookup(hash, raw).is_none() {
+            if names.aliases.len() >= ALIASES_MAX {
+                names.aliases.clear();
+            }
+            names.aliases.insert(raw.into(), row.id);
+        }
+        Ok(row)
+    }
+
+    /// The row of a name, created if it is new.
+    pub(crate) fn row_of(&self, name: &RowName) -> Result<Row, NameError> {
+        let text = name.text();
+        let hash = self.hasher.hash_one(text.as_bytes());
+        let mut names = self.names.write();
+        if let Some(row) = names.lookup(hash, text.as_bytes()) {
+            return Ok(row);
+        }
+        if names.series + name.metrics.len() as u64 > self.series_max {
+            return Err(NameError::LimitReached { max: self.series_max });
+        }
+        Ok(names.insert(name, text, hash, &self.hasher))
+    }
+
+    /// Take a row over from disk. True if it is new; `None` if it is not the next one and not
+    /// known under this number, or its text is no name.
+    pub(crate) fn restore(&self, id: u32, text: &str) -> Option<bool> {
+        let mut names = self.names.write();
+        if let Some(entry) = names.rows.get(id as usize) {
+            return (&*entry.text == text).then_some(false);
+        }
+        let name = RowName::parse(text.as_bytes()).ok()?;
+        let hash = self.hasher.hash_one(text.as_bytes());
+        if id as usize != names.rows.len() || names.lookup(hash, text.as_bytes()).is_some() {
+            return None;
+        }
+        names.insert(&name, text.into(), hash, &self.hasher);
+        Some(true)
+    }
+
+    /// Append the definitions of rows `from..to`.
+    pub(crate) fn encode(&self, from: u32, to: u32, into: &mut Vec<u8>) {
+        let names = self.names.read();
+        push_varint(into, u64::from(from));
+        let rows = names.rows.get(from as usize..to as usize).unwrap_or_default();
+        push_varint(into, rows.len() as u64);
+        for row in rows {
+            push_text(into, &row.text);
+        }
+    }
+
+    /// Take definitions over; `None` when they are damaged.
+    pub(crate) fn decode(&self, input: &mut Input<'_>) -> Option<()> {
+        let from = input.varint()?;
+        let count = input.varint()?;
+        for id in from..from.checked_add(count)? {
+            self.restore(u32::try_from(id).ok()?, input.text()?)?;
+        }
+        Some(())
+    }
+
+    /// Shape of a row: its number of values, and whether it holds events.
+    pub(crate) fn shape(&self, id: u32) -> Option<(u16, bool)> {
+        self.names.read().rows.get(id as usize).map(|r| (r.columns, r.events))
+    }
+
+    /// Series that pass a selector, sorted by name.
+    pub(crate) fn find(&self, selector: &Selector) -> Vec<Series> {
+        let names = self.names.read();
+        let mut found: BTreeMap<(String, Arc<[(String, String)]>), Vec<(u32, u16)>> =
+            BTreeMap::new();
+        for id in names.select(selector) {
+            let Some(entry) = names.rows.get(id as usize) else { continue };
+            let Ok(name) = RowName::parse(entry.text.as_bytes()) else { continue };
+            let tags: Arc<[(String, String)]> = name.tags.into();
+            for (column, metric) in name.metrics.into_iter().enumerate() {
+                if selector.metric.passes(&metric) {
+                    let columns = found.entry((metric, Arc::clone(&tags))).or_default();
+                    columns.push((id, column as u16));
+                }
+            }
+        }
+        let series = found.into_iter().map(|((metric, tags), columns)| Series {
+            metric: metric.into(),
+            tags,
+            columns,
+        });
+        series.collect()
+    }
+
+    /// Names of metrics that begin so.
+    pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
+        let names = self.names.read();
+        let metrics = names.metrics.keys().filter(|m| m.starts_with(prefix));
+        metrics.map(ToString::to_string).collect()
+    }
+
+    /// Names of tags of a metric's series that begin so.
+    pub(crate) fn tag_names(&self, metric: &str, prefix: &str) -> Vec<String> {
+        let names = self.names.read();
+        let of = names.of_metric(metric);
+        let tags = names.tags.iter().filter(|(tag, _)| tag.starts_with(prefix));
+        let used = tags.filter(|(_, values)| values.values().any(|v| !v.is_disjoint(&of)));
+        used.map(|(tag, _)| tag.to_string()).collect()
+    }
+
+    /// Values of a tag of a metric's series that begin so.
+    pub(crate) fn tag_values(&self, metric: &str, tag: &str, prefix: &str) -> Vec<String> {
+        let names = self.names.read();
+        let of = names.of_metric(metric);
+        let Some(values) = names.tags.get(tag) else { return Vec::new() };
+        let values =
+            values.iter().filter(|(v, rows)| v.starts_with(prefix) && !rows.is_disjoint(&of));
+        values.map(|(value, _)| value.to_string()).collect()
+    }
+}
+
+impl Names {
+    fn lookup(&self, hash: u64, raw: &[u8]) -> Option<Row> {
+        let same = |id: &u32| {
+            self.rows.get(*id as usize).is_some_and(|entry| entry.text.as_bytes() == raw)
+        };
+        let id = self.table.find(hash, same).or_else(|| self.aliases.get(raw));
+        let id = *id?;
+        let entry = self.rows.get(id as usize)?;
+        Some(Row { id, columns: entry.columns, events: entry.events })
+    }
+
+    fn insert(
+        &mut self,
+        name: &RowName,
+        text: String,
+        hash: u64,
+        hasher: &DefaultHashBuilder,
+    ) -> Row {
+        let id = self.rows.len() as u32;
+        for metric in &name.metrics {
+            posting(&mut self.metrics, metric).insert(id);
+        }
+        for (tag, value) in &name.tags {
+            if !self.tags.contains_key(tag.as_str()) {
+                self.tags.insert(tag.as_str().into(), BTreeMap::new());
+            }
+            if let Some(values) = self.tags.get_mut(tag.as_str()) {
+                posting(values, value).insert(id);
+            }
+        }
+        let (columns, events) = (name.metrics.len() as u16, name.is_events());
+        self.series += u64::from(columns);
+        self.rows.push(Entry { text: text.into(), columns, events });
+        let rows = &self.rows;
+        let again = |id: &u32| {
+            rows.get(*id as usize).map_or(0, |entry| hasher.hash_one(entry.text.as_bytes()))
+        };
+        self.table.insert_unique(hash, id, again);
+        Row { id, columns, events }
+    }
+
+    fn of_metric(&self, metric: &str) -> RoaringBitmap {
+        if metric.is_empty() {
+            return (0..self.rows.len() as u32).collect();
+        }
+        self.metrics.get(metric).cloned().unwrap_or_default()
+    }
+
+    /// Rows that have a metric that passes and tags that pass.
+    fn select(&self, selector: &Selector) -> RoaringBitmap {
+        let mut rows = match &selector.metric {
+            Test::Any => self.of_metric(""),
+            Test::Is(metrics) => metrics
+                .iter()
+                .filter_map(|m| self.metrics.get(m.as_str()))
+                .fold(RoaringBitmap::new(), |all, rows| all | rows),
+            test => union(self.metrics.iter().filter(|(m, _)| test.passes(m))),
+        };
+        for (tag, test) in &selector.tags {
+            let values = self.tags.get(tag.as_str());
+            let values = || values.into_iter().flatten();
+            if test.passes("") {
+                rows -= union(values().filter(|(v, _)| !test.passes(v)));
+            } else {
+                rows &= union(values().filter(|(v, _)| test.passes(v)));
+            }
+        }
+        rows
+    }
+}
+
+fn posting<'a>(
+    postings: &'a mut BTreeMap<Box<str>, RoaringBitmap>,
+    text: &str,
+) -> &'a mut RoaringBitmap {
+    if !postings.contains_key(text) {
+        postings.insert(text.into(), RoaringBitmap::new());
+    }
+    postings.entry(text.into()).or_default()
+}
+
+fn union<'a>(postings: impl Iterator<Item = (&'a Box<str>, &'a RoaringBitmap)>) -> RoaringBitmap {
+    let mut all = RoaringBitmap::new();
+    for (_, rows) in postings {
+        all |= rows;
+    }
+    all
+}

@@ -1,0 +1,392 @@
+//! What all handles of a store share: the queue of batches, the log, the live state.
+//!
+//! Batches are logged and applied in one order, that of their positions, by whoever holds the
+//! commit lock: the store's own thread, or the writer itself where there is none. So a head that
+//! is closed at position P holds exactly what came up to P.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use env::files::Lock;
+use journal::{Durability, Journal};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::batch::Batch;
+use crate::catalog::Catalog;
+use crate::error::WriteError;
+use crate::head::HeadCell;
+use crate::manifest::Manifest;
+use crate::model::Outcome;
+use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, TOMBSTONES_MAX, Wal};
+use crate::part::Part;
+use crate::record::{self, Tombstone};
+use crate::wait::{Slot, Ticket};
+
+/// Bytes of records that are logged together at most.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// Rows whose definitions stand in one record.
+const DEFINITIONS_MAX: u32 = 2000;
+/// Memory of all heads at which writers wait for a seal, in heads of the configured size.
+const HEADS_MAX: usize = 3;
+
+/// Parts by partition, in the order of their positions.
+pub(crate) type Parts = BTreeMap<i64, Vec<Arc<Part>>>;
+
+/// What readers see.
+pub(crate) struct Live {
+    /// Oldest first; the last one takes batches.
+    pub(crate) heads: Vec<Arc<HeadCell>>,
+    pub(crate) parts: Arc<Parts>,
+    pub(crate) tombstones: Arc<Vec<Tombstone>>,
+    /// Last position applied.
+    pub(crate) position: u64,
+}
+
+pub(crate) enum What {
+    Batch(Batch),
+    Delete(Tombstone),
+}
+
+pub(crate) struct Pending {
+    pub(crate) what: What,
+    pub(crate) record: Vec<u8>,
+    pub(crate) ack: Ack,
+    pub(crate) slot: Arc<Slot>,
+}
+
+#[derive(Default)]
+struct Queue {
+    pending: VecDeque<Pending>,
+    samples: usize,
+    closed: bool,
+    wakers: Vec<Waker>,
+}
+
+/// What the commit lock guards.
+#[derive(Default)]
+pub(crate) struct Committer {
+    /// Rows whose definitions are in the log or in the catalogue's file.
+    pub(crate) logged_rows: u32,
+    pub(crate) log_base: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) samples: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) log_bytes: AtomicU64,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) dir: PathBuf,
+    pub(crate) options: StoreOptions,
+    pub(crate) catalog: Catalog,
+    pub(crate) journal: RwLock<Option<Journal>>,
+    pub(crate) live: RwLock<Live>,
+    pub(crate) commit: Mutex<Committer>,
+    /// Held while files are written: seals, merges and retention come one after another.
+    pub(crate) maintain: Mutex<Manifest>,
+    pub(crate) counters: Counters,
+    pub(crate) trouble: Mutex<Option<String>>,
+    pub(crate) lock: Mutex<Option<Box<dyn Lock>>>,
+    /// When the active head began, by the clock's monotone side.
+    pub(crate) began: Mutex<Duration>,
+    pub(crate) tick: Mutex<bool>,
+    pub(crate) ticked: Condvar,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    room: Condvar,
+    full: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn new(
+        dir: PathBuf,
+        options: StoreOptions,
+        manifest: Manifest,
+        lock: Box<dyn Lock>,
+    ) -> Self {
+        let heads = vec![Arc::new(HeadCell::new(manifest.sealed + 1))];
+        let live = Live {
+            heads,
+            parts: Arc::default(),
+            tombstones: Arc::new(manifest.tombstones.clone()),
+            position: manifest.sealed,
+        };
+        let committer = Committer { logged_rows: 0, log_base: manifest.log_base };
+        Self {
+            dir,
+            catalog: Catalog::new(options.series_max),
+            began: Mutex::new(options.clock.monotonic()),
+            options,
+            journal: RwLock::new(None),
+            live: RwLock::new(live),
+            commit: Mutex::new(committer),
+            maintain: Mutex::new(manifest),
+            counters: Counters::default(),
+            trouble: Mutex::new(None),
+            lock: Mutex::new(Some(lock)),
+            tick: Mutex::new(false),
+            ticked: Condvar::new(),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// The oldest time that retention keeps; `i64::MIN` if it keeps all.
+    pub(crate) fn oldest_ns(&self) -> i64 {
+        let Some(age) = self.options.retention.age else { return i64::MIN };
+        let now_ns =
+            i64::try_from(self.options.clock.now_us()).unwrap_or(i64::MAX).saturating_mul(1000);
+        now_ns.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX))
+    }
+
+    fn pending(&self, batch: Batch, ack: Ack) -> Result<Pending, WriteError> {
+        if let Some(row) = batch.row_max().filter(|r| *r >= self.catalog.rows()) {
+            return Err(WriteError::UnknownRow(row));
+        }
+        let oldest_ns = self.oldest_ns();
+        if let Some(time) = batch.times.iter().chain(&batch.event_times).find(|t| **t < oldest_ns) {
+            return Err(WriteError::TooOld { time_ns: *time, oldest_ns });
+        }
+        let logged = self.journal.read().is_some();
+        let record = if logged { record::batch(&batch) } else { Vec::new() };
+        Ok(Pending { what: What::Batch(batch), record, ack, slot: Arc::default() })
+    }
+
+    /// Whether a batch can be queued now; an error if it never can.
+    fn admit(&self, queue: &Queue) -> Result<bool, WriteError> {
+        if queue.closed {
+            return Err(WriteError::Closed);
+        }
+        if !self.options.background {
+            return Ok(true);
+        }
+        if self.full.load(Ordering::Acquire) {
+            return match &*self.trouble.lock() {
+                Some(why) => {
+                    Err(WriteError::Full(format!("the head is full and cannot be sealed: {why}")))
+                }
+                None => Ok(false),
+            };
+        }
+        Ok(queue.samples < self.options.queued_samples_max)
+    }
+
+    pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        let pending = self.pending(batch, ack)?;
+        let mut queue = self.queue.lock();
+        while !self.admit(&queue)? {
+            self.room.wait(&mut queue);
+        }
+        self.enqueue(queue, pending)
+    }
+
+    pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        let mut pending = Some(self.pending(batch, ack)?);
+        std::future::poll_fn(|cx| {
+            let mut queue = self.queue.lock();
+            match self.admit(&queue) {
+                Err(e) => Poll::Ready(Err(e)),
+                Ok(false) => {
+                    queue.wakers.push(cx.waker().clone());
+                    Poll::Pending
+                }
+                Ok(true) => match pending.take() {
+                    Some(pending) => Poll::Ready(self.enqueue(queue, pending)),
+                    None => Poll::Ready(Err(WriteError::Closed)),
+                },
+            }
+        })
+        .await
+    }
+
+    /// Send a delete the same way.
+    pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
+        if self.live.read().tombstones.len() >= TOMBSTONES_MAX {
+            let (what, max) = ("tombstones", TOMBSTONES_MAX);
+            return Err(WriteError::TooLarge { what, value: max + 1, max });
+        }
+        let record = record::delete(&tombstone);
+        let what = What::Delete(tombstone);
+        let queue = self.queue.lock();
+        if queue.closed {
+            return Err(WriteError::Closed);
+        }
+        self.enqueue(queue, Pending { what, record, ack: Ack::Persisted, slot: Arc::default() })
+    }
+
+    fn enqueue(
+        &self,
+        mut queue: parking_lot::MutexGuard<'_, Queue>,
+        pending: Pending,
+    ) -> Result<Ticket, WriteError> {
+        let ticket = Ticket(Arc::clone(&pending.slot));
+        if self.options.background && self.options.wal != Wal::Off {
+            if let What::Batch(batch) = &pending.what {
+                queue.samples += batch.samples();
+            }
+            queue.pending.push_back(pending);
+            self.work.notify_one();
+        } else {
+            drop(queue);
+            self.commit(&mut self.commit.lock(), vec![pending]);
+        }
+        Ok(ticket)
+    }
+
+    /// Log and apply what is queued until the store is closed and nothing is left.
+    pub(crate) fn serve(&self) {
+        loop {
+            let mut queue = self.queue.lock();
+            while queue.pending.is_empty() {
+                if queue.closed {
+                    return;
+                }
+                self.work.wait(&mut queue);
+            }
+            let (mut group, mut bytes) = (Vec::new(), 0);
+            while bytes < GROUP_BYTES_MAX
+                && let Some(pending) = queue.pending.pop_front()
+            {
+                bytes += pending.record.len();
+                if let What::Batch(batch) = &pending.what {
+                    queue.samples -= batch.samples();
+                }
+                group.push(pending);
+            }
+            self.wake_writers(queue);
+            self.commit(&mut self.commit.lock(), group);
+        }
+    }
+
+    fn wake_writers(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
+        let wakers = std::mem::take(&mut queue.wakers);
+        drop(queue);
+        self.room.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Heads became smaller, or sealing them failed: writers that wait look again.
+    pub(crate) fn head_changed(&self) {
+        let bytes: usize = self.live.read().heads.iter().map(|h| h.head.read().bytes()).sum();
+        self.full.store(bytes > HEADS_MAX * self.options.head_bytes_max, Ordering::Release);
+        self.wake_writers(self.queue.lock());
+    }
+
+    /// Take no more.
+    pub(crate) fn close_queue(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        self.work.notify_all();
+        self.wake_writers(queue);
+    }
+
+    /// Log a group, apply it, tell its writers.
+    fn commit(&self, committer: &mut Committer, group: Vec<Pending>) {
+        let (first, flushes) = match self.log(committer, &group) {
+            Ok(done) => done,
+            Err(e) => {
+                self.counters.failed.fetch_add(group.len() as u64, Ordering::Relaxed);
+                group.iter().for_each(|pending| pending.slot.finish(Err(e.clone())));
+                return;
+            }
+        };
+        for (pending, position) in group.into_iter().zip(first..) {
+            let log_bytes = pending.record.len() as u64;
+            let samples = match pending.what {
+                What::Batch(batch) => {
+                    self.apply(&batch, position);
+                    batch.samples() as u64
+                }
+                What::Delete(tombstone) => {
+                    self.bury(Tombstone { position, ..tombstone });
+                    0
+                }
+            };
+            self.counters.samples.fetch_add(samples, Ordering::Relaxed);
+            self.counters.batches.fetch_add(1, Ordering::Relaxed);
+            self.counters.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
+            pending.slot.finish(Ok(Outcome { position, samples, log_bytes, flushes }));
+        }
+    }
+
+    /// The position of a group's first batch, and the flushes it took.
+    fn log(&self, committer: &mut Committer, group: &[Pending]) -> Result<(u64, u32), WriteError> {
+        let journal = self.journal.read().clone();
+        let Some(journal) = journal else { return Ok((self.live.read().position + 1, 0)) };
+        let rows = self.catalog.rows();
+        while committer.logged_rows < rows {
+            let to = rows.min(committer.logged_rows + DEFINITIONS_MAX);
+            let mut bytes = record::definitions();
+            self.catalog.encode(committer.logged_rows, to, &mut bytes);
+            journal.append(&bytes, Durability::Flush)?;
+            committer.logged_rows = to;
+        }
+        let durability = match self.options.wal {
+            Wal::Interval(interval) => Durability::Within(interval),
+            _ if group.iter().any(|p| p.ack == Ack::Persisted) => Durability::Persist,
+            _ => Durability::Within(Duration::from_millis(INTERVAL_MS_DEFAULT)),
+        };
+        let records: Vec<&[u8]> = group.iter().map(|p| &*p.record).collect();
+        let outcome = journal.append_all(&records, durability)?;
+        Ok((committer.log_base + outcome.first, outcome.flushes))
+    }
+
+    /// Put a batch into the head. Called in the order of positions.
+    pub(crate) fn apply(&self, batch: &Batch, position: u64) {
+        let Some(active) = self.live.read().heads.last().cloned() else { return };
+        let mut head = active.head.write();
+        head.apply(batch);
+        let bytes = head.bytes();
+        drop(head);
+        self.live.write().position = position;
+        if bytes > self.options.head_bytes_max {
+            self.freeze();
+            let heads = self.live.read().heads.clone();
+            let all: usize = heads.iter().map(|h| h.head.read().bytes()).sum();
+            self.full.store(all > HEADS_MAX * self.options.head_bytes_max, Ordering::Release);
+            self.nudge();
+        }
+    }
+
+    /// Put a tombstone in force: it hits all that came before.
+    pub(crate) fn bury(&self, tombstone: Tombstone) {
+        self.freeze();
+        let mut live = self.live.write();
+        live.position = tombstone.position;
+        if let Some(active) = live.heads.last_mut() {
+            *active = Arc::new(HeadCell::new(tombstone.position + 1));
+        }
+        let mut tombstones = live.tombstones.to_vec();
+        tombstones.push(tombstone);
+        live.tombstones = Arc::new(tombstones);
+    }
+
+    /// Close the active head, if there is anything in it, and begin another. The caller holds the
+    /// commit lock, or is alone.
+    pub(crate) fn freeze(&self) {
+        let mut live = self.live.write();
+        let position = live.position;
+        let Some(active) = live.heads.last() else { return };
+        if active.head.read().is_empty() {
+            return;
+        }
+        active.close(position);
+        live.heads.push(Arc::new(HeadCell::new(position + 1)));
+        *self.began.lock() = self.options.clock.monotonic();
+    }
+
+    /// Let the store's thread look what there is to do.
+    pub(crate) fn nudge(&self) {
+        self.ticked.notify_all();
+    }
+}

@@ -1,0 +1,334 @@
+//! The head: what is not sealed yet, by row, compressed as it comes.
+//!
+//! A row begins with a small buffer of uncompressed rows; when that is full it becomes a chunk.
+//! Rows may come in any order; of two with the same time the later one holds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+
+use crate::batch::Batch;
+use crate::model::TimeRange;
+use crate::options::PARTITION_NS;
+use crate::table::{Table, Want, Work};
+
+/// Rows that are kept uncompressed before they become a chunk.
+const OPEN_ROWS_MAX: usize = 64;
+/// The same for rows of few metrics, whose times weigh most.
+const OPEN_ROWS_MAX_NARROW: usize = 32;
+/// Metrics below which a row is narrow.
+const NARROW_COLUMNS: usize = 4;
+/// Bytes of bookkeeping assumed per row.
+const ROW_BYTES: usize = 136;
+
+/// The partition of an instant.
+pub(crate) fn partition_of(time_ns: i64) -> i64 {
+    time_ns.div_euclid(PARTITION_NS)
+}
+
+/// The instants of a partition.
+pub(crate) fn partition_range(partition: i64) -> TimeRange {
+    let from_ns = partition.saturating_mul(PARTITION_NS);
+    TimeRange { from_ns, to_ns: from_ns.saturating_add(PARTITION_NS) }
+}
+
+/// A compressed run of rows.
+struct Chunk {
+    first: i64,
+    last: i64,
+    bytes: Box<[u8]>,
+}
+
+/// One row series of the head.
+pub(crate) struct RowHead {
+    columns: u16,
+    events: bool,
+    chunks: Vec<Chunk>,
+    /// Rows not compressed yet: time, then the values' bits, row after row.
+    open: Vec<u64>,
+    /// Indexes into `open` of integers.
+    integers: Vec<u32>,
+    texts: Vec<Box<[u8]>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Head {
+    rows: Vec<RowHead>,
+    /// Where a row is in `rows`, plus one; by the row's number.
+    places: Vec<u32>,
+    /// Numbers in the order of `rows`.
+    ids: Vec<u32>,
+    samples: u64,
+    bytes: usize,
+    work: Work,
+    table: Table,
+    /// Batches in it.
+    batches: u64,
+}
+
+/// A head between writers and readers.
+#[derive(Default)]
+pub(crate) struct HeadCell {
+    pub(crate) head: RwLock<Head>,
+    /// Positions it holds: the first, and the last once it takes no more.
+    first: AtomicU64,
+    last: AtomicU64,
+}
+
+impl HeadCell {
+    /// A head that begins at a position.
+    pub(crate) fn new(first: u64) -> Self {
+        Self {
+            head: RwLock::default(),
+            first: AtomicU64::new(first),
+            last: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    pub(crate) fn close(&self, last: u64) {
+        self.last.store(last, Ordering::Release);
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.first.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
+    }
+}
+
+impl RowHead {
+    fn width(&self) -> usize {
+        1 + usize::from(self.columns)
+    }
+
+    fn shape(&self) -> usize {
+        if self.events { 0 } else { usize::from(self.columns) }
+    }
+
+    /// The open rows as a table, in the order of arrival.
+    fn open_table(&self, table: &mut Table) {
+        let width = self.width();
+        let begin = table.times.len();
+        if self.events {
+            table.times.extend(self.open.iter().map(|t| *t as i64));
+            table.texts.extend_from_slice(&self.texts);
+            return;
+        }
+        table
+            .times
+            .extend(self.open.chunks_exact(width).map(|row| row.first().map_or(0, |t| *t as i64)));
+        for (i, column) in table.columns.iter_mut().enumerate() {
+            column.bits.extend(self.open.iter().skip(1 + i).step_by(width));
+        }
+        for index in &self.integers {
+            let (row, column) = (*index as usize / width, *index as usize % width - 1);
+            let Some(column) = table.columns.get_mut(column) else { continue };
+            column.integers.resize(column.bits.len(), false);
+            if let Some(flag) = column.integers.get_mut(begin + row) {
+                *flag = true;
+            }
+        }
+    }
+
+    /// Compress the open rows. The change of its memory, in bytes.
+    fn close(&mut self, table: &mut Table, work: &mut Work) -> usize {
+        if table.columns.len() != self.shape() {
+            *table = Table::with_columns(self.shape());
+        }
+        table.clear();
+        self.open_table(table);
+        table.settle();
+        let (mut begin, mut more) = (0, 0);
+        for end in table.chunk_ends(OPEN_ROWS_MAX) {
+            let mut bytes = Vec::new();
+            table.encode(begin, end, work, &mut bytes);
+            let at = |i: usize| table.times.get(i).copied().unwrap_or_default();
+            let chunk = Chunk { first: at(begin), last: at(end - 1), bytes: bytes.into() };
+            more += chunk.bytes.len() + size_of::<Chunk>();
+            self.chunks.push(chunk);
+            begin = end;
+        }
+        self.open.clear();
+        self.integers.clear();
+        self.texts.clear();
+        more
+    }
+
+    /// Append the rows of a range, unsettled, in the order of arrival.
+    fn read(&self, range: TimeRange, want: Want, into: &mut Table, work: &mut Work) -> Option<()> {
+        for chunk in &self.chunks {
+            if range.touches(chunk.first, chunk.last) {
+                into.decode(&chunk.bytes, want, work)?;
+            }
+        }
+        if self.open.is_empty() {
+            return Some(());
+        }
+        let mut open = Table::with_columns(self.shape());
+        self.open_table(&mut open);
+        if let Want::One(column) = want
+            && !self.events
+        {
+            let one = open.columns.get_mut(usize::from(column)).map(std::mem::take)?;
+            open.columns = vec![one];
+        }
+        into.append(&open);
+        Some(())
+    }
+
+    fn span(&self) -> Option<(i64, i64)> {
+        let width = if self.events { 1 } else { self.width() };
+        let open = self.open.iter().step_by(width).map(|t| *t as i64);
+        let first = self.chunks.iter().map(|c| c.first).chain(open.clone()).min()?;
+        let last = self.chunks.iter().map(|c| c.last).chain(open).max()?;
+        Some((first, last))
+    }
+}
+
+impl Head {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.places.len() * 4
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    pub(crate) fn active_rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches == 0
+    }
+
+    /// Put a batch in.
+    pub(crate) fn apply(&mut self, batch: &Batch) {
+        self.batches += 1;
+        self.samples += batch.samples() as u64;
+        let mut values = &*batch.values;
+        let mut integers = batch.integers.iter().peekable();
+        let mut index = 0u32;
+        for ((id, columns), time) in batch.rows.iter().zip(&batch.columns).zip(&batch.times) {
+            let (row, rest) =
+                values.split_at_checked(usize::from(*columns)).unwrap_or((values, &[]));
+            values = rest;
+            let place = self.place(*id, *columns, false);
+            let Some(head) = self.rows.get_mut(place) else { continue };
+            let before = head.open.capacity();
+            if before - head.open.len() <= row.len() {
+                head.grow();
+            }
+            let begin = head.open.len() as u32 + 1;
+            head.open.push(*time as u64);
+            head.open.extend_from_slice(row);
+            while let Some(i) = integers.next_if(|i| **i < index + u32::from(*columns)) {
+                head.integers.push(begin + (*i - index));
+            }
+            index += u32::from(*columns);
+            self.bytes += (head.open.capacity() - before) * 8;
+            let most = open_rows_max(usize::from(*columns)) * head.width();
+            if head.open.len() >= most {
+                self.bytes += head.close(&mut self.table, &mut self.work);
+            }
+        }
+        for (id, time, text) in batch.events() {
+            let place = self.place(id, 1, true);
+            let Some(head) = self.rows.get_mut(place) else { continue };
+            head.open.push(time as u64);
+            head.texts.push(text.into());
+            self.bytes += 8 + 16 + text.len();
+            if head.open.len() >= OPEN_ROWS_MAX {
+                self.bytes += head.close(&mut self.table, &mut self.work);
+            }
+        }
+    }
+
+    /// Where the head of a row is.
+    fn place(&mut self, id: u32, columns: u16, events: bool) -> usize {
+        if let Some(place) = self.places.get(id as usize).filter(|p| **p > 0) {
+            return *place as usize - 1;
+        }
+        if self.places.len() <= id as usize {
+            self.places.resize(id as usize + 1, 0);
+        }
+        let (chunks, open, integers, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        self.rows.push(RowHead { columns, events, chunks, open, integers, texts });
+        self.ids.push(id);
+        self.bytes += ROW_BYTES;
+        if let Some(place) = self.places.get_mut(id as usize) {
+            *place = self.rows.len() as u32;
+        }
+        self.rows.len() - 1
+    }
+
+    fn row(&self, id: u32) -> Option<&RowHead> {
+        let place = self.places.get(id as usize).filter(|p| **p > 0)?;
+        self.rows.get(*place as usize - 1)
+    }
+
+    /// Samples of a row in a range, settled; empty if it has none.
+    pub(crate) fn read(&self, id: u32, range: TimeRange, want: Want, work: &mut Work) -> Table {
+        let Some(row) = self.row(id) else { return Table::default() };
+        let columns = if want == Want::All || row.events { row.shape() } else { 1 };
+        let mut table = Table::with_columns(columns);
+        if row.read(range, want, &mut table, work).is_none() {
+            // Its own bytes: cannot be.
+            tracing::error!(row = id, "a chunk of the head cannot be decoded");
+        }
+        table.settle();
+        table.keep(|t| range.contains(t));
+        table
+    }
+
+    /// Rows in it, ascending.
+    pub(crate) fn row_ids(&self) -> Vec<u32> {
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Partitions its rows touch, with the number of rows that do, ascending.
+    pub(crate) fn partitions(&self) -> Vec<i64> {
+        let mut found: HashMap<i64, ()> = HashMap::new();
+        for row in &self.rows {
+            let Some((first, last)) = row.span() else { continue };
+            if partition_of(first) == partition_of(last) {
+                found.insert(partition_of(first), ());
+                continue;
+            }
+            let mut work = Work::default();
+            let mut table = Table::with_columns(if row.events { 0 } else { 1 });
+            let _ = row.read(
+                TimeRange { from_ns: i64::MIN, to_ns: i64::MAX },
+                Want::One(0),
+                &mut table,
+                &mut work,
+            );
+            found.extend(table.times.iter().map(|t| (partition_of(*t), ())));
+        }
+        let mut partitions: Vec<i64> = found.into_keys().collect();
+        partitions.sort_unstable();
+        partitions
+    }
+}
+
+impl RowHead {
+    /// Room for more open rows: few at first, then twice as many, up to a full buffer.
+    fn grow(&mut self) {
+        let width = self.width();
+        let rows = self.open.capacity() / width;
+        let more = if rows == 0 { 4 } else { rows };
+        let most = open_rows_max(usize::from(self.columns)).saturating_sub(rows);
+        self.open
+            .reserve_exact(self.open.capacity() - self.open.len() + more.min(most.max(1)) * width);
+    }
+}
+
+fn open_rows_max(columns: usize) -> usize {
+    if columns < NARROW_COLUMNS { OPEN_ROWS_MAX_NARROW } else { OPEN_ROWS_MAX }
+}

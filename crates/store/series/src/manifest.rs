@@ -1,0 +1,177 @@
+//! The manifest: which parts, how much of the catalogue and which tombstones count. Replaced as a
+//! whole, by a rename.
+
+use std::path::Path;
+
+use env::files::{Access, Files};
+
+use crate::bytes::Input;
+use crate::error::{Damage, OpenError, WriteError, refused};
+use crate::part::PartMeta;
+use crate::record::Tombstone;
+
+const MAGIC: &[u8; 8] = b"hfsemani";
+const VERSION: u16 = 1;
+const NAME: &str = "manifest";
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Manifest {
+    /// Everything up to here is in parts.
+    pub(crate) sealed: u64,
+    /// Position of a record of the log minus its position there.
+    pub(crate) log_base: u64,
+    /// Position in the log known to have been persisted.
+    pub(crate) log_expected: u64,
+    /// Bytes of the catalogue's file that count, and rows in them.
+    pub(crate) catalog_bytes: u64,
+    pub(crate) catalog_rows: u32,
+    /// Number of the next part.
+    pub(crate) next_part: u64,
+    /// Closed in good order, and nothing written since.
+    pub(crate) clean: bool,
+    pub(crate) parts: Vec<PartMeta>,
+    pub(crate) tombstones: Vec<Tombstone>,
+}
+
+impl Manifest {
+    fn encode(&self) -> Vec<u8> {
+        let mut b = MAGIC.to_vec();
+        b.extend_from_slice(&VERSION.to_le_bytes());
+        b.extend_from_slice(&[u8::from(self.clean), 0]);
+        for n in [self.sealed, self.log_base, self.log_expected, self.catalog_bytes, self.next_part]
+        {
+            b.extend_from_slice(&n.to_le_bytes());
+        }
+        b.extend_from_slice(&self.catalog_rows.to_le_bytes());
+        b.extend_from_slice(&(self.parts.len() as u32).to_le_bytes());
+        for p in &self.parts {
+            for n in [
+                p.id,
+                p.partition as u64,
+                p.position_min,
+                p.position_max,
+                p.bytes,
+                p.index_bytes,
+                p.samples,
+                p.applied,
+            ] {
+                b.extend_from_slice(&n.to_le_bytes());
+            }
+            for n in [p.step_s, p.index_crc, p.rows] {
+                b.extend_from_slice(&n.to_le_bytes());
+            }
+        }
+        b.extend_from_slice(&(self.tombstones.len() as u32).to_le_bytes());
+        for t in &self.tombstones {
+            b.extend_from_slice(&t.position.to_le_bytes());
+            t.encode(&mut b);
+        }
+        b.extend_from_slice(&crc32c::crc32c(&b).to_le_bytes());
+        b
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (body, crc) = bytes.split_at_checked(bytes.len().checked_sub(4)?)?;
+        if crc != crc32c::crc32c(body).to_le_bytes() {
+            return None;
+        }
+        let mut input = Input(body);
+        input.take(MAGIC.len() + 2)?;
+        let mut it = Self { clean: input.u16()? == 1, ..Self::default() };
+        it.sealed = input.u64()?;
+        it.log_base = input.u64()?;
+        it.log_expected = input.u64()?;
+        it.catalog_bytes = input.u64()?;
+        it.next_part = input.u64()?;
+        it.catalog_rows = input.u32()?;
+        for _ in 0..input.u32()? {
+            it.parts.push(PartMeta {
+                id: input.u64()?,
+                partition: input.i64()?,
+                position_min: input.u64()?,
+                position_max: input.u64()?,
+                bytes: input.u64()?,
+                index_bytes: input.u64()?,
+                samples: input.u64()?,
+                applied: input.u64()?,
+                step_s: input.u32()?,
+                index_crc: input.u32()?,
+                rows: input.u32()?,
+            });
+        }
+        for _ in 0..input.u32()? {
+            let position = input.u64()?;
+            it.tombstones.push(Tombstone::decode(&mut input, position)?);
+        }
+        input.is_empty().then_some(it)
+    }
+
+    /// The manifest of a folder; `None` if there is none.
+    pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Self>, OpenError> {
+        let path = dir.join(NAME);
+        let failed = |source| OpenError::Io { path: path.clone(), what: "cannot read", source };
+        let file = match files.open(&path, Access::READ) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(failed)?,
+        };
+        let mut bytes = vec![0; file.size().map_err(failed)? as usize];
+        let read = file.read_at(&mut bytes, 0).map_err(failed)?;
+        bytes.truncate(read);
+        let mut input = Input(&bytes);
+        if input.take(MAGIC.len()) == Some(MAGIC)
+            && let Some(found) = input.u16().filter(|v| *v > VERSION)
+        {
+            return Err(OpenError::NewerVersion { file: path, found, known: VERSION });
+        }
+        let damage =
+            || Damage { file: path.clone(), offset: 0, what: "the manifest is damaged".into() };
+        Ok(Some(Self::decode(&bytes).ok_or_else(damage)?))
+    }
+
+    /// Put this manifest in place of the one there is, durably. The bytes written.
+    pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<u64, WriteError> {
+        let (path, new) = (dir.join(NAME), dir.join(format!("{NAME}.new")));
+        let bytes = self.encode();
+        let write = || {
+            let file = files.open(&new, Access::CREATE)?;
+            file.set_size(bytes.len() as u64)?;
+            file.write_all_at(&bytes, 0)?;
+            file.persist()?;
+            files.rename(&new, &path)?;
+            files.persist_dir(dir)
+        };
+        write().map_err(refused(&path, "cannot replace"))?;
+        Ok(bytes.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TimeRange;
+
+    #[test]
+    fn a_manifest_comes_back_and_no_flipped_bit_passes() {
+        let part = PartMeta { id: 3, partition: -2, rows: 9, index_crc: 77, ..PartMeta::default() };
+        let tombstone = Tombstone { position: 9, range: TimeRange::ALL, rows: vec![(4, vec![1])] };
+        let it = Manifest {
+            sealed: 12,
+            log_base: 1,
+            log_expected: 11,
+            catalog_bytes: 5,
+            catalog_rows: 2,
+            next_part: 4,
+            clean: true,
+            parts: vec![part],
+            tombstones: vec![tombstone],
+        };
+        let mut bytes = it.encode();
+        assert_eq!(Manifest::decode(&bytes), Some(it));
+        for i in 0..bytes.len() {
+            bytes[i] ^= 4;
+            assert_eq!(Manifest::decode(&bytes), None, "byte {i}");
+            bytes[i] ^= 4;
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Opening: the manifest, the catalogue, what is left over, the log.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::{Access, Files};
+use journal::Journal;
+
+use crate::bytes::Input;
+use crate::core::Core;
+use crate::error::{Damage, OpenError, WriteError};
+use crate::manifest::Manifest;
+use crate::model::OpenReport;
+use crate::options::{StoreOptions, Wal};
+use crate::part::Part;
+use crate::record::{self, Record};
+use crate::seal::CATALOG;
+
+/// Smallest head that can be asked for, in bytes.
+const HEAD_BYTES_MIN: usize = 4096;
+
+impl Core {
+    /// Open the store in `dir`.
+    pub(crate) fn open(
+        dir: &Path,
+        options: StoreOptions,
+    ) -> Result<(Arc<Self>, OpenReport), OpenError> {
+        let began = options.clock.monotonic();
+        let (value, min) = (options.head_bytes_max as u64, HEAD_BYTES_MIN as u64);
+        if value < min {
+            let name = "head_bytes_max";
+            return Err(OpenError::Option { name, value, min, max: u64::MAX });
+        }
+        let files = Arc::clone(&options.files);
+        for folder in [dir.to_owned(), dir.join("parts"), dir.join("log")] {
+            let made = files.create_dir(&folder);
+            made.map_err(|source| OpenError::Io { path: folder, what: "cannot create", source })?;
+        }
+        let lock = dir.join("lock");
+        let held = files.lock(&lock);
+        let held =
+            held.map_err(|source| OpenError::Io { path: lock, what: "cannot lock", source })?;
+        let held = held.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+        let manifest = Manifest::load(&*files, dir)?;
+        let manifest = manifest.unwrap_or_else(|| Manifest { next_part: 1, ..Manifest::default() });
+        let mut report = OpenReport {
+            sealed_position: manifest.sealed,
+            clean: manifest.clean,
+            parts: manifest.parts.len() as u64,
+            ..OpenReport::default()
+        };
+        let core = Self::new(dir.to_owned(), options, manifest.clone(), held);
+        core.load_catalog(&manifest)?;
+        core.load_parts(&manifest);
+        report.removed_files = core.remove_leftovers(&manifest)?;
+        core.open_log(&manifest, &mut report)?;
+        report.rows = u64::from(core.catalog.rows());
+        report.position = core.live.read().position;
+        report.elapsed = core.options.clock.monotonic().saturating_sub(began);
+        Ok((Arc::new(core), report))
+    }
+
+    fn load_catalog(&self, manifest: &Manifest) -> Result<(), OpenError> {
+        let path = self.dir.join(CATALOG);
+        if manifest.catalog_bytes > 0 {
+            let failed = |source| OpenError::Io { path: path.clone(), what: "cannot read", source };
+            let file = self.options.files.open(&path, Access::READ).map_err(failed)?;
+            let mut bytes = vec![0; manifest.catalog_bytes as usize];
+            let read = file.read_at(&mut bytes, 0).map_err(failed)?;
+            bytes.truncate(read);
+            let mut input = Input(&bytes);
+            while !input.is_empty() {
+                let offset = (bytes.len() - input.0.len()) as u64;
+                let what = "a frame of the catalogue is damaged".into();
+                let damage = || Damage { file: path.clone(), offset, what };
+                self.load_frame(&mut input).ok_or_else(damage)?;
+            }
+        }
+        if self.catalog.rows() != manifest.catalog_rows {
+            let what = format!("{} rows instead of {}", self.catalog.rows(), manifest.catalog_rows);
+            return Err(Damage { file: path, offset: manifest.catalog_bytes, what }.into());
+        }
+        self.commit.lock().logged_rows = manifest.catalog_rows;
+        Ok(())
+    }
+
+    fn load_frame(&self, input: &mut Input<'_>) -> Option<()> {
+        let bytes = input.u32()? as usize;
+        let crc = input.u32()?;
+        let body = input.take(bytes)?;
+        if crc32c::crc32c(body) != crc {
+            return None;
+        }
+        self.catalog.decode(&mut Input(body))
+    }
+
+    fn load_parts(&self, manifest: &Manifest) {
+        let mut parts = crate::core::Parts::new();
+        for meta in &manifest.parts {
+            let part = Arc::new(Part::new(&self.options.files, &self.parts_dir(), *meta));
+            parts.entry(meta.partition).or_default().push(part);
+        }
+        for of in parts.values_mut() {
+            of.sort_by_key(|p| p.meta.position_min);
+        }
+        self.live.write().parts = Arc::new(parts);
+    }
+
+    /// Remove files of seals and merges that were interrupted.
+    fn remove_leftovers(&self, manifest: &Manifest) -> Result<u64, OpenError> {
+        let dir = self.parts_dir();
+        let names = self.options.files.list(&dir);
+        let names = names.map_err(|source| OpenError::Io {
+            path: dir.clone(),
+            what: "cannot list",
+            source,
+        })?;
+        let mut removed = 0;
+        for name in names {
+            let known = manifest.parts.iter().any(|m| m.file_name() == name);
+            if !known && name.starts_with("part-") {
+                let path = dir.join(&name);
+                let gone = self.options.files.remove(&path);
+                gone.map_err(|source| OpenError::Io { path, what: "cannot remove", source })?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Open the log, replay what is not sealed, and make the positions to come follow.
+    fn open_log(&self, manifest: &Manifest, report: &mut OpenReport) -> Result<(), OpenError> {
+        let dir = self.dir.join("log");
+        let names = self.options.files.list(&dir).unwrap_or_default();
+        let off = self.options.wal == Wal::Off;
+        if off && !names.iter().any(|n| n.starts_with("segment-") || n.starts_with("ring-")) {
+            return self.mark_open(manifest.log_base);
+        }
+        let (journal, recovery) = Journal::open(&dir, self.log_options(manifest))?;
+        let mut base = manifest.log_base;
+        let end = base + recovery.last_position;
+        if end > manifest.sealed {
+            let from = (manifest.sealed + 1).saturating_sub(base).max(recovery.first_position);
+            self.replay(&dir, &journal, from, base, report)?;
+        } else if end < manifest.sealed {
+            // Sealed with the log off meanwhile: positions go on behind.
+            base = manifest.sealed - recovery.last_position;
+        }
+        self.commit.lock().log_base = base;
+        *self.journal.write() = Some(journal.clone());
+        if off {
+            self.seal().map_err(|e| self.not_writable(e))?;
+            *self.journal.write() = None;
+            journal.close().map_err(|e| self.not_writable(e.into()))?;
+        }
+        self.mark_open(base)
+    }
+
+    fn not_writable(&self, e: WriteError) -> OpenError {
+        let source = std::io::Error::other(e.to_string());
+        OpenError::Io { path: self.dir.clone(), what: "cannot write", source }
+    }
+
+    fn log_options(&self, manifest: &Manifest) -> journal::Options {
+        journal::Options {
+            layout: self.options.layout,
+            segment_bytes: self.options.segment_bytes,
+            position_expected: manifest.log_expected,
+            background: self.options.background,
+            files: Arc::clone(&self.options.files),
+            ..journal::Options::default()
+        }
+    }
+
+    /// Note that the store is open: what is written from now on is not closed in good order.
+    fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
+        let mut manifest = self.maintain.lock();
+        (manifest.clean, manifest.log_base) = (false, log_base);
+        manifest.store(&*self.options.files, &self.dir).map_err(|e| self.not_writable(e))?;
+        Ok(())
+    }
+
+    fn replay(
+        &self,
+        dir: &Path,
+        journal: &Journal,
+        from: u64,
+        base: u64,
+        report: &mut OpenReport,
+    ) -> Result<(), OpenError> {
+        for record in journal.read_from(from)? {
+            let (position, bytes) = record?;
+            let position = base + position;
+            let damage = || Damage {
+                file: dir.to_owned(),
+                offset: position,
+                what: format!("record {position} is no record of this store"),
+            };
+            match record::decode(&bytes, position).ok_or_else(damage)? {
+                Record::Definitions(mut input) => {
+                    self.catalog.decode(&mut input).ok_or_else(damage)?;
+                    self.commit.lock().logged_rows = self.catalog.rows();
+                }
+                Record::Batch(batch) => {
+                    if batch.row_max().is_some_and(|row| row >= self.catalog.rows()) {
+                        return Err(damage().into());
+                    }
+                    self.apply(&batch, position);
+                    report.replayed_batches += 1;
+                    report.replayed_samples += batch.samples() as u64;
+                }
+                Record::Delete(tombstone) => self.bury(tombstone),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with the files of a store that is not open, one line each; nothing is changed.
+///
+/// # Errors
+/// When the manifest or the catalogue cannot be read at all, or the store is open.
+pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenError> {
+    let lock = dir.join("lock");
+    let held = files.lock(&lock);
+    let held = held.map_err(|source| OpenError::Io { path: lock, what: "cannot lock", source })?;
+    let held = held.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+    let manifest = Manifest::load(&**files, dir)?.unwrap_or_default();
+    let options = StoreOptions { files: Arc::clone(files), ..StoreOptions::default() };
+    let core = Core::new(dir.to_owned(), options, manifest.clone(), held);
+    let mut found = Vec::new();
+    found.extend(core.load_catalog(&manifest).err().map(|e| e.to_string()));
+    for meta in &manifest.parts {
+        let part = Part::new(files, &core.parts_dir(), *meta);
+        found.extend(part.verify().into_iter().map(|e| e.to_string()));
+    }
+    let log = dir.join("log");
+    if files.list(&log).is_ok_and(|names| names.iter().any(|n| n.starts_with("segment-"))) {
+        match journal::verify_with(&**files, &log) {
+            Ok(report) => found.extend(report.damage.iter().map(ToString::to_string)),
+            Err(e) => found.push(e.to_string()),
+        }
+    }
+    Ok(found)
+}

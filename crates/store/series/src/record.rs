@@ -1,0 +1,293 @@
+//! Records of the log: definitions of rows, batches, deletes. Also the tombstones of deletes.
+
+use crate::batch::Batch;
+use crate::bytes::{Input, push_signed, push_varint};
+use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch, integers};
+use crate::model::TimeRange;
+
+const DEFINITIONS: u8 = 1;
+const BATCH: u8 = 2;
+const DELETE: u8 = 3;
+
+/// Rows from which on values are logged column by column.
+const TRANSPOSE_ROWS_MIN: usize = 16;
+
+/// What was deleted, and when: hits what has a lower position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    /// Its position.
+    pub(crate) position: u64,
+    pub(crate) range: TimeRange,
+    /// Rows, ascending, with the columns that are hit (empty: all).
+    pub(crate) rows: Vec<(u32, Vec<u16>)>,
+}
+
+/// A record taken apart.
+pub(crate) enum Record<'a> {
+    Definitions(Input<'a>),
+    Batch(Batch),
+    Delete(Tombstone),
+}
+
+impl Tombstone {
+    /// Whether it hits a column (`None`: every column) of a row at a position.
+    pub(crate) fn hits(&self, row: u32, column: Option<u16>, position: u64) -> bool {
+        if position >= self.position {
+            return false;
+        }
+        let Ok(at) = self.rows.binary_search_by_key(&row, |(row, _)| *row) else { return false };
+        self.rows.get(at).is_some_and(|(_, columns)| {
+            columns.is_empty() || column.is_some_and(|c| columns.contains(&c))
+        })
+    }
+
+    /// Whether it hits some columns of some row and not others.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.rows.iter().any(|(_, columns)| !columns.is_empty())
+    }
+
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        push_signed(into, self.range.from_ns);
+        push_signed(into, self.range.to_ns);
+        push_varint(into, self.rows.len() as u64);
+        for (row, columns) in &self.rows {
+            push_varint(into, u64::from(*row));
+            push_varint(into, columns.len() as u64);
+            for column in columns {
+                push_varint(into, u64::from(*column));
+            }
+        }
+    }
+
+    pub(crate) fn decode(input: &mut Input<'_>, position: u64) -> Option<Self> {
+        let range = TimeRange { from_ns: input.signed()?, to_ns: input.signed()? };
+        let mut rows = Vec::new();
+        for _ in 0..input.varint()? {
+            let row = input.varint()? as u32;
+            let mut columns = Vec::new();
+            for _ in 0..input.varint()? {
+                columns.push(input.varint()? as u16);
+            }
+            rows.push((row, columns));
+        }
+        Some(Self { position, range, rows })
+    }
+}
+
+/// The head of a record of definitions; the catalogue appends the rest.
+pub(crate) fn definitions() -> Vec<u8> {
+    vec![DEFINITIONS]
+}
+
+pub(crate) fn delete(tombstone: &Tombstone) -> Vec<u8> {
+    let mut bytes = vec![DELETE];
+    tombstone.encode(&mut bytes);
+    bytes
+}
+
+/// Room to work in, kept between batches.
+#[derive(Debug, Default)]
+struct Room {
+    scratch: Scratch,
+    numbers: Vec<i64>,
+    differences: Vec<i64>,
+    bits: Vec<u64>,
+}
+
+thread_local! {
+    static ROOM: std::cell::RefCell<Room> = std::cell::RefCell::default();
+}
+
+/// The record of a batch.
+pub(crate) fn batch(batch: &Batch) -> Vec<u8> {
+    ROOM.with_borrow_mut(|room| {
+        let mut bytes =
+            Vec::with_capacity(64 + batch.values.len() * 3 + batch.event_text.len() * 2);
+        bytes.push(BATCH);
+        rows(batch, room, &mut bytes);
+        events(batch, room, &mut bytes);
+        bytes
+    })
+}
+
+fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
+    push_varint(into, batch.rows.len() as u64);
+    numbers(batch.rows.iter().map(|r| i64::from(*r)), room, into);
+    for times in batch.times.chunks(COLUMN_VALUES_MAX) {
+        codec::encode_times(times, &mut room.scratch, into);
+    }
+    numbers(batch.columns.iter().map(|c| i64::from(*c)), room, into);
+    push_varint(into, batch.integers.len() as u64);
+    for index in &batch.integers {
+        push_varint(into, u64::from(*index));
+    }
+    match transposed(batch) {
+        Some(columns) => {
+            for column in 0..columns {
+                for rows in batch.values.chunks(COLUMN_VALUES_MAX * columns) {
+                    room.bits.clear();
+                    room.bits.extend(rows.iter().skip(column).step_by(columns));
+                    codec::encode(Kind::F64, &room.bits, &mut room.scratch, into);
+                }
+            }
+        }
+        None => {
+            for values in batch.values.chunks(COLUMN_VALUES_MAX) {
+                codec::encode(Kind::F64, values, &mut room.scratch, into);
+            }
+        }
+    }
+}
+
+/// The number of columns, if values are logged column by column.
+fn transposed(batch: &Batch) -> Option<usize> {
+    let first = *batch.columns.first()?;
+    let same = batch.columns.iter().all(|c| *c == first);
+    (same && first > 1 && batch.rows.len() >= TRANSPOSE_ROWS_MIN).then_some(usize::from(first))
+}
+
+fn events(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
+    push_varint(into, batch.event_rows.len() as u64);
+    numbers(batch.event_rows.iter().map(|r| i64::from(*r)), room, into);
+    for times in batch.event_times.chunks(COLUMN_VALUES_MAX) {
+        codec::encode_times(times, &mut room.scratch, into);
+    }
+    numbers(batch.event_lengths.iter().map(|l| i64::from(*l)), room, into);
+    into.extend_from_slice(&batch.event_text);
+}
+
+fn numbers(values: impl Iterator<Item = i64>, room: &mut Room, into: &mut Vec<u8>) {
+    room.numbers.clear();
+    room.numbers.extend(values);
+    for numbers in room.numbers.chunks(COLUMN_VALUES_MAX) {
+        integers::encode(numbers, &mut room.differences, into);
+    }
+}
+
+/// Take a record apart; `None` when it is none.
+pub(crate) fn decode(record: &[u8], position: u64) -> Option<Record<'_>> {
+    let mut input = Input(record);
+    match input.u8()? {
+        DEFINITIONS => Some(Record::Definitions(input)),
+        BATCH => decode_batch(&mut input).map(Record::Batch),
+        DELETE => Tombstone::decode(&mut input, position).map(Record::Delete),
+        _ => None,
+    }
+}
+
+fn decode_batch(input: &mut Input<'_>) -> Option<Batch> {
+    let mut batch = Batch::default();
+    let mut digits = Vec::new();
+    let count = input.varint()? as usize;
+    if count > crate::options::BATCH_SAMPLES_MAX {
+        return None;
+    }
+    read_numbers(input, count, |n| batch.rows.push(n as u32))?;
+    read_times(input, count, &mut batch.times)?;
+    read_numbers(input, count, |n| batch.columns.push(n as u16))?;
+    for _ in 0..input.varint()? {
+        batch.integers.push(input.varint()? as u32);
+    }
+    let values: usize = batch.columns.iter().map(|c| usize::from(*c)).sum();
+    if values > crate::options::BATCH_SAMPLES_MAX {
+        return None;
+    }
+    match transposed(&batch) {
+        Some(columns) => {
+            batch.values.resize(values, 0);
+            let mut bits = Vec::new();
+            for column in 0..columns {
+                for rows in batch.values.chunks_mut(COLUMN_VALUES_MAX * columns) {
+                    bits.clear();
+                    codec::decode(input, rows.len() / columns, &mut digits, &mut bits)?;
+                    let to = rows.iter_mut().skip(column).step_by(columns);
+                    to.zip(&bits).for_each(|(to, from)| *to = *from);
+                }
+            }
+        }
+        None => {
+            while batch.values.len() < values {
+                let count = (values - batch.values.len()).min(COLUMN_VALUES_MAX);
+                codec::decode(input, count, &mut digits, &mut batch.values)?;
+            }
+        }
+    }
+    let count = input.varint()? as usize;
+    if count > crate::options::BATCH_SAMPLES_MAX {
+        return None;
+    }
+    read_numbers(input, count, |n| batch.event_rows.push(n as u32))?;
+    read_times(input, count, &mut batch.event_times)?;
+    read_numbers(input, count, |n| batch.event_lengths.push(n as u32))?;
+    let bytes: usize = batch.event_lengths.iter().map(|l| *l as usize).sum();
+    batch.event_text.extend_from_slice(input.take(bytes)?);
+    input.is_empty().then_some(batch)
+}
+
+fn read_numbers(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i64)) -> Option<()> {
+    let (mut numbers, mut left) = (Vec::new(), count);
+    while left > 0 {
+        let some = left.min(COLUMN_VALUES_MAX);
+        integers::decode(input, some, &mut numbers)?;
+        numbers.iter().for_each(|n| take(*n));
+        left -= some;
+    }
+    Some(())
+}
+
+fn read_times(input: &mut Input<'_>, count: usize, into: &mut Vec<i64>) -> Option<()> {
+    let mut digits = Vec::new();
+    while into.len() < count {
+        let some = (count - into.len()).min(COLUMN_VALUES_MAX);
+        codec::decode_times(input, some, &mut digits, into)?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Row, Value};
+
+    proptest! {
+        #[test]
+        fn a_batch_comes_back_from_its_record(
+            rows in prop::collection::vec((0u32..50, 1u16..4, any::<i64>(), any::<i64>()), 0..60),
+            same in any::<bool>(),
+            events in prop::collection::vec((0u32..9, any::<i64>(), "[a-z]{0,9}"), 0..5),
+        ) {
+            let mut it = Batch::new();
+            for (id, columns, time, seed) in rows {
+                let columns = if same { 3 } else { columns };
+                let values: Vec<Value> = (0..columns).map(|c| {
+                    if seed % 3 == 0 { Value::I64(seed ^ i64::from(c)) } else { Value::F64(seed as f64 / 100.0) }
+                }).collect();
+                it.push_values(Row { id, columns, events: false }, time, &values).unwrap();
+            }
+            for (id, time, text) in events {
+                it.push_event(Row { id, columns: 1, events: true }, time, text.as_bytes()).unwrap();
+            }
+            let bytes = batch(&it);
+            let Some(Record::Batch(back)) = decode(&bytes, 1) else { panic!("not a batch") };
+            prop_assert_eq!(back, it);
+        }
+
+        #[test]
+        fn damaged_records_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = decode(&bytes, 1);
+        }
+    }
+
+    #[test]
+    fn a_tombstone_hits_lower_positions_only() {
+        let range = TimeRange::ALL;
+        let it = Tombstone { position: 7, range, rows: vec![(1, vec![]), (3, vec![2])] };
+        assert!(it.hits(1, None, 6) && it.hits(3, Some(2), 6) && it.is_partial());
+        assert!(!it.hits(1, None, 7) && !it.hits(3, None, 6) && !it.hits(2, None, 1));
+        let bytes = delete(&it);
+        let Some(Record::Delete(back)) = decode(&bytes, 7) else { panic!("not a delete") };
+        assert_eq!(back, it);
+    }
+}

@@ -1,0 +1,294 @@
+//! Rows in memory, column by column: what chunks are made of and decoded to.
+
+use crate::bytes::{Input, push_varint};
+use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
+use crate::model::TimeRange;
+
+/// Values of one metric.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Column {
+    pub(crate) bits: Vec<u64>,
+    /// Which are integers; empty if none is.
+    pub(crate) integers: Vec<bool>,
+}
+
+/// Texts of events.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Table {
+    pub(crate) times: Vec<i64>,
+    pub(crate) columns: Vec<Column>,
+    /// Texts, for rows of events; those have no columns.
+    pub(crate) texts: Vec<Box<[u8]>>,
+}
+
+/// Which columns of a chunk are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    All,
+    One(u16),
+}
+
+/// Room to work in, kept between chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) scratch: Scratch,
+    digits: Vec<i64>,
+    block: Vec<u8>,
+}
+
+impl Column {
+    fn mark(&mut self, count: usize, kind: Kind) {
+        if kind == Kind::I64 && self.integers.is_empty() {
+            self.integers.resize(self.bits.len() - count, false);
+        }
+        if kind == Kind::I64 || !self.integers.is_empty() {
+            self.integers.resize(self.bits.len(), kind == Kind::I64);
+        }
+    }
+
+    fn is_integer(&self, i: usize) -> bool {
+        self.integers.get(i).copied().unwrap_or(false)
+    }
+
+    /// The same values in another order.
+    fn pick(&mut self, order: &[u32]) {
+        self.bits = order.iter().filter_map(|i| self.bits.get(*i as usize).copied()).collect();
+        if !self.integers.is_empty() {
+            let picked = order.iter().filter_map(|i| self.integers.get(*i as usize).copied());
+            self.integers = picked.collect();
+        }
+    }
+
+    fn append(&mut self, other: &Self) {
+        if !other.integers.is_empty() && self.integers.is_empty() {
+            self.integers.resize(self.bits.len(), false);
+        }
+        self.bits.extend_from_slice(&other.bits);
+        if !self.integers.is_empty() {
+            self.integers.extend_from_slice(&other.integers);
+            self.integers.resize(self.bits.len(), false);
+        }
+    }
+}
+
+impl Table {
+    pub(crate) fn with_columns(columns: usize) -> Self {
+        Self { columns: vec![Column::default(); columns], ..Self::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// Forget the rows, keep the shape and the memory.
+    pub(crate) fn clear(&mut self) {
+        self.times.clear();
+        self.texts.clear();
+        for column in &mut self.columns {
+            column.bits.clear();
+            column.integers.clear();
+        }
+    }
+
+    /// Samples and events.
+    pub(crate) fn samples(&self) -> usize {
+        self.times.len() * self.columns.len().max(1)
+    }
+
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.times.extend_from_slice(&other.times);
+        self.texts.extend_from_slice(&other.texts);
+        for (column, more) in self.columns.iter_mut().zip(&other.columns) {
+            column.append(more);
+        }
+    }
+
+    fn pick(&mut self, order: &[u32]) {
+        self.times = order.iter().filter_map(|i| self.times.get(*i as usize).copied()).collect();
+        for column in &mut self.columns {
+            column.pick(order);
+        }
+        if !self.texts.is_empty() {
+            let texts = &mut self.texts;
+            let take = |i: &u32| texts.get_mut(*i as usize).map(std::mem::take);
+            self.texts = order.iter().filter_map(take).collect();
+        }
+    }
+
+    pub(crate) fn is_sorted(&self) -> bool {
+        self.times.iter().zip(self.times.iter().skip(1)).all(|(a, b)| a < b)
+    }
+
+    /// Sort by time; of rows with the same time the last one holds.
+    pub(crate) fn settle(&mut self) {
+        if self.is_sorted() {
+            return;
+        }
+        let time = |i: &u32| self.times.get(*i as usize).copied().unwrap_or_default();
+        let mut order: Vec<u32> = (0..self.times.len() as u32).collect();
+        order.sort_by_key(time);
+        let mut kept: Vec<u32> = Vec::with_capacity(order.len());
+        for i in order {
+            match kept.last_mut() {
+                Some(last) if time(last) == time(&i) => *last = i,
+                _ => kept.push(i),
+            }
+        }
+        self.pick(&kept);
+    }
+
+    /// Keep only rows whose time passes.
+    pub(crate) fn keep(&mut self, passes: impl Fn(i64) -> bool) {
+        if self.times.iter().all(|t| passes(*t)) {
+            return;
+        }
+        let kept = self.times.iter().zip(0u32..).filter(|(t, _)| passes(**t));
+        let kept: Vec<u32> = kept.map(|(_, i)| i).collect();
+        self.pick(&kept);
+    }
+
+    /// The rows of a range of a sorted table.
+    pub(crate) fn slice(&self, range: TimeRange) -> Self {
+        let begin = self.times.partition_point(|t| *t < range.from_ns);
+        let end = self.times.partition_point(|t| *t < range.to_ns);
+        self.rows(begin, end)
+    }
+
+    fn rows(&self, begin: usize, end: usize) -> Self {
+        let column = |c: &Column| Column {
+            bits: c.bits.get(begin..end).unwrap_or_default().to_vec(),
+            integers: c.integers.get(begin..end).unwrap_or_default().to_vec(),
+        };
+        Self {
+            times: self.times.get(begin..end).unwrap_or_default().to_vec(),
+            columns: self.columns.iter().map(column).collect(),
+            texts: self.texts.get(begin..end).unwrap_or_default().to_vec(),
+        }
+    }
+
+    /// Ends of the runs that can be chunks: of at most `max` rows, without a change of kind.
+    pub(crate) fn chunk_ends(&self, max: usize) -> Vec<usize> {
+        let mut ends = Vec::new();
+        let mut begin = 0;
+        while begin < self.len() {
+            let longest = (begin + max.min(COLUMN_VALUES_MAX)).min(self.len());
+            let same = |c: &Column| {
+                if c.integers.is_empty() {
+                    return longest;
+                }
+                let kind = c.is_integer(begin);
+                (begin..longest).find(|i| c.is_integer(*i) != kind).unwrap_or(longest)
+            };
+            let end = self.columns.iter().map(same).min().unwrap_or(longest);
+            ends.push(end);
+            begin = end;
+        }
+        ends
+    }
+
+    /// Append the chunk of rows `begin..end`, which must be one of [`Table::chunk_ends`]' runs.
+    pub(crate) fn encode(&self, begin: usize, end: usize, work: &mut Work, into: &mut Vec<u8>) {
+        let times = self.times.get(begin..end).unwrap_or_default();
+        push_varint(into, times.len() as u64);
+        work.block.clear();
+        codec::encode_times(times, &mut work.scratch, &mut work.block);
+        let mut lengths = vec![work.block.len()];
+        for column in &self.columns {
+            let kind = if column.is_integer(begin) { Kind::I64 } else { Kind::F64 };
+            let values = column.bits.get(begin..end).unwrap_or_default();
+            let before = work.block.len();
+            codec::encode(kind, values, &mut work.scratch, &mut work.block);
+            lengths.push(work.block.len() - before);
+        }
+        push_varint(into, self.columns.len() as u64);
+        for length in lengths {
+            push_varint(into, length as u64);
+        }
+        into.extend_from_slice(&work.block);
+        if self.columns.is_empty() {
+            for text in self.texts.get(begin..end).unwrap_or_default() {
+                push_varint(into, text.len() as u64);
+                into.extend_from_slice(text);
+            }
+        }
+    }
+
+    /// Append the rows of a chunk. `None`: the bytes are none.
+    pub(crate) fn decode(&mut self, chunk: &[u8], want: Want, work: &mut Work) -> Option<()> {
+        let mut input = Input(chunk);
+        let count = input.varint()? as usize;
+        let columns = input.varint()? as usize;
+        let times = input.varint()? as usize;
+        let mut lengths = Vec::with_capacity(columns.min(crate::options::COLUMNS_MAX));
+        for _ in 0..columns {
+            lengths.push(input.varint()? as usize);
+        }
+        let mut times = Input(input.take(times)?);
+        codec::decode_times(&mut times, count, &mut work.digits, &mut self.times)?;
+        let mut into = self.columns.iter_mut();
+        for (i, length) in lengths.iter().enumerate() {
+            let mut block = Input(input.take(*length)?);
+            if matches!(want, Want::One(column) if usize::from(column) != i) {
+                continue;
+            }
+            let column = into.next()?;
+            let kind = codec::decode(&mut block, count, &mut work.digits, &mut column.bits)?;
+            column.mark(count, kind);
+        }
+        if columns == 0 {
+            for _ in 0..count {
+                let length = input.varint()? as usize;
+                self.texts.push(input.take(length)?.into());
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn a_table() -> Table {
+        let mut table = Table::with_columns(2);
+        table.times = vec![30, 10, 20, 10];
+        table.columns[0].bits = [3.0f64, 1.0, 2.0, 1.5].iter().map(|v| v.to_bits()).collect();
+        table.columns[1].bits = vec![7, 8, 9, 10];
+        table.columns[1].integers = vec![true, true, false, true];
+        table
+    }
+
+    #[test]
+    fn of_rows_with_the_same_time_the_last_one_holds() {
+        let mut table = a_table();
+        table.settle();
+        assert_eq!(table.times, [10, 20, 30]);
+        assert_eq!(table.columns[1].bits, [10, 9, 7]);
+        assert_eq!(table.columns[1].integers, [true, false, true]);
+    }
+
+    #[test]
+    fn chunks_end_where_a_kind_changes_and_come_back() {
+        let mut table = a_table();
+        table.settle();
+        let ends = table.chunk_ends(100);
+        assert_eq!(ends, [1, 2, 3]);
+        let mut back = Table::with_columns(2);
+        let mut one = Table::with_columns(1);
+        let (mut begin, mut work) = (0, Work::default());
+        for end in ends {
+            let mut bytes = Vec::new();
+            table.encode(begin, end, &mut work, &mut bytes);
+            back.decode(&bytes, Want::All, &mut work).unwrap();
+            one.decode(&bytes, Want::One(1), &mut work).unwrap();
+            begin = end;
+        }
+        assert_eq!(back, table);
+        assert_eq!(one.columns[0], table.columns[1]);
+        assert_eq!(table.slice(TimeRange { from_ns: 11, to_ns: 30 }).times, [20]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Power cuts at every call that changes the disk: what was acknowledged is there, and nothing
+//! that was never written.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use env::files::{Failure, Fault, SimDisk};
+use series::{Store, Wal};
+use support::{Change, Draw, Model, apply, batch, bury, contents, delete, open, options, write};
+
+/// What a run left behind: the model of what was acknowledged, and the operation that was cut.
+struct Left {
+    acknowledged: Model,
+    /// The model if the operation under way counts.
+    with_last: Model,
+}
+
+/// The same operations for the same seed, until the power goes.
+fn operate(disk: &SimDisk, seed: u64, steps: u64) -> Left {
+    let mut draw = Draw(seed);
+    let mut left = Left { acknowledged: Model::new(), with_last: Model::new() };
+    let Ok((store, _)) = Store::open(std::path::Path::new("/series"), options(disk, Wal::Always))
+    else {
+        return left;
+    };
+    let mut clock_s = 1000;
+    for _ in 0..steps {
+        let before = left.acknowledged.clone();
+        let done = match draw.below(9) {
+            0 => store.seal().map(|_| ()),
+            1 => store.merge().map(|_| ()),
+            2 => {
+                let (selector, range) = delete(&mut draw);
+                bury(&mut left.with_last, &store, &selector, range);
+                store.delete(&selector, range).map(|_| ())
+            }
+            _ => {
+                let (it, change): (_, Change) = batch(&store, &mut draw, &mut clock_s);
+                apply(&mut left.with_last, &change);
+                write(&store, it)
+            }
+        };
+        left.acknowledged = if done.is_ok() { left.with_last.clone() } else { before };
+        if done.is_err() {
+            return left;
+        }
+    }
+    let _ = store.close();
+    left
+}
+
+fn crashes() -> u64 {
+    std::env::var("HOLDFAST_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(250)
+}
+
+#[test]
+fn after_a_power_cut_at_any_call_what_was_acknowledged_is_there() {
+    let (mut done, mut seed) = (0, 0);
+    while done < crashes() {
+        seed += 1;
+        let whole = SimDisk::new(seed);
+        operate(&whole, seed, 14);
+        let stride = 1 + whole.calls() / 60;
+        let mut call = 1 + seed % stride;
+        while call <= whole.calls() && done < crashes() {
+            let disk = SimDisk::new(seed);
+            disk.fail(&[Fault { call, failure: Failure::PowerCut }]);
+            let left = operate(&disk, seed, 14);
+            let image = disk.crash(seed ^ call);
+            let (store, _) = open(&image, Wal::Always);
+            let found = contents(&store);
+            assert!(
+                found == left.acknowledged || found == left.with_last,
+                "seed {seed} call {call}: {:?}",
+                store.stats()
+            );
+            go_on(store, &image, &found);
+            call += stride;
+            done += 1;
+        }
+    }
+}
+
+/// A store that recovered takes more, and opens again with all of it.
+fn go_on(store: Store, disk: &SimDisk, found: &Model) {
+    let (mut model, mut draw, mut clock_s) = (found.clone(), Draw(7), 2000);
+    let (it, change) = batch(&store, &mut draw, &mut clock_s);
+    write(&store, it).unwrap();
+    apply(&mut model, &change);
+    same(&contents(&store), &model, "written");
+    store.seal().unwrap();
+    same(&contents(&store), &model, "sealed");
+    drop(store);
+    same(&contents(&open(disk, Wal::Always).0), &model, "opened again");
+}
+
+#[test]
+fn a_failed_call_loses_nothing_that_was_acknowledged() {
+    for seed in 1..=6u64 {
+        let whole = SimDisk::new(seed);
+        operate(&whole, seed, 12);
+        let calls = whole.calls();
+        for call in (1..=calls).step_by(1 + calls as usize / 12) {
+            for failure in [Failure::Io, Failure::Full, Failure::Short] {
+                let disk = SimDisk::new(seed);
+                disk.fail(&[Fault { call, failure }]);
+                let left = operate(&disk, seed, 12);
+                let (store, _) = open(&disk.kill(), Wal::Always);
+                let found = contents(&store);
+                if found != left.acknowledged {
+                    same(&found, &left.with_last, &format!("seed {seed} call {call} {failure:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_lies_about_flushes_is_noticed_by_this_test() {
+    let lost = (1..20u64).any(|seed| {
+        let disk = SimDisk::new(seed);
+        disk.lie(true, true);
+        let left = operate(&disk, seed, 10);
+        let opened =
+            Store::open(std::path::Path::new("/series"), options(&disk.crash(seed), Wal::Always));
+        opened.map_or(true, |(store, _)| contents(&store) != left.acknowledged)
+    });
+    assert!(lost, "a disk without flushes lost nothing: the test cannot fail");
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_reads_go_on() {
+    let disk = SimDisk::new(3);
+    let (store, _) = open(&disk, Wal::Always);
+    let (mut model, mut draw, mut clock_s) = (Model::new(), Draw(3), 1000);
+    let mut refused = false;
+    disk.set_capacity(Some(200 << 10));
+    for _ in 0..2000 {
+        let (it, change) = batch(&store, &mut draw, &mut clock_s);
+        match write(&store, it) {
+            Ok(()) => apply(&mut model, &change),
+            Err(e) => {
+                assert!(matches!(e, series::WriteError::Full(_)), "{e}");
+                refused = true;
+                break;
+            }
+        }
+    }
+    assert!(refused);
+    assert_eq!(contents(&store), model);
+    disk.set_capacity(None);
+    let (it, change) = batch(&store, &mut draw, &mut clock_s);
+    write(&store, it).unwrap();
+    apply(&mut model, &change);
+    store.seal().unwrap();
+    assert_eq!(contents(&store), model);
+}
+
+/// Say what differs, not everything.
+fn same(found: &Model, model: &Model, when: &str) {
+    for name in found.keys().chain(model.keys()) {
+        let (found, model) = (found.get(name), model.get(name));
+        let keys = found.into_iter().chain(model).flat_map(|s| s.keys());
+        for time in keys {
+            let of = |s: Option<&support::Samples>| s.and_then(|s| s.get(time)).cloned();
+            assert_eq!(of(found), of(model), "{when}: {name} at {time}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Random operations against a plain map: what is read is what was written, always.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use env::files::SimDisk;
+use series::{Direction, Selector, TimeRange, Wal};
+use support::{Draw, Model, apply, batch, bury, contents, delete, open, read, write};
+
+fn soak() -> u64 {
+    std::env::var("HOLDFAST_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// Some steps with a store, of which each may be anything. Panics where store and model differ.
+fn run(seed: u64, steps: u64) {
+    let disk = SimDisk::new(seed);
+    let mut draw = Draw(seed);
+    let wals = [Wal::Always, Wal::Off, Wal::Interval(std::time::Duration::from_millis(50))];
+    let (mut store, _) = open(&disk, wals[draw.below(3) as usize]);
+    let (mut model, mut clock_s) = (Model::new(), 1000);
+    for step in 0..steps {
+        match draw.below(12) {
+            0 => {
+                store.seal().unwrap();
+            },
+            1 => {
+                store.merge().unwrap();
+            },
+            2 => {
+                let (selector, range) = delete(&mut draw);
+                store.delete(&selector, range).unwrap();
+                bury(&mut model, &store, &selector, range);
+            }
+            3 => {
+                store.close().unwrap();
+                let report;
+                (store, report) = open(&disk, wals[draw.below(3) as usize]);
+                assert!(report.clean && report.replayed_samples == 0, "seed {seed} step {step}");
+            }
+            _ => {
+                let (batch, change) = batch(&store, &mut draw, &mut clock_s);
+                write(&store, batch).unwrap();
+                apply(&mut model, &change);
+            }
+        }
+        assert_eq!(contents(&store), model, "seed {seed} step {step}");
+        look(&store, &model, &mut draw);
+    }
+}
+
+/// A random range of a random series, either way.
+fn look(store: &series::Store, model: &Model, draw: &mut Draw) {
+    let all = store.find(&Selector::default());
+    let Some(series) = all.get(draw.below(all.len().max(1) as u64) as usize) else { return };
+    let from_ns = draw.below(36_000) as i64 * 1_000_000_000;
+    let range = TimeRange { from_ns, to_ns: from_ns + draw.below(20_000) as i64 * 1_000_000_000 };
+    let expected: Vec<(i64, String)> = model
+        .get(&series.name())
+        .into_iter()
+        .flatten()
+        .filter(|(t, _)| range.contains(**t))
+        .map(|(t, v)| (*t, v.clone()))
+        .collect();
+    let snapshot = store.snapshot();
+    assert_eq!(read(&snapshot, series, range, Direction::Forward), expected);
+    let mut backward = read(&snapshot, series, range, Direction::Backward);
+    backward.reverse();
+    assert_eq!(backward, expected);
+    if series.is_events() {
+        return;
+    }
+    let count: u64 = snapshot.summary(series, range).unwrap().map_or(0, |s| s.count);
+    assert_eq!(count, expected.len() as u64);
+    let steps = snapshot.steps(series, range, 600_000_000_000).unwrap();
+    assert_eq!(steps.iter().map(|(_, s)| s.count).sum::<u64>(), count);
+    let last = |s: &series::Summary| s.last_ns;
+    assert_eq!(steps.last().map(|(_, s)| last(s)), expected.last().map(|(t, _)| *t));
+}
+
+#[test]
+fn what_is_read_is_what_was_written() {
+    for seed in 0..24 * soak() {
+        run(seed, 60);
+    }
+}
+
+#[test]
+fn summaries_of_chunks_are_those_of_their_samples() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    let row = store.row(b"load host=a").unwrap();
+    let mut it = series::Batch::new();
+    for i in 0..3000i64 {
+        it.push(row, i * 10_000_000_000, &[((i * 37) % 1000) as f64 / 10.0]).unwrap();
+    }
+    write(&store, it).unwrap();
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let before = store.snapshot();
+    let from_head = before.summary(&series, TimeRange::ALL).unwrap().unwrap();
+    store.seal().unwrap();
+    let from_parts = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
+    assert!((from_head.sum - from_parts.sum).abs() < 1e-6);
+    let plain = |mut s: series::Summary| {
+        s.sum = 0.0;
+        s
+    };
+    assert_eq!(plain(from_head), plain(from_parts));
+    assert_eq!(before.summary(&series, TimeRange::ALL).unwrap().unwrap().count, 3000);
+}

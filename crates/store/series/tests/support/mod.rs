@@ -1,0 +1,196 @@
+//! A plain map beside the store, and random operations on both.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test that cannot go on fails"
+)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use env::clock::ManualClock;
+use env::files::SimDisk;
+use series::{
+    Ack, Batch, Direction, OpenReport, Selector, Snapshot, Store, StoreOptions, TimeRange, Value,
+    Values, Wal, WriteError,
+};
+
+/// Seconds in a partition.
+pub const PARTITION_S: i64 = 7200;
+
+/// Rows of the tests; names of their series.
+pub const ROWS: [&str; 4] = [
+    "cpu.user|cpu.sys host=a",
+    "load host=a",
+    "cpu.user|cpu.sys host=b",
+    "disk.free|disk.used|disk.io dc=1 host=b",
+];
+pub const EVENTS: &str = "!deploy host=a";
+
+/// What a series holds: bits of a float, or an integer as text would say it.
+pub type Samples = BTreeMap<i64, String>;
+pub type Model = BTreeMap<String, Samples>;
+
+pub fn options(disk: &SimDisk, wal: Wal) -> StoreOptions {
+    StoreOptions {
+        wal,
+        head_bytes_max: 64 << 10,
+        segment_bytes: 64 << 10,
+        background: false,
+        files: Arc::new(disk.clone()),
+        clock: Arc::new(ManualClock::at(4_000_000_000_000_000)),
+        ..StoreOptions::default()
+    }
+}
+
+pub fn open(disk: &SimDisk, wal: Wal) -> (Store, OpenReport) {
+    Store::open(Path::new("/series"), options(disk, wal)).unwrap()
+}
+
+pub fn shown(value: Value) -> String {
+    match value {
+        Value::F64(f) => format!("f{:016x}", f.to_bits()),
+        Value::I64(i) => format!("i{i}"),
+    }
+}
+
+pub fn contents(store: &Store) -> Model {
+    let snapshot = store.snapshot();
+    let mut found = Model::new();
+    for series in store.find(&Selector::default()) {
+        let samples = read(&snapshot, &series, TimeRange::ALL, Direction::Forward);
+        if !samples.is_empty() {
+            found.insert(series.name(), samples.into_iter().collect());
+        }
+    }
+    found
+}
+
+pub fn read(
+    snapshot: &Snapshot,
+    series: &series::Series,
+    range: TimeRange,
+    direction: Direction,
+) -> Vec<(i64, String)> {
+    if series.is_events() {
+        let events = snapshot.events(series, range, direction).unwrap();
+        return events
+            .into_iter()
+            .map(|e| (e.time_ns, String::from_utf8(e.text).unwrap()))
+            .collect();
+    }
+    let mut samples = Vec::new();
+    for run in snapshot.scan(series, range, direction) {
+        let run = run.unwrap();
+        for (i, time) in run.times.iter().enumerate() {
+            samples.push((*time, shown(run.values.get(i).unwrap())));
+        }
+        assert!(matches!(run.values, Values::F64(_) | Values::I64(_)));
+    }
+    samples
+}
+
+/// Numbers that are the same for the same seed.
+pub struct Draw(pub u64);
+
+impl Draw {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn value(&mut self) -> Value {
+        match self.below(20) {
+            0 => Value::F64(f64::NAN),
+            1 => Value::F64(-0.0),
+            2 => Value::I64(i64::MAX - self.below(9) as i64),
+            3 => Value::F64(self.below(1 << 30) as f64 / 7.0),
+            4 => Value::I64(self.below(1000) as i64),
+            _ => Value::F64(self.below(10_000) as f64 / 100.0),
+        }
+    }
+}
+
+/// What one batch puts into the model.
+pub type Change = Vec<(String, i64, String)>;
+
+/// A random batch, and what it changes.
+pub fn batch(store: &Store, draw: &mut Draw, clock_s: &mut i64) -> (Batch, Change) {
+    let (mut batch, mut change) = (Batch::new(), Change::new());
+    for _ in 0..=draw.below(60) {
+        let time_s = match draw.below(10) {
+            0 => draw.below(5 * PARTITION_S as u64) as i64,
+            1 => *clock_s,
+            _ => {
+                *clock_s += draw.below(60) as i64;
+                *clock_s
+            }
+        };
+        let time =
+            time_s * 1_000_000_000 + if draw.below(9) == 0 { draw.below(1000) as i64 } else { 0 };
+        let which = draw.below(ROWS.len() as u64 + 1) as usize;
+        let Some(name) = ROWS.get(which) else {
+            let text = format!("release {}", draw.below(1000));
+            batch.push_event(store.row(EVENTS.as_bytes()).unwrap(), time, text.as_bytes()).unwrap();
+            change.push((EVENTS.into(), time, text));
+            continue;
+        };
+        let row = store.row(name.as_bytes()).unwrap();
+        let values: Vec<Value> = (0..row.columns()).map(|_| draw.value()).collect();
+        batch.push_values(row, time, &values).unwrap();
+        let (metrics, tags) = name.split_once(' ').unwrap();
+        for (metric, value) in metrics.split('|').zip(values) {
+            change.push((format!("{metric} {tags}"), time, shown(value.canonical())));
+        }
+    }
+    (batch, change)
+}
+
+pub fn apply(model: &mut Model, change: &Change) {
+    for (name, time, value) in change {
+        model.entry(name.clone()).or_default().insert(*time, value.clone());
+    }
+}
+
+/// What a random delete hits.
+pub fn delete(draw: &mut Draw) -> (Selector, TimeRange) {
+    let selector = match draw.below(4) {
+        0 => Selector::metric("cpu.user").with("host", "a"),
+        1 => Selector::default().with_tag("host", "b"),
+        2 => Selector::metric("!deploy"),
+        _ => Selector::metric("load"),
+    };
+    let from_ns = draw.below(5 * PARTITION_S as u64) as i64 * 1_000_000_000;
+    (selector, TimeRange { from_ns, to_ns: from_ns + draw.below(9000) as i64 * 1_000_000_000 })
+}
+
+pub fn bury(model: &mut Model, store: &Store, selector: &Selector, range: TimeRange) {
+    for series in store.find(selector) {
+        if let Some(samples) = model.get_mut(&series.name()) {
+            samples.retain(|time, _| !range.contains(*time));
+        }
+    }
+    model.retain(|_, samples| !samples.is_empty());
+}
+
+pub trait WithTag {
+    fn with_tag(self, tag: &str, value: &str) -> Self;
+}
+
+impl WithTag for Selector {
+    fn with_tag(self, tag: &str, value: &str) -> Self {
+        self.with(tag, value)
+    }
+}
+
+pub fn write(store: &Store, batch: Batch) -> Result<(), WriteError> {
+    store.write(batch, Ack::Persisted).map(|_| ())
+}
