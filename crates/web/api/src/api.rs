@@ -34,6 +34,8 @@ pub struct ApiOptions {
     pub requests_per_minute_max: u32,
     /// Requests a minute from all of them together; 0 switches it off.
     pub requests_per_minute_all_max: u32,
+    /// Origins whose pages may call the API from a browser; `*` is any.
+    pub cors_origins: Vec<String>,
     /// How long a request may take unless it says `wait_for_complete`, milliseconds.
     pub request_timeout_ms: u64,
     /// The latest lines of the log, for `/manager/logs`.
@@ -52,6 +54,7 @@ impl ApiOptions {
             hostname: "localhost".into(),
             requests_per_minute_max: REQUESTS_PER_MINUTE_MAX,
             requests_per_minute_all_max: REQUESTS_PER_MINUTE_ALL_MAX,
+            cors_origins: Vec::new(),
             request_timeout_ms: REQUEST_TIMEOUT_MS,
             log: LogRing::default(),
             ready: Arc::new(AtomicBool::new(true)),

@@ -1,6 +1,7 @@
 //! The way of every request, from the rate limit to the access log. See the crate's head for the
 //! order.
 
+mod cors;
 mod headers;
 mod run;
 
@@ -12,7 +13,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Query, RawPathParams, Request};
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
@@ -29,6 +30,9 @@ use crate::operation::{Access, Operation, Shape, Verb};
 use crate::request_log;
 use crate::resource;
 use crate::token::{self, Claims};
+
+/// Where a reader of server-sent events was when it lost them.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The operations of one path.
 type Route = Arc<[&'static Operation]>;
@@ -68,6 +72,7 @@ async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
     let started = Instant::now();
     let source = request.extensions().get::<Source>().copied();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let origin = cors::allowed(&api.options.cors_origins, request.headers());
     let mut seen = Seen::default();
     let mut response = match respond(&api, &route, request, &mut seen).await {
         Ok(response) => response,
@@ -89,6 +94,7 @@ async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
         cost: seen.cost,
     }
     .write();
+    cors::finish(&mut response, origin);
     if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
 }
 
@@ -103,6 +109,11 @@ async fn respond(
     if !route.is_empty() {
         admit(api, source)?;
     }
+    if parts.method == Method::OPTIONS
+        && cors::allowed(&api.options.cors_origins, &parts.headers).is_some()
+    {
+        return Ok(cors::preflight(route.iter().map(|operation| operation.verb.name())));
+    }
     let operation = match pick(route, &parts) {
         Picked::Operation(operation) if !is_navigation(api, operation, &parts) => operation,
         Picked::Refused(failure) => return Err(failure),
@@ -111,9 +122,15 @@ async fn respond(
     seen.operation = Some(operation);
     let caller = authenticate(api, operation.access, source, &parts).await?;
     seen.user = Some(caller.name());
-    let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+    let mut query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
         .map_err(|e| Failure::bad(format!("query: {e}")))?
         .0;
+    if operation.id == resource::STREAM
+        && let Some(id) = header(&parts, &LAST_EVENT_ID)
+    {
+        // The last of several values counts.
+        query.push(("since".into(), id.into()));
+    }
     seen.parameters = request_log::parameters(&query);
     let path = path_parameters(&mut parts).await?;
     let body = match operation.body {
@@ -283,7 +300,7 @@ async fn read(parts: &Parts, body: Body, timeout_ms: u64) -> Result<Bytes, Failu
     }
 }
 
-fn header<'a>(parts: &'a Parts, name: &axum::http::HeaderName) -> Option<&'a str> {
+fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
     parts.headers.get(name)?.to_str().ok()
 }
 

@@ -1,7 +1,7 @@
 //! The server itself: who it is, whether it lives, its metrics and its description.
 
 use axum::http::StatusCode;
-use metrics::gauge;
+use metrics::{counter, gauge};
 use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -142,6 +142,9 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
     ] {
         gauge!(name).set(value as f64);
     }
+    let access = call.api.registry.access_counts();
+    counter!("holdfast_access_cache_total", "result" => "hit").absolute(access.hits);
+    counter!("holdfast_access_cache_total", "result" => "miss").absolute(access.misses);
     let commit = call.commit().stats();
     for (name, value) in [
         ("holdfast_commit_applied_position", commit.applied.0),

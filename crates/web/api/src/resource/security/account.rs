@@ -13,9 +13,7 @@ use super::{login, policies, rules};
 use crate::call::{Call, Caller, Source};
 use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{
-    Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb,
-};
+use crate::operation::{Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb};
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation {

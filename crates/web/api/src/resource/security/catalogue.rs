@@ -7,9 +7,7 @@ use utoipa::ToSchema;
 use crate::call::Call;
 use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{
-    Access, COMMON_PRETTY, Handler, Kind, Operation, Shape, Verb, query,
-};
+use crate::operation::{Access, COMMON_PRETTY, Handler, Kind, Operation, Shape, Verb, query};
 use crate::resource;
 
 pub(super) const OPERATIONS: &[Operation] = &[
@@ -94,7 +92,9 @@ fn actions(call: &Call) -> Result<Answer, Failure> {
         for (_, kind) in users.iter().filter_map(|o| needs(o)) {
             let kinds: &[&str] =
                 if kind == "agent:id" { &["agent:id", "agent:group"] } else { &[kind] };
-            resources.extend(kinds.iter().filter(|kind| !resources.contains(kind)).copied().collect::<Vec<_>>());
+            resources.extend(
+                kinds.iter().filter(|kind| !resources.contains(kind)).copied().collect::<Vec<_>>(),
+            );
         }
         let example: Vec<String> = resources.iter().map(|kind| format!("{kind}:*")).collect();
         let about = users.first().map_or("", |o| o.about);

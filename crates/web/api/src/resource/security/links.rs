@@ -2,7 +2,9 @@
 
 use registry::{LinkKind, SecurityChange};
 
-use super::{POSITION, RESERVED_ID_MAX, ROLE_ID, USER_ID, ids, ids_or_all, one, refusal, roles, users};
+use super::{
+    POSITION, RESERVED_ID_MAX, ROLE_ID, USER_ID, ids, ids_or_all, one, refusal, roles, users,
+};
 use crate::call::Call;
 use crate::envelope::{Answer, List};
 use crate::error::Failure;

@@ -109,14 +109,10 @@ fn login(call: Arc<Call>) -> Answering {
     Box::pin(async move {
         let (user, nbf_s) = logged_in(&call).await?;
         let roles = user.role_ids();
-        given(&call, Bearer {
-            id: user.id,
-            name: user.name,
-            roles,
-            context: None,
-            nbf_s,
-            since_s: None,
-        })
+        given(
+            &call,
+            Bearer { id: user.id, name: user.name, roles, context: None, nbf_s, since_s: None },
+        )
         .await
     })
 }

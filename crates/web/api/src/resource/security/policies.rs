@@ -176,7 +176,15 @@ fn is_resource(text: &str) -> bool {
 
 fn list(call: &Call) -> Result<Answer, Failure> {
     let listing = Listing {
-        fields: &["id", "name", "policy", "roles", "policy.actions", "policy.resources", "policy.effect"],
+        fields: &[
+            "id",
+            "name",
+            "policy",
+            "roles",
+            "policy.actions",
+            "policy.resources",
+            "policy.effect",
+        ],
         always: &[],
         messages: [
             "All specified policies were returned",

@@ -162,7 +162,11 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let mut list = List::new(
         gone,
         total,
-        ["All specified roles were deleted", "Some roles were not deleted", "No roles were deleted"],
+        [
+            "All specified roles were deleted",
+            "Some roles were not deleted",
+            "No roles were deleted",
+        ],
     );
     failed.into_iter().for_each(|(code, id)| list.fail(code, id.to_string()));
     Ok(Answer::List(list))

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{RESERVED_ID_MAX, Sort, USER_ID, deletable, ids_or_all, listed, one, refusal, single, some_ids};
+use super::{
+    RESERVED_ID_MAX, Sort, USER_ID, deletable, ids_or_all, listed, one, refusal, single, some_ids,
+};
 use crate::call::{Call, Caller};
 use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
@@ -67,10 +69,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "security.user_run_as",
         about: "Whether a user may log in with an authorization context.",
         access: action("security:edit_run_as", "*:*"),
-        parameters: &[
-            &[USER_ID, query("allow_run_as", Kind::Flag, "Allow it.")],
-            COMMON,
-        ],
+        parameters: &[&[USER_ID, query("allow_run_as", Kind::Flag, "Allow it.")], COMMON],
         body: None,
         shape: Shape::List("UserItem"),
         handler: Handler::Blocking(set_run_as),
@@ -160,7 +159,9 @@ fn password_failure(error: RegistryError, password: &str) -> Failure {
     use registry::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN};
     let chars = password.chars().count();
     match error {
-        RegistryError::Password(_) if !(PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&chars) => {
+        RegistryError::Password(_)
+            if !(PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&chars) =>
+        {
             Failure::code(5009)
         }
         RegistryError::Password(_) => Failure::code(5007),
