@@ -10,6 +10,10 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 
 use super::{Access, File, Files, Lock};
 
+/// `O_DSYNC` alone. rustix's flag of that name is `O_SYNC`, with which a write also persists the
+/// file's times: on ext4 a commit of the file system's journal every few milliseconds.
+const DSYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC as u32);
+
 /// The file system of the operating system. New files are readable by their owner alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFiles;
@@ -67,20 +71,24 @@ impl File for RealFile {
     }
 }
 
+fn access_flags(access: Access) -> OFlags {
+    let mut flags = OFlags::CLOEXEC;
+    flags |= if access.write { OFlags::RDWR } else { OFlags::RDONLY };
+    for (wanted, flag) in [
+        (access.create, OFlags::CREATE),
+        (access.direct, OFlags::DIRECT),
+        (access.dsync, DSYNC),
+    ] {
+        if wanted {
+            flags |= flag;
+        }
+    }
+    flags
+}
+
 impl Files for RealFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
-        let mut flags = OFlags::CLOEXEC;
-        flags |= if access.write { OFlags::RDWR } else { OFlags::RDONLY };
-        for (wanted, flag) in [
-            (access.create, OFlags::CREATE),
-            (access.direct, OFlags::DIRECT),
-            (access.dsync, OFlags::DSYNC),
-        ] {
-            if wanted {
-                flags |= flag;
-            }
-        }
-        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = rustix::fs::open(path, access_flags(access), Mode::RUSR | Mode::WUSR)?;
         Ok(Arc::new(RealFile(fs::File::from(fd))))
     }
 
@@ -152,6 +160,10 @@ mod tests {
         assert_eq!(file.size().unwrap(), 8192);
         file.write_all_at(b"hello", 8190).unwrap();
         file.persist().unwrap();
+        let access = Access { dsync: true, ..Access::WRITE };
+        let flags = rustix::fs::open(&path, access_flags(access), Mode::empty()).unwrap();
+        let flags = rustix::fs::fcntl_getfl(flags).unwrap().bits().cast_signed();
+        assert_eq!(flags & libc::O_SYNC, libc::O_DSYNC, "times are persisted with each write");
         let mut bytes = [9; 10];
         assert_eq!(file.read_at(&mut bytes, 8188).unwrap(), 7);
         assert_eq!(&bytes, b"\0\0hello\x09\x09\x09");
