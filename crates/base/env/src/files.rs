@@ -103,6 +103,12 @@ pub trait Files: Send + Sync {
     /// As the operating system; [`io::ErrorKind::InvalidInput`] where direct access is refused.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
 
+    /// The file system of `dir`, by name, if it may compress what goes through the page cache and
+    /// would not compress what is written directly; `None` for any other.
+    fn compressing(&self, _dir: &Path) -> Option<&'static str> {
+        None
+    }
+
     /// Names in a folder, sorted.
     ///
     /// # Errors

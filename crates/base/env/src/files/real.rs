@@ -20,6 +20,9 @@ pub struct RealFiles;
 
 struct RealFile(fs::File);
 
+/// What `statfs` calls btrfs.
+const BTRFS: i64 = 0x9123_683e;
+
 struct RealLock {
     _held: fs::File,
 }
@@ -62,6 +65,10 @@ impl File for RealFile {
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
+        // What btrfs has reserved it never compresses.
+        if rustix::fs::fstatfs(&self.0)?.f_type as i64 == BTRFS {
+            return self.set_size(bytes.max(self.size()?));
+        }
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP) if self.size()? >= bytes => Ok(()),
@@ -90,6 +97,11 @@ impl Files for RealFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let fd = rustix::fs::open(path, access_flags(access), Mode::RUSR | Mode::WUSR)?;
         Ok(Arc::new(RealFile(fs::File::from(fd))))
+    }
+
+    fn compressing(&self, dir: &Path) -> Option<&'static str> {
+        let found = rustix::fs::statfs(dir).ok()?;
+        (found.f_type as i64 == BTRFS).then_some("btrfs")
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

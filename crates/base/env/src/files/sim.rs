@@ -56,6 +56,7 @@ struct State {
     faults: Vec<Fault>,
     off: bool,
     refuses_direct: bool,
+    compressing: bool,
     capacity_bytes: Option<u64>,
     /// Flushes, and changes of names, are acknowledged and not done.
     lies: (bool, bool),
@@ -100,6 +101,11 @@ impl SimDisk {
     /// Refuse direct access from now on, as some file systems do.
     pub fn refuse_direct(&self) {
         self.0.lock().refuses_direct = true;
+    }
+
+    /// Be a file system that compresses from now on, for the program that looks.
+    pub fn compress(&self) {
+        self.0.lock().compressing = true;
     }
 
     /// From now on acknowledge flushes of files, or of folders, without doing them: to show that a
@@ -333,6 +339,10 @@ impl Files for SimDisk {
             None => return Err(io::ErrorKind::NotFound.into()),
         };
         Ok(Arc::new(SimFile { disk: Arc::clone(&self.0), node, access }))
+    }
+
+    fn compressing(&self, _dir: &Path) -> Option<&'static str> {
+        self.0.lock().compressing.then_some("simulated")
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
