@@ -37,6 +37,7 @@ pub(crate) struct Core {
     pub(crate) pins: Mutex<Pins>,
     pub(crate) options: Options,
     io: IoPath,
+    io_reason: &'static str,
     trimming: Mutex<()>,
     /// Given back when the journal is closed, even if readers live on.
     lock: Mutex<Option<Box<dyn Lock>>>,
@@ -71,10 +72,18 @@ fn checked(mut options: Options) -> Result<Options, OpenError> {
     Ok(options)
 }
 
-/// Find out whether this file system takes direct writes.
-fn probe(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<IoPath, OpenError> {
+/// Find out which way to the medium is right for this file system, and say why.
+fn probe(
+    files: &dyn Files,
+    dir: &Path,
+    wanted: IoPath,
+) -> Result<(IoPath, &'static str), OpenError> {
     if wanted == IoPath::Fdatasync {
-        return Ok(wanted);
+        return Ok((wanted, "asked for"));
+    }
+    if wanted == IoPath::Auto && files.compressing(dir).is_some() {
+        let why = "the file system may compress, and does not compress direct writes";
+        return Ok((IoPath::Fdatasync, why));
     }
     let path = dir.join(PROBE_NAME);
     let access = Access { write: true, create: true, direct: true, dsync: true };
@@ -85,9 +94,14 @@ fn probe(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<IoPath, OpenEr
     // The probe is nothing: whether it is removed now or at the next open makes no difference.
     let _ = files.remove(&path);
     match tried {
-        Ok(()) => Ok(IoPath::Direct),
-        Err(e) if e.kind() == std::io::ErrorKind::StorageFull => Ok(IoPath::Direct),
-        Err(_) if wanted == IoPath::Auto => Ok(IoPath::Fdatasync),
+        Ok(()) if wanted == IoPath::Direct => Ok((IoPath::Direct, "asked for")),
+        Ok(()) => Ok((IoPath::Direct, "the file system takes direct writes")),
+        Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {
+            Ok((IoPath::Direct, "the file system takes direct writes"))
+        }
+        Err(_) if wanted == IoPath::Auto => {
+            Ok((IoPath::Fdatasync, "the file system refuses direct writes"))
+        }
         Err(e) => Err(refused(&path, "direct writes are refused; choose the fdatasync path")(e)),
     }
 }
@@ -117,13 +131,13 @@ impl Core {
         }
         let pins = consumer::load(&*files, dir, &found.names)?;
         ends_where_it_should(dir, &found, &pins, options.position_expected)?;
-        let io = probe(&*files, dir, options.io)?;
+        let (io, io_reason) = probe(&*files, dir, options.io)?;
         let mut options = options;
         if options.layout != Layout::Sparse || io != IoPath::Direct {
             options.groups_in_flight = 1;
         }
         let journal = found.segments.last().map_or_else(|| new_journal(dir), |s| s.header.journal);
-        let recovery = recovery(&found, io);
+        let recovery = Recovery { io_reason, ..recovery(&found, io) };
         let catalog = Catalog {
             segments: found.segments.iter().cloned().collect(),
             ring: found.ring.clone(),
@@ -139,7 +153,8 @@ impl Core {
         let gate = Gate::new(writer, append_max);
         let (pins, trimming, lock) = (Mutex::new(pins), Mutex::new(()), Mutex::new(Some(lock)));
         let dir = dir.to_owned();
-        let core = Self { files, dir, gate, catalog, pool, pins, options, io, trimming, lock };
+        let core =
+            Self { files, dir, gate, catalog, pool, pins, options, io, io_reason, trimming, lock };
         Ok((Arc::new(core), Recovery { elapsed: began.elapsed(), ..recovery }))
     }
 
@@ -162,6 +177,7 @@ impl Core {
             in_flight_bytes: self.gate.in_flight_bytes(),
             layout: self.options.layout,
             io: self.io,
+            io_reason: self.io_reason,
             poisoned: self.gate.poisoned(),
             ..self.pool.totals.stats()
         }
@@ -265,6 +281,6 @@ fn recovery(found: &Found, io: IoPath) -> Recovery {
         clean: found.closed || found.segments.is_empty(),
         cut: found.cut.clone(),
         io,
-        elapsed: std::time::Duration::ZERO,
+        ..Recovery::default()
     }
 }

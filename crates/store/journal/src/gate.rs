@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 mod group;
 mod keep;
 mod lead;
+#[cfg(all(test, loom))]
+mod model;
 
 use group::{Forming, InFlight, Ticket};
 
@@ -187,7 +189,7 @@ impl Gate {
                 return Poll::Ready(ticket.outcome(result));
             }
             if !registered.will_wake(cx.waker()) {
-                registered = cx.waker().clone();
+                registered.clone_from(cx.waker());
                 ticket.generation.register(cx.waker());
             }
             match ticket.generation.result() {
@@ -216,15 +218,13 @@ impl Gate {
         }
         let ticket = self.join(&mut state, records, durability);
         ticket.generation.register(cx.waker());
-        if self.may_lead(&state) {
-            if self.threaded {
-                // Later members find it called already.
-                if state.forming.members == 1 {
-                    self.work.notify_one();
-                }
-            } else {
-                self.lead(state);
-            }
+        if !self.may_lead(&state) {
+            // Whoever leads hands the lead over.
+        } else if !self.threaded {
+            self.lead(state);
+        } else if state.forming.members == 1 {
+            // Later members find it called already.
+            self.work.notify_one();
         }
         Poll::Ready(Ok((ticket, cx.waker().clone())))
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::options::{IoPath, Layout};
 
-/// What one append cost. Costs are those of its whole group.
+/// What one append cost. Costs are those of its whole group, as far as it caused them: what the
+/// ring's archive takes from it later is in [`Stats`] alone, as are zeros written ahead. Divide by
+/// `group_records` for the share of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Position of the (last) record, from 1.
@@ -20,7 +22,9 @@ pub struct Outcome {
     pub blocks: u32,
     /// Flushes of the medium.
     pub flushes: u32,
-    /// Estimate of the bytes a medium that compresses each block would keep.
+    /// Estimate of the bytes a medium that compresses each 4 KiB block would keep: what is not
+    /// padding, which counts as incompressible, and 24 bytes a block. Within 0.7 and 1.5 of what
+    /// lz4 makes of random records (a test); more than it makes of text.
     pub compressed_bytes: u64,
 }
 
@@ -63,6 +67,8 @@ pub struct Stats {
     pub layout: Layout,
     /// The way to the medium that was chosen at open.
     pub io: IoPath,
+    /// Why that one.
+    pub io_reason: &'static str,
     /// The failure that poisoned the journal.
     pub poisoned: Option<String>,
 }
@@ -84,8 +90,10 @@ pub struct Recovery {
     pub clean: bool,
     /// The torn tail that was cut, if there was one.
     pub cut: Option<Cut>,
-    /// The way to the medium.
+    /// The way to the medium that was chosen.
     pub io: IoPath,
+    /// Why that one.
+    pub io_reason: &'static str,
     /// Time it took.
     pub elapsed: Duration,
 }

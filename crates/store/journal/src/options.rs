@@ -48,7 +48,8 @@ pub enum Layout {
 /// How groups reach the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum IoPath {
-    /// `Direct` where the file system takes it, else `Fdatasync`; chosen at open and reported.
+    /// `Direct` where the file system takes it and does not lose its compression by it (btrfs
+    /// does), else `Fdatasync`; chosen at open and reported with the reason.
     #[default]
     Auto,
     /// One `O_DIRECT|O_DSYNC` write per group.
@@ -80,7 +81,8 @@ pub struct Options {
     pub ring_bytes: u64,
     /// How groups reach the medium.
     pub io: IoPath,
-    /// Bytes that may wait to be written; appends beyond it wait. One larger append passes alone.
+    /// Bytes that may wait to be written, beside those that are being written, which are as many
+    /// at most for each group in flight; appends beyond it wait. One larger append passes alone.
     pub in_flight_bytes_max: usize,
     /// Longest time a leader waits for as many writers as last time. Zero switches it off.
     pub group_wait: Duration,

@@ -1,0 +1,153 @@
+//! The hand-off between writers in every order that loom finds, on a simulated disk: `make loom`.
+//! The gate and the writer are the real ones; time does not pass.
+
+#![allow(clippy::unwrap_used, reason = "a model")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::files::{Failure, Fault, SimDisk};
+use loom::future::block_on;
+use loom::thread;
+
+use crate::core::Core;
+use crate::error::AppendError;
+use crate::meter::Outcome;
+use crate::options::{Durability, Layout, Options};
+
+type Appended = Result<Outcome, AppendError>;
+
+/// Every order with at most this many preemptions: what more of them find is hardly ever new, and
+/// takes hours.
+const PREEMPTIONS: usize = 2;
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.max_branches = 20_000;
+    builder.check(run);
+}
+
+fn open(layout: Layout, groups: usize) -> (Arc<Core>, SimDisk) {
+    let disk = SimDisk::new(1);
+    let options = Options {
+        layout,
+        segment_bytes: 64 << 10,
+        ring_bytes: 16 << 10,
+        fill_ahead_bytes: 16 << 10,
+        groups_in_flight: groups,
+        group_wait: Duration::ZERO,
+        files: Arc::new(disk.clone()),
+        ..Options::default()
+    };
+    (Core::open(Path::new("/journal"), options).unwrap().0, disk)
+}
+
+fn append(core: &Core) -> Appended {
+    let appended = core.gate.append(&[[7; 16]], Durability::Persist);
+    if let Ok(outcome) = &appended {
+        assert!(core.gate.persisted() >= outcome.position, "acknowledged before it is persisted");
+    }
+    appended
+}
+
+fn spawn(core: &Arc<Core>) -> thread::JoinHandle<Appended> {
+    let core = Arc::clone(core);
+    thread::spawn(move || append(&core))
+}
+
+/// Each appended one record: all are there, each once.
+fn all_there(appended: &[Appended]) {
+    let mut positions: Vec<_> = appended.iter().map(|a| a.as_ref().unwrap().position).collect();
+    positions.sort_unstable();
+    assert!(positions.iter().zip(1..).all(|(p, n)| *p == n), "{positions:?}");
+}
+
+#[test]
+fn threads_lead_or_follow_and_each_is_told() {
+    model(|| {
+        let (core, _) = open(Layout::Packed, 1);
+        let others = [spawn(&core), spawn(&core)];
+        let mut appended = vec![append(&core)];
+        appended.extend(others.map(|t| t.join().unwrap()));
+        all_there(&appended);
+    });
+}
+
+#[test]
+fn groups_in_flight_are_acknowledged_in_order() {
+    model(|| {
+        let (core, _) = open(Layout::Sparse, 2);
+        let first = append(&core);
+        let others = [spawn(&core), spawn(&core)];
+        let mut appended = vec![first, append(&core)];
+        appended.extend(others.map(|t| t.join().unwrap()));
+        all_there(&appended);
+    });
+}
+
+#[test]
+fn a_task_is_woken_by_the_journals_thread_beside_a_thread_that_leads() {
+    model(|| {
+        let (core, _) = open(Layout::Packed, 1);
+        let server = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || core.gate.serve())
+        };
+        let other = spawn(&core);
+        let task = block_on(core.gate.append_async(&[vec![7; 16]], Durability::Persist));
+        all_there(&[task, other.join().unwrap()]);
+        core.close().unwrap();
+        server.join().unwrap();
+    });
+}
+
+#[test]
+fn poison_reaches_every_waiter() {
+    for groups in [1, 2] {
+        model(move || {
+            let (core, disk) = open(Layout::Sparse, groups);
+            append(&core).unwrap();
+            disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::PowerCut }]);
+            let others = [spawn(&core), spawn(&core)];
+            let mut appended = vec![append(&core)];
+            appended.extend(others.map(|t| t.join().unwrap()));
+            let poisoned = |a: &Appended| matches!(a, Err(AppendError::Poisoned(_)));
+            assert!(appended.iter().all(poisoned), "{appended:?}");
+            assert_eq!(core.gate.persisted(), 1);
+        });
+    }
+}
+
+#[test]
+fn closing_finishes_what_was_taken() {
+    model(|| {
+        let (core, _) = open(Layout::Packed, 1);
+        let other = spawn(&core);
+        core.close().unwrap();
+        let taken = match other.join().unwrap() {
+            Ok(outcome) => outcome.position,
+            Err(AppendError::Closed) => 0,
+            Err(e) => panic!("{e}"),
+        };
+        assert_eq!(core.gate.persisted(), taken);
+    });
+}
+
+#[test]
+fn the_ring_is_archived_beside_appends() {
+    model(|| {
+        let (core, _) = open(Layout::Ring, 1);
+        let archiver = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || core.gate.serve_archive())
+        };
+        for _ in 0..5 {
+            core.gate.append(&[[7; 2100]], Durability::Persist).unwrap();
+        }
+        core.close().unwrap();
+        archiver.join().unwrap();
+        assert_eq!(core.gate.persisted(), 5);
+    });
+}
