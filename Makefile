@@ -6,7 +6,7 @@ SOAK ?= 100
 # Warnings are errors wherever a person or a machine decides whether a change is good.
 LINT := -D warnings
 
-.PHONY: help up build test check unit page soak fuzz clean
+.PHONY: help up build test check unit loom page soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +18,7 @@ up: ## Build and run server and local agent in ./data (more flags: ARGS="--watch
 build: ## The release binary, target/release/holdfast
 	cargo build --release --bin holdfast
 
-test: check unit page ## Everything that must pass before a change lands
+test: check unit loom page ## Everything that must pass before a change lands
 	@echo "make test: all passed"
 
 check: ## Formatting, lints, documentation, dashboard files
@@ -30,12 +30,15 @@ check: ## Formatting, lints, documentation, dashboard files
 unit: ## All Rust tests: units, models, crash images, real processes
 	cargo test --workspace
 
+loom: ## The journal's hand-off between writers, in every order of events
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model
+
 page: ## The dashboard in a real Chromium against the real binary
 	cargo build --bin holdfast
 	./tests/page.sh
 
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
-	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 24 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 12000 * $(SOAK) )) \
+	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 24 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
 	PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
 
 bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)
