@@ -6,6 +6,25 @@ cd "$(dirname "$0")"
 name=$1
 case "$name" in
   scan) ../tests/packages.sh aide aide ;;
+  queue)
+    # Without them those file systems are left out.
+    if [ "${QUICK:-0}" = 0 ]; then
+      ../tests/packages.sh mkfs.xfs xfsprogs || true
+      ../tests/packages.sh mkfs.btrfs btrfs-progs || true
+    fi ;;
+  api)
+    # The product's own release binary, as everybody builds it.
+    [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
+    features=(--features api)
+    ;;
+  journal)
+    # A comparison without one of them is still one: who is missing is said.
+    [ -e /usr/include/rocksdb/c.h ] || ../tests/packages.sh rocksdb-headers librocksdb-dev || true
+    ./peers/wiredtiger.sh target/peers/wiredtiger
+    features=(--features journal)
+    ;;
+  sync) features=(--features sync) ;;
 esac
-cargo build --release --quiet --bin "$name"
-exec ./target/release/"$name"
+cargo build --release --quiet --bin "$name" ${features[@]+"${features[@]}"}
+shift
+exec ./target/release/"$name" "$@"

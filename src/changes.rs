@@ -1,6 +1,5 @@
 //! `holdfast changes`: the history of a running server on this machine.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,37 +15,30 @@ use crate::signals::Stop;
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// Items asked for in one page.
 const PAGE_ITEMS: usize = 500;
-/// Ids remembered so that `--follow` prints each once.
-const PRINTED_MAX: usize = 100_000;
 
 /// Print.
 pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let local = Local::open(&server::socket(&args.data.data))?;
     let console = Console::new();
-    let mut printed = HashSet::new();
-    let mut wanted = args.limit as usize;
+    // How far it has been followed, by number of arrival: what an agent tells late arrives late,
+    // and is passed over by nobody who goes by arrival.
+    let mut arrived: Option<u64> = None;
     loop {
-        let items = match fetch(&local, args, &printed, wanted).await {
-            Ok(items) => items,
-            // A server that restarts is asked again; the first question must be answered.
-            Err(error) if !printed.is_empty() => {
-                tracing::warn!("{error:#}; asking again");
-                Vec::new()
+        match fetch(&local, args, arrived).await {
+            Ok((items, newest)) => {
+                for item in items.iter().rev() {
+                    console.line(&if args.json { item.to_string() } else { line(item) });
+                }
+                arrived = Some(newest);
             }
+            // A server that restarts is asked again; the first question must be answered.
+            Err(error) if arrived.is_some() => tracing::warn!("{error:#}; asking again"),
             Err(error) => return Err(error),
-        };
-        for item in items.iter().rev() {
-            console.line(&if args.json { item.to_string() } else { line(item) });
         }
         if !args.follow {
             return Ok(());
         }
-        if printed.len() > PRINTED_MAX {
-            printed.clear();
-        }
-        printed.extend(items.iter().map(id));
-        wanted = usize::MAX;
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_EVERY) => {}
             () = stop.wait() => return Ok(()),
@@ -54,16 +46,17 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Newest first: up to `wanted`, or, once something was printed, up to the first one printed.
+/// Newest first, with the number to go on behind: the latest ones, or all that arrived since.
 async fn fetch(
     local: &Local,
     args: &ChangesArgs,
-    printed: &HashSet<String>,
-    wanted: usize,
-) -> anyhow::Result<Vec<Value>> {
+    arrived: Option<u64>,
+) -> anyhow::Result<(Vec<Value>, u64)> {
     let coverage = args.kind.as_deref() == Some("coverage");
+    let wanted = if arrived.is_some() { usize::MAX } else { args.limit as usize };
     let mut items: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
+    let mut newest = None;
     loop {
         let limit = (wanted - items.len()).min(PAGE_ITEMS);
         let mut query = vec![("limit".to_owned(), limit.to_string())];
@@ -73,27 +66,20 @@ async fn fetch(
         add("agents_list", args.agent.clone());
         add("path", args.path.clone());
         add("kind", args.kind.clone().filter(|_| !coverage));
-        add("from", args.since.map(since));
+        // What is told late was found long ago: an age is asked for once only.
+        add("from", args.since.filter(|_| arrived.is_none()).map(since));
+        add("since", arrived.filter(|number| *number > 0).map(|number| number.to_string()));
         add("cursor", cursor);
         let answer = local.get(if coverage { "/coverage" } else { "/changes" }, &query).await?;
         let data = at(&answer, "/data");
-        let page = at(data, "/affected_items").as_array().cloned().unwrap_or_default();
-        for item in page {
-            if printed.contains(&id(&item)) {
-                return Ok(items);
-            }
-            items.push(item);
-        }
+        // Of the first page: what arrives while the others are read comes with the next question.
+        newest = newest.or_else(|| at(data, "/newest").as_u64());
+        items.extend(at(data, "/affected_items").as_array().cloned().unwrap_or_default());
         cursor = at(data, "/next_cursor").as_str().map(str::to_owned);
         if cursor.is_none() || items.len() >= wanted {
-            return Ok(items);
+            return Ok((items, newest.or(arrived).unwrap_or_default()));
         }
     }
-}
-
-/// Unique over all agents.
-fn id(item: &Value) -> String {
-    at(item, "/id").as_str().unwrap_or_default().to_owned()
 }
 
 fn since(age: Duration) -> String {

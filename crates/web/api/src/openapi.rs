@@ -208,7 +208,8 @@ fn describe_parameter(parameter: &Parameter) -> ApiParameter {
         Place::Query => ParameterIn::Query,
         Place::Path => ParameterIn::Path,
     };
-    let list = matches!(parameter.kind, Kind::Words(_) | Kind::Numbers | Kind::NumbersOrAll | Kind::Names);
+    let list =
+        matches!(parameter.kind, Kind::Words(_) | Kind::Numbers | Kind::NumbersOrAll | Kind::Names);
     ParameterBuilder::new()
         .name(parameter.name)
         .parameter_in(place)
@@ -246,9 +247,7 @@ fn kind_schema(kind: Kind) -> Schema {
         Kind::Word(list) => words(list).into(),
         Kind::Words(list) => ArrayBuilder::new().items(words(list)).build().into(),
         Kind::Numbers => ArrayBuilder::new().items(pattern("^[0-9]+$")).build().into(),
-        Kind::NumbersOrAll => {
-            ArrayBuilder::new().items(pattern("^([0-9]+|all)$")).build().into()
-        }
+        Kind::NumbersOrAll => ArrayBuilder::new().items(pattern("^([0-9]+|all)$")).build().into(),
         Kind::Id => pattern("^[0-9]+$").into(),
         Kind::Position => whole().minimum(Some(0)).build().into(),
         Kind::Number => pattern("^[0-9]{3,}$").into(),

@@ -141,7 +141,9 @@ impl Parameters {
 }
 
 fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
-    if text.len() > PARAMETER_BYTES_MAX && !matches!(parameter.kind, Kind::Numbers | Kind::NumbersOrAll) {
+    if text.len() > PARAMETER_BYTES_MAX
+        && !matches!(parameter.kind, Kind::Numbers | Kind::NumbersOrAll)
+    {
         return Err(Failure::bad(format!(
             "'{}' is too long: {} bytes of at most {PARAMETER_BYTES_MAX}",
             parameter.name,

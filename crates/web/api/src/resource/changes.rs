@@ -1,6 +1,7 @@
 //! The history of all agents: changes, and the gaps in between.
 
 use model::{AgentId, EventBody, timestamp};
+use registry::{AgentQuery, Permitted};
 use serde::Serialize;
 use serde_json::{Value, json};
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
@@ -37,14 +38,14 @@ const WINDOW: &[Parameter] = &[
     ),
 ];
 
-const KIND: &[Parameter] = &[
-    query("kind", Kind::Words(KINDS), "Kinds, with commas; all when absent."),
-    query(
-        "since",
-        Kind::Whole { min: 0, max: i64::MAX as u64, default: 0 },
-        "Only what arrived after this number: newest of an earlier page.",
-    ),
-];
+const KIND: &[Parameter] =
+    &[query("kind", Kind::Words(KINDS), "Kinds, with commas; all when absent.")];
+
+const SINCE: &[Parameter] = &[query(
+    "since",
+    Kind::Whole { min: 0, max: i64::MAX as u64, default: 0 },
+    "Only what arrived after this number: newest of an earlier page.",
+)];
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
@@ -53,7 +54,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "changes.list",
         about: "What changed on all agents, newest first, each with before and after.",
         access: action("syscheck:read", "agent:id"),
-        parameters: &[COMMON, WINDOW, KIND],
+        parameters: &[COMMON, WINDOW, KIND, SINCE],
         body: None,
         shape: Shape::List("ChangeItem"),
         handler: Handler::Blocking(list),
@@ -75,7 +76,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "coverage.list",
         about: "What was not watched, on all agents, newest first: from when to when, and why.",
         access: action("syscheck:read", "agent:id"),
-        parameters: &[COMMON, WINDOW],
+        parameters: &[COMMON, WINDOW, SINCE],
         body: None,
         shape: Shape::List("CoverageItem"),
         handler: Handler::Blocking(coverage),
@@ -145,8 +146,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         [] => vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
         names => names.iter().filter_map(|name| EventKind::from_name(name)).collect(),
     };
-    let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
-    let page = page(call, ChangeQuery { since, kinds, ..ChangeQuery::default() })?;
+    let page = page(call, ChangeQuery { kinds, ..ChangeQuery::default() })?;
     let messages = [
         "All selected changes were returned",
         "Some changes were not returned",
@@ -166,7 +166,8 @@ fn coverage(call: &Call) -> Result<Answer, Failure> {
 fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
     let parameters = &call.parameters;
     Ok(call.state().changes(&ChangeQuery {
-        agents: parameters.agents("agents_list").map(<[AgentId]>::to_vec),
+        since: Some(parameters.whole("since")).filter(|since| *since > 0),
+        agents: agents(call)?,
         path: match (parameters.text("file"), parameters.text("path")) {
             (Some(file), _) => PathMatch::Exact(file.to_owned()),
             (None, Some(prefix)) => PathMatch::Prefix(prefix.to_owned()),
@@ -178,6 +179,21 @@ fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
         limit: parameters.whole("limit") as usize,
         ..query
     })?)
+}
+
+/// The agents that were named or that the caller may see; `None` when those are all.
+pub(super) fn agents(call: &Call) -> Result<Option<Vec<AgentId>>, Failure> {
+    let scope = call.scope()?;
+    let named = call.parameters.agents("agents_list");
+    Ok(match (named, &scope) {
+        (None, Permitted::All) => None,
+        (None, Permitted::Only(ids)) => Some(ids.to_vec()),
+        (None, Permitted::Except(_)) => {
+            let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
+            Some(call.registry().agent_ids(&query)?)
+        }
+        (Some(named), _) => Some(named.iter().copied().filter(|id| scope.holds(*id)).collect()),
+    })
 }
 
 fn answer<T: Serialize>(
@@ -202,6 +218,9 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     let missing = || Failure::missing("no such change: it may be past its retention");
     let id = call.parameters.text("id").unwrap_or_default();
     let (agent, found_at_us, number) = parse_id(id).ok_or_else(missing)?;
+    if !call.scope()?.holds(agent) {
+        return Err(Failure::denied("agent:id"));
+    }
     let page = call.state().changes(&ChangeQuery {
         agents: Some(vec![agent]),
         kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
@@ -228,7 +247,7 @@ fn parse_id(id: &str) -> Option<(AgentId, u64, u64)> {
     parts.next().is_none().then_some((agent, found_at_us, number))
 }
 
-fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
+pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
     let body = parse(event)?;
     let (before, after) = match event.kind {
         EventKind::Deleted => (body.file, None),
@@ -250,7 +269,7 @@ fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> 
     })
 }
 
-fn coverage_item(call: &Call, event: &StoredEvent) -> Result<CoverageItem, Failure> {
+pub(super) fn coverage_item(call: &Call, event: &StoredEvent) -> Result<CoverageItem, Failure> {
     let Some(gap) = parse(event)?.holdfast.coverage else {
         return Err(Failure::internal(&format!("event {}: no gap in it", event.number)));
     };

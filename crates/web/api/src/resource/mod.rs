@@ -6,6 +6,7 @@ mod changes;
 mod cluster;
 mod commands;
 mod enrolment;
+mod feed;
 mod fleet;
 mod groups;
 mod local;
@@ -28,6 +29,8 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::error::Failure;
 use crate::operation::Operation;
 
+pub(crate) use feed::ID as STREAM;
+
 /// Every operation, in the order of the description.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     [
@@ -42,6 +45,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         overview::OPERATIONS,
         syscheck::OPERATIONS,
         changes::OPERATIONS,
+        feed::OPERATIONS,
         states::OPERATIONS,
         commands::OPERATIONS,
         enrolment::OPERATIONS,
@@ -57,7 +61,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
 pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
     use schema_of as of;
     let text = || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build()));
-    let object = || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::Object).build()));
+    let object =
+        || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::Object).build()));
     let numbers = || {
         let number = ObjectBuilder::new().schema_type(Type::Integer).build();
         RefOr::T(Schema::Array(ArrayBuilder::new().items(RefOr::T(Schema::Object(number))).build()))
@@ -99,6 +104,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<overview::OsKey>(),
         of::<overview::VersionCount>(),
         of::<syscheck::FileItem>(),
+        of::<syscheck::ScanTimes>(),
         of::<changes::ChangeItem>(),
         of::<changes::CauseItem>(),
         of::<changes::CoverageItem>(),

@@ -1,24 +1,27 @@
 //! The files of one agent, and a new scan.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::{AgentId, Dataset, FileDocument};
 use registry::CommandKind;
 use serde::Serialize;
-use state::{Condition, Direction, DocumentField, DocumentQuery, StoredDocument, Test, Value};
+use state::{
+    Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
+};
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
 use super::orders::order;
 use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
+use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
 use crate::error::Failure;
 use crate::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
     Shape, Verb, action, query,
 };
 use crate::q::{self, Op, Query};
-use crate::shape;
+use crate::{shape, stream};
 
 const TYPES: &[&str] = &[
     "file",
@@ -73,6 +76,28 @@ pub(super) const OPERATIONS: &[Operation] = &[
         body: None,
         shape: Shape::List("FileItem"),
         handler: Handler::Blocking(files),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/syscheck/{agent_id}/last_scan",
+        id: "syscheck.last_scan",
+        about: "When the agent's last scan began and ended.",
+        access: action("syscheck:read", "agent:id"),
+        parameters: &[COMMON, &[AGENT_ID]],
+        body: None,
+        shape: Shape::List("ScanTimes"),
+        handler: Handler::Blocking(last_scan),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/syscheck/{agent_id}",
+        id: "syscheck.clear",
+        about: "Refused for every agent of this server: what is known of it follows its files.",
+        access: action("syscheck:clear", "agent:id"),
+        parameters: &[COMMON, &[AGENT_ID]],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(clear),
     },
 ];
 
@@ -258,23 +283,130 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     let mut query = file_query(call, agent)?;
     (query.offset, query.limit) =
         if distinct { (0, PAGE_ITEMS_MAX as usize) } else { (offset, limit as usize) };
+    if distinct {
+        return distinct_files(call, &query, selected, (offset, limit));
+    }
+    // A page by key can be sent piece by piece; another order is sorted as one anyway.
+    let large = limit > STREAMED_FROM && query.sort.is_empty();
+    query.limit = if large { PIECE_ITEMS } else { limit as usize };
     let page = call.state().documents(&query)?;
+    let first = written(&page.items, selected)?;
+    let Some(next) = page.next.filter(|_| large) else {
+        return Ok(Answer::List(List::written(first, page.total, MESSAGES)));
+    };
+    let frame = List::new(Vec::new(), page.total, MESSAGES);
+    let rest = limit as usize - page.items.len();
+    let pieces = Pieces {
+        state: Arc::clone(&call.api.state),
+        query: DocumentQuery { offset: 0, after: Some(next), ..query },
+        rest,
+        selected: selected.to_vec(),
+    };
+    Ok(Answer::Stream(pieces.stream(&frame, first)))
+}
+
+/// Lists of more files than this are sent while they are read.
+const STREAMED_FROM: u64 = 2_000;
+/// Files read at once for such a list.
+const PIECE_ITEMS: usize = 1_000;
+
+const MESSAGES: [&str; 3] = [
+    "FIM findings of the agent were returned",
+    "Some FIM findings were not returned",
+    "No FIM information was returned",
+];
+
+/// The rest of a large list.
+struct Pieces {
+    state: Arc<dyn StateStore>,
+    query: DocumentQuery,
+    rest: usize,
+    selected: Vec<String>,
+}
+
+impl Pieces {
+    fn stream(mut self, frame: &List, first: ItemWriter) -> Stream {
+        stream::list(frame, first.into_bytes(), move || self.next())
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        if self.rest == 0 || self.query.after.is_none() {
+            return Ok(None);
+        }
+        self.query.limit = self.rest.min(PIECE_ITEMS);
+        let page = self.state.documents(&self.query)?;
+        self.rest -= page.items.len().min(self.rest);
+        self.query.after = page.next;
+        Ok(Some(written(&page.items, &self.selected)?.into_bytes()))
+    }
+}
+
+fn written(documents: &[StoredDocument], selected: &[String]) -> Result<ItemWriter, Failure> {
+    let mut items = ItemWriter::default();
+    for document in documents {
+        let item = file_item(document)?;
+        if selected.is_empty() {
+            items.push(&item)?;
+        } else {
+            items.push(&shape::select(to_value(&item)?, selected, &[]))?;
+        }
+    }
+    Ok(items)
+}
+
+fn distinct_files(
+    call: &Call,
+    query: &DocumentQuery,
+    selected: &[String],
+    (offset, limit): (u64, u64),
+) -> Result<Answer, Failure> {
+    let page = call.state().documents(query)?;
     let mut items = Vec::with_capacity(page.items.len());
     for document in &page.items {
         items.push(shape::select(to_value(&file_item(document)?)?, selected, &[]));
     }
-    let mut total = page.total;
-    if distinct {
-        items = shape::distinct(items);
-        total = items.len() as u64;
-        items = shape::page(items, offset, limit);
+    let items = shape::distinct(items);
+    let total = items.len() as u64;
+    Ok(Answer::List(List::new(shape::page(items, offset, limit), total, MESSAGES)))
+}
+
+/// An agent's last scan.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ScanTimes {
+    /// Null before the first one.
+    start: Option<String>,
+    /// Null while it runs.
+    end: Option<String>,
+}
+
+fn last_scan(call: &Call) -> Result<Answer, Failure> {
+    let agent = call.parameters.agent()?;
+    if call.api.registry.agent(agent).is_none() {
+        return Err(Failure::code(1701));
     }
+    let scan = call.registry().last_scan(agent)?;
+    let ended = scan.ended_at_s.filter(|end| scan.started_at_s.is_none_or(|start| *end >= start));
+    let item = ScanTimes { start: scan.started_at_s.map(seconds), end: ended.map(seconds) };
+    let messages = ["Last syscheck scan of the agent was returned", "", "No last scan"];
+    Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))
+}
+
+fn seconds(at_s: i64) -> String {
+    seconds_z(&model::timestamp::micros(u64::try_from(at_s).unwrap_or(0) * 1_000_000))
+}
+
+/// As the 4.x API has it: only agents of versions before 3.12 can be cleared, and none is.
+fn clear(call: &Call) -> Result<Answer, Failure> {
+    let agent = call.parameters.agent()?;
+    let code = if call.api.registry.agent(agent).is_some() { 1760 } else { 1701 };
     let messages = [
-        "FIM findings of the agent were returned",
-        "Some FIM findings were not returned",
-        "No FIM information was returned",
+        "Syscheck database was cleared on returned agents",
+        "Syscheck database was not cleared on some agents",
+        "No syscheck database was cleared",
     ];
-    Ok(Answer::List(List::new(items, total, messages)))
+    let mut list = List::new(Vec::new(), 0, messages);
+    list.fail(code, agent.to_string());
+    Ok(Answer::List(list))
 }
 
 fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {

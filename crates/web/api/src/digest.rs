@@ -1,0 +1,29 @@
+//! Digests of configuration files by the names that 4.x clients know.
+
+use md5::Digest as _;
+
+/// Those there are.
+pub(crate) const NAMES: &[&str] = &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"];
+
+/// The digest in lower-case hex; of an unknown name MD5.
+pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
+    let digest: Vec<u8> = match name {
+        "sha1" => sha1::Sha1::digest(bytes).to_vec(),
+        "sha224" => sha2::Sha224::digest(bytes).to_vec(),
+        "sha256" => sha2::Sha256::digest(bytes).to_vec(),
+        "sha384" => sha2::Sha384::digest(bytes).to_vec(),
+        "sha512" => sha2::Sha512::digest(bytes).to_vec(),
+        _ => md5::Md5::digest(bytes).to_vec(),
+    };
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_digest_of_nothing_is_the_well_known_one() {
+        assert_eq!(super::hex("md5", b""), "d41d8cd98f00b204e9800998ecf8427e");
+        assert!(super::hex("sha256", b"").starts_with("e3b0c44298fc1c14"));
+        assert_eq!(super::hex("sha512", b"").len(), 128);
+    }
+}

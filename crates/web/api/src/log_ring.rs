@@ -1,0 +1,67 @@
+//! The latest lines of the server's log, in memory, for `/manager/logs`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Lines that are kept.
+const LINES_MAX: usize = 2_000;
+/// Longest text of a line, bytes; longer ones are cut at a character.
+const LINE_BYTES_MAX: usize = 1_024;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// When, microseconds since the epoch.
+    pub at_us: u64,
+    /// `error`, `warning`, `info` or `debug`.
+    pub level: &'static str,
+    /// Which part wrote it.
+    pub tag: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// The latest lines; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct LogRing(Arc<Mutex<VecDeque<LogLine>>>);
+
+impl LogRing {
+    /// Keep one more line; the oldest goes when there are too many.
+    pub fn push(&self, mut line: LogLine) {
+        let mut end = line.text.len().min(LINE_BYTES_MAX);
+        while !line.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        line.text.truncate(end);
+        let mut lines = self.0.lock();
+        if lines.len() == LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    /// The lines, newest first.
+    pub(crate) fn newest_first(&self) -> Vec<LogLine> {
+        self.0.lock().iter().rev().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_line_goes_and_long_ones_are_cut() {
+        let ring = LogRing::default();
+        for at_us in 0..=LINES_MAX as u64 {
+            let text = "ä".repeat(LINE_BYTES_MAX);
+            ring.push(LogLine { at_us, level: "info", tag: "t".into(), text });
+        }
+        let lines = ring.newest_first();
+        assert_eq!((lines.len(), lines[0].at_us), (LINES_MAX, LINES_MAX as u64));
+        assert_eq!(lines[LINES_MAX - 1].at_us, 1);
+        assert_eq!(lines[0].text.len(), LINE_BYTES_MAX);
+    }
+}

@@ -1,0 +1,315 @@
+//! Adding and removing agents, and their keys.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::{AgentId, Record};
+use registry::{AgentQuery, EnrollError, EnrollRequest, ForceRules, InsertAgent};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::agents;
+use crate::call::Call;
+use crate::envelope::{Answer, ItemWriter, List, to_value};
+use crate::error::Failure;
+use crate::operation::{
+    AGENT_ID, COMMON, Handler, Kind, Operation, Parameter, Q, Shape, Verb, action, query, required,
+};
+use crate::parameters::timeframe;
+
+/// How long an agent must have been silent to be removed unless asked otherwise, seconds: 7 days.
+const OLDER_THAN_SECONDS_DEFAULT: u64 = 7 * 86_400;
+
+const STATUSES: &[&str] = &["all", "active", "pending", "never_connected", "disconnected"];
+
+const DELETED: &[Parameter] = &[
+    required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
+    required("status", Kind::Words(STATUSES), "Statuses, with commas, or all."),
+    query("purge", Kind::Flag, "Forget the key as well; here every removal does."),
+    query("older_than", Kind::Timeframe, "Not heard from for this long; 7d unless named."),
+    Q,
+    query("os.platform", Kind::Text, "Platform, for example debian."),
+    query("os.version", Kind::Text, "Version of the operating system."),
+    query("os.name", Kind::Text, "Name of the operating system."),
+    query("manager", Kind::Text, "Host name of the server."),
+    query("version", Kind::Text, "Version of the agent's program."),
+    query("group", Kind::Text, "Name of a group."),
+    query("node_name", Kind::Text, "Name of the server's node."),
+    query("name", Kind::Text, "Name of the agent."),
+    query("ip", Kind::Text, "Address the agent was last heard from."),
+    query("registerIP", Kind::Text, "Address the agent registered with."),
+];
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Post,
+        path: "/agents",
+        id: "agents.add",
+        about: "Add an agent.",
+        access: action("agent:create", "*:*"),
+        parameters: &[COMMON],
+        body: Some("NewAgent"),
+        shape: Shape::Plain("AgentKey"),
+        handler: Handler::Blocking(add),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/agents/insert",
+        id: "agents.insert",
+        about: "Add an agent with a number and a key of its own.",
+        access: action("agent:create", "*:*"),
+        parameters: &[COMMON],
+        body: Some("InsertedAgent"),
+        shape: Shape::Plain("AgentKey"),
+        handler: Handler::Blocking(insert),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/agents/insert/quick",
+        id: "agents.insert_quick",
+        about: "Add an agent by its name alone.",
+        access: action("agent:create", "*:*"),
+        parameters: &[COMMON, &[required("agent_name", Kind::Text, "Name of the agent.")]],
+        body: None,
+        shape: Shape::Plain("AgentKey"),
+        handler: Handler::Blocking(quick),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/agents",
+        id: "agents.delete",
+        about: "Remove agents that match all filters, with what is known of them.",
+        access: action("agent:delete", "agent:id"),
+        parameters: &[COMMON, DELETED],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(delete),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/{agent_id}/key",
+        id: "agents.key",
+        about: "The key that clients of the 4.x API are given of an agent.",
+        access: action("agent:read", "agent:id"),
+        parameters: &[COMMON, &[AGENT_ID]],
+        body: None,
+        shape: Shape::List("AgentKey"),
+        handler: Handler::Blocking(key),
+    },
+];
+
+/// An agent to add.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewAgent {
+    name: String,
+    /// Its address, or any; the caller's when absent.
+    ip: Option<String>,
+}
+
+/// An agent to add with all that it wants fixed.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InsertedAgent {
+    name: String,
+    ip: Option<String>,
+    /// Its number.
+    id: Option<String>,
+    /// At least 64 characters.
+    key: Option<String>,
+    force: Option<Force>,
+}
+
+/// When a new agent takes the place of an old one.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Force {
+    enabled: Option<bool>,
+    disconnected_time: Option<DisconnectedTime>,
+    /// `1h`, `2d`, ...
+    after_registration_time: Option<String>,
+}
+
+/// How long the old one must have been silent.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DisconnectedTime {
+    enabled: Option<bool>,
+    /// `1h`, `2d`, ...
+    value: Option<String>,
+}
+
+/// An agent's number and key.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AgentKey {
+    id: String,
+    /// Number, name, address and key, as base64 of the line of a `client.keys`.
+    key: String,
+}
+
+fn line(id: AgentId, name: &str, ip: &str, key: &str) -> String {
+    STANDARD.encode(format!("{id} {name} {ip} {key}"))
+}
+
+/// The caller's own address, else any.
+fn address(call: &Call, given: Option<String>) -> String {
+    given.unwrap_or_else(|| match call.source.and_then(crate::call::Source::ip) {
+        Some(ip) if !ip.is_loopback() => ip.to_string(),
+        _ => "any".into(),
+    })
+}
+
+fn add(call: &Call) -> Result<Answer, Failure> {
+    let new: NewAgent = call.json()?;
+    let ip = address(call, new.ip);
+    let request = EnrollRequest { name: new.name, ip, groups: Vec::new() };
+    done(call, &InsertAgent { request, ..InsertAgent::default() })
+}
+
+fn insert(call: &Call) -> Result<Answer, Failure> {
+    let new: InsertedAgent = call.json()?;
+    let id = match new.id.as_deref().map(str::parse::<AgentId>) {
+        None => None,
+        Some(Ok(AgentId::SERVER) | Err(_)) => {
+            return Err(Failure::bad("id: not the number of an agent"));
+        }
+        Some(Ok(id)) => Some(id),
+    };
+    if new.key.as_ref().is_some_and(|key| key.len() < 64) {
+        return Err(Failure::code(1709));
+    }
+    if new.key.as_ref().is_some_and(|key| !key.bytes().all(|b| b.is_ascii_alphanumeric())) {
+        return Err(Failure::bad("key: letters and digits only"));
+    }
+    let ip = address(call, new.ip);
+    let request = EnrollRequest { name: new.name, ip, groups: Vec::new() };
+    let force = new.force.map(rules).transpose()?;
+    done(call, &InsertAgent { id, request, key: new.key, force })
+}
+
+fn rules(force: Force) -> Result<ForceRules, Failure> {
+    let seconds = |text: &Option<String>, default: u64| match text {
+        None => Ok(default),
+        Some(text) => timeframe(text).ok_or_else(|| Failure::code(1411)),
+    };
+    let defaults = ForceRules::default();
+    let silent = defaults.disconnected_s.unwrap_or_default();
+    let disconnected_s = match &force.disconnected_time {
+        Some(time) if time.enabled == Some(false) => None,
+        Some(time) => Some(seconds(&time.value, silent)?),
+        None => Some(silent),
+    };
+    Ok(ForceRules {
+        enabled: force.enabled.unwrap_or(true),
+        disconnected_s,
+        registered_s: seconds(&force.after_registration_time, defaults.registered_s)?,
+    })
+}
+
+fn quick(call: &Call) -> Result<Answer, Failure> {
+    let name = call.parameters.text("agent_name").unwrap_or_default().to_owned();
+    let request = EnrollRequest { name, ..EnrollRequest::default() };
+    done(call, &InsertAgent { request, ..InsertAgent::default() })
+}
+
+fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
+    let (id, key, removed) = call.registry().insert_agent(new).map_err(refused)?;
+    forget(call, &removed)?;
+    let ip = if new.request.ip.is_empty() { "any" } else { &new.request.ip };
+    let key = line(id, &new.request.name, ip, &key);
+    Answer::data(&AgentKey { id: id.to_string(), key })
+}
+
+fn refused(error: EnrollError) -> Failure {
+    let detail = error.to_string();
+    match error {
+        EnrollError::DuplicateName { .. } => Failure::detailed(1705, detail),
+        EnrollError::DuplicateIp { .. } | EnrollError::Ip(_) => Failure::detailed(1706, detail),
+        EnrollError::DuplicateId(_) => Failure::detailed(1708, detail),
+        EnrollError::Name(_) => Failure::detailed(1738, detail),
+        EnrollError::Registry(error) => error.into(),
+        _ => Failure::bad(detail),
+    }
+}
+
+/// Removed agents leave the state as well, as records of the journal.
+fn forget(call: &Call, removed: &[(AgentId, model::Incarnation)]) -> Result<(), Failure> {
+    let at_us = call.api.options.clock.now_us();
+    for (agent, incarnation) in removed.iter().copied() {
+        let record = Record::AgentRemoved { agent, incarnation, at_us };
+        call.commit().submit_blocking(record).map_err(|e| Failure::internal(&e))?;
+    }
+    Ok(())
+}
+
+fn delete(call: &Call) -> Result<Answer, Failure> {
+    let parameters = &call.parameters;
+    let mut query = agents::agent_query(call)?;
+    if query.older_than_s.is_none() {
+        query.older_than_s = Some(OLDER_THAN_SECONDS_DEFAULT);
+    }
+    if query.older_than_s == Some(0) {
+        // However young: also who was heard from in this second.
+        query.older_than_s = None;
+    }
+    let matching: Vec<AgentId> = {
+        let all = call.registry().agent_ids(&AgentQuery { ids: None, ..query })?;
+        all.into_iter().filter(|id| *id != AgentId::SERVER).collect()
+    };
+    let mut failed = Vec::new();
+    let wanted = match parameters.agents("agents_list") {
+        None => matching,
+        Some(named) => {
+            let (scope, mut named) = (call.scope()?, named.to_vec());
+            named.sort_unstable();
+            named.dedup();
+            named.retain(|id| {
+                let code = if *id == AgentId::SERVER {
+                    1703
+                } else if !scope.holds(*id) {
+                    4000
+                } else if call.api.registry.agent(*id).is_none() {
+                    1701
+                } else if matching.binary_search(id).is_err() {
+                    1731
+                } else {
+                    return true;
+                };
+                failed.push((code, *id));
+                false
+            });
+            named
+        }
+    };
+    let removed = call.registry().remove_agents(&wanted)?;
+    forget(call, &removed)?;
+    let mut items = ItemWriter::default();
+    for (id, _) in &removed {
+        items.push(&id.to_string())?;
+    }
+    let total = removed.len() as u64;
+    let messages = [
+        "All selected agents were deleted",
+        "Some agents were not deleted",
+        "No agents were deleted",
+    ];
+    let mut list = List::written(items, total, messages);
+    for (code, id) in failed {
+        list.fail(code, id.to_string());
+    }
+    let older = parameters.seconds("older_than").unwrap_or(OLDER_THAN_SECONDS_DEFAULT);
+    Ok(Answer::List(list.with("older_than", json!(format!("{older}s")))))
+}
+
+fn key(call: &Call) -> Result<Answer, Failure> {
+    let id = call.parameters.agent()?;
+    if id == AgentId::SERVER {
+        return Err(Failure::code(1703));
+    }
+    let agent = call.api.registry.agent(id).ok_or_else(|| Failure::code(1701))?;
+    let key = call.registry().client_key(id)?;
+    let key = line(id, &agent.name, &agent.register_ip, &key);
+    let item = to_value(&AgentKey { id: id.to_string(), key })?;
+    let messages = ["Obtained agent key was returned", "", "No key was returned"];
+    Ok(Answer::List(List::new(vec![item], 1, messages)))
+}

@@ -1,0 +1,459 @@
+//! The server itself in the shapes of cluster and manager: one node, which is its own master.
+//!
+//! What the 4.x API tells of daemons is told of this server's parts; what it has not, is not there.
+
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::envelope::{Answer, List};
+use crate::error::Failure;
+use crate::listing::Listing;
+use crate::operation::{
+    Access, COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path,
+    query,
+};
+
+const NODE: Parameter = path("node_id", Kind::Text, "Name of the node.");
+const NODES: Parameter = query("nodes_list", Kind::Names, "Names, with commas; all when absent.");
+const SECTION: &[Parameter] = &[
+    query("section", Kind::Text, "One section alone."),
+    query("field", Kind::Text, "One field of the section alone."),
+    query("raw", Kind::Flag, "As JSON without an envelope."),
+];
+
+const CLUSTER: Access = action("cluster:read", "node:id");
+const MANAGER: Access = action("manager:read", "*:*");
+
+const fn read(
+    path: &'static str,
+    id: &'static str,
+    about: &'static str,
+    access: Access,
+    parameters: &'static [&'static [Parameter]],
+    handler: fn(&Call) -> Result<Answer, Failure>,
+) -> Operation {
+    Operation {
+        verb: Verb::Get,
+        path,
+        id,
+        about,
+        access,
+        parameters,
+        body: None,
+        shape: Shape::List("Facts"),
+        handler: Handler::Blocking(handler),
+    }
+}
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/cluster/status",
+        id: "cluster.status",
+        about: "Whether there is a cluster.",
+        access: action("cluster:status", "*:*"),
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Plain("Facts"),
+        handler: Handler::Blocking(|_| {
+            Ok(Answer::Plain(json!({"enabled": "no", "running": "no"})))
+        }),
+    },
+    read("/cluster/local/info", "cluster.local_info", "This node.", CLUSTER, &[COMMON], local),
+    read(
+        "/cluster/local/config",
+        "cluster.local_config",
+        "This node's place in the cluster.",
+        CLUSTER,
+        &[COMMON],
+        local_config,
+    ),
+    read(
+        "/cluster/nodes",
+        "cluster.nodes",
+        "The nodes: this one.",
+        CLUSTER,
+        &[
+            COMMON,
+            PAGING,
+            LISTED,
+            &[query("type", Kind::Word(&["worker", "master"]), "Kind of the node."), NODES],
+        ],
+        nodes,
+    ),
+    read(
+        "/cluster/healthcheck",
+        "cluster.healthcheck",
+        "How the nodes are.",
+        CLUSTER,
+        &[COMMON, &[NODES]],
+        health,
+    ),
+    read(
+        "/cluster/api/config",
+        "cluster.api_config",
+        "How the API is configured.",
+        action("cluster:read_api_config", "node:id"),
+        &[COMMON, &[NODES]],
+        api_config,
+    ),
+    read(
+        "/cluster/configuration/validation",
+        "cluster.validation",
+        "Whether the configuration is valid.",
+        CLUSTER,
+        &[COMMON, &[NODES]],
+        validation,
+    ),
+    read(
+        "/cluster/{node_id}/status",
+        "cluster.node_status",
+        "The parts of a node.",
+        CLUSTER,
+        &[COMMON, &[NODE]],
+        status,
+    ),
+    read(
+        "/cluster/{node_id}/info",
+        "cluster.node_info",
+        "What a node runs.",
+        CLUSTER,
+        &[COMMON, &[NODE]],
+        info,
+    ),
+    read(
+        "/cluster/{node_id}/configuration",
+        "cluster.node_configuration",
+        "How a node is configured.",
+        CLUSTER,
+        &[COMMON, &[NODE], SECTION],
+        configuration,
+    ),
+    read(
+        "/cluster/{node_id}/logs",
+        "cluster.node_logs",
+        "The latest lines of a node's log.",
+        CLUSTER,
+        &[COMMON, LOG_PAGE, LISTED, LOG_FILTERS, &[NODE]],
+        logs,
+    ),
+    read(
+        "/cluster/{node_id}/logs/summary",
+        "cluster.node_logs_summary",
+        "Lines of a node's log by part and level.",
+        CLUSTER,
+        &[COMMON, &[NODE]],
+        logs_summary,
+    ),
+    read(
+        "/manager/status",
+        "manager.status",
+        "The parts of the server.",
+        MANAGER,
+        &[COMMON],
+        status,
+    ),
+    read("/manager/info", "manager.info", "What the server runs.", MANAGER, &[COMMON], info),
+    read(
+        "/manager/configuration",
+        "manager.configuration",
+        "How the server is configured.",
+        MANAGER,
+        &[COMMON, SECTION, &[query("distinct", Kind::Flag, "Each different item once.")]],
+        configuration,
+    ),
+    read(
+        "/manager/api/config",
+        "manager.api_config",
+        "How the API is configured.",
+        action("manager:read_api_config", "*:*"),
+        &[COMMON],
+        api_config,
+    ),
+    read(
+        "/manager/configuration/validation",
+        "manager.validation",
+        "Whether the configuration is valid.",
+        MANAGER,
+        &[COMMON],
+        validation,
+    ),
+    read(
+        "/manager/logs",
+        "manager.logs",
+        "The latest lines of the log.",
+        MANAGER,
+        &[COMMON, LOG_PAGE, LISTED, LOG_FILTERS],
+        logs,
+    ),
+    read(
+        "/manager/logs/summary",
+        "manager.logs_summary",
+        "Lines of the log by part and level.",
+        MANAGER,
+        &[COMMON],
+        logs_summary,
+    ),
+];
+
+/// `offset` and `limit` of the log, which has smaller pages.
+const LOG_PAGE: &[Parameter] = &[
+    query(
+        "offset",
+        Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 },
+        "First line to return, from 0.",
+    ),
+    query("limit", Kind::Whole { min: 1, max: 500, default: 500 }, "Most lines to return."),
+];
+
+const LOG_FILTERS: &[Parameter] = &[
+    query("tag", Kind::Text, "Part of the server that wrote the line."),
+    query(
+        "level",
+        Kind::Word(&["critical", "debug", "debug2", "error", "info", "warning"]),
+        "Level of the line.",
+    ),
+];
+
+/// The node of the path is this one.
+pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
+    match call.parameters.text("node_id") {
+        Some(name) if name != call.api.node() => {
+            Err(Failure::detailed(3022, format!("no such node: {name}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn one(call: &Call, item: Value, messages: [&'static str; 3]) -> Result<Answer, Failure> {
+    own_node(call)?;
+    let mut items = vec![item];
+    let named = call.parameters.list("nodes_list");
+    let own = named.is_empty() || named.iter().any(|name| name == call.api.node());
+    if !own {
+        items.clear();
+    }
+    let mut list = List::new(items, u64::from(own), messages);
+    for name in named.iter().filter(|name| *name != call.api.node()) {
+        list.fail(3022, name.clone());
+    }
+    Ok(Answer::List(list))
+}
+
+const INFO: [&str; 3] = [
+    "Basic information was successfully read",
+    "Could not read basic information in some nodes",
+    "Could not read basic information in any node",
+];
+
+fn local(call: &Call) -> Result<Answer, Failure> {
+    let cluster = &call.api.registry.options().cluster_name;
+    one(call, json!({"node": call.api.node(), "cluster": cluster, "type": "master"}), INFO)
+}
+
+fn local_config(call: &Call) -> Result<Answer, Failure> {
+    let cluster = &call.api.registry.options().cluster_name;
+    let item = json!({
+        "name": cluster, "node_name": call.api.node(), "node_type": "master", "disabled": true,
+        "nodes": [],
+    });
+    one(call, item, INFO)
+}
+
+fn node_item(call: &Call) -> Value {
+    json!({
+        "name": call.api.node(), "type": "master", "version": call.api.options.version,
+        "ip": call.api.options.hostname,
+    })
+}
+
+const NODE_LIST: Listing = Listing {
+    fields: &["name", "type", "version", "ip"],
+    always: &[],
+    messages: [
+        "All selected nodes information was returned",
+        "Some nodes information was not returned",
+        "No information was returned",
+    ],
+};
+
+fn nodes(call: &Call) -> Result<Answer, Failure> {
+    let named = call.parameters.list("nodes_list");
+    let wanted = call.parameters.text("type").is_none_or(|kind| kind == "master")
+        && (named.is_empty() || named.iter().any(|name| name == call.api.node()));
+    let items = if wanted { vec![node_item(call)] } else { Vec::new() };
+    let mut list = NODE_LIST.answer(call, items)?;
+    for name in named.iter().filter(|name| *name != call.api.node()) {
+        list.fail(3022, name.clone());
+    }
+    Ok(Answer::List(list))
+}
+
+fn health(call: &Call) -> Result<Answer, Failure> {
+    let mut info = node_item(call);
+    let active = call.registry().status_summary()?.active;
+    if let Value::Object(fields) = &mut info {
+        fields.insert("n_active_agents".into(), json!(active));
+    }
+    let messages = [
+        "All selected nodes healthcheck information was returned",
+        "Some nodes healthcheck information was not returned",
+        "No healthcheck information was returned",
+    ];
+    one(call, json!({"info": info}), messages)
+}
+
+/// The parts of this server, each running or stopped.
+fn status(call: &Call) -> Result<Answer, Failure> {
+    let word = |runs: bool| if runs { "running" } else { "stopped" };
+    let sessions = call.api.is_ready() && call.commit().available().is_ok();
+    let item = json!({
+        "holdfast-api": word(true),
+        "holdfast-sessions": word(sessions),
+        "holdfast-commit": word(call.commit().available().is_ok()),
+        "holdfast-state": word(call.state().applied().is_ok()),
+        "holdfast-registry": word(call.registry().status_summary().is_ok()),
+    });
+    let messages = [
+        "Processes status was successfully read",
+        "Could not read status in some nodes",
+        "Could not read status in any node",
+    ];
+    one(call, item, messages)
+}
+
+fn info(call: &Call) -> Result<Answer, Failure> {
+    let item = json!({
+        "path": "/var/lib/holdfast",
+        "version": format!("v{}", call.api.options.version),
+        "type": "server",
+        "max_agents": "unlimited",
+        "openssl_support": "no",
+        "tz_offset": "+0000",
+        "tz_name": "UTC",
+    });
+    one(call, item, INFO)
+}
+
+/// What is configured, by section.
+fn sections(call: &Call) -> Value {
+    let registry = call.api.registry.options();
+    json!({
+        "cluster": {
+            "name": registry.cluster_name, "node_name": registry.node_name, "disabled": "yes",
+        },
+        "agents": {"disconnection_time_s": registry.disconnection_s},
+        "api": api_facts(call),
+    })
+}
+
+fn api_facts(call: &Call) -> Value {
+    let (options, registry) = (&call.api.options, call.api.registry.options());
+    json!({
+        "authentication_pool_size": registry.login_workers,
+        "intervals": {"request_timeout": options.request_timeout_ms / 1_000},
+        "max_upload_size": crate::limits::BODY_BYTES_MAX,
+        "access": {
+            "max_login_attempts": registry.login_attempts_max,
+            "block_time": registry.login_block_s,
+            "max_request_per_minute": options.requests_per_minute_max,
+        },
+    })
+}
+
+fn configuration(call: &Call) -> Result<Answer, Failure> {
+    own_node(call)?;
+    let mut item = sections(call);
+    if let Some(name) = call.parameters.text("section") {
+        let mut found = item.get(name).cloned().unwrap_or_else(|| json!({}));
+        if let Some(field) = call.parameters.text("field") {
+            let value = found.get(field).cloned();
+            found = value.map_or_else(|| json!({}), |value| json!({field: value}));
+        }
+        item = json!({name: found});
+    }
+    if call.parameters.flag("raw") {
+        return Ok(Answer::Raw {
+            status: axum::http::StatusCode::OK,
+            content_type: crate::envelope::JSON,
+            body: crate::envelope::to_bytes(&item, true),
+        });
+    }
+    let messages = [
+        "Configuration was successfully read",
+        "Could not read configuration in some nodes",
+        "Could not read configuration in any node",
+    ];
+    one(call, item, messages)
+}
+
+fn api_config(call: &Call) -> Result<Answer, Failure> {
+    let item = json!({"node_name": call.api.node(), "node_api_config": api_facts(call)});
+    let messages = [
+        "API configuration was successfully read",
+        "Could not read API configuration in some nodes",
+        "Could not read API configuration in any node",
+    ];
+    one(call, item, messages)
+}
+
+/// A server with an invalid configuration does not start.
+fn validation(call: &Call) -> Result<Answer, Failure> {
+    let messages = [
+        "Validation was successfully checked",
+        "Could not check validation in some nodes",
+        "Could not check validation in any node",
+    ];
+    one(call, json!({"name": call.api.node(), "status": "OK"}), messages)
+}
+
+const LOG_LIST: Listing = Listing {
+    fields: &["timestamp", "tag", "level", "description"],
+    always: &[],
+    messages: [
+        "Logs were successfully read",
+        "Could not read logs in some nodes",
+        "Could not read logs in any node",
+    ],
+};
+
+fn logs(call: &Call) -> Result<Answer, Failure> {
+    own_node(call)?;
+    let (tag, level) = (call.parameters.text("tag"), call.parameters.text("level"));
+    let mut items = Vec::new();
+    for line in call.api.options.log.newest_first() {
+        if tag.is_none_or(|tag| line.tag == tag) && level.is_none_or(|level| line.level == level) {
+            items.push(json!({
+                "timestamp": super::agents::seconds_z(&model::timestamp::micros(line.at_us)),
+                "tag": line.tag,
+                "level": line.level,
+                "description": line.text,
+            }));
+        }
+    }
+    Ok(Answer::List(LOG_LIST.answer(call, items)?))
+}
+
+fn logs_summary(call: &Call) -> Result<Answer, Failure> {
+    own_node(call)?;
+    let mut tags: Map<String, Value> = Map::new();
+    for line in call.api.options.log.newest_first() {
+        let counts = tags.entry(line.tag.clone()).or_insert_with(
+            || json!({"all": 0, "critical": 0, "debug": 0, "error": 0, "info": 0, "warning": 0}),
+        );
+        for name in ["all", line.level] {
+            let count = counts.get(name).and_then(Value::as_u64).unwrap_or(0) + 1;
+            if let Value::Object(fields) = counts {
+                fields.insert(name.into(), json!(count));
+            }
+        }
+    }
+    let items: Vec<Value> = tags.into_iter().map(|(tag, counts)| json!({tag: counts})).collect();
+    let total = items.len() as u64;
+    let messages = [
+        "Log was successfully summarized",
+        "Could not summarize the log in some nodes",
+        "Could not summarize the log in any node",
+    ];
+    Ok(Answer::List(List::new(items, total, messages)))
+}

@@ -1,0 +1,141 @@
+//! Further lists of agents: those without a group, those whose program is older than the server,
+//! and the different values that they have.
+
+use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
+use serde_json::{Map, Value, json};
+
+use super::agents::{self, Column, LIST_MESSAGES, READ};
+use crate::call::Call;
+use crate::envelope::{Answer, List};
+use crate::error::Failure;
+use crate::operation::{
+    COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, Shape, Verb, query,
+};
+
+const LISTED: &[Parameter] = &[
+    query("select", Kind::Names, "Fields to return, with commas; id comes always."),
+    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    Q,
+];
+
+const COUNTED: &[Parameter] = &[
+    query("fields", Kind::Names, "Fields whose values are told; os.platform and version alone."),
+    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    Q,
+];
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/no_group",
+        id: "agents.no_group",
+        about: "Agents that are in no group.",
+        access: READ,
+        parameters: &[COMMON, PAGING, LISTED],
+        body: None,
+        shape: Shape::List("AgentItem"),
+        handler: Handler::Blocking(no_group),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/outdated",
+        id: "agents.outdated",
+        about: "Agents whose program is older than the server.",
+        access: READ,
+        parameters: &[COMMON, PAGING, LISTED],
+        body: None,
+        shape: Shape::List("AgentItem"),
+        handler: Handler::Blocking(outdated),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/stats/distinct",
+        id: "agents.stats_distinct",
+        about: "The different values of fields over all agents, each with how many have them.",
+        access: READ,
+        parameters: &[COMMON, PAGING, COUNTED],
+        body: None,
+        shape: Shape::List("DistinctItem"),
+        handler: Handler::Blocking(stats),
+    },
+];
+
+fn narrowed(call: &Call, condition: Condition) -> Result<AgentQuery, Failure> {
+    let mut query = agents::agent_query(call)?;
+    query.condition = Some(match query.condition.take() {
+        Some(asked) => Condition::And(vec![condition, asked]),
+        None => condition,
+    });
+    Ok(query)
+}
+
+fn no_group(call: &Call) -> Result<Answer, Failure> {
+    let server =
+        Condition::Compare { column: AgentColumn::Id, op: CompareOp::Greater, value: "0".into() };
+    let lone = Condition::And(vec![server, Condition::IsNull(AgentColumn::Group)]);
+    Ok(Answer::List(agents::page(call, narrowed(call, lone)?)?))
+}
+
+fn outdated(call: &Call) -> Result<Answer, Failure> {
+    let older = Condition::Compare {
+        column: AgentColumn::Version,
+        op: CompareOp::Less,
+        value: format!("v{}", call.api.options.version),
+    };
+    Ok(Answer::List(agents::page(call, narrowed(call, older)?)?))
+}
+
+/// Fields of `stats/distinct` unless named.
+const FIELDS_DEFAULT: [&str; 2] = ["os.platform", "version"];
+
+fn stats(call: &Call) -> Result<Answer, Failure> {
+    let named = call.parameters.list("fields");
+    let names: Vec<&str> = match named {
+        [] => FIELDS_DEFAULT.to_vec(),
+        named => named.iter().map(String::as_str).collect(),
+    };
+    let columns = names.iter().map(|name| agents::column(name)).collect::<Result<Vec<_>, _>>()?;
+    let kept: Vec<AgentColumn> = columns
+        .iter()
+        .map(|column| match column {
+            Column::Of(column) => *column,
+            Column::ConfigStatus => AgentColumn::Status,
+            Column::Manager | Column::Node => AgentColumn::Nothing,
+        })
+        .collect();
+    let page = call.registry().distinct(&agents::agent_query(call)?, &kept)?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for (values, count) in page.items {
+        let mut item = Map::new();
+        for ((name, column), value) in names.iter().zip(&columns).zip(values) {
+            let value = match column {
+                Column::Of(_) => value.unwrap_or_else(|| "N/A".into()),
+                Column::Manager => call.api.options.hostname.clone(),
+                Column::Node => call.api.node().to_owned(),
+                Column::ConfigStatus => {
+                    let never = value.as_deref() == Some("never_connected");
+                    if never { "not synced" } else { "synced" }.into()
+                }
+            };
+            put(&mut item, name, json!(value));
+        }
+        item.insert("count".into(), json!(count));
+        items.push(Value::Object(item));
+    }
+    Ok(Answer::List(List::new(items, page.total, LIST_MESSAGES)))
+}
+
+/// Put a value under its name; a `.` makes an object.
+fn put(item: &mut Map<String, Value>, name: &str, value: Value) {
+    match name.split_once('.') {
+        None => _ = item.insert(name.into(), value),
+        Some((outer, inner)) => {
+            let inside = item.entry(outer).or_insert_with(|| json!({}));
+            if let Value::Object(inside) = inside {
+                inside.insert(inner.into(), value);
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Groups: the list, making and deleting them, their agents, files and configuration.
+//!
+//! A group has one file, `agent.conf`: its configuration as it was put. `merged.mg` of the 4.x API
+//! is the same content, for a group of this server has nothing else to merge.
+
+use registry::{AgentQuery, GroupCount};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::agents;
+use crate::call::Call;
+use crate::digest;
+use crate::envelope::{Answer, List, to_value};
+use crate::error::Failure;
+use crate::listing::Listing;
+use crate::operation::{
+    COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
+    required,
+};
+
+/// Content type of a configuration.
+const XML: &str = "application/xml";
+/// The file that is the configuration.
+const CONFIG_FILE: &str = "agent.conf";
+/// The configuration as agents of the 4.x line fetch it.
+const MERGED_FILE: &str = "merged.mg";
+/// Largest configuration, bytes.
+const CONFIG_BYTES_MAX: usize = 1024 * 1024;
+
+/// `{group_id}` of a path.
+pub(super) const GROUP_ID: Parameter = path("group_id", Kind::Text, "Name of the group.");
+
+const HASH: Parameter =
+    query("hash", Kind::Word(digest::NAMES), "Digest of the files; md5 unless named.");
+
+const STATUS: Parameter = query(
+    "status",
+    Kind::Words(&["active", "pending", "never_connected", "disconnected"]),
+    "Statuses, with commas.",
+);
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/groups",
+        id: "groups.list",
+        about: "Groups with the number of their agents.",
+        access: action("group:read", "group:id"),
+        parameters: &[
+            COMMON,
+            PAGING,
+            LISTED,
+            &[query("groups_list", Kind::Names, "Names, with commas; all when absent."), HASH],
+        ],
+        body: None,
+        shape: Shape::List("GroupItem"),
+        handler: Handler::Blocking(list),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/groups",
+        id: "groups.create",
+        about: "Make a group.",
+        access: action("group:create", "*:*"),
+        parameters: &[COMMON],
+        body: Some("NewGroup"),
+        shape: Shape::Message,
+        handler: Handler::Blocking(create),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/groups",
+        id: "groups.delete",
+        about: "Delete groups; agents that are left with none get default.",
+        access: action("group:delete", "group:id"),
+        parameters: &[
+            COMMON,
+            &[required("groups_list", Kind::Names, "Names, with commas, or all.")],
+        ],
+        body: None,
+        shape: Shape::List("GroupName"),
+        handler: Handler::Blocking(delete),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/groups/{group_id}/agents",
+        id: "groups.agents",
+        about: "Agents of a group.",
+        access: action("agent:read", "agent:id"),
+        parameters: &[COMMON, PAGING, LISTED, &[GROUP_ID, STATUS]],
+        body: None,
+        shape: Shape::List("AgentItem"),
+        handler: Handler::Blocking(members),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/groups/{group_id}/files",
+        id: "groups.files",
+        about: "Files of a group.",
+        access: action("group:read", "group:id"),
+        parameters: &[COMMON, PAGING, LISTED, &[GROUP_ID, HASH]],
+        body: None,
+        shape: Shape::List("GroupFile"),
+        handler: Handler::Blocking(files),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/groups/{group_id}/files/{file_name}",
+        id: "groups.file",
+        about: "One file of a group, as JSON or as it is.",
+        access: action("group:read", "group:id"),
+        parameters: &[
+            COMMON,
+            &[
+                GROUP_ID,
+                path("file_name", Kind::Text, "agent.conf or merged.mg."),
+                query(
+                    "type",
+                    Kind::Words(&["conf", "rootkit_files", "rootkit_trojans", "rcl"]),
+                    "Kind of the file; conf is the only one there is.",
+                ),
+                query("raw", Kind::Flag, "As it is."),
+            ],
+        ],
+        body: None,
+        shape: Shape::Plain("GroupConfigItem"),
+        handler: Handler::Blocking(file),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/groups/{group_id}/configuration",
+        id: "groups.configuration",
+        about: "The configuration of a group.",
+        access: action("group:read", "group:id"),
+        parameters: &[COMMON, PAGING, &[GROUP_ID]],
+        body: None,
+        shape: Shape::List("GroupConfigItem"),
+        handler: Handler::Blocking(configuration),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/groups/{group_id}/configuration",
+        id: "groups.configure",
+        about: "Put the configuration of a group; durable when it answers.",
+        access: action("group:update_config", "group:id"),
+        parameters: &[COMMON, &[GROUP_ID]],
+        body: Some(XML),
+        shape: Shape::Message,
+        handler: Handler::Blocking(configure),
+    },
+];
+
+/// A group.
+#[derive(Serialize, ToSchema)]
+#[expect(non_snake_case, reason = "the names of the 4.x API")]
+pub(crate) struct GroupItem {
+    name: String,
+    /// Its agents.
+    count: u64,
+    /// MD5 of its configuration as agents fetch it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    mergedSum: String,
+    /// MD5 of its configuration.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    configSum: String,
+}
+
+impl From<GroupCount> for GroupItem {
+    fn from(group: GroupCount) -> Self {
+        let sum = group.config_sum;
+        Self { name: group.name, count: group.count, mergedSum: sum.clone(), configSum: sum }
+    }
+}
+
+/// A group to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewGroup {
+    /// 1 to 128 of letters, digits, dot, dash and underscore.
+    group_id: String,
+}
+
+/// A file of a group.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct GroupFile {
+    filename: String,
+    /// Its digest, in hex.
+    hash: String,
+}
+
+/// The configuration of a group.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct GroupConfigItem {
+    /// Which agents it is for; all of the group's when empty.
+    #[schema(value_type = Object)]
+    filters: Value,
+    /// The configuration as it was put.
+    config: String,
+}
+
+const GROUP_LIST: Listing = Listing {
+    fields: &["name", "count", "mergedSum", "configSum"],
+    always: &["name"],
+    messages: [
+        "All selected groups information was returned",
+        "Some groups information was not returned",
+        "No group information was returned",
+    ],
+};
+
+fn list(call: &Call) -> Result<Answer, Failure> {
+    let named = call.parameters.list("groups_list");
+    let groups = call.registry().groups()?;
+    let missing: Vec<&String> =
+        named.iter().filter(|name| !groups.iter().any(|group| group.name == **name)).collect();
+    let hash = call.parameters.text("hash");
+    let mut items = Vec::new();
+    for group in &groups {
+        if !named.is_empty() && !named.contains(&group.name) {
+            continue;
+        }
+        let mut item = GroupItem::from(group.clone());
+        if let Some(name) = hash.filter(|_| !group.config_sum.is_empty()) {
+            let body = config_of(call, &group.name)?;
+            item.configSum = digest::hex(name, &body);
+            item.mergedSum = item.configSum.clone();
+        }
+        items.push(to_value(&item)?);
+    }
+    let mut list = GROUP_LIST.answer(call, items)?;
+    for name in missing {
+        list.fail(1710, name.clone());
+    }
+    Ok(Answer::List(list))
+}
+
+/// The group of the path, which must exist.
+pub(super) fn existing(call: &Call) -> Result<String, Failure> {
+    let name = call.parameters.text("group_id").unwrap_or_default();
+    check_name(name, 1722)?;
+    if call.registry().groups()?.iter().any(|group| group.name == name) {
+        return Ok(name.to_owned());
+    }
+    Err(Failure::detailed(1710, format!("group does not exist: {name}")))
+}
+
+/// Names are refused with `code` before a store is asked.
+fn check_name(name: &str, code: u16) -> Result<(), Failure> {
+    let fine = (1..=128).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if fine { Ok(()) } else { Err(Failure::code(code)) }
+}
+
+fn create(call: &Call) -> Result<Answer, Failure> {
+    let new: NewGroup = call.json()?;
+    check_name(&new.group_id, 1722)?;
+    if [".", "..", "all"].contains(&new.group_id.as_str()) {
+        return Err(Failure::code(1713));
+    }
+    if call.registry().groups()?.iter().any(|group| group.name == new.group_id) {
+        return Err(Failure::detailed(1711, format!("group already exists: {}", new.group_id)));
+    }
+    call.registry().create_group(&new.group_id)?;
+    Ok(Answer::Message(format!("Group '{}' created.", new.group_id)))
+}
+
+fn delete(call: &Call) -> Result<Answer, Failure> {
+    let groups = call.registry().groups()?;
+    let named = call.parameters.list("groups_list");
+    let all = named.iter().any(|name| name == "all");
+    let wanted: Vec<String> = if all {
+        groups.iter().map(|group| group.name.clone()).filter(|name| name != "default").collect()
+    } else {
+        named.to_vec()
+    };
+    let mut deleted = Vec::new();
+    let mut failed = Vec::new();
+    for name in wanted {
+        if name == "default" {
+            failed.push((1712, name));
+        } else if groups.iter().any(|group| group.name == name) {
+            call.registry().delete_group(&name)?;
+            deleted.push(json!(name));
+        } else {
+            failed.push((1710, name));
+        }
+    }
+    let total = deleted.len() as u64;
+    let messages = [
+        "All selected groups were deleted",
+        "Some groups were not deleted",
+        "No group was deleted",
+    ];
+    let mut list = List::new(deleted, total, messages);
+    for (code, name) in failed {
+        list.fail(code, name);
+    }
+    Ok(Answer::List(list))
+}
+
+fn members(call: &Call) -> Result<Answer, Failure> {
+    let group = existing(call)?;
+    let query = AgentQuery { group: vec![group], ..agents::agent_query(call)? };
+    Ok(Answer::List(agents::page(call, query)?))
+}
+
+/// The configuration of a group that exists; empty when none was put.
+fn config_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
+    Ok(call.registry().group_config(group)?.map(|config| config.body).unwrap_or_default())
+}
+
+const FILE_LIST: Listing = Listing {
+    fields: &["filename", "hash"],
+    always: &[],
+    messages: [
+        "All selected groups files were returned",
+        "Some groups files were not returned",
+        "No group files were returned",
+    ],
+};
+
+fn files(call: &Call) -> Result<Answer, Failure> {
+    let group = existing(call)?;
+    let body = config_of(call, &group)?;
+    let hash = digest::hex(call.parameters.text("hash").unwrap_or("md5"), &body);
+    let file = |name: &str| to_value(&GroupFile { filename: name.into(), hash: hash.clone() });
+    Ok(Answer::List(FILE_LIST.answer(call, vec![file(CONFIG_FILE)?, file(MERGED_FILE)?])?))
+}
+
+fn config_item(body: &[u8]) -> GroupConfigItem {
+    GroupConfigItem { filters: json!({}), config: String::from_utf8_lossy(body).into_owned() }
+}
+
+fn file(call: &Call) -> Result<Answer, Failure> {
+    let group = existing(call)?;
+    let name = call.parameters.text("file_name").unwrap_or_default();
+    if ![CONFIG_FILE, MERGED_FILE].contains(&name) {
+        return Err(Failure::missing(format!("group {group} has no file {name}")));
+    }
+    let body = config_of(call, &group)?;
+    if call.parameters.flag("raw") {
+        let status = axum::http::StatusCode::OK;
+        return Ok(Answer::Raw { status, content_type: "text/plain; charset=utf-8", body });
+    }
+    Answer::data(&config_item(&body))
+}
+
+fn configuration(call: &Call) -> Result<Answer, Failure> {
+    let group = existing(call)?;
+    let body = config_of(call, &group)?;
+    let items = if body.is_empty() { Vec::new() } else { vec![to_value(&config_item(&body))?] };
+    let total = items.len() as u64;
+    let messages = ["Group configuration was returned", "", ""];
+    Ok(Answer::List(List::new(items, total, messages)))
+}
+
+fn configure(call: &Call) -> Result<Answer, Failure> {
+    let group = existing(call)?;
+    let body = call.body.to_vec();
+    if body.len() > CONFIG_BYTES_MAX {
+        return Err(Failure::bad(format!(
+            "the configuration is larger than {CONFIG_BYTES_MAX} bytes"
+        )));
+    }
+    if std::str::from_utf8(&body).is_err() {
+        return Err(Failure::bad("the configuration is not UTF-8 text"));
+    }
+    let sum = digest::hex("md5", &body);
+    call.registry().set_group_config(&group, body, sum)?;
+    Ok(Answer::Message("Agent configuration was successfully updated".into()))
+}

@@ -1,0 +1,204 @@
+//! What programs on the server's machine ask over the unix socket: bare answers without envelopes
+//! and without a limit of size. Nothing here changes anything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use model::{AgentId, AgentStatus};
+use registry::{AgentQuery, Permitted};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::agents::READ;
+use super::groups::{GROUP_ID, existing};
+use super::summary::summary_of;
+use crate::call::Call;
+use crate::envelope::{Answer, JSON, to_bytes, to_value};
+use crate::error::Failure;
+use crate::operation::{COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, path};
+
+const AGENT: Parameter =
+    path("agent", Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 }, "Agent number.");
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/v1/agents/ids",
+        id: "local.ids",
+        about: "The numbers of all agents, as a bare list.",
+        access: READ,
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(ids),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/v1/agents/ids/groups",
+        id: "local.ids_groups",
+        about: "The groups of all agents by number.",
+        access: READ,
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(ids_groups),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/v1/agents/ids/groups/{group_id}",
+        id: "local.group_ids",
+        about: "The numbers of a group's agents, as a bare list.",
+        access: READ,
+        parameters: &[COMMON, &[GROUP_ID]],
+        body: None,
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(group_ids),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/v1/agents/{agent}/groups",
+        id: "local.agent_groups",
+        about: "The groups of an agent in their order, as a bare list.",
+        access: READ,
+        parameters: &[COMMON, &[AGENT]],
+        body: None,
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(agent_groups),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/v1/agents/summary",
+        id: "local.summary",
+        about: "Counters of the named agents, or of all for an empty list.",
+        access: READ,
+        parameters: &[COMMON],
+        body: Some("AgentNumbers"),
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(summary),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/v1/agents/restartinfo",
+        id: "local.restartinfo",
+        about: "Number and version of active agents.",
+        access: READ,
+        parameters: &[COMMON],
+        body: Some("RestartInfo"),
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(restart_info),
+    },
+    Operation {
+        verb: Verb::Get,
+        path: "/v1/agents/sync",
+        id: "local.sync",
+        about: "What other nodes have to be told: nothing, for there is one store.",
+        access: READ,
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(|_| {
+            Ok(bare(&json!({"syncreq": [], "syncreq_keepalive": [], "syncreq_status": []})))
+        }),
+    },
+];
+
+/// Which agents.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RestartInfo {
+    ids: Vec<u32>,
+    /// All but these.
+    #[serde(default)]
+    negate: bool,
+}
+
+fn bare(value: &Value) -> Answer {
+    Answer::Raw { status: StatusCode::OK, content_type: JSON, body: to_bytes(value, false) }
+}
+
+fn numbers(ids: &[AgentId]) -> Answer {
+    let mut text = String::with_capacity(ids.len() * 7 + 2);
+    text.push('[');
+    for (at, id) in ids.iter().filter(|id| **id != AgentId::SERVER).enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        text.push_str(&id.0.to_string());
+    }
+    text.push(']');
+    Answer::Raw { status: StatusCode::OK, content_type: JSON, body: text.into_bytes() }
+}
+
+fn ids(call: &Call) -> Result<Answer, Failure> {
+    let query = AgentQuery { permitted: call.scope()?, ..AgentQuery::default() };
+    Ok(numbers(&call.registry().agent_ids(&query)?))
+}
+
+fn group_ids(call: &Call) -> Result<Answer, Failure> {
+    let group = vec![existing(call)?];
+    let query = AgentQuery { permitted: call.scope()?, group, ..AgentQuery::default() };
+    Ok(numbers(&call.registry().agent_ids(&query)?))
+}
+
+fn ids_groups(call: &Call) -> Result<Answer, Failure> {
+    let mut groups: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    call.registry().for_each_agent(&call.scope()?, |agent| {
+        groups.insert(agent.id.0, agent.groups.clone());
+    });
+    Ok(bare(&json!({"data": to_value(&groups)?})))
+}
+
+fn agent_groups(call: &Call) -> Result<Answer, Failure> {
+    let id = AgentId(call.parameters.whole("agent") as u32);
+    let found = call.registry().agent(id).filter(|_| id != AgentId::SERVER);
+    let agent = found.filter(|_| call.scope().is_ok_and(|scope| scope.holds(id)));
+    Ok(bare(&to_value(&agent.ok_or_else(|| Failure::code(1701))?.groups)?))
+}
+
+/// The caller's scope, narrowed to some agents.
+fn narrowed(scope: &Permitted, ids: Vec<u32>) -> Permitted {
+    let mut ids: Vec<AgentId> =
+        ids.into_iter().map(AgentId).filter(|id| scope.holds(*id)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    Permitted::Only(Arc::new(ids))
+}
+
+fn summary(call: &Call) -> Result<Answer, Failure> {
+    let named: Vec<u32> = call.json()?;
+    let scope = call.scope()?;
+    let scope = if named.is_empty() { scope } else { narrowed(&scope, named) };
+    let data = to_value(&summary_of(call, &scope))?;
+    Ok(bare(&json!({
+        "agents_by_status": data["status"],
+        "agents_by_groups": data["groups"],
+        "agents_by_os": data["os"],
+    })))
+}
+
+fn restart_info(call: &Call) -> Result<Answer, Failure> {
+    let wanted: RestartInfo = call.json()?;
+    let scope = call.scope()?;
+    let named = narrowed(&scope, wanted.ids);
+    let mut items = Vec::new();
+    let mut look = |agent: &model::AgentRecord| {
+        if agent.status == AgentStatus::Active {
+            items.push((agent.id.0, agent.version.clone().unwrap_or_default()));
+        }
+    };
+    if wanted.negate {
+        call.registry().for_each_agent(&scope, |agent| {
+            if !named.holds(agent.id) {
+                look(agent);
+            }
+        });
+    } else {
+        call.registry().for_each_agent(&named, look);
+    }
+    items.sort_unstable();
+    let items: Vec<Value> =
+        items.into_iter().map(|(id, version)| json!({"id": id, "version": version})).collect();
+    Ok(bare(&json!({"items": items})))
+}

@@ -1,0 +1,282 @@
+//! Putting agents into groups and taking them out.
+
+use model::AgentId;
+use registry::{AgentQuery, GroupChange};
+use serde_json::{Value, json};
+
+use super::agents::config_status;
+use super::groups::{GROUP_ID, existing};
+use crate::call::Call;
+use crate::envelope::{Answer, List};
+use crate::error::Failure;
+use crate::operation::{
+    AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, query, required,
+};
+
+const FORCE: crate::operation::Parameter =
+    query("force_single_group", Kind::Flag, "Take the agent out of its other groups.");
+
+const MODIFY: crate::operation::Access = action("agent:modify_group", "agent:id");
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/agents/{agent_id}/group/is_sync",
+        id: "agents.group_is_sync",
+        about: "Whether the agent has the configuration of its groups.",
+        access: action("agent:read", "agent:id"),
+        parameters: &[COMMON, &[AGENT_ID]],
+        body: None,
+        shape: Shape::List("SyncItem"),
+        handler: Handler::Blocking(is_sync),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/agents/{agent_id}/group/{group_id}",
+        id: "agents.group_add",
+        about: "Put an agent into a group.",
+        access: MODIFY,
+        parameters: &[COMMON, &[AGENT_ID, GROUP_ID, FORCE]],
+        body: None,
+        shape: Shape::Message,
+        handler: Handler::Blocking(add_one),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/agents/{agent_id}/group/{group_id}",
+        id: "agents.group_remove",
+        about: "Take an agent out of a group.",
+        access: MODIFY,
+        parameters: &[COMMON, &[AGENT_ID, GROUP_ID]],
+        body: None,
+        shape: Shape::Message,
+        handler: Handler::Blocking(remove_one),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/agents/{agent_id}/group",
+        id: "agents.groups_remove",
+        about: "Take an agent out of all its groups, or of some.",
+        access: MODIFY,
+        parameters: &[
+            COMMON,
+            &[AGENT_ID, query("groups_list", Kind::Names, "Names, with commas; all when absent.")],
+        ],
+        body: None,
+        shape: Shape::List("GroupName"),
+        handler: Handler::Blocking(remove_from_groups),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/agents/group",
+        id: "agents.group_add_many",
+        about: "Put agents into a group.",
+        access: MODIFY,
+        parameters: &[
+            COMMON,
+            &[AGENTS_LIST, required("group_id", Kind::Text, "Name of the group."), FORCE],
+        ],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(add_many),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/agents/group",
+        id: "agents.group_remove_many",
+        about: "Take agents out of a group.",
+        access: MODIFY,
+        parameters: &[
+            COMMON,
+            &[
+                required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
+                required("group_id", Kind::Text, "Name of the group."),
+            ],
+        ],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(remove_many),
+    },
+];
+
+/// The agent of the path, which exists and is not the server; with its groups.
+fn member(call: &Call) -> Result<(AgentId, Vec<String>), Failure> {
+    let id = call.parameters.agent()?;
+    if id == AgentId::SERVER {
+        return Err(Failure::code(1703));
+    }
+    let agent = call.api.registry.agent(id).ok_or_else(|| Failure::code(1701))?;
+    Ok((id, agent.groups))
+}
+
+fn is_sync(call: &Call) -> Result<Answer, Failure> {
+    let (id, _) = member(call)?;
+    let agent = call.api.registry.agent(id).ok_or_else(|| Failure::code(1701))?;
+    let synced = config_status(agent.status) == "synced";
+    let item = json!({"id": id.to_string(), "synced": synced});
+    let messages =
+        ["Sync info was returned for all selected agents", "", "No sync info was returned"];
+    Ok(Answer::List(List::new(vec![item], 1, messages)))
+}
+
+fn may_use(call: &Call, group: &str) -> Result<(), Failure> {
+    call.require("group:modify_assignments", "group:id", group)
+}
+
+fn add_one(call: &Call) -> Result<Answer, Failure> {
+    let (id, groups) = member(call)?;
+    let group = existing(call)?;
+    may_use(call, &group)?;
+    let single = call.parameters.flag("force_single_group");
+    if groups.contains(&group) && !single {
+        return Ok(Answer::Message(format!("Agent '{id}' already belongs to group '{group}'.")));
+    }
+    let change = if single { GroupChange::Replace } else { GroupChange::Add };
+    call.registry().change_group(&[id], &group, change).map_err(limited)?;
+    Ok(Answer::Message(if single {
+        format!("Group assignment replaced by '{group}' in agent '{id}'.")
+    } else {
+        format!("Agent '{id}' assigned to '{group}' group.")
+    }))
+}
+
+fn limited(error: registry::RegistryError) -> Failure {
+    use registry::{RegistryError, RegistryStoreError};
+    match error {
+        RegistryError::Store(RegistryStoreError::Limit { .. }) => Failure::code(1737),
+        other => other.into(),
+    }
+}
+
+/// Why an agent cannot leave a group.
+fn stays(groups: &[String], group: &str) -> Option<u16> {
+    if !groups.iter().any(|name| name == group) {
+        return Some(1734);
+    }
+    (group == "default" && groups.len() == 1).then_some(1745)
+}
+
+fn remove_one(call: &Call) -> Result<Answer, Failure> {
+    let (id, groups) = member(call)?;
+    let group = existing(call)?;
+    may_use(call, &group)?;
+    if let Some(code) = stays(&groups, &group) {
+        return Err(Failure::code(code));
+    }
+    let changed = call.registry().change_group(&[id], &group, GroupChange::Remove)?;
+    let default = changed.first().is_some_and(|(_, groups)| groups == &["default"]);
+    let tail =
+        if default && group != "default" { " Agent reassigned to group default." } else { "" };
+    Ok(Answer::Message(format!("Agent '{id}' removed from '{group}'.{tail}")))
+}
+
+fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
+    let (id, groups) = member(call)?;
+    let named = call.parameters.list("groups_list");
+    let wanted = if named.is_empty() { groups.clone() } else { named.to_vec() };
+    let known = call.registry().groups()?;
+    let (mut left, mut failed) = (groups, Vec::new());
+    let mut removed: Vec<Value> = Vec::new();
+    for group in wanted {
+        if !known.iter().any(|known| known.name == group) {
+            failed.push((1710, group));
+        } else if !call.may("group:modify_assignments", "group:id", &group) {
+            failed.push((4000, group));
+        } else if let Some(code) = stays(&left, &group) {
+            failed.push((code, group));
+        } else {
+            left.retain(|name| *name != group);
+            removed.push(json!(group));
+        }
+    }
+    if !removed.is_empty() {
+        call.registry().set_agent_groups(id, &left)?;
+    }
+    let total = removed.len() as u64;
+    let messages = [
+        "Specified agent was removed from returned groups",
+        "Specified agent could not be removed from some groups",
+        "Specified agent was not removed from any group",
+    ];
+    let mut list = List::new(removed, total, messages);
+    for (code, group) in failed {
+        list.fail(code, group);
+    }
+    Ok(Answer::List(list))
+}
+
+/// The agents that were named, or all; those that cannot be taken with their codes.
+fn chosen(call: &Call) -> Result<(Vec<AgentId>, Vec<(u16, AgentId)>), Failure> {
+    let scope = call.scope()?;
+    let Some(named) = call.parameters.agents("agents_list") else {
+        let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
+        let mut all = call.registry().agent_ids(&query)?;
+        all.retain(|id| *id != AgentId::SERVER);
+        return Ok((all, Vec::new()));
+    };
+    let mut named = named.to_vec();
+    named.sort_unstable();
+    named.dedup();
+    let mut failed = Vec::new();
+    named.retain(|id| {
+        let code = if *id == AgentId::SERVER {
+            1703
+        } else if !scope.holds(*id) {
+            4000
+        } else if call.api.registry.agent(*id).is_none() {
+            1701
+        } else {
+            return true;
+        };
+        failed.push((code, *id));
+        false
+    });
+    Ok((named, failed))
+}
+
+fn answer(done: &[AgentId], failed: Vec<(u16, AgentId)>, messages: [&'static str; 3]) -> Answer {
+    let items = done.iter().map(|id| json!(id.to_string())).collect();
+    let mut list = List::new(items, done.len() as u64, messages);
+    for (code, id) in failed {
+        list.fail(code, id.to_string());
+    }
+    Answer::List(list)
+}
+
+fn add_many(call: &Call) -> Result<Answer, Failure> {
+    let group = existing(call)?;
+    may_use(call, &group)?;
+    let (agents, failed) = chosen(call)?;
+    let single = call.parameters.flag("force_single_group");
+    let change = if single { GroupChange::Replace } else { GroupChange::Add };
+    call.registry().change_group(&agents, &group, change).map_err(limited)?;
+    let messages = [
+        "All selected agents were assigned to the group",
+        "Some agents were not assigned to the group",
+        "No agents were assigned to the group",
+    ];
+    Ok(answer(&agents, failed, messages))
+}
+
+fn remove_many(call: &Call) -> Result<Answer, Failure> {
+    let group = existing(call)?;
+    may_use(call, &group)?;
+    let implicit = call.parameters.agents("agents_list").is_none();
+    let (mut agents, mut failed) = chosen(call)?;
+    agents.retain(|id| {
+        let groups = call.api.registry.agent(*id).map(|agent| agent.groups).unwrap_or_default();
+        match stays(&groups, &group) {
+            Some(code) if !implicit => failed.push((code, *id)),
+            Some(_) => {}
+            None => return true,
+        }
+        false
+    });
+    call.registry().change_group(&agents, &group, GroupChange::Remove)?;
+    let messages = [
+        "All selected agents were removed from the group",
+        "Some agents were not removed from the group",
+        "No agents were removed from the group",
+    ];
+    Ok(answer(&agents, failed, messages))
+}

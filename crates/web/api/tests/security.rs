@@ -1,0 +1,365 @@
+//! Users, roles, policies, rules and links: what clients of the 4.x API see, and whose tokens each
+//! change ends.
+
+#![allow(clippy::indexing_slicing, reason = "helpers of tests")]
+
+mod common;
+
+use axum::http::StatusCode;
+use common::{ADMIN, Answered, READER, World, basic, column, world_with};
+use serde_json::{Value, json};
+
+fn world() -> World {
+    world_with(|options| options.requests_per_minute_max = 0)
+}
+
+/// One request with a JSON body, where there is one.
+async fn ask(
+    world: &World,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: Option<Value>,
+) -> Answered {
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    world.send(method, path, &headers, body.map_or(String::new(), |b| b.to_string())).await
+}
+
+async fn done(world: &World, method: &str, path: &str, token: &str, body: Option<Value>) -> Value {
+    let answer = ask(world, method, path, token, body).await;
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    assert_eq!(answer.status, StatusCode::OK, "{method} {path}: {text}");
+    answer.json()
+}
+
+/// `error`, and the code of the first failed item.
+fn failure(answer: &Value) -> (u64, u64) {
+    let code = answer["data"]["failed_items"][0]["error"]["code"].as_u64();
+    (answer["error"].as_u64().unwrap(), code.unwrap_or(0))
+}
+
+async fn alive(world: &World, token: &str) -> bool {
+    world.get("/security/users/me", token).await.status == StatusCode::OK
+}
+
+/// A user with one role that has one policy; user, role and policy.
+async fn made(world: &World, admin: &str, policy: Value) -> (String, String, String) {
+    let id = |answer: &Value| answer["data"]["affected_items"][0]["id"].to_string();
+    let body = json!({"username": "worker", "password": "Working-Hard-1"});
+    let user = id(&done(world, "POST", "/security/users", admin, Some(body)).await);
+    let body = json!({"name": "work"});
+    let role = id(&done(world, "POST", "/security/roles", admin, Some(body)).await);
+    let body = json!({"name": "some", "policy": policy});
+    let policy = id(&done(world, "POST", "/security/policies", admin, Some(body)).await);
+    let path = format!("/security/roles/{role}/policies?policy_ids={policy}");
+    done(world, "POST", &path, admin, None).await;
+    let path = format!("/security/users/{user}/roles?role_ids={role}");
+    done(world, "POST", &path, admin, None).await;
+    (user, role, policy)
+}
+
+fn allow(actions: &[&str], resources: &[&str]) -> Value {
+    json!({"actions": actions, "resources": resources, "effect": "allow"})
+}
+
+#[tokio::test]
+async fn users_are_created_listed_changed_and_deleted() {
+    let world = world();
+    let admin = world.admin().await;
+    let new = json!({"username": "worker", "password": "Working-Hard-1"});
+    let made = done(&world, "POST", "/security/users", &admin, Some(new.clone())).await;
+    assert_eq!(made["message"], "User was successfully created");
+    let item = json!({"id": 101, "username": "worker", "allow_run_as": false, "roles": []});
+    assert_eq!(made["data"]["affected_items"], json!([item]));
+    let again = done(&world, "POST", "/security/users", &admin, Some(new)).await;
+    assert_eq!(failure(&again), (1, 5000));
+    for (password, code) in [("short", 5009), ("no-capitals-1", 5007)] {
+        let body = json!({"username": "other", "password": password});
+        let refused = ask(&world, "POST", "/security/users", &admin, Some(body)).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        assert_eq!(refused.json()["error"], code);
+    }
+    let extra = json!({"username": "other", "password": "Working-Hard-1", "roles": [1]});
+    let refused = ask(&world, "POST", "/security/users", &admin, Some(extra)).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+
+    let list = world.ok("/security/users?sort=-username&limit=2", &admin).await;
+    assert_eq!(column(&list, "username"), ["worker", "reader"]);
+    assert_eq!(list["data"]["total_affected_items"], 3);
+    assert_eq!(list["message"], "All specified users were returned");
+    let list = world.ok("/security/users?q=username~min&select=username", &admin).await;
+    assert_eq!(list["data"]["affected_items"], json!([{"username": "admin"}]));
+    let list = world.ok("/security/users?user_ids=101,77", &admin).await;
+    assert_eq!((column(&list, "username"), failure(&list)), (vec!["worker".into()], (2, 5001)));
+    let none = world.ok("/security/users?user_ids=77", &admin).await;
+    assert_eq!((failure(&none), &none["message"]), ((1, 5001), &json!("No users were returned")));
+
+    let token = world.login("worker", "Working-Hard-1").await;
+    let body = json!({"password": "Working-More-2"});
+    done(&world, "PUT", "/security/users/101", &admin, Some(body)).await;
+    assert!(!alive(&world, &token).await);
+    let token = world.login("worker", "Working-More-2").await;
+    let gone = done(&world, "DELETE", "/security/users?user_ids=101,1,77", &admin, None).await;
+    assert_eq!(gone["error"], 2);
+    assert_eq!(gone["message"], "Some users were not deleted");
+    assert_eq!(gone["data"]["total_failed_items"], 2);
+    assert!(!alive(&world, &token).await);
+    let all = done(&world, "DELETE", "/security/users?user_ids=all", &admin, None).await;
+    assert_eq!((all["error"].clone(), column(&all, "username")), (json!(0), vec!["reader".into()]));
+}
+
+#[tokio::test]
+async fn what_belongs_to_the_program_cannot_be_changed() {
+    let world = world();
+    let admin = world.admin().await;
+    for (method, path, body, code) in [
+        ("DELETE", "/security/users?user_ids=1", None, 5004),
+        ("DELETE", "/security/roles?role_ids=1", None, 4008),
+        ("DELETE", "/security/policies?policy_ids=3", None, 4008),
+        ("DELETE", "/security/rules?rule_ids=1", None, 4008),
+        ("PUT", "/security/roles/2", Some(json!({"name": "x"})), 4008),
+        ("PUT", "/security/policies/2", Some(json!({"name": "x"})), 4008),
+        ("PUT", "/security/rules/2", Some(json!({"name": "x"})), 4008),
+        ("PUT", "/security/users/1/run_as?allow_run_as=false", None, 5004),
+        ("POST", "/security/users/1/roles?role_ids=2", None, 4008),
+        ("DELETE", "/security/users/1/roles?role_ids=all", None, 4008),
+        ("DELETE", "/security/roles/1/policies?policy_ids=1", None, 4008),
+        ("POST", "/security/roles/1/rules?rule_ids=2", None, 4008),
+        ("POST", "/security/roles/77/rules?rule_ids=2", None, 4002),
+        ("POST", "/security/users/77/roles?role_ids=2", None, 5001),
+        ("PUT", "/security/roles/777", Some(json!({"name": "x"})), 4002),
+    ] {
+        let answer = done(&world, method, path, &admin, body).await;
+        assert_eq!(failure(&answer), (1, code), "{method} {path}: {answer}");
+    }
+    let roles = world.ok("/security/roles", &admin).await;
+    let names = "administrator readonly users_admin agents_readonly agents_admin cluster_readonly \
+                 cluster_admin";
+    assert_eq!(column(&roles, "name").join(" "), names);
+    let rules = world.ok("/security/rules", &admin).await;
+    assert_eq!(column(&rules, "name"), ["elastic_admin", "opensearch_admin"]);
+}
+
+#[tokio::test]
+async fn links_stand_at_their_places_and_a_later_policy_overrides() {
+    let world = world();
+    let admin = world.admin().await;
+    let (_, role, first) = made(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
+    let deny = json!({"actions": ["agent:read"], "resources": ["agent:id:002"], "effect": "deny"});
+    let body = json!({"name": "not two", "policy": deny});
+    let made = done(&world, "POST", "/security/policies", &admin, Some(body)).await;
+    let second = made["data"]["affected_items"][0]["id"].to_string();
+    let path = format!("/security/roles/{role}/policies?policy_ids={second}");
+    let linked = done(&world, "POST", &path, &admin, None).await;
+    assert_eq!(linked["message"], format!("All policies were linked to role {role}"));
+    let seen = async || {
+        let token = world.login("worker", "Working-Hard-1").await;
+        column(&world.ok("/agents?select=id", &token).await, "id").join(" ")
+    };
+    assert_eq!(seen().await, "000 001 003");
+    assert_eq!(failure(&done(&world, "POST", &path, &admin, None).await), (1, 4011));
+    done(&world, "DELETE", &path, &admin, None).await;
+    assert_eq!(failure(&done(&world, "DELETE", &path, &admin, None).await), (1, 4010));
+    done(&world, "POST", &format!("{path}&position=0"), &admin, None).await;
+    let roles = world.ok(&format!("/security/roles?role_ids={role}"), &admin).await;
+    let order = roles["data"]["affected_items"][0]["policies"].to_string();
+    assert_eq!(order, format!("[{second},{first}]"));
+    assert_eq!(seen().await, "000 001 002 003", "the wildcard comes last now");
+}
+
+#[tokio::test]
+async fn lists_are_narrowed_without_a_word_and_single_agents_are_refused() {
+    let world = world();
+    let admin = world.admin().await;
+    made(&world, &admin, allow(&["agent:read", "agent:restart"], &["agent:group:web"])).await;
+    let token = world.login("worker", "Working-Hard-1").await;
+    let list = world.ok("/agents", &token).await;
+    assert_eq!((column(&list, "id"), list["error"].clone()), (vec!["001".into()], json!(0)));
+    let some = world.ok("/agents?agents_list=001,002", &token).await;
+    assert_eq!((column(&some, "id"), failure(&some)), (vec!["001".into()], (2, 4000)));
+    let refused = ask(&world, "PUT", "/agents/002/restart", &token, None).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::FORBIDDEN, &json!(4000)));
+    done(&world, "PUT", "/agents/001/restart", &token, None).await;
+    world.registry.set_agent_groups(model::AgentId(1), &["default".into()]).unwrap();
+    let list = world.ok("/agents", &token).await;
+    assert_eq!(column(&list, "id"), Vec::<String>::new(), "it left the group");
+    assert_eq!(world.get("/groups", &token).await.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn every_change_ends_the_tokens_it_touches_and_no_other() {
+    let world = world();
+    let admin = world.admin().await;
+    let (user, role, policy) = made(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
+    for (method, path, body) in [
+        ("PUT", format!("/security/users/{user}/run_as?allow_run_as=true"), None),
+        ("PUT", format!("/security/roles/{role}"), Some(json!({"name": "other"}))),
+        ("PUT", format!("/security/policies/{policy}"), Some(json!({"name": "other"}))),
+        ("DELETE", format!("/security/roles/{role}/policies?policy_ids={policy}"), None),
+        ("POST", format!("/security/users/{user}/roles?role_ids=2"), None),
+        ("DELETE", format!("/security/roles?role_ids={role}"), None),
+    ] {
+        let (token, other) = (world.login("worker", "Working-Hard-1").await, world.reader().await);
+        assert!(alive(&world, &token).await);
+        done(&world, method, &path, &admin, body).await;
+        assert!(!alive(&world, &token).await, "{method} {path}");
+        assert!(alive(&world, &other).await && alive(&world, &admin).await, "{method} {path}");
+    }
+    let (token, admin) = (world.reader().await, world.admin().await);
+    let body = json!({"auth_token_exp_timeout": 900});
+    done(&world, "PUT", "/security/config", &admin, Some(body)).await;
+    assert!(!alive(&world, &token).await && !alive(&world, &admin).await);
+    let (token, admin) = (world.reader().await, world.admin().await);
+    done(&world, "PUT", "/security/user/revoke", &admin, None).await;
+    assert!(!alive(&world, &token).await && !alive(&world, &admin).await);
+    assert!(alive(&world, &world.reader().await).await);
+}
+
+#[tokio::test]
+async fn the_configuration_sets_the_life_of_tokens_and_the_mode() {
+    let world = world();
+    let admin = world.admin().await;
+    let shown = world.ok("/security/config", &admin).await;
+    assert_eq!(shown["data"], json!({"auth_token_exp_timeout": 900, "rbac_mode": "white"}));
+    for body in
+        [json!({"auth_token_exp_timeout": 29}), json!({"rbac_mode": "grey"}), json!({"x": 1})]
+    {
+        let refused = ask(&world, "PUT", "/security/config", &admin, Some(body)).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    }
+    let body = json!({"auth_token_exp_timeout": 30, "rbac_mode": "black"});
+    done(&world, "PUT", "/security/config", &admin, Some(body)).await;
+    let reader = world.reader().await;
+    let deleted = ask(&world, "DELETE", "/security/roles?role_ids=777", &reader, None).await;
+    assert_eq!(deleted.status, StatusCode::OK, "black permits what no policy speaks of");
+    world.clock.advance(std::time::Duration::from_secs(30));
+    assert!(!alive(&world, &reader).await);
+    let admin = world.admin().await;
+    done(&world, "DELETE", "/security/config", &admin, None).await;
+    let shown = world.ok("/security/config", &world.admin().await).await;
+    assert_eq!(shown["data"]["rbac_mode"], "white");
+}
+
+#[tokio::test]
+async fn a_login_with_a_context_gets_the_roles_of_the_rules() {
+    let world = world();
+    let admin = world.admin().await;
+    let path = "/security/user/authenticate/run_as";
+    let login = async |name: &str, password: &str, context: Value| {
+        let header = basic(name, password);
+        let headers = [("authorization", header.as_str()), ("content-type", "application/json")];
+        world.send("POST", path, &headers, context.to_string()).await
+    };
+    let refused = login("reader", READER, json!({})).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::FORBIDDEN, &json!(6004)));
+    let rule = json!({"name": "web people", "rule": {"MATCH": {"team": "r'^web'"}}});
+    let made = done(&world, "POST", "/security/rules", &admin, Some(rule.clone())).await;
+    assert_eq!(
+        failure(&done(&world, "POST", "/security/rules", &admin, Some(rule)).await),
+        (1, 4005)
+    );
+    let rule = made["data"]["affected_items"][0]["id"].to_string();
+    let body = json!({"name": "web"});
+    let made = done(&world, "POST", "/security/roles", &admin, Some(body)).await;
+    let role = made["data"]["affected_items"][0]["id"].clone();
+    done(&world, "POST", &format!("/security/roles/{role}/rules?rule_ids={rule}"), &admin, None)
+        .await;
+    let token = async |context: Value| {
+        let answer = login("admin", ADMIN, context).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        answer.json()["data"]["token"].as_str().unwrap().to_owned()
+    };
+    let web = token(json!({"team": "web-east"})).await;
+    let me = world.ok("/security/users/me", &web).await;
+    assert_eq!(me["data"]["affected_items"][0]["roles"][0]["id"], role);
+    assert_eq!(world.get("/agents", &web).await.status, StatusCode::FORBIDDEN, "no policy yet");
+    let full = token(json!({"a": [{"username": "elastic"}]})).await;
+    world.ok("/agents", &full).await;
+    let none = token(json!({"team": "db"})).await;
+    assert_eq!(world.get("/agents", &none).await.status, StatusCode::FORBIDDEN);
+    let body = json!({"name": "other people"});
+    done(&world, "PUT", &format!("/security/rules/{rule}"), &admin, Some(body)).await;
+    assert!(!alive(&world, &web).await && !alive(&world, &full).await);
+    assert!(alive(&world, &admin).await, "it was made without a context");
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_for_twelve_hours_and_never_when_it_is_refused() {
+    let world = world();
+    let mut token = world.reader().await;
+    let renew =
+        async |token: &str| ask(&world, "POST", "/security/user/renew?raw=true", token, None).await;
+    for _ in 0..60 {
+        world.clock.advance(std::time::Duration::from_secs(720));
+        let answer = renew(&token).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        token = String::from_utf8(answer.body).unwrap();
+        assert!(alive(&world, &token).await);
+    }
+    world.clock.advance(std::time::Duration::from_secs(720));
+    assert_eq!(renew(&token).await.status, StatusCode::UNAUTHORIZED, "twelve hours are over");
+    let token = world.reader().await;
+    ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
+    assert_eq!(renew(&token).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn the_catalogues_name_every_action_and_resource() {
+    let world = world();
+    let reader = world.reader().await;
+    let actions = world.ok("/security/actions", &reader).await;
+    assert_eq!(actions["data"]["agent:read"]["resources"], json!(["agent:id", "agent:group"]));
+    let one = world.ok("/security/actions?endpoint=PUT%20/agents/restart", &reader).await;
+    assert_eq!(one["data"].as_object().unwrap().keys().collect::<Vec<_>>(), ["agent:restart"]);
+    let resources = world.ok("/security/resources?resource=user:id", &reader).await;
+    assert_eq!(resources["data"].as_object().unwrap().len(), 1);
+    let mine = world.ok("/security/users/me/policies", &reader).await;
+    assert_eq!(mine["data"]["rbac_mode"], "white");
+    assert_eq!(mine["data"]["agent:read"]["agent:id:*"], "allow");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_revocation_is_seen_at_once_by_concurrent_requests() {
+    let world = std::sync::Arc::new(world());
+    for _ in 0..20 {
+        let token = world.reader().await;
+        let refused = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let asking: Vec<_> = (0..4)
+            .map(|_| {
+                let (world, token, refused) = (world.clone(), token.clone(), refused.clone());
+                tokio::spawn(async move {
+                    loop {
+                        let revoked = refused.load(std::sync::atomic::Ordering::SeqCst);
+                        let status = world.get("/security/users/me", &token).await.status;
+                        assert!(!(revoked && status == StatusCode::OK), "it worked afterwards");
+                        if status != StatusCode::OK {
+                            return;
+                        }
+                    }
+                })
+            })
+            .collect();
+        ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
+        refused.store(true, std::sync::atomic::Ordering::SeqCst);
+        for task in asking {
+            task.await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_configured_origins_may_call_from_a_browser() {
+    let world = world_with(|options| options.cors_origins = vec!["https://wall.example".into()]);
+    for (origin, expected) in [("https://wall.example", "https://wall.example"), ("https://x", "")]
+    {
+        let answer = world.send("GET", "/agents", &[("origin", origin)], "").await;
+        assert_eq!(answer.header("access-control-allow-origin"), expected);
+    }
+    let headers = [("origin", "https://wall.example"), ("access-control-request-method", "PUT")];
+    let asked = world.send("OPTIONS", "/agents/restart", &headers, "").await;
+    assert_eq!(asked.status, StatusCode::NO_CONTENT);
+    assert_eq!(asked.header("access-control-allow-methods"), "PUT");
+    let other = world.send("OPTIONS", "/agents/restart", &[("origin", "https://x")], "").await;
+    assert_eq!(other.status, StatusCode::METHOD_NOT_ALLOWED);
+}
