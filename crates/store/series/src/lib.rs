@@ -53,6 +53,8 @@ mod name;
 mod open;
 mod options;
 mod part;
+#[doc(hidden)]
+pub mod probe;
 mod query;
 mod record;
 mod seal;

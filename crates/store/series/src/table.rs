@@ -60,12 +60,13 @@ impl Column {
     }
 
     fn append(&mut self, other: &Self) {
-        if !other.integers.is_empty() && self.integers.is_empty() {
+        let marked = !self.integers.is_empty() || !other.integers.is_empty();
+        if marked {
             self.integers.resize(self.bits.len(), false);
+            self.integers.extend_from_slice(&other.integers);
         }
         self.bits.extend_from_slice(&other.bits);
-        if !self.integers.is_empty() {
-            self.integers.extend_from_slice(&other.integers);
+        if marked {
             self.integers.resize(self.bits.len(), false);
         }
     }
