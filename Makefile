@@ -30,8 +30,9 @@ check: ## Formatting, lints, documentation, dashboard files
 unit: ## All Rust tests: units, models, crash images, real processes
 	cargo test --workspace
 
-loom: ## The journal's hand-off between writers, in every order of events
+loom: ## The hand-offs between writers of journal and queue, in every order of events
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-queue --lib model
 
 page: ## The dashboard in a real Chromium against the real binary
 	cargo build --bin holdfast

@@ -12,6 +12,7 @@ mod folder;
 mod follow;
 mod host;
 mod inspect;
+mod journal_bench;
 mod local;
 mod logging;
 mod roles;
@@ -91,6 +92,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
             inspect::dump(&journal, from, limit)?;
         }
         Command::Journal(JournalCommand::Repair(args)) => return inspect::repair(&args),
+        Command::Journal(JournalCommand::Bench(args)) => journal_bench::run(&args)?,
     }
     Ok(true)
 }

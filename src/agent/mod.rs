@@ -106,6 +106,8 @@ impl Agent {
             version: host::program_version(),
             hostname: host::hostname(),
             os: host::os(),
+            machine: sync::Machine::of_host(),
+            heartbeat: settings.sync.heartbeat,
             session_bytes: model::limits::SESSION_BYTES_TARGET,
         };
         let identity = IdentityFolder::new(&settings.folder);
@@ -177,6 +179,10 @@ fn queue_options(config: &QueueConfig) -> QueueOptions {
             Transaction::PerEvent => queue::Transaction::PerEvent,
         },
         byte_limit: u64::from(config.limit_mib) * 1024 * 1024,
+        window: config.window,
+        page_bytes: config.page_size,
+        wal_autocheckpoint_pages: config.wal_autocheckpoint,
+        journal_size_limit_bytes: config.journal_size_limit,
         ..QueueOptions::default()
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use detect::{Budget, Gap, Progress, ScanOptions, ScanReport, Scanner};
 use env::clock::Clock;
 use model::{Coverage, CoverageKind};
-use queue::{QueueBaseline, QueueError, QueueSink};
+use queue::{QueueBaseline, QueueError, ScanSink};
 use tracing::{error, info, warn};
 
 use super::{AgentSettings, Shared, notes};
@@ -32,7 +32,7 @@ pub(super) struct Scanning {
     shared: Arc<Shared>,
     scanner: Scanner,
     baseline: QueueBaseline,
-    sink: QueueSink,
+    sink: ScanSink,
     clock: Arc<dyn Clock>,
     config: ScanConfig,
     /// When the agent was last known to run before this start.
@@ -53,7 +53,7 @@ impl Scanning {
             ScanOptions { readers: usize::from(settings.scan.threads), ..ScanOptions::default() };
         let scanner = Scanner::new(settings.rules.clone(), options, clock.clone())?;
         let mut baseline = shared.queue.baseline(&shared.dataset)?;
-        let mut sink = shared.queue.sink(&shared.dataset, shared.names.clone())?;
+        let mut sink = shared.queue.scan_sink(&shared.dataset, shared.names.clone())?;
         if notes::rules_changed(&shared.queue, &settings.rules)? {
             let dropped = scanner.forget_unwatched(&mut baseline, &mut sink)?;
             info!(dropped, "the rules changed; what they no longer cover was dropped");

@@ -46,7 +46,7 @@ impl AgentConfig {
         within("scan.threads", &self.scan.threads, &1, &8)?;
         within("sync.heartbeat", &self.sync.heartbeat, &tick, &Duration::from_hours(1))?;
         within("sync.check_interval", &self.sync.check_interval, &tick, &year)?;
-        within("queue.limit_mib", &self.queue.limit_mib, &1, &1_048_576)?;
+        self.queue.validate()?;
         if !self.server.starts_with("https://") {
             bail!("server = {:?}: must begin with https://", self.server);
         }
@@ -100,11 +100,37 @@ pub(crate) struct QueueConfig {
     pub(crate) durability: Durability,
     pub(crate) transaction: Transaction,
     pub(crate) limit_mib: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) window: Duration,
+    pub(crate) page_size: u32,
+    pub(crate) wal_autocheckpoint: u32,
+    pub(crate) journal_size_limit: u64,
 }
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        Self { durability: Durability::Process, transaction: Transaction::Group, limit_mib: 1024 }
+        Self {
+            durability: Durability::Process,
+            transaction: Transaction::Group,
+            limit_mib: 1024,
+            window: Duration::from_millis(20),
+            page_size: 4096,
+            wal_autocheckpoint: 8000,
+            journal_size_limit: 32 * 1024 * 1024,
+        }
+    }
+}
+
+impl QueueConfig {
+    fn validate(&self) -> anyhow::Result<()> {
+        within("queue.limit_mib", &self.limit_mib, &1, &1_048_576)?;
+        within("queue.window", &self.window, &Duration::ZERO, &Duration::from_secs(10))?;
+        within("queue.page_size", &self.page_size, &512, &65_536)?;
+        if !self.page_size.is_power_of_two() {
+            bail!("queue.page_size = {}: must be a power of two", self.page_size);
+        }
+        within("queue.wal_autocheckpoint", &self.wal_autocheckpoint, &1, &1_000_000)?;
+        within("queue.journal_size_limit", &self.journal_size_limit, &0, &(1 << 40))
     }
 }
 

@@ -136,7 +136,7 @@ fn before(txn: &Txn<'_>, run: &Run, items: &[&[Placed<'_>]]) -> rusqlite::Result
         return names().map(|place| txn.row(place)).collect();
     }
     let mut found = Vec::with_capacity(items.len());
-    let (Some(first), Some(last)) = (names().next(), names().last()) else { return Ok(found) };
+    let (Some(first), Some(last)) = (names().next(), names().next_back()) else { return Ok(found) };
     let mut select = txn.conn.prepare_cached(
         "SELECT name, seen, known, gone FROM item \
          WHERE dataset = ?1 AND directory = ?2 AND name BETWEEN ?3 AND ?4 ORDER BY name",
@@ -173,13 +173,12 @@ fn apply_item(
     let mut stamped = false;
     for one in steps {
         let unchanged = match one.step.kind {
-            StepKind::Touch => false,
             StepKind::PutIfDifferent if touch(row).is_some() => match body {
                 Some(body) => body == one.body,
                 None => holds(txn.conn, place, one.body)?,
             },
             StepKind::Delete => row.is_none_or(|row| row.gone),
-            StepKind::Put | StepKind::PutIfDifferent => false,
+            StepKind::Put | StepKind::PutIfDifferent | StepKind::Touch => false,
         };
         if unchanged {
             continue;

@@ -34,10 +34,12 @@ mod open;
 mod options;
 mod peek;
 mod queue;
+mod readers;
 mod schema;
 mod sink;
 mod snapshot;
 mod status;
+mod tools;
 pub mod transition;
 mod upkeep;
 mod writer;
@@ -51,9 +53,11 @@ pub use gather::ScanSink;
 pub use options::{Durability, OpenReport, QueueOptions, Rebuilt, Transaction};
 pub use peek::{Peeked, PeekedDataset, peek, peek_note};
 pub use queue::Queue;
+pub use readers::{Reader, readers};
 pub use sink::QueueSink;
 pub use snapshot::{Exception, Snapshot, ToldItem};
 pub use status::{DatasetStatus, QueueStatus};
+pub use tools::{Compacted, ListFilter, Listed, Verified, compact, list, verify};
 
 /// Longest name of an item and longest path of its directory, bytes.
 pub const KEY_BYTES_MAX: usize = model::limits::PATH_BYTES_MAX;

@@ -125,7 +125,7 @@ pub(crate) fn open(
         .map(|(writer, catalog)| Opened { lock, writer, catalog, report })
 }
 
-fn lock(path: &Path) -> Result<File, QueueError> {
+pub(crate) fn lock(path: &Path) -> Result<File, QueueError> {
     let lock_path = beside(path, ".lock");
     let lock = OpenOptions::new()
         .create(true)
@@ -206,7 +206,7 @@ fn finish(
     // Anew at every opening: a copy that was closed cleanly and is put back must not use ids that
     // were told after it was made.
     let epoch = random.next_u64().map_err(|error| io_error(path, "draw an epoch", error))?;
-    prepare(&conn, &mut catalog, last, epoch, report.unclean)
+    prepare(&conn, options, &mut catalog, last, epoch, report.unclean)
         .and_then(|()| schema::set_durability(&conn, options.durability))
         .map_err(|error| classify(path, "open", error))?;
     report.items = catalog
@@ -224,6 +224,7 @@ fn finish(
 
 fn prepare(
     conn: &Connection,
+    options: &QueueOptions,
     catalog: &mut Catalog,
     last: u64,
     epoch: u64,
@@ -232,6 +233,7 @@ fn prepare(
     conn.execute_batch("BEGIN IMMEDIATE")?;
     schema::set_meta(conn, schema::META_CLEAN, 0)?;
     schema::set_meta(conn, schema::META_CLOCK, last as i64)?;
+    schema::set_settings(conn, options)?;
     let next: i64 = conn
         .query_row("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'event'", [], |r| r.get(0))
         .optional()?

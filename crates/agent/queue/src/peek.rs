@@ -5,7 +5,10 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
+use crate::options::{Durability, Transaction};
 use crate::schema;
+use crate::status::oldest_event_us;
+use crate::upkeep::Size;
 
 /// One dataset, as [`peek`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -39,6 +42,20 @@ pub struct Peeked {
     pub wal_bytes: u64,
     /// Bytes of one page.
     pub page_bytes: u64,
+    /// Bytes of the database in use.
+    pub bytes: u64,
+    /// When the oldest event happened, microseconds since the epoch.
+    pub oldest_event_us: Option<u64>,
+    /// See [`crate::QueueOptions::durability`], as whoever has it open, or had it last, set it.
+    pub durability: Durability,
+    /// See [`crate::QueueOptions::transaction`].
+    pub transaction: Transaction,
+    /// See [`crate::QueueOptions::wal_autocheckpoint_pages`].
+    pub wal_autocheckpoint_pages: u64,
+    /// See [`crate::QueueOptions::journal_size_limit_bytes`].
+    pub journal_size_limit_bytes: u64,
+    /// Since when a reader has kept the log above its limit, microseconds since the epoch.
+    pub wal_held_since_us: Option<u64>,
     /// The last use ended with a clean close; false while it is in use.
     pub closed: bool,
 }
@@ -53,21 +70,13 @@ pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
         action: "reading",
         source: std::sync::Arc::new(source),
     };
-    let conn = schema::open_reader(path).map_err(failed)?;
-    if schema::pragma(&conn, "application_id").map_err(failed)? != schema::APPLICATION_ID {
-        return Err(QueueError::Foreign { path: path.to_owned() });
-    }
-    let found = schema::pragma(&conn, "user_version").map_err(failed)?;
-    if found > schema::VERSION {
-        let known = schema::VERSION;
-        return Err(QueueError::Newer { path: path.to_owned(), found, known });
-    }
-    conn.execute_batch("BEGIN").map_err(failed)?;
+    let conn = open(path)?;
     let size = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         std::fs::metadata(name).map_or(0, |m| m.len())
     };
+    let number = |key| Ok::<_, rusqlite::Error>(schema::meta(&conn, key)?.unwrap_or(0) as u64);
     let read = || -> rusqlite::Result<Peeked> {
         Ok(Peeked {
             datasets: datasets(&conn)?,
@@ -77,6 +86,19 @@ pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
             file_bytes: size(""),
             wal_bytes: size("-wal"),
             page_bytes: schema::pragma(&conn, "page_size")? as u64,
+            bytes: Size::of(&conn)?.used_bytes(),
+            oldest_event_us: oldest_event_us(&conn)?,
+            durability: match number(schema::META_POWER)? {
+                1 => Durability::Power,
+                _ => Durability::Process,
+            },
+            transaction: match number(schema::META_PER_EVENT)? {
+                1 => Transaction::PerEvent,
+                _ => Transaction::Group,
+            },
+            wal_autocheckpoint_pages: number(schema::META_CHECKPOINT)?,
+            journal_size_limit_bytes: number(schema::META_LOG_LIMIT)?,
+            wal_held_since_us: Some(number(schema::META_LOG_HELD)?).filter(|us| *us > 0),
             closed: schema::meta(&conn, schema::META_CLEAN)? == Some(1),
         })
     };
@@ -98,6 +120,26 @@ pub fn peek_note(path: &Path, name: &str) -> Result<Option<Vec<u8>>, QueueError>
         action: "reading",
         source: std::sync::Arc::new(source),
     })
+}
+
+/// A read transaction on a database of a version that this program knows.
+pub(crate) fn open(path: &Path) -> Result<Connection, QueueError> {
+    let failed = |source| QueueError::Sqlite {
+        path: path.to_owned(),
+        action: "reading",
+        source: std::sync::Arc::new(source),
+    };
+    let conn = schema::open_reader(path).map_err(failed)?;
+    if schema::pragma(&conn, "application_id").map_err(failed)? != schema::APPLICATION_ID {
+        return Err(QueueError::Foreign { path: path.to_owned() });
+    }
+    let found = schema::pragma(&conn, "user_version").map_err(failed)?;
+    if found > schema::VERSION {
+        let known = schema::VERSION;
+        return Err(QueueError::Newer { path: path.to_owned(), found, known });
+    }
+    conn.execute_batch("BEGIN").map_err(failed)?;
+    Ok(conn)
 }
 
 fn datasets(conn: &Connection) -> rusqlite::Result<Vec<PeekedDataset>> {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use env::clock::Clock;
 use env::random::Random;
@@ -18,6 +19,7 @@ use crate::events::EventLease;
 use crate::gather::ScanSink;
 use crate::open;
 use crate::options::{OpenReport, QueueOptions};
+use crate::readers::Reading;
 use crate::schema;
 use crate::sink::{self, QueueSink};
 use crate::snapshot::Snapshot;
@@ -38,6 +40,11 @@ pub(crate) struct Inner {
     pub(crate) writer: Mutex<Option<Writer>>,
     /// Jobs waiting for the writer.
     pub(crate) line: Writers,
+    /// Since when a reader has kept the log above its limit, microseconds since the epoch; 0
+    /// while none does.
+    pub(crate) log_held_us: AtomicU64,
+    /// Read transactions that are going on.
+    pub(crate) reading: Arc<Reading>,
     readers: Mutex<Vec<Connection>>,
     lock: Mutex<Option<File>>,
 }
@@ -120,7 +127,9 @@ impl Inner {
         }
         let kept = self.readers.lock().pop();
         let conn = kept.map_or_else(|| self.open_reader(), Ok)?;
+        let reads = self.reading.begin(&*self.clock);
         let value = read(&conn).map_err(|e| self.classify("read", e))?;
+        drop(reads);
         let mut readers = self.readers.lock();
         if readers.len() < READERS_MAX {
             readers.push(conn);
@@ -157,6 +166,8 @@ impl Queue {
             catalog: RwLock::new(opened.catalog),
             writer: Mutex::new(Some(opened.writer)),
             line: Writers::default(),
+            log_held_us: AtomicU64::new(0),
+            reading: Arc::default(),
             readers: Mutex::default(),
             lock: Mutex::new(Some(opened.lock)),
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::options::{Durability, QueueOptions};
+use crate::options::{Durability, QueueOptions, Transaction};
 
 /// `PRAGMA application_id`: "HFAG".
 pub(crate) const APPLICATION_ID: i64 = 0x4846_4147;
@@ -124,9 +124,30 @@ pub(crate) fn set_meta(conn: &Connection, key: &str, value: i64) -> rusqlite::Re
         .map(drop)
 }
 
+/// What the program that has it open, or had it last, set: for those who look from outside.
+pub(crate) fn set_settings(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
+    let limit = i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX);
+    set_meta(conn, META_POWER, i64::from(options.durability == Durability::Power))?;
+    set_meta(conn, META_PER_EVENT, i64::from(options.transaction == Transaction::PerEvent))?;
+    set_meta(conn, META_CHECKPOINT, i64::from(options.wal_autocheckpoint_pages))?;
+    set_meta(conn, META_LOG_LIMIT, limit)?;
+    set_meta(conn, META_LOG_HELD, 0)
+}
+
 /// `meta`: 1 while no process has the database open and the last one closed it.
 pub(crate) const META_CLEAN: &str = "clean";
 /// `meta`: the clock, at least as high as any version ever given out and since removed.
 pub(crate) const META_CLOCK: &str = "clock";
 /// `meta`: events dropped by the byte limit.
 pub(crate) const META_DROPPED: &str = "events_dropped";
+/// `meta`: 1 with [`Durability::Power`].
+pub(crate) const META_POWER: &str = "power";
+/// `meta`: 1 with [`Transaction::PerEvent`].
+pub(crate) const META_PER_EVENT: &str = "per_event";
+/// `meta`: [`QueueOptions::wal_autocheckpoint_pages`].
+pub(crate) const META_CHECKPOINT: &str = "wal_autocheckpoint";
+/// `meta`: [`QueueOptions::journal_size_limit_bytes`].
+pub(crate) const META_LOG_LIMIT: &str = "journal_size_limit";
+/// `meta`: since when a reader has kept the log above its limit, microseconds since the epoch; 0
+/// while none does.
+pub(crate) const META_LOG_HELD: &str = "wal_held_since";

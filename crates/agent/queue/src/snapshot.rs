@@ -9,6 +9,7 @@ use crate::body::Body;
 use crate::error::QueueError;
 use crate::open::classify;
 use crate::queue::Inner;
+use crate::readers::Reads;
 
 /// One item that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub struct Snapshot {
     told: u64,
     pending: Vec<ItemKey>,
     exceptions: Vec<Exception>,
+    _reads: Reads,
 }
 
 impl Snapshot {
@@ -48,6 +50,7 @@ impl Snapshot {
         let id = inner.dataset_id(dataset)?;
         let conn = inner.open_reader()?;
         let failed = |error| inner.classify("take a snapshot", error);
+        let reads = inner.reading.begin(&*inner.clock);
         conn.execute_batch("BEGIN").map_err(failed)?;
         // The first read fixes what all later ones see.
         let told: i64 = conn
@@ -56,7 +59,7 @@ impl Snapshot {
         let pending = pending(&conn, id, told).map_err(failed)?;
         let exceptions = exceptions(&conn, id, told).map_err(failed)?;
         let path = inner.path.clone();
-        Ok(Self { conn, path, dataset: id, told: told as u64, pending, exceptions })
+        Ok(Self { conn, path, dataset: id, told: told as u64, pending, exceptions, _reads: reads })
     }
 
     /// Everything seen up to here was told.

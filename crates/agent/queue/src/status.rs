@@ -1,5 +1,7 @@
 //! What a queue holds and costs, for people and metrics.
 
+use std::sync::atomic::Ordering;
+
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 
@@ -53,6 +55,10 @@ pub struct QueueStatus {
     pub file_bytes: u64,
     /// Bytes of the write-ahead log file.
     pub wal_bytes: u64,
+    /// Since when a reader has kept the log above its limit, microseconds since the epoch.
+    pub wal_held_since_us: Option<u64>,
+    /// How long the oldest read transaction of this process has been going on, milliseconds.
+    pub oldest_reader_ms: Option<u64>,
     /// See [`crate::QueueOptions::byte_limit`].
     pub byte_limit: u64,
     /// See [`crate::QueueOptions::durability`].
@@ -78,6 +84,8 @@ impl Inner {
         // Read connections wait for nobody; the catalog is copied piece by piece.
         let ids: Vec<i64> = self.catalog.read().datasets.keys().copied().collect();
         let epoch = self.catalog.read().epoch();
+        // Before this one begins.
+        let oldest_reader = self.reading.oldest(&*self.clock);
         self.read(|conn| {
             let size = Size::of(conn)?;
             let datasets = ids
@@ -85,11 +93,7 @@ impl Inner {
                 .map(|id| self.dataset_status(conn, *id))
                 .filter_map(Result::transpose)
                 .collect::<rusqlite::Result<_>>()?;
-            let oldest_event_us = conn
-                .query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
-                    Ok(event_time_us(row.get_ref(0)?.as_blob()?))
-                })
-                .optional()?;
+            let oldest_event_us = oldest_event_us(conn)?;
             Ok(QueueStatus {
                 datasets,
                 events: event_count(conn)?,
@@ -99,6 +103,9 @@ impl Inner {
                 bytes: size.used_bytes(),
                 file_bytes: file_bytes(&self.path),
                 wal_bytes: file_bytes(&beside(&self.path, "-wal")),
+                wal_held_since_us: Some(self.log_held_us.load(Ordering::Relaxed))
+                    .filter(|us| *us > 0),
+                oldest_reader_ms: oldest_reader.map(|age| age.as_millis() as u64),
                 byte_limit: self.options.byte_limit,
                 durability: self.options.durability,
                 transaction: self.options.transaction,
@@ -144,6 +151,14 @@ impl Inner {
         }
         Ok(pending)
     }
+}
+
+/// When the oldest event happened.
+pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>> {
+    conn.query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
+        Ok(event_time_us(row.get_ref(0)?.as_blob()?))
+    })
+    .optional()
 }
 
 fn describe(state: &DatasetState, pending: &Pending) -> DatasetStatus {

@@ -4,6 +4,8 @@
 //! from when to when. When state alone takes the limit, a coverage event says that once, and the
 //! newest events keep a tenth of it.
 
+use std::sync::atomic::Ordering;
+
 use model::{Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -24,8 +26,8 @@ const EVENTS_KEPT_PERCENT: u64 = 10;
 const UNUSED_PAGES_MIN: i64 = 1024;
 /// Pages given back at a time, so that writers need not wait for long.
 const VACUUM_PAGES_PER_STEP: u32 = 2048;
-/// A log of this many times its checkpoint size is reported.
-const WAL_REPORT_FACTOR: u64 = 4;
+/// The log's size is looked at after it can have grown by this part of its limit.
+const LOG_LOOKS_PER_LIMIT: u64 = 4;
 
 /// The size of a database.
 pub(crate) struct Size {
@@ -61,7 +63,26 @@ impl Inner {
         if let Err(error) = self.keep_limits(writer) {
             tracing::warn!(path = %self.path.display(), %error, "upkeep of the agent database");
         }
-        self.report_log(writer);
+    }
+
+    /// Bytes of log from which on it is reported: what it has between two checkpoints, or what it
+    /// is cut back to.
+    fn log_limit(&self) -> u64 {
+        let pages = u64::from(self.options.wal_autocheckpoint_pages);
+        (pages * u64::from(self.options.page_bytes)).max(self.options.journal_size_limit_bytes)
+    }
+
+    /// Look at the log's size once it can have passed its limit (`rows` more were written, each
+    /// in a page of its own at worst). A failure is logged.
+    pub(crate) fn watch_log(&self, writer: &mut Writer, rows: u64) {
+        writer.log_bytes_max += rows.max(1) * u64::from(self.options.page_bytes);
+        if writer.log_bytes_max < self.log_limit() / LOG_LOOKS_PER_LIMIT {
+            return;
+        }
+        writer.log_bytes_max = 0;
+        if let Err(error) = self.report_log(writer) {
+            tracing::warn!(path = %self.path.display(), %error, "the size of the agent database's log");
+        }
     }
 
     fn keep_limits(&self, writer: &mut Writer) -> Result<(), QueueError> {
@@ -135,19 +156,48 @@ impl Inner {
         Ok(())
     }
 
-    /// Say when the log does not shrink: a reader holds it.
-    fn report_log(&self, writer: &mut Writer) {
-        let usual =
-            u64::from(self.options.wal_autocheckpoint_pages) * u64::from(self.options.page_bytes);
+    /// Say when the log does not shrink: in the program's log, as a coverage event and in the
+    /// status. Writers never wait for that reader, and the log shrinks once it is gone.
+    fn report_log(&self, writer: &mut Writer) -> Result<(), QueueError> {
+        let limit = self.log_limit();
         let wal_bytes = file_bytes(&beside(&self.path, "-wal"));
-        let large = wal_bytes > usual.max(1) * WAL_REPORT_FACTOR;
-        if large && !writer.wal_reported {
-            tracing::warn!(
-                path = %self.path.display(), wal_bytes,
-                "write-ahead log cannot be folded in: a reader holds it"
-            );
+        let large = wal_bytes > limit;
+        if large == writer.log_reported {
+            return Ok(());
         }
-        writer.wal_reported = large;
+        let failed = |error| self.classify("fold the log in", error);
+        // All of it folded in: the next writer begins it anew and cuts it back.
+        if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? {
+            return Ok(());
+        }
+        let since_us = self.transact(writer, "report the log", |txn| {
+            let since_us = if large { txn.now_us } else { 0 };
+            schema::set_meta(txn.conn, schema::META_LOG_HELD, since_us as i64)?;
+            if large {
+                let gap = Coverage {
+                    kind: CoverageKind::LimitReached,
+                    path: String::new(),
+                    from_us: txn.now_us,
+                    to_us: txn.now_us,
+                    found: None,
+                    detail: format!(
+                        "the write-ahead log takes {wal_bytes} bytes, its limit is {limit}: a \
+                         reader keeps it; `holdfast queue status` names the process, end it"
+                    ),
+                };
+                let body = EventBody::of_coverage(gap).to_json();
+                txn.conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [body])?;
+            }
+            Ok(since_us)
+        })?;
+        if large {
+            tracing::warn!(path = %self.path.display(), wal_bytes, limit, "a reader keeps the log");
+        } else {
+            tracing::info!(path = %self.path.display(), wal_bytes, "the log is small again");
+        }
+        writer.log_reported = large;
+        self.log_held_us.store(since_us, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn compact(&self) -> Result<u64, QueueError> {
@@ -268,7 +318,7 @@ pub(crate) fn event_time_us(body: &[u8]) -> u64 {
 }
 
 /// Give back at most `pages` unused pages, all when 0. Each step of the statement frees one.
-fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
+pub(crate) fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
     let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
     let mut rows = statement.query([])?;
     while rows.next()?.is_some() {}
@@ -276,7 +326,7 @@ fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
 }
 
 /// Copy the log into the database and empty it, as far as readers allow.
-fn fold(conn: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn fold(conn: &Connection) -> rusqlite::Result<()> {
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
@@ -286,6 +336,14 @@ pub(crate) fn fold_quietly(conn: &Connection) {
     if let Err(error) = folded {
         tracing::debug!(%error, "folding the log in");
     }
+}
+
+/// As [`fold_quietly`]. Whether all of the log is in the database now.
+fn fold_as_far_as_possible(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        let (busy, in_log, folded): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(!busy && in_log == folded)
+    })
 }
 
 pub(crate) fn file_bytes(path: &std::path::Path) -> u64 {

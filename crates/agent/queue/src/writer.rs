@@ -32,8 +32,10 @@ pub(crate) struct Writer {
     pub(crate) written_bytes: u64,
     /// The byte limit was reported since the queue was opened.
     pub(crate) limit_reported: bool,
+    /// Bytes that the log can have grown by since its size was looked at.
+    pub(crate) log_bytes_max: u64,
     /// The log's size was reported since it last fitted.
-    pub(crate) wal_reported: bool,
+    pub(crate) log_reported: bool,
 }
 
 impl Writer {
@@ -46,7 +48,8 @@ impl Writer {
             poisoned: None,
             written_bytes: 0,
             limit_reported: false,
-            wal_reported: false,
+            log_bytes_max: 0,
+            log_reported: false,
         })
     }
 }
@@ -239,6 +242,7 @@ impl Inner {
             Err(error) => fail(jobs, &error),
             Ok(outcomes) => {
                 self.upkeep(writer, bytes as u64);
+                self.watch_log(writer, jobs.iter().map(|job| job.steps.len() as u64).sum());
                 jobs.into_iter().zip(outcomes.into_iter().map(Ok)).collect()
             }
         }

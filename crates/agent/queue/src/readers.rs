@@ -1,0 +1,112 @@
+//! Who reads the database: read transactions of this process with their age, and those of other
+//! processes by their locks on the shared index of the write-ahead log (`agent.db-shm`, file
+//! format: sqlite.org/walformat.html). A reader keeps the log from being folded in beyond what it
+//! sees.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::Clock;
+use parking_lot::Mutex;
+use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
+
+use crate::error::QueueError;
+use crate::open::{beside, io_error};
+
+/// Offset of the log's last valid frame in the index.
+const LAST_FRAME_AT: u64 = 16;
+/// Offset of the first read mark.
+const MARKS_AT: u64 = 100;
+/// Offset of the first reader's lock.
+const LOCKS_AT: u64 = 123;
+/// Read marks.
+const MARKS: u64 = 5;
+
+/// A process that reads, or of several the one that was found first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Reader {
+    /// Its process; 0 when it lives in another container.
+    pub pid: i32,
+    /// Pages that were written since it began to read.
+    pub pages_behind: u64,
+}
+
+/// Read transactions of other processes, the oldest first. Only for a process that does not have
+/// the database open itself: closing the index would drop its locks.
+///
+/// # Errors
+/// When the index cannot be read.
+pub fn readers(path: &Path) -> Result<Vec<Reader>, QueueError> {
+    let index = beside(path, "-shm");
+    let failed = |error| io_error(&index, "read", error);
+    let file = match File::open(&index) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened.map_err(failed)?,
+    };
+    let number = |at: u64| -> std::io::Result<u64> {
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, at)?;
+        Ok(u64::from(u32::from_ne_bytes(bytes)))
+    };
+    let last = match number(LAST_FRAME_AT) {
+        // Nobody has written an index yet.
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
+        last => last.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for mark in 0..MARKS {
+        let lock = Flock {
+            start: LOCKS_AT + mark,
+            length: 1,
+            pid: None,
+            typ: FlockType::WriteLock,
+            offset_type: FlockOffsetType::Set,
+        };
+        let Some(held) = fcntl_getlk(&file, &lock).map_err(|e| failed(e.into()))? else { continue };
+        let pid = held.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+        let seen = number(MARKS_AT + 4 * mark).map_err(failed)?;
+        found.push(Reader { pid, pages_behind: last.saturating_sub(seen.min(last)) });
+    }
+    found.sort_by_key(|reader| std::cmp::Reverse(reader.pages_behind));
+    Ok(found)
+}
+
+/// Read transactions of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    state: Mutex<(u64, BTreeMap<u64, Duration>)>,
+}
+
+/// One of them; it ends when this goes.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    reading: Arc<Reading>,
+    number: u64,
+}
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        self.reading.state.lock().1.remove(&self.number);
+    }
+}
+
+impl Reading {
+    /// One begins.
+    pub(crate) fn begin(self: &Arc<Self>, clock: &dyn Clock) -> Reads {
+        let mut state = self.state.lock();
+        state.0 += 1;
+        let number = state.0;
+        state.1.insert(number, clock.monotonic());
+        Reads { reading: Arc::clone(self), number }
+    }
+
+    /// How long the oldest has been going on.
+    pub(crate) fn oldest(&self, clock: &dyn Clock) -> Option<Duration> {
+        let state = self.state.lock();
+        state.1.values().min().map(|since| clock.monotonic().saturating_sub(*since))
+    }
+}

@@ -1,0 +1,261 @@
+//! Looking into a database and caring for it from outside: what `queue list`, `queue verify` and
+//! `queue compact` do. The first two read only, whoever has it open; the last wants it alone.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use model::ItemKey;
+use model::path::show_terminal;
+use rusqlite::Connection;
+
+use crate::body::Body;
+use crate::error::QueueError;
+use crate::open::{beside, classify, lock};
+use crate::schema;
+use crate::upkeep::{file_bytes, fold, vacuum};
+
+/// Problems that one verification names; more are counted only.
+const PROBLEMS_MAX: usize = 100;
+
+/// What [`list`] gives.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListFilter {
+    /// Only what is to be told.
+    pub pending: bool,
+    /// Only this dataset.
+    pub dataset: Option<String>,
+    /// Only items whose path or key begins so.
+    pub prefix: Vec<u8>,
+}
+
+/// One item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its dataset.
+    pub dataset: String,
+    /// Which.
+    pub key: ItemKey,
+    /// Its version: when it last changed, microseconds since the epoch.
+    pub seen: u64,
+    /// It is to be told.
+    pub pending: bool,
+    /// The server may have it, whatever the watermarks say.
+    pub known: bool,
+    /// Why the server refused it, if it did.
+    pub refused: Option<String>,
+    /// What it holds.
+    pub body: Body,
+}
+
+/// Give every item that the filter lets through to `visit`, in the order of the table, on one read
+/// transaction.
+///
+/// # Errors
+/// When the database cannot be read, or holds an item that cannot be decoded.
+pub fn list(
+    path: &Path,
+    filter: &ListFilter,
+    visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
+) -> Result<(), QueueError> {
+    let failed = |error| classify(path, "list", error);
+    let conn = crate::peek::open(path)?;
+    let mut select = conn
+        .prepare(
+            "SELECT d.name, p.path, i.name, i.seen, i.seen > d.told, i.known, i.gone, \
+                    i.observation, e.reason \
+             FROM item AS i JOIN dataset AS d ON d.id = i.dataset \
+             JOIN directory AS p ON p.id = i.directory \
+             LEFT JOIN exception AS e ON e.dataset = i.dataset AND e.directory = i.directory \
+                AND e.name = i.name \
+             WHERE (?1 IS NULL OR d.name = ?1) AND (NOT ?2 OR i.seen > d.told) \
+             ORDER BY i.dataset, i.directory, i.name",
+        )
+        .map_err(failed)?;
+    let mut rows = select.query((&filter.dataset, filter.pending)).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let read = || -> rusqlite::Result<_> {
+            let key = ItemKey::new(row.get::<_, Vec<u8>>(1)?, row.get::<_, Vec<u8>>(2)?);
+            if !key.path().starts_with(&filter.prefix) {
+                return Ok(None);
+            }
+            let blob = row.get_ref(7)?.as_blob()?;
+            let body = if row.get(6)? { Some(Body::Gone) } else { Body::decode(blob) };
+            let seen = row.get::<_, i64>(3)? as u64;
+            let (pending, known, refused) = (row.get(4)?, row.get(5)?, row.get(8)?);
+            let dataset: String = row.get(0)?;
+            let listed = body.map(|body| Listed {
+                dataset,
+                key: key.clone(),
+                seen,
+                pending,
+                known,
+                refused,
+                body,
+            });
+            Ok(Some(listed.ok_or(key)))
+        };
+        let Some(found) = read().map_err(failed)? else { continue };
+        let listed = found.map_err(|key| {
+            let detail = format!("content of {}", show_terminal(&key.path()));
+            QueueError::Corrupt { path: path.to_owned(), detail }
+        })?;
+        if visit(listed).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Verified {
+    /// Items read.
+    pub items: u64,
+    /// Events read.
+    pub events: u64,
+    /// Directories in the dictionary.
+    pub directories: u64,
+    /// What is wrong, the first hundred; empty when all is well.
+    pub problems: Vec<String>,
+    /// How many problems there are.
+    pub problem_count: u64,
+}
+
+impl Verified {
+    fn add(&mut self, problem: String) {
+        self.problem_count += 1;
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// A query that finds what must not be, and what each row it finds says.
+const CONTRADICTIONS: [(&str, &str); 8] = [
+    (
+        "item outside the dictionary, directory number",
+        "SELECT DISTINCT i.directory FROM item AS i LEFT JOIN directory AS p \
+            ON p.id = i.directory AND p.dataset = i.dataset WHERE p.id IS NULL",
+    ),
+    (
+        "directory without items",
+        "SELECT p.id FROM directory AS p WHERE NOT EXISTS(SELECT 1 FROM item AS i \
+            WHERE i.dataset = p.dataset AND i.directory = p.id)",
+    ),
+    (
+        "directory listed twice",
+        "SELECT max(id) FROM directory GROUP BY dataset, path HAVING count(*) > 1",
+    ),
+    (
+        "directory of no dataset",
+        "SELECT p.id FROM directory AS p LEFT JOIN dataset AS d ON d.id = p.dataset \
+            WHERE d.id IS NULL",
+    ),
+    (
+        "dataset told beyond what it leased",
+        "SELECT id FROM dataset WHERE told > leased OR told < 0",
+    ),
+    (
+        "gone item that nobody was told of or that still holds something, directory",
+        "SELECT directory FROM item WHERE gone AND (NOT known OR length(observation) > 0)",
+    ),
+    (
+        "exception without its item, directory",
+        "SELECT e.directory FROM exception AS e LEFT JOIN item AS i USING(dataset, directory, name) \
+            WHERE i.seen IS NULL",
+    ),
+    (
+        "hole in the events, missing",
+        "SELECT max(seq) - min(seq) + 1 - count(*) FROM event \
+            HAVING max(seq) - min(seq) + 1 <> count(*)",
+    ),
+];
+
+/// Check the file's structure and everything that must hold between its tables, on one read
+/// transaction.
+///
+/// # Errors
+/// When the database cannot be opened; what is wrong inside is in the answer.
+pub fn verify(path: &Path) -> Result<Verified, QueueError> {
+    let conn = crate::peek::open(path)?;
+    let mut found = Verified::default();
+    if let Err(error) = verify_into(&conn, &mut found) {
+        // Damaged so that it cannot be read on.
+        found.add(error.to_string());
+    }
+    Ok(found)
+}
+
+fn verify_into(conn: &Connection, found: &mut Verified) -> rusqlite::Result<()> {
+    let mut check = conn.prepare("PRAGMA integrity_check(100)")?;
+    let mut rows = check.query([])?;
+    while let Some(row) = rows.next()? {
+        let line: String = row.get(0)?;
+        if line != "ok" {
+            found.add(line);
+        }
+    }
+    for (what, query) in CONTRADICTIONS {
+        let mut select = conn.prepare(query)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            found.add(format!("{what} {}", row.get::<_, i64>(0)?));
+        }
+    }
+    found.events = count(conn, "event")?;
+    found.directories = count(conn, "directory")?;
+    let mut select =
+        conn.prepare("SELECT name, observation, directory FROM item WHERE NOT gone")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        if Body::decode(row.get_ref(1)?.as_blob()?).is_none() {
+            let name = show_terminal(row.get_ref(0)?.as_blob()?);
+            let directory: i64 = row.get(2)?;
+            found.add(format!("content of {name} in directory {directory} cannot be decoded"));
+        }
+    }
+    found.items = count(conn, "item")?;
+    Ok(())
+}
+
+fn count(conn: &Connection, table: &str) -> rusqlite::Result<u64> {
+    let count: i64 = conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |r| r.get(0))?;
+    Ok(count as u64)
+}
+
+/// What compacting came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Compacted {
+    /// Bytes of file and log before.
+    pub bytes_before: u64,
+    /// Bytes of file and log afterwards.
+    pub bytes_after: u64,
+}
+
+/// Fold the log in and give back every unused byte: the file is written anew, which takes its size
+/// once more while it lasts; where there is no room for that, unused pages are given back. Whether
+/// the last use ended cleanly stays as it is.
+///
+/// # Errors
+/// [`QueueError::Locked`] while an agent has it open; when it is not an agent's, or damaged.
+pub fn compact(path: &Path) -> Result<Compacted, QueueError> {
+    let _lock = lock(path)?;
+    let failed = |error| classify(path, "compact", error);
+    drop(crate::peek::open(path)?);
+    let bytes = || file_bytes(path) + file_bytes(&beside(path, "-wal"));
+    let bytes_before = bytes();
+    let conn = schema::open_writer(path).map_err(failed)?;
+    conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    let quick: String =
+        conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
+    if quick != "ok" {
+        return Err(QueueError::Corrupt { path: path.to_owned(), detail: quick });
+    }
+    if let Err(error) = conn.execute_batch("VACUUM") {
+        tracing::info!(path = %path.display(), %error, "no room to write the file anew");
+        vacuum(&conn, 0).map_err(failed)?;
+    }
+    fold(&conn).map_err(failed)?;
+    drop(conn);
+    Ok(Compacted { bytes_before, bytes_after: bytes() })
+}

@@ -1,0 +1,140 @@
+//! The sink of a scan: gathers, and commits at its limits and when it is flushed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{base, changed, files, gone, open_new, open_new_with};
+use model::document::NoNames;
+use model::{Op, Sink};
+use proptest::prelude::*;
+use queue::{Queue, QueueOptions, Transaction};
+
+fn items(queue: &Queue) -> u64 {
+    queue.status().unwrap().datasets.first().map_or(0, |d| d.items)
+}
+
+fn scan_sink(queue: &Queue) -> queue::ScanSink {
+    queue.scan_sink(&files(), Arc::new(NoNames)).unwrap()
+}
+
+#[test]
+fn what_is_gathered_is_committed_by_the_flush() {
+    let (_folder, _, _, queue) = open_new();
+    let mut sink = scan_sink(&queue);
+    let kept = sink.apply(&mut vec![base("/a/1", 1), changed("/a/2", 2)]).unwrap();
+    assert_eq!((kept.items, items(&queue)), (0, 0));
+    let done = sink.flush().unwrap();
+    assert_eq!((done.items, done.events, items(&queue)), (2, 1, 2));
+    assert_eq!(sink.flush().unwrap().items, 0);
+}
+
+#[test]
+fn a_group_in_the_order_of_the_table_ends_early_and_a_scattered_one_grows() {
+    let (_folder, _, _, queue) = open_new();
+    let path = |n: u64| format!("/d{:02}/{n:05}", n % 32);
+    let ordered: Vec<Op> =
+        (0..32u64).flat_map(|d| (0..300u64).map(move |n| base(&path(n * 32 + d), 1))).collect();
+    let count = ordered.len() as u64;
+    let mut sink = scan_sink(&queue);
+    let mut committed = 0;
+    for batch in ordered.chunks(1000) {
+        committed += sink.apply(&mut batch.to_vec()).unwrap().items;
+    }
+    assert!((8192..count).contains(&committed), "{committed}");
+    sink.flush().unwrap();
+    assert_eq!(items(&queue), count);
+    let mut scattered: Vec<Op> = (0..count).map(|n| base(&path(n), 2)).collect();
+    assert_eq!(sink.apply(&mut scattered).unwrap().items, 0);
+    assert_eq!(sink.flush().unwrap().items, count);
+}
+
+#[test]
+fn a_group_does_not_outlive_a_second_of_scanning() {
+    let (_folder, _, clock, queue) = open_new();
+    let mut sink = scan_sink(&queue);
+    sink.apply(&mut vec![base("/a/1", 1)]).unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(sink.apply(&mut vec![base("/a/2", 1)]).unwrap().items, 2);
+}
+
+#[test]
+fn one_transaction_for_each_change_gathers_nothing() {
+    let options = QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() };
+    let (_folder, _, _, queue) = open_new_with(options);
+    let mut sink = scan_sink(&queue);
+    assert_eq!(sink.apply(&mut vec![base("/a/1", 1), base("/a/2", 1)]).unwrap().items, 2);
+}
+
+#[test]
+fn a_group_that_cannot_be_committed_is_dropped_and_said_so() {
+    let (_folder, _, _, queue) = open_new();
+    let mut sink = scan_sink(&queue);
+    sink.apply(&mut vec![base("/a/1", 1)]).unwrap();
+    queue.close().unwrap();
+    assert!(sink.flush().is_err());
+    assert_eq!(sink.flush().unwrap().items, 0);
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    (0u64..6, 0u64..5, 0u64..40).prop_map(|(what, directory, n)| {
+        let path = format!("/d{directory}/{:02}", n % 8);
+        match what {
+            0 => gone(&path),
+            1 => Op::Touch {
+                key: model::ItemKey::of_path(path.as_bytes()),
+                observation: common::file(n),
+            },
+            2 | 3 => changed(&path, n),
+            _ => base(&path, n),
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    /// One group of many steps, several of them on one item, ends as each step alone does.
+    #[test]
+    fn a_group_ends_as_its_steps_one_by_one(
+        ops in prop::collection::vec(any_op(), 1..80),
+        before in prop::collection::vec(any_op(), 0..40),
+    ) {
+        let (_folder, _, _, one) = open_new();
+        let (_folder2, _, _, many) = open_new();
+        for queue in [&one, &many] {
+            let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
+            sink.apply(&mut before.clone()).unwrap();
+            common::cycle(queue);
+        }
+        let mut sink = one.sink(&files(), Arc::new(NoNames)).unwrap();
+        for op in &ops {
+            sink.apply(&mut vec![op.clone()]).unwrap();
+        }
+        let mut sink = scan_sink(&many);
+        sink.apply(&mut ops.clone()).unwrap();
+        sink.flush().unwrap();
+        prop_assert_eq!(held(&one), held(&many));
+        prop_assert_eq!(one.status().unwrap().events, many.status().unwrap().events);
+        prop_assert_eq!(items(&one), items(&many));
+    }
+}
+
+/// Every pending item: path, size, gone or not.
+fn held(queue: &Queue) -> Vec<(String, Option<u64>)> {
+    queue.begin_cycle(&files()).unwrap();
+    let mut found = Vec::new();
+    while let Some(lease) = queue.lease(&files(), usize::MAX).unwrap() {
+        found.extend(common::paths(&lease));
+        queue.ack(lease, &[]).unwrap();
+    }
+    found.sort();
+    found
+}

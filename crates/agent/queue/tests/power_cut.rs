@@ -1,0 +1,229 @@
+//! Power cuts on a block device that forgets what was not flushed: with `power` everything
+//! acknowledged is there afterwards; with `process` the last part may be missing, but never a
+//! middle one, the database opens as it is, and server and disk agree in the end.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{changed, file, files, gone};
+use device::{Cut, Device, DeviceError, Fs, available};
+use env::clock::SystemClock;
+use env::random::{Random as _, SeededRandom, SystemRandom};
+use model::document::NoNames;
+use model::{Baseline as _, ItemKey, Op, Sink as _, SkipReason};
+use queue::{Durability, OpenReport, Queue, QueueOptions, Skip, Transaction};
+
+const DEVICE_BYTES: u64 = 64 << 20;
+/// Files that are written over and over.
+const FILES: u64 = 23;
+/// Changes of one batch.
+const BATCH: u64 = 5;
+/// Longest wait for a writer on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Cuts of each mode.
+fn cuts() -> u64 {
+    std::env::var("HOLDFAST_CRASHES").ok().and_then(|n| n.parse().ok()).map_or(4, |n: u64| {
+        // Elsewhere that number counts images in memory; a cut mounts a file system.
+        (n / 100).clamp(4, 2000)
+    })
+}
+
+/// What the server holds: version and size by path.
+type Server = BTreeMap<String, (u64, u64)>;
+
+/// Change number `n` writes this file with the size `n`; every seventh takes it away.
+fn op(n: u64) -> (String, Op) {
+    let path = format!("/d{}/{:03}", n % 3, n % FILES);
+    let op = if n % 7 == 3 { gone(&path) } else { changed(&path, n) };
+    (path, op)
+}
+
+/// The files as they are once the first `count` changes were made.
+fn disk(count: u64) -> BTreeMap<String, u64> {
+    let mut files = BTreeMap::new();
+    for n in 1..=count {
+        let (path, op) = op(n);
+        match op {
+            Op::Delete { .. } => files.remove(&path),
+            _ => files.insert(path, n),
+        };
+    }
+    files
+}
+
+fn open(path: &Path, options: &QueueOptions) -> (Queue, OpenReport) {
+    let clock = Arc::new(SystemClock::new());
+    Queue::open(path, options.clone(), clock, Arc::new(SystemRandom)).unwrap()
+}
+
+/// Write batch after batch, telling a server now and then, until the power is gone.
+fn write(queue: &Queue, from: u64, acknowledged: &AtomicU64, server: &mut Server) {
+    let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
+    let mut next = from;
+    loop {
+        let mut batch = (next..next + BATCH).map(|n| op(n).1).collect();
+        if sink.apply(&mut batch).is_err() {
+            return;
+        }
+        next += BATCH;
+        acknowledged.store(next - 1, Ordering::SeqCst);
+        if next.is_multiple_of(4) && tell(queue, server).is_err() {
+            return;
+        }
+    }
+}
+
+/// A cycle to a server that keeps the newest version of each document.
+fn tell(queue: &Queue, server: &mut Server) -> Result<(), queue::QueueError> {
+    queue.begin_cycle(&files())?;
+    while let Some(lease) = queue.lease(&files(), 4000)? {
+        let mut skipped = Vec::new();
+        for (index, (item, (path, size))) in
+            lease.items().iter().zip(common::paths(&lease)).enumerate()
+        {
+            let held = server.get(&path).map_or(0, |held| held.0);
+            if held > item.seen {
+                skipped.push(Skip { index, reason: SkipReason::Stale, version: held });
+                continue;
+            }
+            // A gone document stays as its version: the server's tombstone.
+            server.insert(path, (item.seen, size.unwrap_or(0)));
+        }
+        queue.ack(lease, &skipped)?;
+    }
+    queue.end_cycle(&files())
+}
+
+/// What the queue's baseline holds, and which number of changes leads there.
+fn held(queue: &Queue) -> BTreeMap<String, u64> {
+    let mut baseline = queue.baseline(&files()).unwrap();
+    let mut found = BTreeMap::new();
+    let mut items = Vec::new();
+    for directory in baseline.directories_below(b"/").unwrap() {
+        baseline.directory(&directory, &mut items).unwrap();
+        for item in &items {
+            let key = ItemKey::new(directory.clone(), item.name.clone());
+            found.insert(String::from_utf8(key.path()).unwrap(), item.observation.size);
+        }
+    }
+    found
+}
+
+/// The scan after a start: what differs from the disk is put right.
+fn rescan(queue: &Queue, disk: &BTreeMap<String, u64>) {
+    let held = held(queue);
+    let mut ops: Vec<Op> = Vec::new();
+    for path in held.keys().filter(|path| !disk.contains_key(*path)) {
+        ops.push(gone(path));
+    }
+    for (path, size) in disk.iter().filter(|(path, size)| held.get(*path) != Some(*size)) {
+        let key = ItemKey::of_path(path.as_bytes());
+        ops.push(Op::Put { key, observation: file(*size), change: None });
+    }
+    queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut ops).unwrap();
+}
+
+/// The check that an unclean end asks for: what the server holds too much goes; then all is told.
+fn settle(queue: &Queue, report: &OpenReport, server: &mut Server, disk: &BTreeMap<String, u64>) {
+    assert!(report.needs_check(), "an unclean end went unnoticed");
+    rescan(queue, disk);
+    // Twice: what the server held newer is told again above its version.
+    tell(queue, server).unwrap();
+    tell(queue, server).unwrap();
+    server.retain(|path, held| held.1 == 0 || disk.contains_key(path));
+    let documents: BTreeMap<_, _> =
+        server.iter().filter(|(_, held)| held.1 > 0).map(|(p, held)| (p.clone(), held.1)).collect();
+    assert_eq!(&documents, disk, "server and disk differ");
+}
+
+fn survive(options: &QueueOptions) {
+    if let Err(DeviceError::Unavailable(why)) = available(Fs::Ext4) {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let mut device = Device::new(DEVICE_BYTES).unwrap();
+    let path = device.mount(Fs::Ext4).unwrap().join("agent.db");
+    let random = SeededRandom::new(options.durability as u64 + 3);
+    let single = options.transaction == Transaction::PerEvent;
+    let (mut written, mut lost, mut server) = (0, 0, Server::new());
+    drop(open(&path, options).0.close());
+    for cut in 0..cuts() {
+        let (queue, _) = open(&path, options);
+        let acknowledged = AtomicU64::new(written);
+        let goal = written + 40 + random.next_u64().unwrap() % 400;
+        std::thread::scope(|scope| {
+            let (queue, acknowledged, server) = (&queue, &acknowledged, &mut server);
+            scope.spawn(move || write(queue, written + 1, acknowledged, server));
+            let deadline = Instant::now() + PATIENCE;
+            while acknowledged.load(Ordering::SeqCst) < goal {
+                assert!(Instant::now() < deadline, "no progress");
+                std::thread::yield_now();
+            }
+            let kind = if cut % 2 == 0 { Cut::ALL } else { Cut::subset(cut) };
+            device.power_cut(&kind).unwrap();
+            // Where nothing is flushed a writer can go on in memory: it ends here.
+            let _ = queue.close();
+        });
+        drop(queue);
+        device.remount().unwrap();
+        let (queue, report) = open(&path, options);
+        assert_eq!(report.rebuilt, None, "cut {cut}");
+        assert_eq!(queue::verify(&path).unwrap().problems, Vec::<String>::new());
+        let acknowledged = acknowledged.load(Ordering::SeqCst);
+        let found = held(&queue);
+        // The state is one that was passed through, at the end of a transaction.
+        let last = (0..=acknowledged + BATCH)
+            .rev()
+            .find(|n| (n % BATCH == 0 || single) && disk(*n) == found)
+            .expect("a state that never was");
+        if options.durability == Durability::Power {
+            assert!(last >= acknowledged, "{last} of {acknowledged} acknowledged changes");
+        }
+        lost += acknowledged.saturating_sub(last);
+        written = (acknowledged + BATCH).div_ceil(BATCH) * BATCH;
+        settle(&queue, &report, &mut server, &disk(written));
+        queue.close().unwrap();
+    }
+    println!("{:?}, {:?}: {lost} of {written} lost", options.durability, options.transaction);
+}
+
+#[test]
+fn power_mode_keeps_everything_acknowledged() {
+    survive(&QueueOptions { durability: Durability::Power, ..small() });
+}
+
+#[test]
+fn power_mode_keeps_everything_acknowledged_with_a_window() {
+    let window = Duration::from_millis(2);
+    survive(&QueueOptions { durability: Durability::Power, window, ..small() });
+}
+
+#[test]
+fn process_mode_may_lose_the_last_changes_but_is_never_damaged_or_wrong() {
+    survive(&small());
+}
+
+#[test]
+fn process_mode_with_one_transaction_for_each_change_is_never_damaged_or_wrong() {
+    survive(&QueueOptions { transaction: Transaction::PerEvent, ..small() });
+}
+
+/// A small log, so that cuts hit checkpoints too.
+fn small() -> QueueOptions {
+    QueueOptions { wal_autocheckpoint_pages: 20, ..QueueOptions::default() }
+}

@@ -1,0 +1,182 @@
+//! `holdfast queue list`, `verify` and `compact`: an agent's database from outside.
+
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use model::path::{show, show_terminal};
+use model::timestamp;
+use queue::{Body, ListFilter, Listed, Peeked, Reader};
+use serde_json::{Value, json};
+
+use crate::agent::Console;
+use crate::cli::{DataArg, QueueCommand};
+use crate::folder::DataFolder;
+use crate::inspect;
+
+/// Run one of them: `false` when a verification found something.
+pub(crate) fn run(command: QueueCommand) -> anyhow::Result<bool> {
+    match command {
+        QueueCommand::Status { data, json } => inspect::queue(&folder(data), json)?,
+        QueueCommand::List { data, pending, dataset, path, limit, json } => {
+            let prefix = path.into_bytes();
+            list(&database(data)?, &ListFilter { pending, dataset, prefix }, limit, json)?;
+        }
+        QueueCommand::Verify { data, json } => return verify(&database(data)?, json),
+        QueueCommand::Compact { data, json } => compact(&database(data)?, json)?,
+    }
+    Ok(true)
+}
+
+fn folder(data: DataArg) -> PathBuf {
+    DataFolder::new(data.data).agent()
+}
+
+fn database(data: DataArg) -> anyhow::Result<PathBuf> {
+    let given = data.data.clone();
+    let path = folder(data).join("agent.db");
+    if path.exists() {
+        return Ok(path);
+    }
+    // The folder of an agent apart holds it directly.
+    let own = given.join("agent.db");
+    if own.exists() {
+        return Ok(own);
+    }
+    bail!("{}: no agent has run in this folder; name another one with --data", path.display())
+}
+
+fn list(path: &Path, filter: &ListFilter, limit: u64, as_json: bool) -> anyhow::Result<()> {
+    let console = Console::new();
+    let mut left = limit;
+    queue::list(path, filter, &mut |item| {
+        if left == 0 {
+            return ControlFlow::Break(());
+        }
+        left -= 1;
+        console.line(&if as_json { object(&item).to_string() } else { line(&item) });
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
+}
+
+fn line(item: &Listed) -> String {
+    let mut text = format!(
+        "{} {} {}",
+        timestamp::micros(item.seen),
+        if item.pending { "pending" } else { "told   " },
+        show_terminal(&item.key.path()),
+    );
+    match &item.body {
+        Body::Gone => text.push_str(" (gone)"),
+        Body::Observation(seen) => {
+            let _ = write!(text, " ({}, {} bytes)", seen.kind.name(), seen.size);
+        }
+        Body::Document(json) => {
+            let _ = write!(text, " ({}, {} bytes)", item.dataset, json.len());
+        }
+    }
+    if let Some(reason) = &item.refused {
+        let _ = write!(text, " refused: {reason}");
+    }
+    text
+}
+
+fn object(item: &Listed) -> Value {
+    let path = item.key.path();
+    let exact = std::str::from_utf8(&path).is_err().then(|| {
+        path.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    });
+    let (kind, size) = match &item.body {
+        Body::Observation(seen) => (Some(seen.kind.name()), Some(seen.size)),
+        Body::Document(json) => (None, Some(json.len() as u64)),
+        Body::Gone => (None, None),
+    };
+    json!({
+        "dataset": item.dataset, "path": show(&path), "path_hex": exact, "version": item.seen,
+        "seen": timestamp::micros(item.seen), "pending": item.pending, "known": item.known,
+        "gone": item.body.is_gone(), "refused": item.refused, "type": kind, "bytes": size,
+    })
+}
+
+fn verify(path: &Path, as_json: bool) -> anyhow::Result<bool> {
+    let found = queue::verify(path)?;
+    let sound = found.problem_count == 0;
+    let console = Console::new();
+    if as_json {
+        console.line(&json!({ "sound": sound, "found": found }).to_string());
+        return Ok(sound);
+    }
+    for problem in &found.problems {
+        console.line(&format!("problem: {problem}"));
+    }
+    console.line(&format!(
+        "{}: {} items in {} directories, {} events, {} problems",
+        path.display(),
+        found.items,
+        found.directories,
+        found.events,
+        found.problem_count
+    ));
+    if !sound {
+        console.line("restart the agent: it moves a damaged database aside and scans anew");
+    }
+    Ok(sound)
+}
+
+fn compact(path: &Path, as_json: bool) -> anyhow::Result<()> {
+    let done = queue::compact(path)?;
+    let console = Console::new();
+    if as_json {
+        console.line(&serde_json::to_string(&done)?);
+    } else {
+        console.line(&format!(
+            "{}: {} bytes before, {} bytes now",
+            path.display(),
+            done.bytes_before,
+            done.bytes_after
+        ));
+    }
+    Ok(())
+}
+
+/// The settings and readers of a database, as `queue status` shows them: lines of text.
+pub(crate) fn settings(status: &Peeked, readers: &[Reader]) -> String {
+    let mut text = format!(
+        "durability {}, transaction {}, page {} bytes, wal_autocheckpoint {} pages, \
+         journal_size_limit {} bytes\n",
+        word(status.durability),
+        word(status.transaction),
+        status.page_bytes,
+        status.wal_autocheckpoint_pages,
+        status.journal_size_limit_bytes,
+    );
+    match readers.first() {
+        Some(reader) => {
+            let _ = writeln!(
+                text,
+                "oldest reader: process {}, {} pages behind",
+                reader.pid, reader.pages_behind
+            );
+        }
+        None => text.push_str("oldest reader: none\n"),
+    }
+    if let Some(since_us) = status.wal_held_since_us {
+        let _ = writeln!(
+            text,
+            "the log has been above its limit since {}: end that reader",
+            timestamp::micros(since_us)
+        );
+    }
+    text
+}
+
+/// An option as it stands in the configuration.
+fn word(option: impl serde::Serialize) -> String {
+    let value = serde_json::to_value(option).ok();
+    value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
