@@ -1,0 +1,161 @@
+//! Files that count what reaches them: at each flush every 4 KiB block written since the last one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::{Access, File, Files, Lock, RealFiles};
+use journal::BLOCK_BYTES;
+use parking_lot::Mutex;
+
+/// What was flushed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Flushed {
+    pub(crate) flushes: u64,
+    /// Blocks, without those of zeros.
+    pub(crate) blocks: u64,
+    pub(crate) zlib_bytes: u64,
+    pub(crate) lz4_bytes: u64,
+    /// Blocks of zeros: written ahead of the commits.
+    pub(crate) zero_blocks: u64,
+}
+
+#[derive(Default)]
+struct State {
+    flushed: Flushed,
+    /// Flushed blocks that are compressed later, when no commit waits for it.
+    later: Vec<Box<[u8]>>,
+}
+
+/// Counts over all files of one [`Metered`].
+#[derive(Clone, Default)]
+pub(crate) struct Meter(Arc<Mutex<State>>);
+
+impl Meter {
+    /// Forget what was counted so far.
+    pub(crate) fn restart(&self) {
+        *self.0.lock() = State::default();
+    }
+
+    /// What was flushed since then.
+    pub(crate) fn flushed(&self) -> Flushed {
+        let mut state = self.0.lock();
+        for block in std::mem::take(&mut state.later) {
+            let (zlib, lz4) = device::block_sizes(&block);
+            state.flushed.zlib_bytes += zlib;
+            state.flushed.lz4_bytes += lz4;
+        }
+        state.flushed
+    }
+
+    fn flush(&self, dirty: BTreeMap<u64, Box<[u8]>>) {
+        let mut state = self.0.lock();
+        let mut data = false;
+        for block in dirty.into_values() {
+            if block.iter().all(|byte| *byte == 0) {
+                state.flushed.zero_blocks += 1;
+            } else {
+                data = true;
+                state.flushed.blocks += 1;
+                state.later.push(block);
+            }
+        }
+        // A flush of zeros alone is none of a commit.
+        state.flushed.flushes += u64::from(data);
+    }
+}
+
+/// The operating system's files, counted.
+#[derive(Default)]
+pub(crate) struct Metered {
+    files: RealFiles,
+    meter: Meter,
+}
+
+impl Metered {
+    pub(crate) fn new(meter: &Meter) -> Self {
+        Self { files: RealFiles, meter: meter.clone() }
+    }
+}
+
+struct MeteredFile {
+    file: Arc<dyn File>,
+    meter: Meter,
+    dsync: bool,
+    dirty: Mutex<BTreeMap<u64, Box<[u8]>>>,
+}
+
+impl File for MeteredFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(into, offset)
+    }
+
+    fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+        let written = self.file.write_at(from, offset)?;
+        let mut dirty = self.dirty.lock();
+        // The journal writes whole blocks only.
+        let blocks = from.get(..written).unwrap_or_default().chunks(BLOCK_BYTES);
+        for (number, block) in (offset / BLOCK_BYTES as u64..).zip(blocks) {
+            dirty.insert(number, block.into());
+        }
+        if self.dsync {
+            self.meter.flush(std::mem::take(&mut *dirty));
+        }
+        Ok(written)
+    }
+
+    fn persist(&self) -> io::Result<()> {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        self.file.persist()?;
+        self.meter.flush(dirty);
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn set_size(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_size(bytes)
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.file.allocate(bytes)
+    }
+}
+
+impl Files for Metered {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(MeteredFile {
+            file: self.files.open(path, access)?,
+            meter: self.meter.clone(),
+            dsync: access.dsync,
+            dirty: Mutex::default(),
+        }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.files.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.files.create_dir(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.files.remove(path)
+    }
+
+    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
+        self.files.persist_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.files.lock(path)
+    }
+}
