@@ -23,6 +23,7 @@ case "$name" in
     ./peers/wiredtiger.sh target/peers/wiredtiger
     features=(--features journal)
     ;;
+  series) features=(--features series) ;;
   sync) features=(--features sync) ;;
 esac
 cargo build --release --quiet --bin "$name" ${features[@]+"${features[@]}"}

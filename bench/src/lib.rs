@@ -94,12 +94,55 @@ impl Results {
         self.add(case, subject, "rss_mb", "MB", cost.rss_mb);
     }
 
+    /// Everything that was added, in that order.
+    pub fn runs(&self, case: &str, subject: &str, metric: &str) -> Vec<f64> {
+        self.0
+            .iter()
+            .find(|r| r.case == case && r.subject == subject && r.metric == metric)
+            .map(|r| r.values.clone())
+            .unwrap_or_default()
+    }
+
     /// The median of what was added.
     pub fn get(&self, case: &str, subject: &str, metric: &str) -> Option<f64> {
         self.0
             .iter()
             .find(|r| r.case == case && r.subject == subject && r.metric == metric)
             .map(|r| median(r.values.clone()))
+    }
+
+    /// Case, subject, metric, unit and median of the rows whose case is wanted.
+    pub fn rows_where(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<(&str, &str, &str, &str, f64)> {
+        let rows = self.0.iter().filter(|r| wanted(&r.case));
+        rows.map(|r| (&*r.case, &*r.subject, r.metric, r.unit, median(r.values.clone()))).collect()
+    }
+
+    /// What `results/NAME.json` holds, without the cases of which `again` says that they are
+    /// measured again; medians stand for their values.
+    pub fn load(name: &str, again: impl Fn(&str, &str) -> bool) -> anyhow::Result<Self> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(format!("{name}.json"));
+        let Ok(text) = fs::read(path) else { return Ok(Self::default()) };
+        let value: serde_json::Value = serde_json::from_slice(&text)?;
+        let mut rows = Vec::new();
+        for row in value["rows"].as_array().into_iter().flatten() {
+            let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            if again(&word("case"), &word("metric")) {
+                continue;
+            }
+            let count = row["n"].as_u64().unwrap_or(1) as usize;
+            rows.push(Row {
+                case: word("case"),
+                subject: word("subject"),
+                // A few dozen names, once in the life of the program.
+                metric: word("metric").leak(),
+                unit: word("unit").leak(),
+                values: vec![row["value"].as_f64().unwrap_or(f64::NAN); count],
+            });
+        }
+        Ok(Self(rows))
     }
 
     /// Print as a table; ratios against `yardstick` where it has the same case and metric.
@@ -160,5 +203,10 @@ fn machine() -> serde_json::Value {
 
 /// Whether a short run was asked for.
 pub fn quick() -> bool {
-    std::env::var("QUICK").is_ok_and(|q| q != "0" && !q.is_empty())
+    wanted("QUICK")
+}
+
+/// Whether the environment asks for it: `NAME=1`.
+pub fn wanted(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|q| q != "0" && !q.is_empty())
 }
