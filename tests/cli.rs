@@ -172,3 +172,41 @@ fn the_journal_measures_itself_and_stands_beside_other_results() {
     let left = fs::read_dir(&folder).unwrap().count();
     assert_eq!(left, 2, "something stays behind");
 }
+
+#[test]
+fn an_agents_queue_is_listed_verified_and_compacted_from_outside() {
+    let folder = folder("cli-queue");
+    let data = folder.to_str().unwrap();
+    let path = folder.join("agent/agent.db");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let (code, _, err) = run(&["queue", "list", "--data", data]);
+    assert_eq!(code, 2);
+    assert!(err.contains("no agent has run in this folder"), "{err}");
+
+    let clock = std::sync::Arc::new(env::clock::SystemClock::new());
+    let random = std::sync::Arc::new(env::random::SystemRandom);
+    let options = queue::QueueOptions::default();
+    let (open, _) = queue::Queue::open(&path, options, clock, random).unwrap();
+    let packages = model::Dataset::new("inventory-packages");
+    open.put_documents(&packages, &[(b"bash", b"{}"), (b"zsh", b"{}")]).unwrap();
+    let (code, out, _) = run(&["queue", "list", "--data", data, "--pending", "--json"]);
+    assert_eq!((code, out.lines().count()), (0, 2), "{out}");
+    let first: serde_json::Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["path"], &first["pending"]), (&"bash".into(), &true.into()));
+    let (_, out, _) = run(&["queue", "list", "--data", data, "--path", "z"]);
+    assert!(out.contains("pending zsh (inventory-packages, 2 bytes)"), "{out}");
+    let (code, out, _) = run(&["queue", "verify", "--data", data]);
+    assert!(code == 0 && out.contains("2 items in 1 directories, 0 events, 0 problems"), "{out}");
+    let (code, out, _) = run(&["queue", "status", "--data", data]);
+    assert!(code == 0 && out.contains("wal_autocheckpoint 8000 pages"), "{out}");
+    let (code, _, err) = run(&["queue", "compact", "--data", data]);
+    assert!(code == 2 && err.contains("stop the other agent first"), "{err}");
+    open.close().unwrap();
+    let (code, out, _) = run(&["queue", "compact", "--data", data, "--json"]);
+    assert!(code == 0 && out.contains("bytes_after"), "{out}");
+
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, [&bytes[..4096], &vec![0x5a; bytes.len() - 4096]].concat()).unwrap();
+    let (code, out, _) = run(&["queue", "verify", "--data", data]);
+    assert!(code == 1 && out.contains("problem: "), "{out}");
+}

@@ -14,6 +14,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::{changed, files, gone, open_new_with};
 use model::document::NoNames;
@@ -100,7 +101,22 @@ fn look(queue: &Queue) {
     queue.status().unwrap();
 }
 
-fn race(options: QueueOptions) {
+/// Once; in a soak again and again for a minute.
+fn race(options: &QueueOptions) {
+    let least = match std::env::var("HOLDFAST_SOAK") {
+        Ok(_) => Duration::from_mins(1),
+        Err(_) => Duration::ZERO,
+    };
+    let start = Instant::now();
+    loop {
+        race_once(options.clone());
+        if start.elapsed() >= least {
+            return;
+        }
+    }
+}
+
+fn race_once(options: QueueOptions) {
     let (_folder, _, _, queue) = open_new_with(options);
     let written = AtomicBool::new(false);
     let server = std::thread::scope(|scope| {
@@ -146,15 +162,21 @@ fn race(options: QueueOptions) {
 
 #[test]
 fn nothing_is_lost_or_doubled_while_the_process_lives() {
-    race(QueueOptions::default());
+    race(&QueueOptions::default());
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_with_one_flush_for_several_writers() {
-    race(QueueOptions { durability: Durability::Power, ..QueueOptions::default() });
+    race(&QueueOptions { durability: Durability::Power, ..QueueOptions::default() });
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_while_groups_wait_for_company() {
+    let window = Duration::from_millis(1);
+    race(&QueueOptions { durability: Durability::Power, window, ..QueueOptions::default() });
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_with_one_transaction_for_each_change() {
-    race(QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() });
+    race(&QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() });
 }
