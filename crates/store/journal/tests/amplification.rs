@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use env::files::{Access, File, Files, Lock, SimDisk};
 use journal::{Durability, Journal, Layout, Options};
@@ -35,12 +36,14 @@ struct Meter {
 struct Metered {
     disk: SimDisk,
     meter: Arc<Meter>,
+    latency: Duration,
 }
 
 struct MeteredFile {
     file: Arc<dyn File>,
     meter: Arc<Meter>,
     dsync: bool,
+    latency: Duration,
 }
 
 impl File for MeteredFile {
@@ -49,8 +52,8 @@ impl File for MeteredFile {
     }
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
         for block in from.chunks(BLOCK) {
-            // The default level of this library; zlib itself reaches as much at its fastest.
-            let level = flate2::Compression::default();
+            // zlib itself, at its fastest: the model of a drive that compresses.
+            let level = flate2::Compression::fast();
             let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), level);
             zlib.write_all(block)?;
             let zlib = zlib.finish()?.len().min(BLOCK) as u64;
@@ -62,6 +65,10 @@ impl File for MeteredFile {
                 self.meter.blocks.fetch_add(1, Ordering::Relaxed);
                 self.meter.flushes.fetch_add(u64::from(self.dsync), Ordering::Relaxed);
             }
+        }
+        if self.dsync && !self.latency.is_zero() {
+            // The device: groups form while it flushes.
+            std::thread::sleep(self.latency);
         }
         self.file.write_at(from, offset)
     }
@@ -82,7 +89,8 @@ impl File for MeteredFile {
 impl Files for Metered {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let file = self.disk.open(path, access)?;
-        Ok(Arc::new(MeteredFile { file, meter: Arc::clone(&self.meter), dsync: access.dsync }))
+        let (meter, latency) = (Arc::clone(&self.meter), self.latency);
+        Ok(Arc::new(MeteredFile { file, meter, dsync: access.dsync, latency }))
     }
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.disk.list(dir)
@@ -109,7 +117,7 @@ impl Files for Metered {
 fn amplification(layout: Layout, record_bytes: usize, count: u64) -> (f64, f64, f64) {
     let meter = Arc::new(Meter::default());
     let disk = SimDisk::new(1);
-    let files = Metered { disk: disk.clone(), meter: Arc::clone(&meter) };
+    let files = Metered { disk: disk.clone(), meter: Arc::clone(&meter), latency: Duration::ZERO };
     let options = Options {
         layout,
         segment_bytes: 16 << 20,
@@ -143,9 +151,9 @@ fn sparse_and_ring_reach_the_promised_write_amplification_at_16_bytes() {
     let (zlib, lz4, _) = amplification(Layout::Packed, 16, 2000);
     assert!(zlib > 90.0 && lz4 > 90.0, "packed: zlib={zlib:.2} lz4={lz4:.2}");
     let (zlib, lz4, _) = amplification(Layout::Sparse, 16, 2000);
-    assert!(zlib <= 4.5 && lz4 <= 3.5, "sparse: zlib={zlib:.2} lz4={lz4:.2}");
+    assert!(zlib <= 4.5 && lz4 <= 3.2, "sparse: zlib={zlib:.2} lz4={lz4:.2}");
     let (zlib, lz4, kept) = amplification(Layout::Ring, 16, 4000);
-    assert!(zlib <= 6.0 && lz4 <= 5.0, "ring: zlib={zlib:.2} lz4={lz4:.2}");
+    assert!(zlib <= 6.0 && lz4 <= 4.7, "ring: zlib={zlib:.2} lz4={lz4:.2}");
     assert!(kept <= 1.6, "the archive takes {kept:.2} of the payload");
 }
 
@@ -153,4 +161,38 @@ fn sparse_and_ring_reach_the_promised_write_amplification_at_16_bytes() {
 fn sparse_needs_little_more_than_the_payload_at_128_bytes() {
     let (zlib, lz4, _) = amplification(Layout::Sparse, 128, 1000);
     assert!(zlib <= 1.6 && lz4 <= 1.35, "sparse: zlib={zlib:.2} lz4={lz4:.2}");
+}
+
+#[test]
+fn sparse_comes_near_the_payload_with_32_writers_at_16_bytes() {
+    const WRITERS: u64 = 32;
+    const EACH: u64 = 60;
+    let meter = Arc::new(Meter::default());
+    let latency = Duration::from_micros(400);
+    let files = Metered { disk: SimDisk::new(1), meter: Arc::clone(&meter), latency };
+    let options = Options {
+        layout: Layout::Sparse,
+        segment_bytes: 16 << 20,
+        files: Arc::new(files),
+        // This machine may be busy with other tests: the default gives up on latecomers sooner.
+        group_wait: Duration::from_millis(20),
+        ..Options::default()
+    };
+    let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
+    journal.append(b"first", Durability::Persist).unwrap();
+    let before = meter.zlib.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let journal = &journal;
+            scope.spawn(move || {
+                let mut noise = Noise(writer);
+                for _ in 0..EACH {
+                    journal.append(&noise.bytes(16), Durability::Persist).unwrap();
+                }
+            });
+        }
+    });
+    let zlib = (meter.zlib.load(Ordering::Relaxed) - before) as f64;
+    let (zlib, stats) = (zlib / (WRITERS * EACH * 16) as f64, journal.stats());
+    assert!(zlib <= 1.3, "sparse, 32 writers: zlib={zlib:.2} in {} groups", stats.groups);
 }

@@ -255,3 +255,55 @@ fn a_consumer_holds_back_the_trim_and_is_remembered() {
     consumer.remove().unwrap();
     assert!(journal.trim(400).unwrap().first_position > 201);
 }
+
+#[test]
+fn a_ring_that_no_segment_needs_any_more_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let rings = || {
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        let names = names.map(|n| n.unwrap().file_name().into_string().unwrap());
+        names.filter(|n| n.starts_with("ring-")).collect::<Vec<_>>()
+    };
+    let mut expected = 0;
+    for (layout, ring_bytes, left) in [
+        (Layout::Ring, 16 << 10, "ring-4"),
+        (Layout::Ring, 24 << 10, "ring-6"),
+        (Layout::Sparse, 0, ""),
+        (Layout::Ring, 16 << 10, "ring-4"),
+        (Layout::Packed, 0, ""),
+    ] {
+        let options = Options { ring_bytes, ..small(layout) };
+        let (journal, recovery) = Journal::open(dir.path(), options).unwrap();
+        assert_eq!(recovery.last_position, expected);
+        for n in 0..7 {
+            journal.append(&record(n), Durability::Persist).unwrap();
+        }
+        expected += 7;
+        // Not closed in good order: what only the ring has is needed.
+        drop(journal);
+        assert_eq!(rings().join(" "), left);
+    }
+    assert_eq!(all(&open(dir.path(), Layout::Sparse)).len() as u64, expected);
+}
+
+#[test]
+fn the_way_to_the_medium_is_reported_with_its_reason() {
+    let disk = env::files::SimDisk::new(1);
+    let options = || Options { files: Arc::new(disk.clone()), ..small(Layout::Sparse) };
+    let open = |options| Journal::open(Path::new("/journal"), options).unwrap();
+    let (journal, recovery) = open(options());
+    assert_eq!((recovery.io, journal.stats().io), (IoPath::Direct, IoPath::Direct));
+    assert!(recovery.io_reason.contains("takes direct writes"));
+    drop(journal);
+    disk.compress();
+    let (journal, recovery) = open(options());
+    assert_eq!((recovery.io, journal.stats().io_reason), (IoPath::Fdatasync, recovery.io_reason));
+    assert!(recovery.io_reason.contains("compress"));
+    drop(journal);
+    assert_eq!(open(Options { io: IoPath::Direct, ..options() }).1.io, IoPath::Direct);
+    disk.refuse_direct();
+    assert!(matches!(
+        Journal::open(Path::new("/journal"), Options { io: IoPath::Direct, ..options() }),
+        Err(OpenError::Io { .. })
+    ));
+}

@@ -1,7 +1,7 @@
 //! Power cuts at every call that changes the disk, over all layouts: what was acknowledged is
 //! there, nothing is invented, appends are whole, and recovering twice gives the same.
 //!
-//! `HOLDFAST_CRASHES` sets how many (default: some thousands), `HOLDFAST_CRASH_SEED` where the
+//! `HOLDFAST_CRASHES` sets how many (default: a hundred thousand in all layouts), `HOLDFAST_CRASH_SEED` where the
 //! seeds begin. A failure names seed and call.
 
 #![allow(
@@ -21,6 +21,9 @@ use std::thread;
 use env::files::{Failure, Fault, SimDisk};
 use journal::{Durability, Journal, Options};
 use support::{DIR, Model, Noise, append, check, layout, open, options, work};
+
+/// Crashes without [`HOLDFAST_CRASHES`](number).
+const CRASHES: u64 = 100_000;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -106,7 +109,7 @@ fn scenario(seed: u64) -> u64 {
 
 #[test]
 fn whatever_was_acknowledged_survives_a_power_cut_at_every_call() {
-    let wanted = number("HOLDFAST_CRASHES", 12_000);
+    let wanted = number("HOLDFAST_CRASHES", CRASHES);
     let begin = number("HOLDFAST_CRASH_SEED", 0);
     let threads: Vec<_> = (0..2u64)
         .map(|t| {
@@ -145,7 +148,7 @@ fn a_disk_that_lies_about_flushes_or_names_is_found_out() {
 
 #[test]
 fn a_kill_loses_nothing_that_was_flushed() {
-    for seed in 0..number("HOLDFAST_CRASHES", 12_000) / 20 {
+    for seed in 0..number("HOLDFAST_CRASHES", CRASHES) / 20 {
         let what = format!("seed={seed}");
         let mut noise = Noise(seed ^ 0x6b69_6c6c);
         let (disk, mut model) = history(&mut noise);
@@ -165,7 +168,7 @@ fn a_kill_loses_nothing_that_was_flushed() {
 
 #[test]
 fn failing_calls_poison_or_refuse_and_lose_nothing() {
-    for seed in 0..number("HOLDFAST_CRASHES", 12_000) / 10 {
+    for seed in 0..number("HOLDFAST_CRASHES", CRASHES) / 10 {
         let mut noise = Noise(seed ^ 0x6661_696c);
         let (disk, mut model) = history(&mut noise);
         let failures = [Failure::Io, Failure::Full, Failure::Short];
@@ -193,7 +196,7 @@ fn failing_calls_poison_or_refuse_and_lose_nothing() {
 
 #[test]
 fn with_many_writers_every_acknowledged_record_survives_a_power_cut() {
-    for seed in 0..number("HOLDFAST_CRASHES", 12_000) / 40 {
+    for seed in 0..number("HOLDFAST_CRASHES", CRASHES) / 40 {
         let mut noise = Noise(seed ^ 0x7468_7265);
         let disk = SimDisk::new(seed);
         let call = 1 + noise.below(150);
