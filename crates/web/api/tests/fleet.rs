@@ -21,11 +21,13 @@ async fn lists_and_counters_have_the_documented_shapes() {
 }
 
 #[tokio::test]
-async fn the_three_widgets_come_from_one_query() {
+async fn the_three_widgets_come_from_one_answer_of_four_counters() {
     let world = world();
     let token = world.admin().await;
     let answer = world.get("/agents/summary", &token).await;
-    assert!(answer.header("server-timing").ends_with("queries;desc=\"1\""));
+    assert!(answer.header("server-timing").contains("queries;desc=\"4\""));
+    let status = world.get("/agents/summary/status", &token).await;
+    assert!(status.header("server-timing").contains("queries;desc=\"1\""));
     assert_eq!(
         answer.json()["data"],
         json!({
