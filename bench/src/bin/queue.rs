@@ -15,6 +15,10 @@ mod report;
 mod scan;
 #[path = "../queue/subject.rs"]
 mod subject;
+#[path = "../queue/syncs.rs"]
+mod syncs;
+#[path = "../queue/volume.rs"]
+mod volume;
 #[path = "../queue/workload.rs"]
 mod workload;
 
@@ -27,7 +31,8 @@ use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick};
 use serde_json::Value;
 
-use subject::{LATER, SUBJECTS, YARDSTICK};
+use subject::{LATER, OURS_PER_EVENT, SUBJECTS, YARDSTICK};
+use volume::Volume;
 
 const EVENTS: u64 = 100_000;
 /// Events of those that flush each one, in a short run.
@@ -35,17 +40,27 @@ const EVENTS_QUICK: u64 = 2000;
 const FILES: u64 = 20_000;
 const FILES_QUICK: u64 = 1000;
 const ROUNDS: usize = 3;
-/// Scans a round of the subjects that differ by percents only.
-const CLOSE_SCANS: usize = 3;
+/// Events of each subject on each file system.
+const EVENTS_VOLUME: u64 = 20_000;
+/// Runs with and without the queue, as published.
+const RUNS: usize = 5;
+/// Scans of those that take ten times as long.
+const SLOW_SCANS: usize = 2;
+/// Items held, and those of them that change, for a small lease.
+const HELD: u64 = 2_000_000;
+const FEW: u64 = 20;
+/// Scans of the subjects that differ by percents only, in a short run.
 const CLOSE_SCANS_QUICK: usize = 2;
 
 /// Every figure that a child may report, with its unit.
-const METRICS: [(&str, &str); 8] = [
+const METRICS: [(&str, &str); 10] = [
     ("events_per_second", "1/s"),
     ("cpu_us", "us"),
     ("bytes_written", "B"),
     ("seconds", "s"),
     ("context_switches", "1"),
+    ("syncs", "1"),
+    ("wait_us", "us"),
     ("db_bytes_per_item", "B"),
     ("queue_seconds", "s"),
     ("queue_share", "ratio"),
@@ -55,9 +70,10 @@ fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["events", subject, count, random, db] => {
-            child::run(subject::by_name(subject)?, count.parse()?, *random == "random", db.as_ref())
+        ["events", subject, count, order, db] => {
+            child::run(subject::by_name(subject)?, count.parse()?, order, db.as_ref())
         }
+        ["few", held, changed, db] => child::few(held.parse()?, changed.parse()?, db.as_ref()),
         ["scan", subject, tree, db] => scan::run(subject, tree.as_ref(), db.as_ref()),
         [] => compare(),
         _ => anyhow::bail!("no arguments, please; QUICK=1 for a short run"),
@@ -83,31 +99,76 @@ fn compare() -> anyhow::Result<()> {
 }
 
 impl Bench {
+    /// About eight minutes; `FULL=1` repeats also what takes minutes itself.
     fn whole(&mut self) -> anyhow::Result<()> {
+        let full = holdfast_bench::wanted("FULL");
         let tree = self.tree(FILES)?;
         for round in 0..ROUNDS {
             for (subject, _) in SUBJECTS {
-                // Those that flush every event take minutes and differ by multiples: once.
-                let slow = subject.ends_with("FULL");
-                if round == 0 || !slow {
-                    self.events(subject, EVENTS, !slow)?;
+                let flushes = subject.ends_with("FULL") || subject.contains("DELETE");
+                let once =
+                    flushes || subject.contains("page") || subject.ends_with("per event power");
+                // Those differ by multiples: once.
+                let left_out = subject.contains("DELETE NORMAL") || subject.contains("DELETE OFF");
+                if full || (!left_out && (round == 0 || !once)) {
+                    self.events(subject, EVENTS, !flushes)?;
                 }
             }
-            for _ in 0..CLOSE_SCANS {
-                self.scans(&tree, FILES, &["holdfast", "holdfast power"])?;
-            }
+        }
+        for run in 0..RUNS {
+            self.scans(&tree, FILES, &["holdfast", "holdfast power"])?;
             self.scans(&tree, FILES, &[YARDSTICK, "per event, WAL FULL", LATER])?;
-            self.scans(&tree, FILES, &["per event, DELETE FULL"])?;
+            self.scans(&tree, FILES, &[OURS_PER_EVENT])?;
+            if full || run < SLOW_SCANS {
+                self.scans(&tree, FILES, &["per event, DELETE FULL"])?;
+            }
+        }
+        let words = [HELD.to_string(), FEW.to_string()];
+        let rows = self.child(&["few".as_ref(), words[0].as_ref(), words[1].as_ref()])?;
+        self.add_all("holdfast", &rows, "")?;
+        self.volumes()
+    }
+
+    /// The three designs on each file system that can be mounted.
+    fn volumes(&mut self) -> anyhow::Result<()> {
+        for (kind, make) in volume::KINDS {
+            let volume = match Volume::new(&self.base, kind, make) {
+                Ok(volume) => volume,
+                Err(error) => {
+                    println!("{kind}: left out: {error:#}");
+                    continue;
+                }
+            };
+            let home = std::mem::replace(&mut self.base, volume.folder.clone());
+            let subjects = [
+                "holdfast",
+                OURS_PER_EVENT,
+                "holdfast per event power",
+                YARDSTICK,
+                "per event, WAL FULL",
+            ];
+            let done = subjects.iter().try_for_each(|subject| {
+                let count = EVENTS_VOLUME.to_string();
+                let rows = self.child(&[
+                    "events".as_ref(),
+                    subject.as_ref(),
+                    count.as_ref(),
+                    "same".as_ref(),
+                ])?;
+                self.add_all(subject, &rows, &format!(" on {kind}"))
+            });
+            self.base = home;
+            done?;
         }
         Ok(())
     }
 
     fn short(&mut self) -> anyhow::Result<()> {
         let slow = ["per event, WAL FULL", "per event, DELETE FULL"];
-        for subject in ["holdfast", YARDSTICK, LATER, "holdfast, groups of 65536"] {
+        for subject in ["holdfast", YARDSTICK, LATER] {
             self.events(subject, EVENTS, subject.starts_with("holdfast"))?;
         }
-        for subject in ["holdfast power, groups of 100", "holdfast per event"] {
+        for subject in ["holdfast power, groups of 100", OURS_PER_EVENT] {
             self.events(subject, EVENTS, false)?;
         }
         for subject in [YARDSTICK].iter().chain(&slow) {
@@ -136,9 +197,13 @@ impl Bench {
         let count = count.to_string();
         let rows =
             self.child(&["events".as_ref(), subject.as_ref(), count.as_ref(), order.as_ref()])?;
-        for row in &rows {
+        self.add_all(subject, &rows, "")
+    }
+
+    fn add_all(&mut self, subject: &str, rows: &[Value], place: &str) -> anyhow::Result<()> {
+        for row in rows {
             let case = row.get("case").and_then(Value::as_str).context("a row without a case")?;
-            self.add(case, subject, row);
+            self.add(&format!("{case}{place}"), subject, row);
         }
         Ok(())
     }

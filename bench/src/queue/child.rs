@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use model::document::NoNames;
-use model::{Dataset, FileDocument};
+use model::{Dataset, FileWriter};
 use queue::{Body, Queue};
 use serde_json::{Map, json};
 
-use crate::subject::{Design, Store, sink};
+use crate::subject::{Design, Ours, Store, sink};
+use crate::syncs;
 use crate::workload;
 
 /// What this process has used so far.
@@ -21,6 +22,7 @@ pub struct Usage {
     cpu_us: f64,
     switches: i64,
     written: u64,
+    syncs: u64,
 }
 
 /// What a piece of work used.
@@ -29,6 +31,15 @@ pub struct Cost {
     pub cpu_us: f64,
     pub switches: f64,
     pub written: f64,
+    /// Flushes asked for.
+    pub syncs: f64,
+}
+
+impl Cost {
+    /// Time that this one thread did not compute: on a quiet machine it waited for the disk.
+    pub fn wait_us(&self) -> f64 {
+        (self.seconds * 1e6 - self.cpu_us).max(0.0)
+    }
 }
 
 impl Usage {
@@ -44,6 +55,7 @@ impl Usage {
             cpu_us: us(usage.ru_utime) + us(usage.ru_stime),
             switches: usage.ru_nvcsw + usage.ru_nivcsw,
             written: written()?,
+            syncs: syncs::count(),
             at: Instant::now(),
         })
     }
@@ -56,6 +68,7 @@ impl Usage {
             cpu_us: now.cpu_us - self.cpu_us,
             switches: (now.switches - self.switches) as f64,
             written: (now.written - self.written) as f64,
+            syncs: (now.syncs - self.syncs) as f64,
         })
     }
 }
@@ -87,21 +100,27 @@ fn row(case: &str, count: u64, cost: &Cost) -> Map<String, serde_json::Value> {
     row.insert("cpu_us".into(), (cost.cpu_us / n).into());
     row.insert("bytes_written".into(), (cost.written / n).into());
     row.insert("context_switches".into(), (cost.switches / n).into());
+    row.insert("syncs".into(), (cost.syncs / n).into());
+    row.insert("wait_us".into(), (cost.wait_us() / n).into());
     row.insert("seconds".into(), cost.seconds.into());
     row
 }
 
 /// All cases of a subject, as JSON on stdout.
-pub fn run(design: Design, count: u64, random: bool, db: &Path) -> anyhow::Result<()> {
+pub fn run(design: Design, count: u64, order: &str, db: &Path) -> anyhow::Result<()> {
     let ordered = workload::order(count, false)?;
     let mut rows = Vec::new();
     let mut insert = row(&format!("insert {count}"), count, &write(design, &ordered, 0, db)?);
     let bytes = fs::metadata(db)?.len();
     insert.insert("db_bytes_per_item".into(), (bytes as f64 / count as f64).into());
     rows.push(insert);
+    if order == "insert" {
+        println!("{}", json!(rows));
+        return Ok(());
+    }
     let cost = write(design, &ordered, 1, db)?;
     rows.push(row(&format!("coalesce {count}"), count, &cost));
-    if random {
+    if order == "random" {
         let shuffled = workload::order(count, true)?;
         let cost = write(design, &shuffled, 2, db)?;
         rows.push(row(&format!("coalesce {count} random"), count, &cost));
@@ -114,7 +133,7 @@ pub fn run(design: Design, count: u64, random: bool, db: &Path) -> anyhow::Resul
 /// Give one round of events to the subject and close it.
 fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result<Cost> {
     match (design, design.open(db)?) {
-        (Design::Holdfast(_, _, size), Store::Holdfast(queue)) => {
+        (Design::Holdfast(Ours { batch: size, .. }), Store::Holdfast(queue)) => {
             let batches = workload::batches(order, size, round)?;
             measured(db, move || {
                 let mut sink = sink(&queue, size)?;
@@ -165,13 +184,16 @@ fn lease_and_ack(queue: &Queue) -> anyhow::Result<(u64, f64)> {
     let files = Dataset::fim_files();
     let (mut told, mut building) = (0, 0.0);
     queue.begin_cycle(&files)?;
+    let (mut writer, mut session) = (FileWriter::default(), Vec::new());
     while let Some(lease) = queue.lease(&files, model::limits::SESSION_BYTES_TARGET)? {
         let start = Instant::now();
+        session.clear();
         for item in lease.items() {
             let Body::Observation(seen) = &item.body else { anyhow::bail!("not an observation") };
-            let document = FileDocument::new(&item.key, seen, item.seen, &NoNames);
-            std::hint::black_box((item.key.document_id(), serde_json::to_vec(&document)?));
+            writer.write(&mut session, &item.key, seen, item.seen, &NoNames);
+            std::hint::black_box(item.key.document_id());
         }
+        std::hint::black_box(&session);
         building += start.elapsed().as_secs_f64();
         told += lease.items().len() as u64;
         queue.ack(lease, &[])?;
@@ -179,3 +201,44 @@ fn lease_and_ack(queue: &Queue) -> anyhow::Result<(u64, f64)> {
     queue.end_cycle(&files)?;
     Ok((told, building))
 }
+
+/// Of `held` items, all told, `changed` change: the seconds that a whole cycle takes to find, hand
+/// out and acknowledge them.
+pub fn few(held: u64, changed: u64, db: &Path) -> anyhow::Result<()> {
+    let design = crate::subject::by_name("holdfast")?;
+    let Store::Holdfast(queue) = design.open(db)? else { anyhow::bail!("not ours") };
+    let files = Dataset::fim_files();
+    let mut into = sink(&queue, detect::limits::BATCH_OPS)?;
+    for start in (0..held).step_by(FEW_STEP) {
+        let numbers: Vec<u64> = (start..held.min(start + FEW_STEP as u64)).collect();
+        for mut batch in workload::batches(&numbers, detect::limits::BATCH_OPS, 0)? {
+            into.apply(&mut batch)?;
+        }
+    }
+    into.flush()?;
+    queue.begin_cycle(&files)?;
+    while let Some(lease) = queue.lease(&files, model::limits::SESSION_BYTES_MAX)? {
+        queue.ack(lease, &[])?;
+    }
+    queue.end_cycle(&files)?;
+    let numbers: Vec<u64> = (0..changed).map(|n| n * (held / changed) + n).collect();
+    for mut batch in workload::batches(&numbers, numbers.len(), 1)? {
+        into.apply(&mut batch)?;
+    }
+    into.flush()?;
+    let start = Usage::now()?;
+    queue.begin_cycle(&files)?;
+    let mut told = 0;
+    while let Some(lease) = queue.lease(&files, model::limits::SESSION_BYTES_TARGET)? {
+        told += lease.items().len() as u64;
+        queue.ack(lease, &[])?;
+    }
+    queue.end_cycle(&files)?;
+    let cost = start.since()?;
+    ensure!(told == changed, "{told} of {changed} told");
+    println!("{}", json!([row(&format!("lease {changed} of {held}"), changed, &cost)]));
+    Ok(queue.close()?)
+}
+
+/// Items made at a time.
+const FEW_STEP: usize = 100_000;

@@ -3,8 +3,8 @@
 use holdfast_bench::Results;
 
 use crate::scan::{NOTHING, NOTHING_BUILT};
-use crate::subject::{LATER, SUBJECTS, YARDSTICK};
-use crate::{EVENTS, EVENTS_QUICK, FILES, FILES_QUICK};
+use crate::subject::{LATER, OURS_PER_EVENT, SUBJECTS, YARDSTICK};
+use crate::{EVENTS, EVENTS_QUICK, EVENTS_VOLUME, FEW, FILES, FILES_QUICK, HELD, volume};
 
 const WAL_FULL: &str = "per event, WAL FULL";
 const DELETE_FULL: &str = "per event, DELETE FULL";
@@ -21,11 +21,67 @@ pub fn print(results: &Results) {
             events(results, &case);
         }
     }
+    for (kind, _) in volume::KINDS {
+        for what in ["insert", "coalesce"] {
+            events(results, &format!("{what} {EVENTS_VOLUME} on {kind}"));
+        }
+    }
+    if let Some(seconds) = results.get(&few_case(), "holdfast", "seconds") {
+        println!("\n{}: {:.1} ms for the whole cycle", few_case(), seconds * 1e3);
+    }
     for files in [FILES, FILES_QUICK] {
         scans(results, &format!("scan {files} files"));
+        five_runs(results, &format!("scan {files} files"));
     }
     goals(results);
     published(results);
+}
+
+fn few_case() -> String {
+    format!("lease {FEW} of {HELD}")
+}
+
+/// The runs with and without the queue, one by one, and WAL beside DELETE.
+fn five_runs(results: &Results, case: &str) {
+    let runs = |subject: &str| results.runs(case, subject, "seconds");
+    let subjects = [NOTHING_BUILT, YARDSTICK, OURS_PER_EVENT, "holdfast", DELETE_FULL];
+    let columns: Vec<Vec<f64>> = subjects.iter().map(|subject| runs(subject)).collect();
+    let count = runs(YARDSTICK).len();
+    if count == 0 {
+        return;
+    }
+    println!("\n{case}, run by run, seconds");
+    println!(
+        "| run | without queue | with queue (WAL NORMAL) | more | holdfast per event | holdfast | DELETE FULL | DELETE to WAL |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    let line = |name: &str, values: &[Option<f64>]| {
+        let show = |at: usize| {
+            values.get(at).copied().flatten().map_or(String::new(), |v| format!("{v:.2}"))
+        };
+        let ratio = |a: usize, b: usize| {
+            let (a, b) = (values.get(a).copied().flatten(), values.get(b).copied().flatten());
+            a.zip(b).map(|(a, b)| a / b)
+        };
+        println!(
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+            show(0),
+            show(1),
+            ratio(1, 0).map_or(String::new(), |r| format!("{:+.1} %", (r - 1.0) * 100.0)),
+            show(2),
+            show(3),
+            show(4),
+            ratio(4, 1).map_or(String::new(), |r| format!("{r:.2}x")),
+        );
+    };
+    for run in 0..count {
+        let values: Vec<_> = columns.iter().map(|column| column.get(run).copied()).collect();
+        line(&(run + 1).to_string(), &values);
+    }
+    let mean = |column: &Vec<f64>| {
+        (!column.is_empty()).then(|| column.iter().sum::<f64>() / column.len() as f64)
+    };
+    line("mean", &columns.iter().map(mean).collect::<Vec<_>>());
 }
 
 /// A figure, and how it stands to the yardstick's.
@@ -47,9 +103,10 @@ fn events(results: &Results, case: &str) {
     }
     println!("\n{case} (in brackets: to {YARDSTICK})");
     println!(
-        "| subject | events/s | CPU us/event | kB written/event | seconds | B of database/item |"
+        "| subject | events/s | CPU us/event | kB written/event | seconds | B of database/item | \
+         fsyncs/event | context switches/event | waiting us/event |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (subject, _) in SUBJECTS {
         if results.get(case, subject, "seconds").is_none() {
             continue;
@@ -58,13 +115,16 @@ fn events(results: &Results, case: &str) {
         let alone = results.get(case, subject, "queue_seconds");
         let alone = alone.filter(|_| subject.starts_with("holdfast"));
         println!(
-            "| {subject} | {} | {} | {} | {}{} | {} |",
+            "| {subject} | {} | {} | {} | {}{} | {} | {} | {} | {} |",
             cell("events_per_second", 1.0, 0),
             cell("cpu_us", 1.0, 2),
             cell("bytes_written", 1e-3, 3),
             cell("seconds", 1.0, 3),
             alone.map_or(String::new(), |s| format!("; without making documents {s:.3}")),
             cell("db_bytes_per_item", 1.0, 0),
+            cell("syncs", 1.0, 4),
+            cell("context_switches", 1.0, 4),
+            cell("wait_us", 1.0, 2),
         );
     }
 }
@@ -108,6 +168,12 @@ fn goals(results: &Results) {
     let per_second = get(&insert, "holdfast power, groups of 100", rate);
     let power = |metric| get(&scan, "holdfast power", metric);
     let list: [Goal; 17] = [
+        (
+            "lease few of 2 million, ms",
+            get(&few_case(), "holdfast", "seconds").map(|s| s * 1e3),
+            20.0,
+            false,
+        ),
         ("insert, rate to WAL NORMAL", ratio(&insert, YARDSTICK, rate), 30.0, true),
         ("insert, rate to WAL OFF batch 100", ratio(&insert, LATER, rate), 15.0, true),
         ("insert, CPU to WAL NORMAL", ratio(&insert, YARDSTICK, cpu), 1.0 / 20.0, false),
@@ -117,12 +183,6 @@ fn goals(results: &Results) {
         ("coalesce, CPU to WAL NORMAL", ratio(&coalesce, YARDSTICK, cpu), 1.0 / 12.0, false),
         ("coalesce, kB written", kb(&coalesce, "holdfast"), 0.32, false),
         ("coalesce random, kB written", kb(&random, "holdfast"), 0.7, false),
-        (
-            "coalesce random in groups of 65536, kB written",
-            kb(&random, "holdfast, groups of 65536"),
-            0.7,
-            false,
-        ),
         ("lease + ack, seconds", get(&lease, "holdfast", "seconds"), 0.10, false),
         (
             "lease + ack without making documents, seconds",

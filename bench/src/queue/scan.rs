@@ -34,7 +34,7 @@ pub fn run(subject: &str, tree: &Path, db: &Path) -> anyhow::Result<()> {
         NOTHING | NOTHING_BUILT => (None, 1),
         name => {
             let design = by_name(name)?;
-            let batch = if let Design::Holdfast(_, _, size) = design { size } else { 1 };
+            let batch = if let Design::Holdfast(ours) = design { ours.batch } else { 1 };
             (Some(design.open(db)?), batch)
         }
     };
@@ -69,6 +69,9 @@ pub fn run(subject: &str, tree: &Path, db: &Path) -> anyhow::Result<()> {
             "seconds": cost.seconds,
             "events_per_second": n / cost.seconds,
             "cpu_us": cost.cpu_us / n,
+            "context_switches": cost.switches / n,
+            "syncs": cost.syncs / n,
+            "wait_us": cost.wait_us() / n,
             "bytes_written": cost.written / n,
             "queue_share": kept.as_secs_f64() / cost.seconds,
         }])

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use env::clock::SystemClock;
 use env::random::SystemRandom;
-use model::{Dataset, Sink};
 use model::document::NoNames;
+use model::{Dataset, Sink};
 use queue::{Durability, Queue, QueueOptions, Transaction};
 
 use crate::peer::{Mode, Peer};
@@ -15,19 +15,41 @@ use crate::peer::{Mode, Peer};
 /// What a subject is made of.
 #[derive(Debug, Clone, Copy)]
 pub enum Design {
-    /// Ours: durability, transaction, and how many operations a batch holds.
-    Holdfast(Durability, Transaction, usize),
+    /// Ours.
+    Holdfast(Ours),
     /// The published one.
     PerEvent(Mode),
+}
+
+/// Ours: its options, and how many operations a batch holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Ours {
+    pub durability: Durability,
+    pub transaction: Transaction,
+    pub batch: usize,
+    pub page_bytes: u32,
 }
 
 /// One who is compared, by its name in results.
 pub type Subject = (&'static str, Design);
 
 const BATCH: usize = detect::limits::BATCH_OPS;
+const PAGE_BYTES: u32 = 4096;
 
 const fn holdfast(durability: Durability, batch: usize) -> Design {
-    Design::Holdfast(durability, Transaction::Group, batch)
+    let transaction = Transaction::Group;
+    Design::Holdfast(Ours { durability, transaction, batch, page_bytes: PAGE_BYTES })
+}
+
+const fn one_by_one(durability: Durability) -> Design {
+    let transaction = Transaction::PerEvent;
+    Design::Holdfast(Ours { durability, transaction, batch: BATCH, page_bytes: PAGE_BYTES })
+}
+
+/// Ours with another page: a group, or each event by itself.
+const fn paged(transaction: Transaction, page_bytes: u32) -> Design {
+    let durability = Durability::Process;
+    Design::Holdfast(Ours { durability, transaction, batch: BATCH, page_bytes })
 }
 
 const fn per_event(journal: &'static str, synchronous: &'static str, events: usize) -> Design {
@@ -38,6 +60,8 @@ const fn per_event(journal: &'static str, synchronous: &'static str, events: usi
 pub const YARDSTICK: &str = "per event, WAL NORMAL";
 /// Its later release.
 pub const LATER: &str = "per event, WAL OFF batch 100";
+/// Ours with one transaction for each event.
+pub const OURS_PER_EVENT: &str = "holdfast per event";
 
 /// All that keep events; `holdfast` is the product as a scan uses it.
 pub const SUBJECTS: &[Subject] = &[
@@ -45,12 +69,24 @@ pub const SUBJECTS: &[Subject] = &[
     (YARDSTICK, per_event("WAL", "NORMAL", 1)),
     ("holdfast power", holdfast(Durability::Power, BATCH)),
     (LATER, per_event("WAL", "OFF", 100)),
-    ("holdfast, groups of 8192", holdfast(Durability::Process, 8192)),
-    ("holdfast, groups of 65536", holdfast(Durability::Process, 65_536)),
     ("holdfast power, groups of 100", holdfast(Durability::Power, 100)),
-    ("holdfast per event", Design::Holdfast(Durability::Process, Transaction::PerEvent, BATCH)),
+    (OURS_PER_EVENT, one_by_one(Durability::Process)),
+    ("holdfast per event power", one_by_one(Durability::Power)),
+    ("per event, WAL OFF", per_event("WAL", "OFF", 1)),
     ("per event, WAL FULL", per_event("WAL", "FULL", 1)),
     ("per event, DELETE FULL", per_event("DELETE", "FULL", 1)),
+    ("per event, DELETE NORMAL", per_event("DELETE", "NORMAL", 1)),
+    ("per event, DELETE OFF", per_event("DELETE", "OFF", 1)),
+    ("holdfast, page 512", paged(Transaction::Group, 512)),
+    ("holdfast, page 1024", paged(Transaction::Group, 1024)),
+    ("holdfast, page 2048", paged(Transaction::Group, 2048)),
+    ("holdfast, page 8192", paged(Transaction::Group, 8192)),
+    ("holdfast, page 16384", paged(Transaction::Group, 16_384)),
+    ("holdfast per event, page 512", paged(Transaction::PerEvent, 512)),
+    ("holdfast per event, page 1024", paged(Transaction::PerEvent, 1024)),
+    ("holdfast per event, page 2048", paged(Transaction::PerEvent, 2048)),
+    ("holdfast per event, page 8192", paged(Transaction::PerEvent, 8192)),
+    ("holdfast per event, page 16384", paged(Transaction::PerEvent, 16_384)),
 ];
 
 /// The subject of that name.
@@ -69,8 +105,13 @@ impl Design {
     pub fn open(self, db: &Path) -> anyhow::Result<Store> {
         Ok(match self {
             Self::PerEvent(mode) => Store::PerEvent(Peer::open(db, mode)?),
-            Self::Holdfast(durability, transaction, _) => {
-                let options = QueueOptions { durability, transaction, ..QueueOptions::default() };
+            Self::Holdfast(ours) => {
+                let options = QueueOptions {
+                    durability: ours.durability,
+                    transaction: ours.transaction,
+                    page_bytes: ours.page_bytes,
+                    ..QueueOptions::default()
+                };
                 let clock = Arc::new(SystemClock::new());
                 Store::Holdfast(Queue::open(db, options, clock, Arc::new(SystemRandom))?.0)
             }
