@@ -72,34 +72,32 @@ pub(crate) fn run(args: &JournalBenchArgs) -> anyhow::Result<()> {
 fn measure(args: &JournalBenchArgs, base: &Path) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let device = args.device.then(device).transpose()?;
-    for record_bytes in &args.record {
-        for writers in &args.writers {
-            for layout in &args.layout {
-                let commits = args.commits.max(u64::from(*writers));
-                let case = Case {
-                    layout: layout_of(*layout),
-                    record_bytes: *record_bytes as usize,
-                    writers: u64::from(*writers),
-                    commits,
-                };
-                let folder = |base: &Path| base.join(format!("{layout:?}-{record_bytes}-{writers}"));
-                let figures: Vec<Figure> = match &device {
-                    None => case.at_files(&folder(base))?,
-                    Some(device) => {
-                        let dir: PathBuf = folder(device.folder());
-                        let figures = case.at_device(device, &dir)?;
-                        fs::remove_dir_all(&dir)?;
-                        figures
-                    }
-                };
-                rows.extend(figures.into_iter().map(|(metric, value)| Row {
-                    case: case_name(*record_bytes, *writers),
-                    subject: format!("holdfast {}", layout_name(*layout)),
-                    metric: metric.to_owned(),
-                    value,
-                }));
-            }
-        }
+    let cases = args.record.iter().flat_map(|record| {
+        let of_writers = |writers| args.layout.iter().map(move |layout| (writers, *layout));
+        args.writers.iter().flat_map(of_writers).map(move |(w, layout)| (*record, *w, layout))
+    });
+    for (record_bytes, writers, layout) in cases {
+        let case = Case {
+            layout: layout_of(layout),
+            record_bytes: record_bytes as usize,
+            writers: u64::from(writers),
+            commits: args.commits.max(u64::from(writers)),
+        };
+        let name = format!("{}-{record_bytes}-{writers}", layout_name(layout));
+        let figures: Vec<Figure> = if let Some(device) = &device {
+            let dir: PathBuf = device.folder().join(name);
+            let figures = case.at_device(device, &dir)?;
+            fs::remove_dir_all(&dir)?;
+            figures
+        } else {
+            case.at_files(&base.join(name))?
+        };
+        rows.extend(figures.into_iter().map(|(metric, value)| Row {
+            case: case_name(record_bytes, writers),
+            subject: format!("holdfast {}", layout_name(layout)),
+            metric: metric.to_owned(),
+            value,
+        }));
     }
     Ok(rows)
 }
@@ -165,9 +163,7 @@ fn distinct<'a>(rows: &'a [Row], field: impl Fn(&'a Row) -> &'a str) -> Vec<&'a 
 }
 
 fn value(rows: &[Row], case: &str, subject: &str, metric: &str) -> Option<f64> {
-    let row = rows
-        .iter()
-        .find(|r| r.case == case && r.subject == subject && r.metric == metric);
+    let row = rows.iter().find(|r| r.case == case && r.subject == subject && r.metric == metric);
     row.map(|r| r.value)
 }
 
@@ -177,8 +173,7 @@ fn table(rows: &[Row]) -> String {
         "Bytes on the medium for each byte of log, every 4 KiB block compressed; a flush for every \
          commit.\n",
     );
-    let columns: Vec<_> =
-        COLUMNS.iter().filter(|c| rows.iter().any(|r| r.metric == c.0)).collect();
+    let columns: Vec<_> = COLUMNS.iter().filter(|c| rows.iter().any(|r| r.metric == c.0)).collect();
     for case in distinct(rows, |r| &r.case) {
         let headings: Vec<_> = columns.iter().map(|c| c.1).collect();
         let _ = writeln!(text, "\n| {case} | {} |", headings.join(" | "));

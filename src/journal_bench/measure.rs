@@ -130,8 +130,7 @@ impl Case {
 
 /// A device with ext4.
 pub(crate) fn device() -> anyhow::Result<Device> {
-    let options =
-        device::Options { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
+    let options = device::Options { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
     let mut device = Device::with(options).context("--device")?;
     device.mount(Fs::Ext4)?;
     Ok(device)

@@ -22,6 +22,8 @@ pub(crate) struct Panel {
 }
 
 const PANEL_WIDTH: f64 = 430.0;
+/// Room for the words above.
+const WIDTH_MIN: f64 = 880.0;
 const PLOT_HEIGHT: f64 = 330.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 16.0;
@@ -43,7 +45,7 @@ pub(crate) fn svg(title: &str, note: &str, panels: &[Panel]) -> String {
             names.push((&line.name, line.ours));
         }
     }
-    let width = PANEL_WIDTH * panels.len().max(1) as f64 + 20.0;
+    let width = (PANEL_WIDTH * panels.len() as f64 + 20.0).max(WIDTH_MIN);
     let columns = ((width - 40.0) / LEGEND_COLUMN).floor().max(1.0) as usize;
     let legend_top = TOP + PLOT_HEIGHT + AXIS + 22.0;
     let height = legend_top + names.len().div_ceil(columns) as f64 * LEGEND_ROW + 14.0;
@@ -171,7 +173,8 @@ struct Style {
 impl Style {
     fn new(index: usize, ours: bool) -> Self {
         let colour = COLOURS.get(index % COLOURS.len()).copied().unwrap_or("#000000");
-        Self { colour, shape: index, ours }
+        // Where the colours begin again the markers do not.
+        Self { colour, shape: index + index / COLOURS.len(), ours }
     }
 
     fn stroke(&self, out: &mut String, points: &[(f64, f64)]) {

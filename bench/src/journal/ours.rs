@@ -42,9 +42,17 @@ impl Ours {
     }
 }
 
+/// Says how large the ring is, in bytes; the default unless it is set.
+pub const RING_VARIABLE: &str = "HOLDFAST_BENCH_RING";
+
 /// What the journal is opened with everywhere here.
 pub fn options(layout: Layout, io: IoPath) -> Options {
-    Options { layout, io, segment_bytes: SEGMENT_BYTES, ..Options::default() }
+    let mut options = Options { layout, io, segment_bytes: SEGMENT_BYTES, ..Options::default() };
+    // So small that what is counted goes round it more than once, the archive included.
+    if let Some(bytes) = std::env::var(RING_VARIABLE).ok().and_then(|b| b.parse().ok()) {
+        options.ring_bytes = bytes;
+    }
+    options
 }
 
 impl Log for Ours {
