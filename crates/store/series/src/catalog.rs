@@ -3,6 +3,7 @@
 //! A row's number is its place in order of creation; numbers are never used twice. On disk the
 //! catalogue is a file that only grows; the manifest says how far it counts.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ struct Names {
     rows: Vec<Entry>,
     table: HashTable<u32>,
     aliases: HashMap<Box<[u8]>, u32>,
-    metrics: BTreeMap<Box<str>, RoaringBitmap>,
+    metrics: BTreeMap<Arc<str>, RoaringBitmap>,
     tags: BTreeMap<Box<str>, BTreeMap<Box<str>, RoaringBitmap>>,
     series: u64,
 }
@@ -134,25 +135,25 @@ impl Catalog {
     /// Series that pass a selector, sorted by name.
     pub(crate) fn find(&self, selector: &Selector) -> Vec<Series> {
         let names = self.names.read();
-        let mut found: BTreeMap<(String, Arc<[(String, String)]>), Vec<(u32, u16)>> =
-            BTreeMap::new();
+        let mut found = Vec::new();
         for id in names.select(selector) {
-            let Some(entry) = names.rows.get(id as usize) else { continue };
-            let Ok(name) = RowName::parse(entry.text.as_bytes()) else { continue };
-            let tags: Arc<[(String, String)]> = name.tags.into();
-            for (column, metric) in name.metrics.into_iter().enumerate() {
-                if selector.metric.passes(&metric) {
-                    let columns = found.entry((metric, Arc::clone(&tags))).or_default();
-                    columns.push((id, column as u16));
-                }
-            }
+            names.collect(id, selector, &mut found);
         }
-        let series = found.into_iter().map(|((metric, tags), columns)| Series {
-            metric: metric.into(),
-            tags,
-            columns,
+        drop(names);
+        let order = |a: &Series, b: &Series| {
+            let same = Arc::ptr_eq(&a.metric, &b.metric);
+            let metrics = if same { Ordering::Equal } else { a.metric.cmp(&b.metric) };
+            metrics.then_with(|| a.tags.cmp(&b.tags)).then_with(|| a.columns.cmp(&b.columns))
+        };
+        found.sort_unstable_by(order);
+        found.dedup_by(|later, kept| {
+            let same = later.metric == kept.metric && later.tags == kept.tags;
+            if same {
+                kept.columns.append(&mut later.columns);
+            }
+            same
         });
-        series.collect()
+        found
     }
 
     /// Names of metrics that begin so.
@@ -223,6 +224,21 @@ impl Names {
         Row { id, columns, events }
     }
 
+    /// The metrics of a row that pass.
+    fn collect(&self, id: u32, selector: &Selector, found: &mut Vec<Series>) {
+        let Some(entry) = self.rows.get(id as usize) else { return };
+        let Ok(name) = RowName::parse(entry.text.as_bytes()) else { return };
+        let tags: Arc<[(String, String)]> = name.tags.into();
+        for (column, metric) in name.metrics.iter().enumerate() {
+            if !selector.metric.passes(metric) {
+                continue;
+            }
+            let Some((metric, _)) = self.metrics.get_key_value(metric.as_str()) else { continue };
+            let (metric, tags) = (Arc::clone(metric), Arc::clone(&tags));
+            found.push(Series { metric, tags, columns: vec![(id, column as u16)] });
+        }
+    }
+
     fn of_metric(&self, metric: &str) -> RoaringBitmap {
         if metric.is_empty() {
             return (0..self.rows.len() as u32).collect();
@@ -253,17 +269,14 @@ impl Names {
     }
 }
 
-fn posting<'a>(
-    postings: &'a mut BTreeMap<Box<str>, RoaringBitmap>,
+fn posting<'a, K: Ord + for<'t> From<&'t str>>(
+    postings: &'a mut BTreeMap<K, RoaringBitmap>,
     text: &str,
 ) -> &'a mut RoaringBitmap {
-    if !postings.contains_key(text) {
-        postings.insert(text.into(), RoaringBitmap::new());
-    }
     postings.entry(text.into()).or_default()
 }
 
-fn union<'a>(postings: impl Iterator<Item = (&'a Box<str>, &'a RoaringBitmap)>) -> RoaringBitmap {
+fn union<'a, K: 'a>(postings: impl Iterator<Item = (&'a K, &'a RoaringBitmap)>) -> RoaringBitmap {
     let mut all = RoaringBitmap::new();
     for (_, rows) in postings {
         all |= rows;

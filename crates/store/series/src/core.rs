@@ -51,6 +51,15 @@ pub(crate) enum What {
     Delete(Tombstone),
 }
 
+impl What {
+    fn samples(&self) -> usize {
+        match self {
+            Self::Batch(batch) => batch.samples(),
+            Self::Delete(_) => 0,
+        }
+    }
+}
+
 pub(crate) struct Pending {
     pub(crate) what: What,
     pub(crate) record: Vec<u8>,
@@ -187,7 +196,7 @@ impl Core {
         while !self.admit(&queue)? {
             self.room.wait(&mut queue);
         }
-        self.enqueue(queue, pending)
+        Ok(self.enqueue(queue, pending))
     }
 
     pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
@@ -201,7 +210,7 @@ impl Core {
                     Poll::Pending
                 }
                 Ok(true) => match pending.take() {
-                    Some(pending) => Poll::Ready(self.enqueue(queue, pending)),
+                    Some(pending) => Poll::Ready(Ok(self.enqueue(queue, pending))),
                     None => Poll::Ready(Err(WriteError::Closed)),
                 },
             }
@@ -221,51 +230,47 @@ impl Core {
         if queue.closed {
             return Err(WriteError::Closed);
         }
-        self.enqueue(queue, Pending { what, record, ack: Ack::Persisted, slot: Arc::default() })
+        let pending = Pending { what, record, ack: Ack::Persisted, slot: Arc::default() };
+        Ok(self.enqueue(queue, pending))
     }
 
-    fn enqueue(
-        &self,
-        mut queue: parking_lot::MutexGuard<'_, Queue>,
-        pending: Pending,
-    ) -> Result<Ticket, WriteError> {
+    fn enqueue(&self, mut queue: parking_lot::MutexGuard<'_, Queue>, pending: Pending) -> Ticket {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if self.options.background && self.options.wal != Wal::Off {
-            if let What::Batch(batch) = &pending.what {
-                queue.samples += batch.samples();
-            }
+            queue.samples += pending.what.samples();
             queue.pending.push_back(pending);
             self.work.notify_one();
         } else {
-            drop(queue);
+            // The queue stays locked, so that closing it waits for this batch.
             self.commit(&mut self.commit.lock(), vec![pending]);
+            drop(queue);
         }
-        Ok(ticket)
+        ticket
     }
 
     /// Log and apply what is queued until the store is closed and nothing is left.
     pub(crate) fn serve(&self) {
-        loop {
-            let mut queue = self.queue.lock();
-            while queue.pending.is_empty() {
-                if queue.closed {
-                    return;
-                }
-                self.work.wait(&mut queue);
-            }
-            let (mut group, mut bytes) = (Vec::new(), 0);
-            while bytes < GROUP_BYTES_MAX
-                && let Some(pending) = queue.pending.pop_front()
-            {
-                bytes += pending.record.len();
-                if let What::Batch(batch) = &pending.what {
-                    queue.samples -= batch.samples();
-                }
-                group.push(pending);
-            }
-            self.wake_writers(queue);
+        while let Some(group) = self.next_group() {
             self.commit(&mut self.commit.lock(), group);
         }
+    }
+
+    /// What is queued, as much as is logged together; waits for it. `None` after the last one.
+    fn next_group(&self) -> Option<Vec<Pending>> {
+        let mut queue = self.queue.lock();
+        while queue.pending.is_empty() && !queue.closed {
+            self.work.wait(&mut queue);
+        }
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while bytes < GROUP_BYTES_MAX
+            && let Some(pending) = queue.pending.pop_front()
+        {
+            bytes += pending.record.len();
+            queue.samples -= pending.what.samples();
+            group.push(pending);
+        }
+        self.wake_writers(queue);
+        (!group.is_empty()).then_some(group)
     }
 
     fn wake_writers(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
@@ -296,7 +301,9 @@ impl Core {
             Ok(done) => done,
             Err(e) => {
                 self.counters.failed.fetch_add(group.len() as u64, Ordering::Relaxed);
-                group.iter().for_each(|pending| pending.slot.finish(Err(e.clone())));
+                for pending in &group {
+                    pending.slot.finish(Err(e.clone()));
+                }
                 return;
             }
         };

@@ -302,7 +302,7 @@ impl Head {
                 continue;
             }
             let mut work = Work::default();
-            let mut table = Table::with_columns(if row.events { 0 } else { 1 });
+            let mut table = Table::with_columns(usize::from(!row.events));
             let _ = row.read(
                 TimeRange { from_ns: i64::MIN, to_ns: i64::MAX },
                 Want::One(0),

@@ -90,22 +90,9 @@ impl Core {
         let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), meta)?;
         let mut work = Work::default();
         for row in rows {
-            let mut all: Option<Table> = None;
-            for part in run {
-                let Some(mut table) = part.table(row, TimeRange::ALL, Want::All, &mut work)? else {
-                    continue;
-                };
-                for t in tombstones.iter().filter(|t| t.hits(row, None, part.meta.position_max)) {
-                    table.keep(|time| !t.range.contains(time));
-                }
-                match &mut all {
-                    Some(all) => all.append(&table),
-                    None => all = Some(table),
-                }
+            if let Some(table) = merged_row(run, row, tombstones, &mut work)? {
+                writer.row(row, &table, &mut work)?;
             }
-            let Some(mut all) = all else { continue };
-            all.settle();
-            writer.row(row, &all, &mut work)?;
         }
         if writer.is_empty() {
             drop(writer);
@@ -157,7 +144,9 @@ impl Core {
         let kept = live.tombstones.iter().filter(|t| !over.contains(&t.position));
         live.tombstones = Arc::new(kept.cloned().collect());
         drop(live);
-        run.iter().for_each(|part| part.replace());
+        for part in run {
+            part.replace();
+        }
         Ok(())
     }
 
@@ -181,6 +170,30 @@ impl Core {
             outcome.bytes_removed += oldest.iter().map(|p| p.meta.bytes).sum::<u64>();
         }
     }
+}
+
+/// What parts have of a row together, without what was deleted.
+fn merged_row(
+    run: &[Arc<Part>],
+    row: u32,
+    tombstones: &[Tombstone],
+    work: &mut Work,
+) -> Result<Option<Table>, WriteError> {
+    let mut all: Option<Table> = None;
+    for part in run {
+        let Some(mut table) = part.table(row, TimeRange::ALL, Want::All, work)? else { continue };
+        for t in tombstones.iter().filter(|t| t.hits(row, None, part.meta.position_max)) {
+            table.keep(|time| !t.range.contains(time));
+        }
+        match &mut all {
+            Some(all) => all.append(&table),
+            None => all = Some(table),
+        }
+    }
+    if let Some(all) = &mut all {
+        all.settle();
+    }
+    Ok(all)
 }
 
 /// Whether a tombstone has still to be applied to a part.

@@ -149,14 +149,14 @@ impl Core {
         self.commit.lock().log_base = base;
         *self.journal.write() = Some(journal.clone());
         if off {
-            self.seal().map_err(|e| self.not_writable(e))?;
+            self.seal().map_err(|e| self.not_writable(&e))?;
             *self.journal.write() = None;
-            journal.close().map_err(|e| self.not_writable(e.into()))?;
+            journal.close().map_err(|e| self.not_writable(&e.into()))?;
         }
         self.mark_open(base)
     }
 
-    fn not_writable(&self, e: WriteError) -> OpenError {
+    fn not_writable(&self, e: &WriteError) -> OpenError {
         let source = std::io::Error::other(e.to_string());
         OpenError::Io { path: self.dir.clone(), what: "cannot write", source }
     }
@@ -176,7 +176,7 @@ impl Core {
     fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
         let mut manifest = self.maintain.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
-        manifest.store(&*self.options.files, &self.dir).map_err(|e| self.not_writable(e))?;
+        manifest.store(&*self.options.files, &self.dir).map_err(|e| self.not_writable(&e))?;
         Ok(())
     }
 
@@ -191,28 +191,33 @@ impl Core {
         for record in journal.read_from(from)? {
             let (position, bytes) = record?;
             let position = base + position;
-            let damage = || Damage {
+            self.replay_one(&bytes, position, report).ok_or_else(|| Damage {
                 file: dir.to_owned(),
                 offset: position,
                 what: format!("record {position} is no record of this store"),
-            };
-            match record::decode(&bytes, position).ok_or_else(damage)? {
-                Record::Definitions(mut input) => {
-                    self.catalog.decode(&mut input).ok_or_else(damage)?;
-                    self.commit.lock().logged_rows = self.catalog.rows();
-                }
-                Record::Batch(batch) => {
-                    if batch.row_max().is_some_and(|row| row >= self.catalog.rows()) {
-                        return Err(damage().into());
-                    }
-                    self.apply(&batch, position);
-                    report.replayed_batches += 1;
-                    report.replayed_samples += batch.samples() as u64;
-                }
-                Record::Delete(tombstone) => self.bury(tombstone),
-            }
+            })?;
         }
         Ok(())
+    }
+
+    /// `None`: it is no record of this store.
+    fn replay_one(&self, bytes: &[u8], position: u64, report: &mut OpenReport) -> Option<()> {
+        match record::decode(bytes, position)? {
+            Record::Definitions(mut input) => {
+                self.catalog.decode(&mut input)?;
+                self.commit.lock().logged_rows = self.catalog.rows();
+            }
+            Record::Batch(batch) => {
+                if batch.row_max().is_some_and(|row| row >= self.catalog.rows()) {
+                    return None;
+                }
+                self.apply(&batch, position);
+                report.replayed_batches += 1;
+                report.replayed_samples += batch.samples() as u64;
+            }
+            Record::Delete(tombstone) => self.bury(tombstone),
+        }
+        Some(())
     }
 }
 

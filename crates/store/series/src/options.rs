@@ -99,7 +99,7 @@ impl Default for StoreOptions {
         Self {
             wal: Wal::Always,
             head_bytes_max: HEAD_BYTES_MAX_DEFAULT,
-            seal_after: Duration::from_secs(15 * 60),
+            seal_after: Duration::from_mins(15),
             retention: Retention::default(),
             series_max: SERIES_MAX_DEFAULT,
             queued_samples_max: QUEUED_SAMPLES_MAX_DEFAULT,

@@ -80,6 +80,7 @@ impl PartWriter {
         dir: &Path,
         meta: PartMeta,
     ) -> Result<Self, WriteError> {
+        let meta = PartMeta { rows: 0, samples: 0, applied: 0, ..meta };
         let path = dir.join(meta.file_name());
         let file = files.open(&path, Access::CREATE).map_err(refused(&path, "cannot create"))?;
         file.set_size(0).map_err(refused(&path, "cannot empty"))?;
@@ -217,7 +218,8 @@ impl Part {
     /// What it has of a row.
     pub(crate) fn entry(&self, row: u32) -> Result<Option<Entry>, ReadError> {
         let base = partition_range(self.meta.partition).from_ns;
-        index::find(self.index()?, row, base).ok_or_else(|| self.odd_index())
+        let entry = index::find(self.index()?, row, base).ok_or_else(|| self.odd_index())?;
+        Ok((!entry.chunks.is_empty()).then_some(entry))
     }
 
     /// Append the rows of a chunk.
@@ -263,27 +265,24 @@ impl Part {
             Ok(_) => found.push(self.damage(0, "the header is damaged")),
             Err(e) => found.push(e),
         }
-        let rows = match self.rows() {
-            Ok(rows) => rows,
-            Err(e) => {
-                found.push(e);
-                return found;
-            }
-        };
-        let mut work = Work::default();
-        for row in rows {
-            match self.entry(row) {
-                Ok(Some(entry)) => {
-                    for chunk in &entry.chunks {
-                        let mut table = Table::with_columns(entry.columns);
-                        found.extend(self.chunk(chunk, Want::All, &mut table, &mut work).err());
-                    }
-                }
-                Ok(None) => found.push(self.odd_index()),
-                Err(e) => found.push(e),
-            }
+        let rows = self.rows();
+        for row in rows.as_deref().unwrap_or_default() {
+            self.verify_row(*row, &mut found);
         }
+        found.extend(rows.err());
         found
+    }
+
+    fn verify_row(&self, row: u32, found: &mut Vec<ReadError>) {
+        let entry = self.entry(row).and_then(|entry| entry.ok_or_else(|| self.odd_index()));
+        let mut work = Work::default();
+        match entry {
+            Ok(entry) => found.extend(entry.chunks.iter().filter_map(|chunk| {
+                let mut table = Table::with_columns(entry.columns);
+                self.chunk(chunk, Want::All, &mut table, &mut work).err()
+            })),
+            Err(e) => found.push(e),
+        }
     }
 }
 
@@ -316,19 +315,12 @@ pub(crate) fn push_stats(into: &mut Vec<u8>, all: &Summary) {
             digits.abs() < 1e15 && (digits / t).to_bits() == v.to_bits()
         })
     };
-    match ten.iter().position(fits) {
-        Some(exponent) => {
-            into.push(exponent as u8);
-            let t = ten.get(exponent).copied().unwrap_or(1.0);
-            for v in numbers {
-                push_signed(into, (v * t).round() as i64);
-            }
-        }
-        None => {
-            into.push(4);
-            for v in numbers {
-                into.extend_from_slice(&v.to_le_bytes());
-            }
+    let exponent = ten.iter().position(fits).unwrap_or(ten.len());
+    into.push(exponent as u8);
+    for v in numbers {
+        match ten.get(exponent) {
+            Some(t) => push_signed(into, (v * t).round() as i64),
+            None => into.extend_from_slice(&v.to_le_bytes()),
         }
     }
     push_varint(into, (all.min_ns - all.first_ns) as u64);

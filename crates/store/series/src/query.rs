@@ -70,7 +70,7 @@ impl Snapshot {
         range: TimeRange,
         direction: Direction,
     ) -> Result<Vec<Event>, ReadError> {
-        let heads = self.from_heads(series, range);
+        let heads = self.of_heads(series, range);
         let mut events = Vec::new();
         for partition in self.partitions(range, &heads) {
             let table = self.read(series, partition, range, &heads, &mut Work::default())?;
@@ -128,7 +128,7 @@ impl Snapshot {
         together: impl Fn(i64, i64) -> bool,
         mut take: impl FnMut(i64, Summary),
     ) -> Result<(), ReadError> {
-        let heads = self.from_heads(series, range);
+        let heads = self.of_heads(series, range);
         let mut work = Work::default();
         for partition in self.partitions(range, &heads) {
             let mut pieces = self.pieces(series, partition, range, &heads)?;
@@ -140,36 +140,40 @@ impl Snapshot {
                 pieces = vec![Piece::Table(table)];
             }
             for piece in pieces {
-                if let Piece::Chunk(part, chunk, (row, column)) = &piece
-                    && let Some(some) = chunk.summaries.get(usize::from(*column)).copied().flatten()
-                    && range.covers(chunk.first, chunk.last)
-                    && together(chunk.first, chunk.last)
-                    && !self.is_hit(*row, *column, part.meta.position_max)
-                {
-                    take(chunk.first, some);
-                    continue;
+                match self.known(&piece, range, &together) {
+                    Some((first, some)) => take(first, some),
+                    None => runs(&self.open_piece(piece, range, &mut work)?, &together, &mut take),
                 }
-                let table = self.open_piece(piece, range, &mut work)?;
-                runs(&table, &together, &mut take);
             }
         }
         Ok(())
     }
 
+    /// The summary that a chunk has of itself, with its first time, if it says all.
+    fn known(
+        &self,
+        piece: &Piece<'_>,
+        range: TimeRange,
+        together: impl Fn(i64, i64) -> bool,
+    ) -> Option<(i64, Summary)> {
+        let Piece::Chunk(part, chunk, (row, column)) = piece else { return None };
+        let some = chunk.summaries.get(usize::from(*column)).copied().flatten()?;
+        let usable = range.covers(chunk.first, chunk.last)
+            && together(chunk.first, chunk.last)
+            && !self.is_hit(*row, *column, part.meta.position_max);
+        usable.then_some((chunk.first, some))
+    }
+
     /// What heads have of a series, by head and source.
-    fn from_heads(&self, series: &Series, range: TimeRange) -> Vec<Table> {
+    fn of_heads(&self, series: &Series, range: TimeRange) -> Vec<Table> {
         let mut work = Work::default();
-        let mut found = Vec::new();
-        for cell in &self.heads {
-            for (row, column) in &series.columns {
-                let mut table = cell.head.read().read(*row, range, Want::One(*column), &mut work);
-                self.hide(&mut table, *row, *column, cell.last());
-                if !table.is_empty() {
-                    found.push(table);
-                }
-            }
-        }
-        found
+        let sources = self.heads.iter().flat_map(|h| series.columns.iter().map(move |c| (h, c)));
+        let tables = sources.map(|(cell, (row, column))| {
+            let mut table = cell.head.read().read(*row, range, Want::One(*column), &mut work);
+            self.hide(&mut table, *row, *column, cell.last());
+            table
+        });
+        tables.filter(|table| !table.is_empty()).collect()
     }
 
     fn is_hit(&self, row: u32, column: u16, position: u64) -> bool {
@@ -201,12 +205,11 @@ impl Snapshot {
         heads: &[Table],
     ) -> Result<Vec<Piece<'a>>, ReadError> {
         let mut pieces = Vec::new();
-        for part in self.parts.get(&partition).into_iter().flatten() {
-            for (row, column) in &series.columns {
-                let Some(entry) = part.entry(*row)? else { continue };
-                let chunks = entry.chunks.into_iter().filter(|c| range.touches(c.first, c.last));
-                pieces.extend(chunks.map(|c| Piece::Chunk(part, c, (*row, *column))));
-            }
+        let parts = self.parts.get(&partition).into_iter().flatten();
+        for (part, of) in parts.flat_map(|p| series.columns.iter().map(move |c| (p, *c))) {
+            let chunks = part.entry(of.0)?.unwrap_or_default().chunks.into_iter();
+            let chunks = chunks.filter(|c| range.touches(c.first, c.last));
+            pieces.extend(chunks.map(|c| Piece::Chunk(part, c, of)));
         }
         let here = heads.iter().map(|t| t.slice(partition_range(partition)));
         pieces.extend(here.filter(|t| !t.is_empty()).map(Piece::Table));

@@ -201,7 +201,9 @@ fn decode_batch(input: &mut Input<'_>) -> Option<Batch> {
                     bits.clear();
                     codec::decode(input, rows.len() / columns, &mut digits, &mut bits)?;
                     let to = rows.iter_mut().skip(column).step_by(columns);
-                    to.zip(&bits).for_each(|(to, from)| *to = *from);
+                    for (to, from) in to.zip(&bits) {
+                        *to = *from;
+                    }
                 }
             }
         }
@@ -229,7 +231,9 @@ fn read_numbers(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i64)) 
     while left > 0 {
         let some = left.min(COLUMN_VALUES_MAX);
         integers::decode(input, some, &mut numbers)?;
-        numbers.iter().for_each(|n| take(*n));
+        for n in &numbers {
+            take(*n);
+        }
         left -= some;
     }
     Some(())

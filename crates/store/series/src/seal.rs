@@ -43,16 +43,15 @@ impl Core {
         let mut outcome = SealOutcome { position: manifest.sealed, ..SealOutcome::default() };
         loop {
             let heads = self.live.read().heads.clone();
-            let [oldest, _, ..] = heads.as_slice() else {
-                // Deletes alone: all below the active head is done.
-                let position = heads.first().map_or(0, |active| active.first() - 1);
-                if position > manifest.sealed {
-                    self.seal_one(manifest, None, position, &mut outcome)?;
-                }
-                return Ok(outcome);
-            };
+            let [oldest, _, ..] = heads.as_slice() else { break };
             self.seal_one(manifest, Some(oldest), oldest.last(), &mut outcome)?;
         }
+        // Deletes alone: all below the active head is done.
+        let below = self.live.read().heads.first().map_or(0, |active| active.first() - 1);
+        if below > manifest.sealed {
+            self.seal_one(manifest, None, below, &mut outcome)?;
+        }
+        Ok(outcome)
     }
 
     /// Seal one closed head, or, without one, what came without samples.
@@ -205,12 +204,10 @@ impl Core {
                 continue;
             };
             let (from, to) = (partition_of(*from), partition_of(*to));
-            for (partition, writer) in &mut writers {
-                if from == to && from == *partition {
-                    writer.row(*row, &table, &mut work)?;
-                } else if (from..=to).contains(partition) {
-                    writer.row(*row, &table.slice(partition_range(*partition)), &mut work)?;
-                }
+            for (partition, writer) in writers.iter_mut().filter(|(p, _)| (from..=to).contains(p)) {
+                let whole = from == to;
+                let slice = (!whole).then(|| table.slice(partition_range(*partition)));
+                writer.row(*row, slice.as_ref().unwrap_or(&table), &mut work)?;
             }
         }
         let mut done = Vec::new();

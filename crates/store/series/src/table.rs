@@ -50,6 +50,13 @@ impl Column {
         self.integers.get(i).copied().unwrap_or(false)
     }
 
+    /// Up to where, at most `end`, values are of the same kind as the one at `begin`.
+    fn end_of_kind(&self, begin: usize, end: usize) -> usize {
+        let kind = self.is_integer(begin);
+        let other = || (begin..end).find(|i| self.is_integer(*i) != kind);
+        if self.integers.is_empty() { end } else { other().unwrap_or(end) }
+    }
+
     /// The same values in another order.
     fn pick(&mut self, order: &[u32]) {
         self.bits = order.iter().filter_map(|i| self.bits.get(*i as usize).copied()).collect();
@@ -177,14 +184,8 @@ impl Table {
         let mut begin = 0;
         while begin < self.len() {
             let longest = (begin + max.min(COLUMN_VALUES_MAX)).min(self.len());
-            let same = |c: &Column| {
-                if c.integers.is_empty() {
-                    return longest;
-                }
-                let kind = c.is_integer(begin);
-                (begin..longest).find(|i| c.is_integer(*i) != kind).unwrap_or(longest)
-            };
-            let end = self.columns.iter().map(same).min().unwrap_or(longest);
+            let ends_of_kind = self.columns.iter().map(|c| c.end_of_kind(begin, longest));
+            let end = ends_of_kind.min().unwrap_or(longest);
             ends.push(end);
             begin = end;
         }

@@ -28,10 +28,10 @@ fn run(seed: u64, steps: u64) {
         match draw.below(12) {
             0 => {
                 store.seal().unwrap();
-            },
+            }
             1 => {
                 store.merge().unwrap();
-            },
+            }
             2 => {
                 let (selector, range) = delete(&mut draw);
                 store.delete(&selector, range).unwrap();
@@ -85,7 +85,7 @@ fn look(store: &series::Store, model: &Model, draw: &mut Draw) {
 
 #[test]
 fn what_is_read_is_what_was_written() {
-    for seed in 0..24 * soak() {
+    for seed in 0..10 * soak() {
         run(seed, 60);
     }
 }

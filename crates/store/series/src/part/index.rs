@@ -121,12 +121,12 @@ pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
     rows.iter().map(|row| Input(row).u32()).collect()
 }
 
-/// What an index says of a row. The outer `None`: it is no index.
-pub(crate) fn find(index: &[u8], row: u32, base: i64) -> Option<Option<Entry>> {
+/// What an index says of a row; no columns and no chunks: nothing. `None`: it is no index.
+pub(crate) fn find(index: &[u8], row: u32, base: i64) -> Option<Entry> {
     let (directory, entries) = parts(index)?;
     let (rows, _) = directory.as_chunks::<DIRECTORY_BYTES>();
     let Ok(at) = rows.binary_search_by_key(&Some(row), |r| Input(r).u32()) else {
-        return Some(None);
+        return Some(Entry::default());
     };
     let mut place = Input(rows.get(at)?);
     place.u32()?;
@@ -155,5 +155,5 @@ pub(crate) fn find(index: &[u8], row: u32, base: i64) -> Option<Option<Entry>> {
         end = offset.checked_add(length as u64 + 4)?;
         chunks.push(ChunkRef { offset, length, rows, first, last, summaries });
     }
-    Some(Some(Entry { columns, chunks }))
+    Some(Entry { columns, chunks })
 }

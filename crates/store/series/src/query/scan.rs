@@ -27,7 +27,7 @@ impl Scan {
         range: TimeRange,
         direction: Direction,
     ) -> Self {
-        let heads = snapshot.from_heads(series, range);
+        let heads = snapshot.of_heads(series, range);
         let partitions = snapshot.partitions(range, &heads).into_iter().collect();
         let (series, runs, work) = (series.clone(), VecDeque::new(), Work::default());
         Self { snapshot, series, range, direction, heads, partitions, runs, work }

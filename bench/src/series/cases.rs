@@ -1,0 +1,227 @@
+//! What one child does, each in a process of its own: prints `metric value` lines.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use series::{Ack, Batch, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
+
+use crate::generate::{BEGIN_NS, COLUMNS, Generator, Kind, STEP_S};
+
+/// Rows of a batch.
+const BATCH_ROWS: usize = 1000;
+
+fn cpu(clock: ClockId) -> f64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+fn say(metric: &str, value: f64) {
+    println!("{metric} {value}");
+}
+
+fn rss() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find(|l| l.starts_with("VmRSS:"));
+    line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
+}
+
+fn options(wal: &str) -> StoreOptions {
+    let wal = match wal {
+        "off" => Wal::Off,
+        "interval" => Wal::Interval(Duration::from_millis(100)),
+        _ => Wal::Always,
+    };
+    StoreOptions { wal, ..StoreOptions::default() }
+}
+
+/// Write `times` rows of `rows` row series; returns samples, and CPU seconds spent generating.
+fn write(
+    store: &Store,
+    generator: &mut Generator,
+    rows: usize,
+    times: i64,
+) -> anyhow::Result<(f64, f64)> {
+    let (mut generating, mut samples) = (0.0, 0.0);
+    let mut tickets = std::collections::VecDeque::new();
+    for time in 0..times {
+        for from in (0..rows).step_by(BATCH_ROWS) {
+            let began = cpu(ClockId::ThreadCPUTime);
+            let mut batch = Batch::new();
+            generator.fill(&mut batch, time, from, (from + BATCH_ROWS).min(rows))?;
+            generating += cpu(ClockId::ThreadCPUTime) - began;
+            samples += batch.samples() as f64;
+            tickets.push_back(store.submit(batch, Ack::Persisted)?);
+            while tickets.len() > 64 {
+                tickets.pop_front().map(series::Ticket::wait).transpose()?;
+            }
+        }
+    }
+    for ticket in tickets {
+        ticket.wait()?;
+    }
+    Ok((samples, generating))
+}
+
+/// Ingest, seal, merge; what the disk holds then.
+pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> anyhow::Result<()> {
+    let (store, _) = Store::open(dir, options(wal))?;
+    let mut generator = Generator::new(&store, Kind::named(kind), rows)?;
+    let (began, cpu_before) = (Instant::now(), cpu(ClockId::ProcessCPUTime));
+    let (samples, generating) = write(&store, &mut generator, rows, times)?;
+    let wall = began.elapsed().as_secs_f64();
+    let ingest = cpu(ClockId::ProcessCPUTime) - cpu_before - generating;
+    let log = store.stats();
+    store.seal()?;
+    let sealed = cpu(ClockId::ProcessCPUTime) - cpu_before - generating;
+    while store.merge()?.parts_before > 0 {}
+    let stats = store.stats();
+    say("points_per_second", samples / wall);
+    say("cpu_us_per_point", ingest * 1e6 / samples);
+    say("cpu_us_per_point_sealed", sealed * 1e6 / samples);
+    say("log_bytes_per_point", log.log_payload_bytes as f64 / samples);
+    if let Some(log) = log.log {
+        say("log_written_per_point", log.bytes_written as f64 / samples);
+        say("samples_per_flush", samples / log.flushes.max(1) as f64);
+    }
+    say("bytes_per_point", stats.part_bytes as f64 / samples);
+    let entries = (stats.series * stats.partitions) as f64;
+    say("index_bytes_per_series", stats.index_bytes as f64 / entries);
+    store.close()?;
+    Ok(())
+}
+
+/// Memory of series that are written.
+pub fn memory(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
+    let (store, _) =
+        Store::open(dir, StoreOptions { head_bytes_max: 4 << 30, ..options("always") })?;
+    let before = rss();
+    let mut generator = Generator::new(&store, Kind::Gauges, rows)?;
+    write(&store, &mut generator, rows, times)?;
+    let own = (rows * COLUMNS * 16) as f64;
+    say("memory_bytes_per_series", (rss() - before - own) / (rows * COLUMNS) as f64);
+    say("head_bytes_per_series", store.stats().head_bytes as f64 / (rows * COLUMNS) as f64);
+    // What follows is not measured.
+    std::process::exit(0);
+}
+
+/// Write without ever sealing, and die.
+pub fn abandon(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
+    let options = StoreOptions { head_bytes_max: 4 << 30, ..options("always") };
+    let (store, _) = Store::open(dir, options)?;
+    let mut generator = Generator::new(&store, Kind::Gauges, rows)?;
+    write(&store, &mut generator, rows, times)?;
+    std::process::exit(0);
+}
+
+/// Open what died.
+pub fn replay(dir: &Path) -> anyhow::Result<()> {
+    let options = StoreOptions { head_bytes_max: 4 << 30, ..options("always") };
+    let before = cpu(ClockId::ProcessCPUTime);
+    let (store, report) = Store::open(dir, options)?;
+    let seconds = report.elapsed.as_secs_f64();
+    let used = cpu(ClockId::ProcessCPUTime) - before;
+    say("replay_points_per_cpu_second", report.replayed_samples as f64 / used);
+    say("replay_points_per_second", report.replayed_samples as f64 / seconds);
+    say("open_after_kill_s", seconds);
+    store.close()?;
+    Ok(())
+}
+
+/// Open what was closed, and ask it.
+pub fn query(dir: &Path) -> anyhow::Result<()> {
+    let (store, report) = Store::open(dir, options("always"))?;
+    say("open_clean_s", report.elapsed.as_secs_f64());
+    let one = Selector::metric("cpu.m0").with("host", "host_7");
+    let metric = |name: &str| Selector::metric(name);
+    let all = TimeRange::ALL;
+    timed("all samples of one series", || {
+        let snapshot = store.snapshot();
+        let series = store.find(&one);
+        let runs = series.iter().flat_map(|s| snapshot.scan(s, all, Direction::Forward));
+        Ok(runs.flatten().map(|r| r.times.len()).sum())
+    })?;
+    timed("max over 1000 series", || {
+        let snapshot = store.snapshot();
+        let mut max = f64::MIN;
+        for s in store.find(&metric("cpu.m1")).iter().take(1000) {
+            max = snapshot.summary(s, all)?.map_or(max, |s| max.max(s.max));
+        }
+        Ok(max as usize)
+    })?;
+    timed("mean and max by minute over 100 series", || {
+        let snapshot = store.snapshot();
+        let range = TimeRange { from_ns: BEGIN_NS, to_ns: i64::MAX };
+        let mut n = 0;
+        for s in store.find(&metric("cpu.m2")).iter().take(100) {
+            n += snapshot.steps(s, range, 60_000_000_000)?.len();
+        }
+        Ok(n)
+    })?;
+    timed("names of 10000 series", || {
+        Ok(store.find(&Selector::default()).iter().map(|s| s.name().len()).sum())
+    })?;
+    timed("last of 1000 series", || {
+        let snapshot = store.snapshot();
+        let mut n = 0;
+        for s in store.find(&metric("cpu.m3")).iter().take(1000) {
+            n += usize::from(snapshot.summary(s, all)?.is_some_and(|s| s.last.is_finite()));
+        }
+        Ok(n)
+    })?;
+    timed("last of 10000 series", || {
+        let snapshot = store.snapshot();
+        let mut n = 0;
+        for s in &store.find(&Selector::default()) {
+            n += usize::from(snapshot.summary(s, all)?.is_some_and(|s| s.last.is_finite()));
+        }
+        Ok(n)
+    })?;
+    timed("1-h max by tag over 10000 series", || {
+        let snapshot = store.snapshot();
+        let range = TimeRange { from_ns: BEGIN_NS, to_ns: i64::MAX };
+        let mut groups: std::collections::HashMap<(String, i64), f64> =
+            std::collections::HashMap::new();
+        for s in &store.find(&Selector::default()) {
+            for (step, sum) in snapshot.steps(s, range, 3_600_000_000_000)? {
+                let max = groups.entry((s.tag("dc").to_owned(), step)).or_insert(f64::MIN);
+                *max = max.max(sum.max);
+            }
+        }
+        Ok(groups.len())
+    })?;
+    let _ = STEP_S;
+    store.close()?;
+    Ok(())
+}
+
+/// The median CPU of a few runs, in milliseconds.
+fn timed(name: &str, mut run: impl FnMut() -> anyhow::Result<usize>) -> anyhow::Result<()> {
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let began = cpu(ClockId::ProcessCPUTime);
+        anyhow::ensure!(std::hint::black_box(run()?) > 0, "{name}: nothing found");
+        times.push((cpu(ClockId::ProcessCPUTime) - began) * 1e3);
+    }
+    say(&format!("query {name}"), holdfast_bench::median(times));
+    Ok(())
+}
+
+/// The codec alone, by the CPU time of one thread.
+pub fn codec() {
+    const ROUNDS: usize = 60;
+    for kind in ["gauges", "counters", "floats"] {
+        let walk = crate::generate::walk(Kind::named(kind), 720 * 64);
+        let mut probe = series::probe::Probe::new(&walk, 720);
+        let values = (walk.len() * ROUNDS) as f64;
+        let began = cpu(ClockId::ThreadCPUTime);
+        let bytes = (0..ROUNDS).map(|_| std::hint::black_box(probe.encode())).max().unwrap_or(0);
+        let encoded = cpu(ClockId::ThreadCPUTime);
+        let back: usize = (0..ROUNDS).map(|_| std::hint::black_box(probe.decode())).sum();
+        let decoded = cpu(ClockId::ThreadCPUTime);
+        assert_eq!(back, walk.len() * ROUNDS);
+        say(&format!("codec {kind} encode"), values / (encoded - began));
+        say(&format!("codec {kind} decode"), values / (decoded - encoded));
+        say(&format!("codec {kind} bytes"), bytes as f64 / walk.len() as f64);
+    }
+}

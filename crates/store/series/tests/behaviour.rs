@@ -1,0 +1,258 @@
+//! Limits, refusals, retention, verification, many writers, tasks.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::ManualClock;
+use env::files::{Files, SimDisk};
+use series::{
+    Ack, Batch, Direction, NameError, OpenError, Retention, Selector, Store, StoreOptions,
+    TimeRange, Wal, WriteError,
+};
+use support::{PARTITION_S, contents, open, options, read};
+
+const SECOND: i64 = 1_000_000_000;
+
+fn hours(store: &Store, from: i64, to: i64) {
+    let row = store.row(b"load host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in from * 360..to * 360 {
+        batch.push(row, i * 10 * SECOND, &[i as f64 / 4.0]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+}
+
+fn count(store: &Store) -> u64 {
+    let snapshot = store.snapshot();
+    let series = store.find(&Selector::metric("load"));
+    series
+        .iter()
+        .filter_map(|s| snapshot.summary(s, TimeRange::ALL).unwrap())
+        .map(|s| s.count)
+        .sum()
+}
+
+#[test]
+fn a_series_beyond_the_limit_is_refused_by_name_and_known_ones_go_on() {
+    let disk = SimDisk::new(1);
+    let options = StoreOptions { series_max: 3, ..options(&disk, Wal::Always) };
+    let (store, _) = Store::open(Path::new("/s"), options).unwrap();
+    store.row(b"a|b host=x").unwrap();
+    assert_eq!(store.row(b"a|b host=y").unwrap_err(), NameError::LimitReached { max: 3 });
+    store.row(b"a|b   host=x").unwrap();
+    store.row(b"c").unwrap();
+}
+
+#[test]
+fn rows_of_the_wrong_shape_or_of_another_store_are_refused() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Always);
+    let row = store.row(b"a|b host=x").unwrap();
+    let mut batch = Batch::new();
+    assert!(matches!(
+        batch.push(row, 0, &[1.0]),
+        Err(WriteError::Shape { found: 1, expected: 2, .. })
+    ));
+    batch.push(row, 0, &[1.0, 2.0]).unwrap();
+    let (other, _) = open(&SimDisk::new(2), Wal::Always);
+    assert!(matches!(other.write(batch, Ack::Persisted), Err(WriteError::UnknownRow(0))));
+    let events = store.row(b"!e host=x").unwrap();
+    let mut batch = Batch::new();
+    assert!(batch.push(events, 0, &[1.0]).is_err());
+    assert!(batch.push_event(row, 0, b"x").is_err());
+    assert!(batch.push_event(events, 0, &[b'x'; 5000]).is_err());
+}
+
+#[test]
+fn the_catalogue_answers_by_metric_tag_and_value() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Always);
+    for name in ["cpu|mem host=a dc=1", "cpu host=b dc=2", "net host=c"] {
+        store.row(name.as_bytes()).unwrap();
+    }
+    assert_eq!(store.metrics(""), ["cpu", "mem", "net"]);
+    assert_eq!(store.metrics("c"), ["cpu"]);
+    assert_eq!(store.tag_names("cpu", ""), ["dc", "host"]);
+    assert_eq!(store.tag_names("net", ""), ["host"]);
+    assert_eq!(store.tag_values("cpu", "host", ""), ["a", "b"]);
+    let names = |s: &Selector| store.find(s).iter().map(series::Series::name).collect::<Vec<_>>();
+    assert_eq!(names(&Selector::metric("cpu")), ["cpu dc=1 host=a", "cpu dc=2 host=b"]);
+    let without_dc =
+        Selector { tags: vec![("dc".into(), series::Test::is(""))], ..Selector::default() };
+    assert_eq!(names(&without_dc), ["net host=c"]);
+    let not_a = series::Test::IsNot(vec!["a".into()]);
+    let selector = Selector { metric: series::Test::is("cpu"), tags: vec![("host".into(), not_a)] };
+    assert_eq!(names(&selector), ["cpu dc=2 host=b"]);
+    assert!(names(&Selector::metric("unknown")).is_empty());
+}
+
+#[test]
+fn one_series_in_two_rows_is_one_series() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Always);
+    let (one, two) = (store.row(b"cpu host=a").unwrap(), store.row(b"cpu|mem host=a").unwrap());
+    let mut batch = Batch::new();
+    batch.push(one, 10, &[1.0]).unwrap();
+    batch.push(two, 20, &[2.0, 3.0]).unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+    let found = store.find(&Selector::metric("cpu"));
+    assert_eq!(found.len(), 1);
+    assert_eq!(read(&store.snapshot(), &found[0], TimeRange::ALL, Direction::Forward).len(), 2);
+}
+
+#[test]
+fn partitions_older_or_more_than_the_retention_keeps_are_dropped_and_late_rows_refused() {
+    let disk = SimDisk::new(1);
+    let clock = ManualClock::at(24 * 3600 * 1_000_000);
+    let age = Some(Duration::from_secs(12 * 3600));
+    let options = StoreOptions {
+        retention: Retention { age, ..Retention::default() },
+        clock: Arc::new(clock.clone()),
+        ..options(&disk, Wal::Always)
+    };
+    let (store, _) = Store::open(Path::new("/s"), options).unwrap();
+    hours(&store, 12, 24);
+    store.seal().unwrap();
+    assert_eq!(store.stats().partitions, 6);
+    clock.advance(Duration::from_secs(4 * 3600));
+    store.retain().unwrap();
+    assert_eq!((store.stats().partitions, count(&store)), (4, 8 * 360));
+    let row = store.row(b"load host=a").unwrap();
+    let mut late = Batch::new();
+    late.push(row, 13 * 3600 * SECOND, &[1.0]).unwrap();
+    assert!(matches!(store.write(late, Ack::Persisted), Err(WriteError::TooOld { .. })));
+    let names = disk.list(Path::new("/s/parts")).unwrap();
+    assert_eq!(names.len(), 4, "{names:?}");
+}
+
+#[test]
+fn partitions_go_oldest_first_when_the_bytes_are_too_many() {
+    let disk = SimDisk::new(1);
+    let retention = Retention { bytes_max: Some(3000), ..Retention::default() };
+    let options = StoreOptions { retention, ..options(&disk, Wal::Always) };
+    let (store, _) = Store::open(Path::new("/s"), options).unwrap();
+    hours(&store, 0, 24);
+    store.seal().unwrap();
+    let before = store.stats();
+    assert!(before.part_bytes > 3000);
+    store.retain().unwrap();
+    let after = store.stats();
+    assert!(after.part_bytes <= 3000 && after.partitions > 0, "{after:?}");
+    let first = contents(&store).values().flat_map(|s| s.keys()).next().copied();
+    assert!(first.unwrap() >= 2 * PARTITION_S * SECOND);
+}
+
+#[test]
+fn merges_leave_one_part_and_take_less_space() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    for i in 0..6 {
+        hours(&store, 0, 1 + i % 2);
+        store.seal().unwrap();
+    }
+    let (before, all) = (store.stats(), contents(&store));
+    let snapshot = store.snapshot();
+    let outcome = store.merge().unwrap();
+    let after = store.stats();
+    assert!(outcome.parts_before >= 6 && after.parts == 1, "{outcome:?}");
+    assert!(after.part_bytes < before.part_bytes);
+    assert_eq!(contents(&store), all);
+    assert!(disk.list(Path::new("/series/parts")).unwrap().len() > 1, "a snapshot keeps its files");
+    drop(snapshot);
+    assert_eq!(disk.list(Path::new("/series/parts")).unwrap().len(), 1);
+}
+
+#[test]
+fn a_deleted_agent_leaves_the_disk_with_the_next_merge() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Always);
+    hours(&store, 0, 4);
+    store.seal().unwrap();
+    store.delete(&Selector::default().with("host", "a"), TimeRange::ALL).unwrap();
+    assert_eq!(count(&store), 0);
+    hours(&store, 1, 2);
+    assert_eq!(count(&store), 360, "what is written after a delete stays");
+    store.seal().unwrap();
+    store.merge().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.tombstones, stats.part_samples, count(&store)), (0, 360, 360));
+}
+
+#[test]
+fn flipped_bits_are_found_by_file_and_the_rest_stays_readable() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    hours(&store, 0, 8);
+    store.close().unwrap();
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    assert_eq!(series::verify(Path::new("/series"), &files).unwrap(), Vec::<String>::new());
+    let names = disk.list(Path::new("/series/parts")).unwrap();
+    let path = PathBuf::from("/series/parts").join(&names[1]);
+    let size = disk.content(&path).unwrap().len();
+    for byte in (0..size).step_by(7) {
+        disk.flip(&path, byte, 3);
+        let found = series::verify(Path::new("/series"), &files).unwrap();
+        assert!(found.iter().any(|line| line.contains(&names[1])), "byte {byte}: {found:?}");
+        disk.flip(&path, byte, 3);
+    }
+    disk.flip(&path, 60, 3);
+    let (store, _) = open(&disk, Wal::Always);
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let snapshot = store.snapshot();
+    let runs: Vec<_> = snapshot.scan(&series, TimeRange::ALL, Direction::Forward).collect();
+    assert_eq!(runs.iter().filter(|r| r.is_err()).count(), 1);
+    let good: usize = runs.iter().flatten().map(|r| r.times.len()).sum();
+    assert_eq!(good, 3 * 720);
+}
+
+#[test]
+fn a_damaged_manifest_or_a_second_opening_is_refused() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    let again = Store::open(Path::new("/series"), options(&disk, Wal::Always));
+    assert!(matches!(again, Err(OpenError::Locked(_))));
+    store.close().unwrap();
+    disk.flip(Path::new("/series/manifest"), 20, 1);
+    let again = Store::open(Path::new("/series"), options(&disk, Wal::Always));
+    assert!(matches!(again, Err(OpenError::Corrupt(_))));
+}
+
+#[test]
+fn what_many_writers_wrote_is_all_there_after_a_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("series");
+    let small = StoreOptions { head_bytes_max: 200 << 10, ..StoreOptions::default() };
+    let (store, _) = Store::open(&dir, small.clone()).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4i64 {
+            let store = store.clone();
+            scope.spawn(move || {
+                for batch_no in 0..30i64 {
+                    let mut batch = Batch::new();
+                    for host in 0..50 {
+                        let row = store
+                            .row(format!("load writer={writer} host={host}").as_bytes())
+                            .unwrap();
+                        for i in 0..4 {
+                            batch.push(row, (batch_no * 4 + i) * 10 * SECOND, &[i as f64]).unwrap();
+                        }
+                    }
+                    let outcome = store.write(batch, Ack::Persisted).unwrap();
+                    assert!(outcome.samples == 200 && outcome.position > 0);
+                }
+            });
+        }
+    });
+    assert_eq!(count(&store), 4 * 30 * 200);
+    store.close().unwrap();
+    let (store, report) = Store::open(&dir, small).unwrap();
+    assert!(report.clean);
+    assert_eq!(count(&store), 4 * 30 * 200);
+}

@@ -1,0 +1,74 @@
+//! The bytes on disk are those of docs/format/series.md: stores of this version stay readable.
+//! `HOLDFAST_BLESS=1` writes the files anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use env::files::{Access, Files, SimDisk};
+use series::{Ack, Batch, Selector, Store, TimeRange, Value, Wal};
+use support::{Model, contents, open, options};
+
+const FILES: [&str; 4] =
+    ["manifest", "catalog", "parts/part-0000000000000001", "parts/part-0000000000000002"];
+
+fn golden(name: &str) -> PathBuf {
+    let file = name.replace('/', "-");
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
+}
+
+/// Gauges with an exception, an integer beyond 2^53, an event, two partitions, one delete.
+fn store(disk: &SimDisk) -> Store {
+    let (store, _) = open(disk, Wal::Off);
+    let cpu = store.row(br"cpu.user|cpu.sys host=a\ b dc=1").unwrap();
+    let events = store.row(b"!deploy host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 0..200i64 {
+        let odd = if i == 7 { f64::NAN } else { (i * i % 97) as f64 / 100.0 };
+        batch.push(cpu, i * 60_000_000_000, &[odd, i as f64 * 0.1]).unwrap();
+    }
+    let big = [Value::F64(1.0), Value::I64(i64::MAX)];
+    batch.push_values(cpu, 90_000_000_000, &big).unwrap();
+    batch.push_event(events, 1_000_000_007, b"release 1.2").unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+    let range = TimeRange { from_ns: 0, to_ns: 60_000_000_000 };
+    store.delete(&Selector::metric("cpu.sys"), range).unwrap();
+    store
+}
+
+#[test]
+fn the_bytes_of_every_file_are_as_they_were() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let found = contents(&store);
+    store.close().unwrap();
+    for name in FILES {
+        let bytes = disk.content(&Path::new("/series").join(name)).unwrap();
+        if std::env::var_os("HOLDFAST_BLESS").is_some() {
+            std::fs::create_dir_all(golden(name).parent().unwrap()).unwrap();
+            std::fs::write(golden(name), &bytes).unwrap();
+        }
+        assert!(std::fs::read(golden(name)).unwrap() == bytes, "{name} differs");
+    }
+    assert_eq!(read_golden(), found);
+}
+
+/// What a store made of the golden files holds.
+fn read_golden() -> Model {
+    let disk = SimDisk::new(2);
+    for name in FILES {
+        let bytes = std::fs::read(golden(name)).unwrap();
+        let file = disk.open(&Path::new("/series").join(name), Access::CREATE).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+    }
+    let (store, report) = Store::open(Path::new("/series"), options(&disk, Wal::Always)).unwrap();
+    assert!(report.clean && report.parts == 2);
+    contents(&store)
+}
