@@ -195,16 +195,8 @@ fn decode_batch(input: &mut Input<'_>) -> Option<Batch> {
     match transposed(&batch) {
         Some(columns) => {
             batch.values.resize(values, 0);
-            let mut bits = Vec::new();
             for column in 0..columns {
-                for rows in batch.values.chunks_mut(COLUMN_VALUES_MAX * columns) {
-                    bits.clear();
-                    codec::decode(input, rows.len() / columns, &mut digits, &mut bits)?;
-                    let to = rows.iter_mut().skip(column).step_by(columns);
-                    for (to, from) in to.zip(&bits) {
-                        *to = *from;
-                    }
-                }
+                read_column(input, column, columns, &mut digits, &mut batch.values)?;
             }
         }
         None => {
@@ -224,6 +216,26 @@ fn decode_batch(input: &mut Input<'_>) -> Option<Batch> {
     let bytes: usize = batch.event_lengths.iter().map(|l| *l as usize).sum();
     batch.event_text.extend_from_slice(input.take(bytes)?);
     input.is_empty().then_some(batch)
+}
+
+/// Read one column into values that stand row by row.
+fn read_column(
+    input: &mut Input<'_>,
+    column: usize,
+    columns: usize,
+    digits: &mut Vec<i64>,
+    values: &mut [u64],
+) -> Option<()> {
+    let mut bits = Vec::new();
+    for rows in values.chunks_mut(COLUMN_VALUES_MAX * columns) {
+        bits.clear();
+        codec::decode(input, rows.len() / columns, digits, &mut bits)?;
+        let places = rows.iter_mut().skip(column).step_by(columns);
+        for (to, from) in places.zip(&bits) {
+            *to = *from;
+        }
+    }
+    Some(())
 }
 
 fn read_numbers(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i64)) -> Option<()> {
