@@ -209,7 +209,7 @@ fn timed(name: &str, mut run: impl FnMut() -> anyhow::Result<usize>) -> anyhow::
 
 /// The codec alone, by the CPU time of one thread.
 pub fn codec() {
-    const ROUNDS: usize = 60;
+    const ROUNDS: usize = 600;
     for kind in ["gauges", "counters", "floats"] {
         let walk = crate::generate::walk(Kind::named(kind), 720 * 64);
         let mut probe = series::probe::Probe::new(&walk, 720);

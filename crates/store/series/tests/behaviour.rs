@@ -112,7 +112,7 @@ fn one_series_in_two_rows_is_one_series() {
 fn partitions_older_or_more_than_the_retention_keeps_are_dropped_and_late_rows_refused() {
     let disk = SimDisk::new(1);
     let clock = ManualClock::at(24 * 3600 * 1_000_000);
-    let age = Some(Duration::from_secs(12 * 3600));
+    let age = Some(Duration::from_hours(12));
     let options = StoreOptions {
         retention: Retention { age, ..Retention::default() },
         clock: Arc::new(clock.clone()),
@@ -122,7 +122,7 @@ fn partitions_older_or_more_than_the_retention_keeps_are_dropped_and_late_rows_r
     hours(&store, 12, 24);
     store.seal().unwrap();
     assert_eq!(store.stats().partitions, 6);
-    clock.advance(Duration::from_secs(4 * 3600));
+    clock.advance(Duration::from_hours(4));
     store.retain().unwrap();
     assert_eq!((store.stats().partitions, count(&store)), (4, 8 * 360));
     let row = store.row(b"load host=a").unwrap();
@@ -231,23 +231,9 @@ fn what_many_writers_wrote_is_all_there_after_a_stop() {
     let small = StoreOptions { head_bytes_max: 200 << 10, ..StoreOptions::default() };
     let (store, _) = Store::open(&dir, small.clone()).unwrap();
     std::thread::scope(|scope| {
-        for writer in 0..4i64 {
+        for writer in 0..4 {
             let store = store.clone();
-            scope.spawn(move || {
-                for batch_no in 0..30i64 {
-                    let mut batch = Batch::new();
-                    for host in 0..50 {
-                        let row = store
-                            .row(format!("load writer={writer} host={host}").as_bytes())
-                            .unwrap();
-                        for i in 0..4 {
-                            batch.push(row, (batch_no * 4 + i) * 10 * SECOND, &[i as f64]).unwrap();
-                        }
-                    }
-                    let outcome = store.write(batch, Ack::Persisted).unwrap();
-                    assert!(outcome.samples == 200 && outcome.position > 0);
-                }
-            });
+            scope.spawn(move || (0..30).for_each(|number| write_many(&store, writer, number)));
         }
     });
     assert_eq!(count(&store), 4 * 30 * 200);
@@ -255,4 +241,16 @@ fn what_many_writers_wrote_is_all_there_after_a_stop() {
     let (store, report) = Store::open(&dir, small).unwrap();
     assert!(report.clean);
     assert_eq!(count(&store), 4 * 30 * 200);
+}
+
+/// A batch of 50 series, 4 samples each.
+fn write_many(store: &Store, writer: i64, number: i64) {
+    let mut batch = Batch::new();
+    for i in 0..200 {
+        let (host, time) = (i / 4, (number * 4 + i % 4) * 10 * SECOND);
+        let row = store.row(format!("load writer={writer} host={host}").as_bytes()).unwrap();
+        batch.push(row, time, &[i as f64]).unwrap();
+    }
+    let outcome = store.write(batch, Ack::Persisted).unwrap();
+    assert!(outcome.samples == 200 && outcome.position > 0);
 }

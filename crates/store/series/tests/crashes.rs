@@ -108,16 +108,20 @@ fn a_failed_call_loses_nothing_that_was_acknowledged() {
         let calls = whole.calls();
         for call in (1..=calls).step_by(1 + calls as usize / 12) {
             for failure in [Failure::Io, Failure::Full, Failure::Short] {
-                let disk = SimDisk::new(seed);
-                disk.fail(&[Fault { call, failure }]);
-                let left = operate(&disk, seed, 12);
-                let (store, _) = open(&disk.kill(), Wal::Always);
-                let found = contents(&store);
-                if found != left.acknowledged {
-                    same(&found, &left.with_last, &format!("seed {seed} call {call} {failure:?}"));
-                }
+                fail(seed, Fault { call, failure });
             }
         }
+    }
+}
+
+/// A run in which one call fails, then a kill.
+fn fail(seed: u64, fault: Fault) {
+    let disk = SimDisk::new(seed);
+    disk.fail(&[fault]);
+    let left = operate(&disk, seed, 12);
+    let found = contents(&open(&disk.kill(), Wal::Always).0);
+    if found != left.acknowledged {
+        same(&found, &left.with_last, &format!("seed {seed} {fault:?}"));
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     missing_docs,
     reason = "a test that cannot go on fails"
 )]
