@@ -25,7 +25,7 @@ for target in $targets; do
         continue
     fi
     echo "fuzz: $target for $seconds s"
-    nice -n 19 "$program" -max_total_time="$seconds" -max_len=4096 -timeout=25 -rss_limit_mb=2048 \
+    nice -n 19 "$program" -max_total_time="$seconds" -max_len=4096 -timeout=60 -report_slow_units=60 -rss_limit_mb=2048 \
         -artifact_prefix="artifacts/$target/" -print_final_stats=1 "target/corpus/$target" \
         "corpus/$target" 2>&1 | grep -E '^stat::|ERROR|panicked|SUMMARY|Test unit' || true
     if [ -n "$(ls -A "artifacts/$target")" ]; then

@@ -20,10 +20,8 @@ use std::path::Path;
 use env::random::{Random as _, SeededRandom};
 use ship::wire;
 
-/// Most inputs of one target that an ordinary run replays.
-const INPUTS_MAX: usize = 2_000;
-
-fn replay(name: &str, target: fn(&[u8])) {
+/// Replay the inputs of one target: about `most` of them, spread evenly; all with `HOLDFAST_SOAK`.
+fn replay(name: &str, most: usize, target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
     let mut inputs: Vec<_> = fs::read_dir(&folder)
         .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
@@ -31,9 +29,10 @@ fn replay(name: &str, target: fn(&[u8])) {
         .collect();
     inputs.sort();
     assert!(!inputs.is_empty(), "{} is empty", folder.display());
-    inputs.truncate(INPUTS_MAX);
+    let soak = std::env::var("HOLDFAST_SOAK").is_ok();
+    let step = if soak { 1 } else { inputs.len().div_ceil(most) };
     let random = SeededRandom::new(7);
-    for input in &inputs {
+    for input in inputs.iter().step_by(step) {
         println!("{}", input.display());
         let bytes = fs::read(input).unwrap();
         target(&bytes);
@@ -51,25 +50,25 @@ fn replay(name: &str, target: fn(&[u8])) {
 
 #[test]
 fn segments_with_hostile_insides_do_no_harm() {
-    replay("segment", targets::segment);
+    replay("segment", 50, targets::segment);
 }
 
 #[test]
 fn damaged_journals_give_a_prefix_or_an_error() {
-    replay("damage", targets::damage);
+    replay("damage", 100, targets::damage);
 }
 
 #[test]
 fn sessions_of_strangers_are_taken_whole_or_refused() {
-    replay("session", targets::session);
+    replay("session", 1000, targets::session);
 }
 
 #[test]
 fn records_of_any_bytes_are_read_whole_or_refused() {
-    replay("record", targets::record);
+    replay("record", 1000, targets::record);
 }
 
 #[test]
 fn streams_to_followers_give_the_same_frames_however_they_are_cut() {
-    replay("frames", frames::frames);
+    replay("frames", 1000, frames::frames);
 }

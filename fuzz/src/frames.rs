@@ -3,7 +3,12 @@
 use crate::wire;
 
 /// A stream to a follower, in two pieces.
-#[allow(clippy::indexing_slicing, clippy::panic, unreachable_pub, reason = "a fuzzer that finds something panics")]
+#[allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "a fuzzer that finds something panics"
+)]
 pub fn frames(data: &[u8]) {
     let Some((cut, stream)) = data.split_first() else { return };
     let mut whole = wire::Decoder::default();

@@ -24,6 +24,15 @@ const STORE_AFTER: Duration = Duration::from_secs(1);
 /// How often it is measured what the journal keeps for followers.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
+/// What is measured of each follower.
+const GAUGES: [&str; 5] = [
+    "holdfast_follow_connected",
+    "holdfast_follow_lag_records",
+    "holdfast_follow_lag_bytes",
+    "holdfast_follow_lag_seconds",
+    "holdfast_follow_held_bytes",
+];
+
 /// How to ship.
 #[derive(Clone)]
 pub struct ShipOptions {
@@ -277,7 +286,9 @@ impl Shipping {
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
         let Some(follower) = self.0.followers.lock().remove(name) else { return Ok(false) };
         follower.consumer.remove()?;
-        metrics::gauge!("holdfast_follow_connected", "follower" => name.to_owned()).set(0.0);
+        for metric in GAUGES {
+            metrics::gauge!(metric, "follower" => name.to_owned()).set(0.0);
+        }
         Ok(true)
     }
 
@@ -422,6 +433,11 @@ impl Shipping {
         if let Err(error) = self.remove(name) {
             tracing::error!(%error, follower = name, "the follower's position could not be removed");
         }
+        // At once: it may ask again at once, and is then told that its records are gone.
+        let checkpointed = self.0.commit.stats().checkpointed.0;
+        if let Err(error) = self.0.journal.trim(checkpointed) {
+            tracing::error!(%error, "the journal could not be trimmed");
+        }
         let now_us = self.0.options.clock.now_us();
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::FollowerDropped,
@@ -446,15 +462,11 @@ impl Shipping {
 
     fn publish(&self) {
         for f in self.status() {
-            let name = f.name;
-            let set = |metric: &'static str, value: f64| {
-                metrics::gauge!(metric, "follower" => name.clone()).set(value);
-            };
-            set("holdfast_follow_connected", f64::from(u8::from(f.connected)));
-            set("holdfast_follow_lag_records", f.lag_records as f64);
-            set("holdfast_follow_lag_bytes", f.lag_bytes as f64);
-            set("holdfast_follow_lag_seconds", f.lag_seconds as f64);
-            set("holdfast_follow_held_bytes", f.held_bytes as f64);
+            let values =
+                [u64::from(f.connected), f.lag_records, f.lag_bytes, f.lag_seconds, f.held_bytes];
+            for (metric, value) in GAUGES.into_iter().zip(values) {
+                metrics::gauge!(metric, "follower" => f.name.clone()).set(value as f64);
+            }
         }
     }
 }
