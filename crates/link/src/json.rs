@@ -4,6 +4,8 @@
 use model::{AgentOs, Skipped};
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Sum;
+
 /// `status` of an answer when the session was taken.
 pub const STATUS_OK: &str = "ok";
 /// `status` of an answer when the checksums differ (409).
@@ -182,16 +184,46 @@ pub struct RenewAnswer {
     pub ca: String,
 }
 
-/// `POST /digest`: the server's listing of one dataset of this agent, page by page.
+/// `POST /digest`: what the server holds of some ranges of one dataset of this agent: sums of their
+/// parts, or their documents ([`crate::digest`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct DigestRequest {
     /// Index name on the wire.
     pub index: String,
-    /// [`DigestAnswer::next`] of the page before; absent for the first.
-    pub after: Option<String>,
-    /// Most items of the page; the server may give fewer.
-    pub limit: u32,
+    /// Names of ranges ([`crate::digest::KeyRange::name`]), each once.
+    pub ranges: Vec<String>,
+    /// By how many hex digits each is split; 0 asks for the documents themselves.
+    pub split: u8,
+}
+
+/// Number of documents and sum of hashes of one part of a range; on the wire `[17,"90ab..."]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct DigestPart(
+    /// Documents.
+    pub u64,
+    /// Sum of their hashes, 16 hex digits; empty when there are none.
+    pub String,
+);
+
+impl From<Sum> for DigestPart {
+    fn from(sum: Sum) -> Self {
+        match sum.documents {
+            0 => Self::default(),
+            n => Self(n, format!("{:016x}", sum.hashes)),
+        }
+    }
+}
+
+impl DigestPart {
+    /// As numbers; `None` when the text is none.
+    pub fn sum(&self) -> Option<Sum> {
+        let hashes = match self.1.as_str() {
+            "" => 0,
+            text => u64::from_str_radix(text, 16).ok()?,
+        };
+        Some(Sum { documents: self.0, hashes })
+    }
 }
 
 /// One document in a listing.
@@ -209,10 +241,15 @@ pub struct DigestItem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct DigestAnswer {
-    /// In an order of the server's own that does not change between pages.
+    /// How many of the ranges this answer speaks of, from the first on; the others are to be asked
+    /// for again.
+    pub ranges: u32,
+    /// The parts of each range, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<DigestPart>,
+    /// The documents of the ranges, when they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<DigestItem>,
-    /// To be sent as `after`; absent when this was the last page.
-    pub next: Option<String>,
     /// Which store answered.
     pub store: String,
 }

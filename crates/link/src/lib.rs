@@ -10,17 +10,20 @@
 //! [`NAMES_MAX`] names in a list, and expands to at most a few times its own length however often
 //! its parts are shared. The bytes are described in `docs/format/session.md`.
 
+pub mod digest;
 mod encode;
+mod instance;
 pub mod json;
 mod session;
 mod verify;
 mod wire;
 
 pub use encode::{SessionBuilder, encode};
+pub use instance::{Instance, NoInstance};
 pub use json::{
     Answer, ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest,
-    DigestAnswer, DigestItem, DigestRequest, EnrollAnswer, EnrollRequest, ErrorAnswer, RenewAnswer,
-    RenewRequest,
+    DigestAnswer, DigestItem, DigestPart, DigestRequest, EnrollAnswer, EnrollRequest, ErrorAnswer,
+    RenewAnswer, RenewRequest,
 };
 pub use session::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value};
 pub use verify::{
@@ -32,6 +35,9 @@ pub use verify::{
 pub const HEADER_AGENT: &str = "x-wazuh-agent-id";
 /// Header that carries the agent's session id, stable over retries.
 pub const HEADER_SESSION: &str = "x-session-id";
+/// Header in which an agent says which instance of it speaks: [`Instance`], a dot, and how often it
+/// says a word unasked, milliseconds. Senders that leave it out are not told apart.
+pub const HEADER_INSTANCE: &str = "x-holdfast-instance";
 /// Longest session id, bytes; characters `0-9 A-Z a-z . _ -`.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
 /// Port on which servers take agents unless told otherwise.

@@ -20,6 +20,20 @@ pub fn delay(n: u32, random: u64, retry_after: Option<Duration>) -> Duration {
     jitter.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX))
 }
 
+/// First bound between two tries to renew a certificate; a third of its life is left for them.
+const RENEWAL_BASE: Duration = Duration::from_mins(1);
+/// Last bound between two tries to renew.
+const RENEWAL_CAP: Duration = Duration::from_hours(6);
+
+/// How long to wait before the renewal after `n + 1` failures: between half of the doubling bound
+/// and all of it, so that it is never tried at once again.
+pub(crate) fn renewal(n: u32, random: u64, retry_after: Option<Duration>) -> Duration {
+    let bound =
+        RENEWAL_BASE.saturating_mul(1u32.checked_shl(n).unwrap_or(u32::MAX)).min(RENEWAL_CAP);
+    let jitter = bound.mul_f64(0.5 + 0.5 * (random as f64 / u64::MAX as f64));
+    jitter.max(retry_after.unwrap_or_default().min(RENEWAL_CAP))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,21 +1,18 @@
 //! Integrity checks: is what the server holds what this agent told? And repair by difference.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
 use link::{
-    Answer, DigestAnswer, DigestItem, DigestRequest, Mode, Operation, Payload, Session,
-    SessionBuilder, Start,
+    Answer, DigestAnswer, DigestItem, Mode, Operation, Payload, Session, SessionBuilder, Start,
 };
 use model::{Dataset, ItemKey};
 use reqwest::StatusCode;
 use tracing::warn;
 
+use crate::control::Begun;
+use crate::difference::{Descent, Differing, Own};
 use crate::syncer::{Syncer, blocking};
 use crate::{SyncError, client, documents};
 
-/// Items asked for in one page of the server's listing.
-const PAGE_ITEMS: u32 = 10_000;
 /// Most deletes in one session of a repair.
 const DELETES_PER_SESSION: usize = 10_000;
 
@@ -65,8 +62,12 @@ impl Syncer {
             self.end_check(begun, store).await?;
             return Ok(report);
         }
-        let (theirs, store) = self.listing(dataset).await?;
-        let (resend, mut remove) = self.difference(dataset, theirs).await?;
+        let found = match self.compare(dataset, own.hashes).await? {
+            Some(found) => found,
+            None => return self.replace_all(dataset, begun, report, prune).await,
+        };
+        let store = found.store.clone();
+        let (resend, mut remove) = self.difference(dataset, found).await?;
         if !prune {
             remove.clear();
         }
@@ -95,15 +96,17 @@ impl Syncer {
         blocking(move || {
             let snapshot = queue.snapshot(&dataset)?;
             let complete = snapshot.pending().is_empty() && snapshot.exceptions().is_empty();
-            let mut checksums = Vec::new();
+            let (mut checksums, mut hashes) = (Vec::new(), Own::default());
             snapshot.for_each(&mut |item| {
                 let document =
                     documents::build(&dataset, &item.key, item.seen, &item.body, names.as_ref());
                 checksums.extend(raw(&document.checksum));
+                hashes.add(&document.id, &document.checksum);
                 Ok(())
             })?;
+            hashes.sort();
             let documents = checksums.len() as u64;
-            Ok(OwnDigest { documents, complete, digest: documents::digest(&mut checksums) })
+            Ok(OwnDigest { documents, complete, digest: documents::digest(&mut checksums), hashes })
         })
         .await
     }
@@ -140,39 +143,27 @@ impl Syncer {
         format!("{}{route}", self.client().identity().server_url)
     }
 
-    /// The server's whole listing of the dataset, and from which store it is.
-    async fn listing(
-        &self,
-        dataset: &Dataset,
-    ) -> Result<(HashMap<String, DigestItem>, String), SyncError> {
-        let mut items = HashMap::new();
-        let mut after = None;
-        let mut store = None;
-        loop {
-            let request =
-                DigestRequest { index: dataset.wire(), after: after.clone(), limit: PAGE_ITEMS };
-            let page: DigestAnswer = self.client().call("/digest", &request).await?;
-            if *store.get_or_insert_with(|| page.store.clone()) != page.store {
-                let detail = "the store was replaced during the listing";
-                return Err(client::protocol(&self.url("/digest"), detail));
-            }
-            items.extend(page.items.into_iter().map(|item| (item.id.clone(), item)));
-            match page.next {
-                Some(next) if after.as_ref() != Some(&next) => after = Some(next),
-                Some(_) => {
-                    let detail = "the listing does not go on";
-                    return Err(client::protocol(&self.url("/digest"), detail));
-                }
-                None => return Ok((items, store.unwrap_or_default())),
-            }
+    /// Where the server differs; `None` when it is an older one that compares no ranges.
+    async fn compare(&self, dataset: &Dataset, own: Own) -> Result<Option<Differing>, SyncError> {
+        let client = self.client();
+        let mut descent = Descent::new(&own, dataset.wire());
+        while let Some(question) = descent.question() {
+            let answer = match client.call::<_, DigestAnswer>("/digest", &question).await {
+                Err(SyncError::Refused { status: 404, .. }) => return Ok(None),
+                answer => answer?,
+            };
+            descent
+                .answer(&question, answer)
+                .map_err(|what| client::protocol(&self.url("/digest"), what))?;
         }
+        Ok(Some(descent.finish()))
     }
 
     /// What to send again, and what the server holds too much.
     async fn difference(
         &self,
         dataset: &Dataset,
-        mut theirs: HashMap<String, DigestItem>,
+        mut found: Differing,
     ) -> Result<(Vec<ItemKey>, Vec<DigestItem>), SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = std::sync::Arc::clone(&self.names);
@@ -180,23 +171,88 @@ impl Syncer {
             let snapshot = queue.snapshot(&dataset)?;
             let mut resend = Vec::new();
             snapshot.for_each(&mut |item| {
+                if !found.covers(&documents::id(&dataset, &item.key)) {
+                    return Ok(());
+                }
                 let document =
                     documents::build(&dataset, &item.key, item.seen, &item.body, names.as_ref());
-                let same = theirs
-                    .remove(&document.id)
-                    .is_some_and(|their| their.checksum == document.checksum);
+                let theirs = found.theirs.remove(&document.id);
+                let same = theirs.is_some_and(|their| their.checksum == document.checksum);
                 resend.extend((!same).then_some(item.key));
                 Ok(())
             })?;
             for key in snapshot.pending() {
-                theirs.remove(&documents::id(&dataset, key));
+                found.theirs.remove(&documents::id(&dataset, key));
             }
             for exception in snapshot.exceptions() {
-                theirs.remove(&documents::id(&dataset, &exception.key));
+                found.theirs.remove(&documents::id(&dataset, &exception.key));
             }
-            Ok((resend, theirs.into_values().collect()))
+            Ok((resend, found.theirs.into_values().collect()))
         })
         .await
+    }
+
+    /// Against an older server: everything is sent again over what it holds, so that its readers
+    /// see every right document all the while; only if it then still holds too much is the dataset
+    /// emptied and sent once more.
+    async fn replace_all(
+        &self,
+        dataset: &Dataset,
+        begun: Begun,
+        mut report: CheckReport,
+        prune: bool,
+    ) -> Result<CheckReport, SyncError> {
+        if report.documents == 0 {
+            warn!(%dataset, "this agent has told nothing yet: check put off");
+            return Ok(report);
+        }
+        warn!(%dataset, documents = report.documents, "the server's documents differed and it \
+            compares no ranges; sending all of them again");
+        report.resent = self.resend_all(dataset).await?;
+        let mut agreed = self.agrees_now(dataset).await?;
+        if agreed.is_none() && prune {
+            self.clean(dataset).await?;
+            report.resent += self.resend_all(dataset).await?;
+            agreed = self.agrees_now(dataset).await?;
+        }
+        if let Some(store) = agreed {
+            self.end_check(begun, store).await?;
+        }
+        Ok(report)
+    }
+
+    /// Which store holds the same as this side by now, if it does.
+    async fn agrees_now(&self, dataset: &Dataset) -> Result<Option<String>, SyncError> {
+        let own = self.own_digest(dataset).await?;
+        self.server_agrees(dataset, &own.digest).await
+    }
+
+    /// Tell every told document once more; how many there were.
+    async fn resend_all(&self, dataset: &Dataset) -> Result<u64, SyncError> {
+        let (queue, name) = (self.queue.clone(), dataset.clone());
+        let resent = blocking(move || {
+            let mut keys = Vec::new();
+            queue.snapshot(&name)?.for_each(&mut |item| {
+                keys.push(item.key);
+                Ok(())
+            })?;
+            queue.resend(&name, &keys)?;
+            Ok(keys.len() as u64)
+        })
+        .await?;
+        self.cycle(dataset).await?;
+        Ok(resent)
+    }
+
+    async fn clean(&self, dataset: &Dataset) -> Result<(), SyncError> {
+        let index = dataset.wire();
+        let start = Start { index: vec![index.clone()], ..self.start(Mode::ModuleDelta) };
+        let body = link::encode(&Session { start, payload: Payload::Cleans(vec![index]) });
+        let reply = self.post_session(body).await?;
+        match reply.status {
+            StatusCode::OK => Ok(()),
+            _ => Err(client::refused(&self.url("/stateful"), &reply)),
+        }
     }
 
     /// Delete documents that this agent does not have, above the version that the server holds.
@@ -238,4 +294,5 @@ struct OwnDigest {
     /// Nothing is pending or refused: the digest speaks of the whole dataset.
     complete: bool,
     digest: String,
+    hashes: Own,
 }

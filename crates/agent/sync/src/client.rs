@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use link::{HEADER_INSTANCE, HEADER_SESSION, Instance};
 use reqwest::StatusCode;
-use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -26,6 +27,8 @@ const DETAIL_BYTES_MAX: usize = 300;
 pub struct Client {
     http: reqwest::Client,
     identity: Identity,
+    /// What [`HEADER_INSTANCE`] says, if anything.
+    instance: Option<HeaderValue>,
 }
 
 /// A status with its body.
@@ -50,7 +53,18 @@ impl Client {
             &folder.read("cert.pem")?,
             &folder.read("key.pem")?,
         )?;
-        Ok(Self { http: http(config)?, identity })
+        Ok(Self { http: http(config)?, identity, instance: None })
+    }
+
+    /// The same, saying which instance speaks and how often it does so unasked.
+    pub(crate) fn speaking_as(self, instance: &Instance, heartbeat: Duration) -> Self {
+        let text = format!("{instance}.{}", heartbeat.as_millis());
+        Self { instance: HeaderValue::from_str(&text).ok(), ..self }
+    }
+
+    /// Opened anew on the folder, saying the same.
+    pub(crate) fn reopened(&self, folder: &IdentityFolder) -> Result<Self, SyncError> {
+        Ok(Self { instance: self.instance.clone(), ..Self::open(folder)? })
     }
 
     /// Who this agent is.
@@ -67,7 +81,8 @@ impl Client {
         body: Bytes,
     ) -> Result<Reply, SyncError> {
         let url = format!("{}{route}", self.identity.server_url);
-        post(&self.http, &url, session, content_type, body).await
+        let from = From { instance: self.instance.as_ref(), session };
+        post(&self.http, &url, from, content_type, body).await
     }
 
     /// POST JSON, read JSON.
@@ -77,7 +92,7 @@ impl Client {
         request: &Q,
     ) -> Result<A, SyncError> {
         let url = format!("{}{route}", self.identity.server_url);
-        call(&self.http, &url, request).await
+        call(&self.http, &url, self.instance.as_ref(), request).await
     }
 }
 
@@ -100,20 +115,28 @@ pub(crate) fn http(config: rustls::ClientConfig) -> Result<reqwest::Client, Sync
 pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
     http: &reqwest::Client,
     url: &str,
+    instance: Option<&HeaderValue>,
     request: &Q,
 ) -> Result<A, SyncError> {
     let body = serde_json::to_vec(request).map_err(|e| protocol(url, &e.to_string()))?;
-    let reply = post(http, url, None, "application/json", body.into()).await?;
+    let reply =
+        post(http, url, From { instance, session: None }, "application/json", body.into()).await?;
     if !reply.status.is_success() {
         return Err(refused(url, &reply));
     }
     serde_json::from_slice(&reply.body).map_err(|e| protocol(url, &e.to_string()))
 }
 
+/// Who asks, and in which session.
+struct From<'a> {
+    instance: Option<&'a HeaderValue>,
+    session: Option<&'a str>,
+}
+
 async fn post(
     http: &reqwest::Client,
     url: &str,
-    session: Option<&str>,
+    from: From<'_>,
     content_type: &str,
     body: Bytes,
 ) -> Result<Reply, SyncError> {
@@ -122,8 +145,11 @@ async fn post(
         cause: chain(&e.without_url()),
     };
     let mut request = http.post(url).header(CONTENT_TYPE, content_type).body(body);
-    if let Some(session) = session {
-        request = request.header("x-session-id", session);
+    if let Some(session) = from.session {
+        request = request.header(HEADER_SESSION, session);
+    }
+    if let Some(instance) = from.instance {
+        request = request.header(HEADER_INSTANCE, instance);
     }
     let mut answer = request.send().await.map_err(unreachable)?;
     let status = answer.status();
@@ -148,13 +174,15 @@ async fn post(
 
 /// An answer that says no.
 pub(crate) fn refused(url: &str, reply: &Reply) -> SyncError {
-    let named = serde_json::from_slice::<link::ErrorAnswer>(&reply.body).ok();
-    let named = named.map(|answer| answer.detail).filter(|detail| !detail.is_empty());
+    let named = serde_json::from_slice::<link::ErrorAnswer>(&reply.body).unwrap_or_default();
+    let word = model::path::show_terminal(named.error.as_bytes());
+    let named = Some(named.detail).filter(|detail| !detail.is_empty());
     let whole = named.as_ref().map_or(&reply.body[..], String::as_bytes);
     let detail = whole.get(..whole.len().min(DETAIL_BYTES_MAX)).unwrap_or_default();
     SyncError::Refused {
         url: url.to_owned(),
         status: reply.status.as_u16(),
+        word,
         detail: model::path::show_terminal(detail),
     }
 }

@@ -5,14 +5,16 @@
 //! was answered, and that a check is due. A note of the store changes only when a check is done.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use env::random::{Random as _, SystemRandom};
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{Coverage, CoverageKind, Dataset};
 use queue::{Queue, QueueError};
 use tracing::{info, warn};
 
 use crate::syncer::{Syncer, blocking, session_number};
-use crate::{SyncError, enroll};
+use crate::{Client, SyncError, backoff, enroll};
 
 /// Note: which store was told.
 const NOTE_STORE: &str = "sync.store";
@@ -41,6 +43,14 @@ pub(crate) struct Facts {
     checked: u64,
     /// Set when the server is behind.
     behind: Option<Behind>,
+}
+
+/// Renewals that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Renewal {
+    failures: u32,
+    /// Monotone time before which none is tried.
+    not_before: Option<Duration>,
 }
 
 /// The session noted here, and what the server says was the last.
@@ -114,7 +124,8 @@ impl Syncer {
     }
 
     /// Tell the server that this agent is alive; learn its limits and orders, and renew the
-    /// certificate when it is due. A renewal that fails is tried again with the next heartbeat.
+    /// certificate when it is due. A renewal that fails is tried again after a
+    /// while.
     ///
     /// # Errors
     /// When there is no answer, or a refusal.
@@ -137,15 +148,32 @@ impl Syncer {
         let answer: ControlAnswer = client.call("/control", &request).await?;
         self.learn(&answer, own_session).await?;
         if answer.renew && action != ControlAction::Shutdown {
-            match enroll::renew(&client, &self.folder).await {
-                Ok(fresh) => {
-                    info!(agent = %fresh.identity().id, "certificate renewed");
-                    *self.client.lock() = fresh;
-                }
-                Err(error) => warn!(%error, "the certificate was not renewed"),
-            }
+            self.renew(&client).await;
         }
         Ok(answer)
+    }
+
+    /// Renew unless that failed a short while ago.
+    async fn renew(&self, client: &Client) {
+        let now = self.clock.monotonic();
+        if self.renewal.lock().not_before.is_some_and(|at| now < at) {
+            return;
+        }
+        match enroll::renew(client, &self.folder).await {
+            Ok(fresh) => {
+                info!(agent = %fresh.identity().id, "certificate renewed");
+                *self.client.lock() = fresh;
+                *self.renewal.lock() = Renewal::default();
+            }
+            Err(error) => {
+                let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
+                let mut renewal = self.renewal.lock();
+                let wait = backoff::renewal(renewal.failures, random, error.retry_after());
+                renewal.failures = renewal.failures.saturating_add(1);
+                renewal.not_before = Some(now.saturating_add(wait));
+                warn!(%error, again_in_s = wait.as_secs(), "the certificate was not renewed");
+            }
+        }
     }
 
     /// The gap of a database that knows less than the server: what changed between the two cannot

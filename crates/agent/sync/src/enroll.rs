@@ -45,7 +45,7 @@ pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     };
     let (config, stranger) = tls::pinned(&ca_fingerprint)?;
     let http = client::http(config)?;
-    let answered = client::call(&http, &format!("{server_url}/enroll"), &request).await;
+    let answered = client::call(&http, &format!("{server_url}/enroll"), None, &request).await;
     if answered.is_err() && stranger.load(Ordering::SeqCst) {
         return Err(SyncError::Token(format!("{server_url} is not the server that it is from")));
     }
@@ -74,7 +74,7 @@ pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<Cl
     let key = KeyPair::generate()?;
     let answer: RenewAnswer = client.call("/renew", &RenewRequest { csr: request(&key)? }).await?;
     folder.store_pair(&key.serialize_pem(), &answer.certificate)?;
-    Client::open(folder)
+    client.reopened(folder)
 }
 
 /// The request for a certificate. The server ignores its subject and sets its own.

@@ -22,6 +22,15 @@ pub enum SyncError {
     /// The token is not one of ours.
     #[error("enrolment token: {0}; make a new one with `holdfast token` on the server")]
     Token(String),
+    /// The agent's folder is a copy of one that another process uses.
+    #[error(
+        "this folder is a copy of the one that the running process {pid} uses: stop that one, or \
+         take another folder and enrol it with `holdfast enroll`"
+    )]
+    InUse {
+        /// That process.
+        pid: u32,
+    },
     /// The server cannot be reached; the queue keeps everything.
     #[error("{url}: no answer: {cause}")]
     Unreachable {
@@ -47,6 +56,8 @@ pub enum SyncError {
         url: String,
         /// The status.
         status: u16,
+        /// Its short word, such as `identity_cloned`; empty when it gave none.
+        word: String,
         /// What it said.
         detail: String,
     },
@@ -85,6 +96,11 @@ impl SyncError {
     /// The server takes no body of that size.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self, Self::Refused { status: 413, .. })
+    }
+
+    /// This identity is in use on another machine: only enrolling anew helps.
+    pub fn is_copied(&self) -> bool {
+        matches!(self, Self::Refused { word, .. } if word == "identity_cloned")
     }
 
     /// The server's wish for when to come back.

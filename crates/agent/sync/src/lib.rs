@@ -4,8 +4,9 @@
 //!   a session that fails returns everything it leased.
 //! - A **cycle** tells everything that was pending when it began, documents and events together,
 //!   and can break off anywhere: the next one goes on at the last acknowledged item.
-//! - A **check** compares one dataset's digest with the server's; on mismatch only what differs is
-//!   sent again, as ordinary versioned values.
+//! - A **check** compares one dataset's digest with the server's; on mismatch both sides compare
+//!   sums of ranges down to the few documents that differ, and only those are sent again, as
+//!   ordinary versioned values.
 //!
 //! Nothing here retries on its own: a failed call says whether and when trying again can help
 //! ([`SyncError::is_transient`], [`SyncError::retry_after`]), [`backoff::delay`] says when.
@@ -15,10 +16,12 @@ pub mod backoff;
 mod check;
 mod client;
 mod control;
+mod difference;
 mod documents;
 mod enroll;
 mod error;
 mod identity;
+mod machine;
 mod pace;
 mod session;
 mod syncer;
@@ -29,4 +32,5 @@ pub use client::Client;
 pub use enroll::{EnrollOptions, enroll};
 pub use error::SyncError;
 pub use identity::{Identity, IdentityFolder};
+pub use machine::Machine;
 pub use syncer::{CycleReport, SyncOptions, Syncer};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use env::clock::Clock;
-use link::{Answer, ControlAction, Mode, Start};
+use link::{Answer, ControlAction, Instance, Mode, Start};
 use model::{AgentOs, Dataset, Names, SkipReason};
 use parking_lot::Mutex;
 use queue::{Queue, Skip};
@@ -12,10 +13,10 @@ use reqwest::StatusCode;
 use tracing::{debug, info, warn};
 
 use crate::client::{self, Client};
-use crate::control::{self, Facts};
+use crate::control::{self, Facts, Renewal};
 use crate::pace::Pace;
 use crate::session::{self, Draft, Refused, Room};
-use crate::{IdentityFolder, SyncError};
+use crate::{IdentityFolder, Machine, SyncError};
 
 /// Content type of a session.
 const SESSION_TYPE: &str = "application/octet-stream";
@@ -38,6 +39,10 @@ pub struct SyncOptions {
     pub hostname: String,
     /// Operating system.
     pub os: AgentOs,
+    /// Where it runs.
+    pub machine: Machine,
+    /// How often the agent's heart beats, for the server to know its silence.
+    pub heartbeat: Duration,
     /// Bytes aimed for in one session; the server's announcement bounds it further.
     pub session_bytes: usize,
 }
@@ -67,6 +72,9 @@ pub struct Syncer {
     pub(crate) names: Arc<dyn Names>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) facts: Mutex<Facts>,
+    /// This start of the program.
+    pub(crate) instance: Instance,
+    pub(crate) renewal: Mutex<Renewal>,
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
 }
@@ -75,7 +83,8 @@ impl Syncer {
     /// Open with the identity in `folder`. Does not connect yet.
     ///
     /// # Errors
-    /// When the agent is not enrolled or its identity cannot be used.
+    /// When the agent is not enrolled, its identity cannot be used, or the folder is a copy of one
+    /// that a running process uses.
     pub fn open(
         queue: Queue,
         folder: IdentityFolder,
@@ -83,7 +92,9 @@ impl Syncer {
         names: Arc<dyn Names>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SyncError> {
-        let client = Client::open(&folder)?;
+        let instance = options.machine.instance()?;
+        let client = Client::open(&folder)?.speaking_as(&instance, options.heartbeat);
+        options.machine.claim(&queue)?;
         let facts = Facts::begin(&client.identity().cluster_name, control::check_noted(&queue)?);
         // Numbers go on above those of earlier runs, whatever the clock says now.
         let last_session = control::session_noted(&queue)?.as_deref().and_then(session_number);
@@ -95,6 +106,8 @@ impl Syncer {
             names,
             clock,
             facts: Mutex::new(facts),
+            instance,
+            renewal: Mutex::default(),
             last_session: AtomicU64::new(last_session.unwrap_or(0)),
         })
     }
@@ -314,14 +327,14 @@ impl Syncer {
         }
     }
 
-    /// `module-N` with N = (microseconds << 12) | counter, growing (`spec/sync.md` 1.3).
+    /// `module-INSTANCE-N` with N = (microseconds << 12) | counter, growing (`spec/sync.md` 1.3).
     pub(crate) fn session_id(&self) -> String {
         let now = self.clock.now_us() << 12;
         let before = self
             .last_session
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some((last + 1).max(now)))
             .unwrap_or(now);
-        format!("{}-{}", self.options.module, (before + 1).max(now))
+        format!("{}-{}-{}", self.options.module, self.instance, (before + 1).max(now))
     }
 }
 

@@ -11,7 +11,7 @@ mod common;
 
 use std::fs;
 
-use common::{Agent, Server, copy, files, planted, put_back, torn};
+use common::{Agent, Server, copy, files, packages, planted, put_back, torn};
 use sync::CheckReport;
 use tempfile::TempDir;
 
@@ -56,6 +56,67 @@ async fn missing_different_and_surplus_documents_are_repaired_and_only_they() {
     assert_eq!(server.held(&agent), agent.expected());
     assert_eq!(server.version(&agent, "/etc/f100"), untouched);
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
+}
+
+/// `HOLDFAST_DOCUMENTS` says among how many; the bytes hardly depend on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_missing_among_many_is_found_and_sent_in_few_bytes_and_round_trips() {
+    let documents =
+        std::env::var("HOLDFAST_DOCUMENTS").map_or(10_000, |n| n.parse::<u64>().unwrap());
+    let server = Server::start().await;
+    let mut agent = server.agent_of("web", 4 * 1024 * 1024).await;
+    agent.base("/etc", documents);
+    agent.cycle().await;
+    server.meddle(&agent, vec![torn("/etc/f7007")]).await;
+    let held = || server.held(&agent).len() as u64;
+    assert_eq!(held(), documents - 1);
+    // Every connection anew: the handshake counts.
+    server.cut_connections();
+    let before = (server.proxy.passed(), server.requests());
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!((report.documents, report.resent, report.removed), (documents, 1, 0));
+    assert_eq!(held(), documents - 1, "nothing is taken away on the way");
+    assert_eq!(agent.cycle().await.documents, 1);
+    let after = (server.proxy.passed(), server.requests());
+    let bytes = after.0.0 - before.0.0 + after.0.1 - before.0.1;
+    println!("{bytes} bytes, {} round trips, {documents} documents", after.1 - before.1);
+    assert!(bytes <= 64 * 1024, "{bytes} bytes");
+    assert!(after.1 - before.1 <= 6, "{} round trips", after.1 - before.1);
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_compares_no_ranges_is_sent_everything_and_emptied_only_of_surplus() {
+    let mut server = Server::start().await;
+    server.restart(|options| options.contract_only = true).await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 120);
+    agent.cycle().await;
+    server.meddle(&agent, vec![torn("/etc/f3"), planted("/etc/f5", 9_999, 0)]).await;
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!((report.matched, report.resent), (false, 120));
+    assert_eq!(server.held(&agent), agent.expected());
+    assert!(agent.syncer.check(&files()).await.unwrap().matched);
+    server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
+    let kept = agent.syncer.check_keeping_surplus(&files()).await.unwrap();
+    assert_eq!(kept.resent, 120);
+    assert_eq!(server.held(&agent).len(), 121);
+    agent.syncer.check(&files()).await.unwrap();
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+/// The weakness of pages by checksum: thousands of equal ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_checksums_do_not_disturb_the_check() {
+    let server = Server::start().await;
+    let agent = server.agent("web").await;
+    let json = br#"{"checksum":{"hash":{"sha1":"00112233445566778899aabbccddeeff00112233"}}}"#;
+    for n in 0..1_200 {
+        agent.queue.put_document(&packages(), format!("package-{n}").as_bytes(), json).unwrap();
+    }
+    agent.syncer.cycle(&packages()).await.unwrap();
+    let report = agent.syncer.check(&packages()).await.unwrap();
+    assert_eq!((report.documents, report.matched), (1_200, true));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -119,3 +119,55 @@ async fn a_revoked_agent_is_refused_by_name_and_keeps_its_queue() {
     assert_eq!(server.history(&agent).len(), 1);
     assert_eq!(server.documents(old, files()).len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_fails_is_tried_again_after_a_while_and_not_with_each_heartbeat() {
+    let now_us = SystemClock::new().now_us();
+    let days = |n: u64| Duration::from_secs(n * 24 * 3600);
+    let server = Server::start_at(now_us - days(250).as_micros() as u64).await;
+    let agent = server.agent("web").await;
+    server.clock.jump_to(now_us);
+    // The new key cannot be written.
+    let obstacle = agent.folder.path().join("key.pem.new");
+    fs::create_dir(&obstacle).unwrap();
+    fs::write(obstacle.join("x"), b"").unwrap();
+    let requests_of_a_beat = async || {
+        let before = server.requests();
+        assert!(agent.beat().await.renew);
+        server.requests() - before
+    };
+    assert_eq!(requests_of_a_beat().await, 2, "a heartbeat and a renewal");
+    for _ in 0..5 {
+        assert_eq!(requests_of_a_beat().await, 1);
+    }
+    agent.clock.advance(Duration::from_secs(61));
+    assert_eq!(requests_of_a_beat().await, 2);
+    agent.clock.advance(Duration::from_secs(59));
+    assert_eq!(requests_of_a_beat().await, 1, "twice as long by now");
+    fs::remove_dir_all(&obstacle).unwrap();
+    agent.clock.advance(Duration::from_secs(62));
+    assert_eq!(requests_of_a_beat().await, 2);
+    assert!(!agent.beat().await.renew, "renewed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_agent_enrols_again_without_losing_its_queue() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 3);
+    agent.cycle().await;
+    server.clock.advance(Duration::from_secs(366 * 24 * 3600));
+    agent.write("/etc/new", 9);
+    agent.remove("/etc/f1");
+    let error = agent.failing_cycle().await;
+    assert!(error.to_string().contains("expired"), "{error}");
+    assert_eq!((agent.pending(), agent.events()), (2, 2));
+    let folder = agent.folder.path().to_owned();
+    let identity = enroll(&server.enrolment(&server.token(1), "web-2", &folder)).await.unwrap();
+    let mut agent = agent.restart();
+    agent.id = identity.id;
+    agent.beat().await;
+    agent.repair().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.history(&agent).len(), 2);
+}

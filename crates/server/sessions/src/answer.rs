@@ -110,7 +110,8 @@ impl From<IdentityError> for Refusal {
 
 impl From<EnrollError> for Refusal {
     fn from(error: EnrollError) -> Self {
-        let (status, word) = match &error {
+        let (status, word) = match error {
+            EnrollError::Presented(error) => return error.into(),
             EnrollError::Token(_) => (StatusCode::FORBIDDEN, "token"),
             EnrollError::DuplicateName { .. } => (StatusCode::CONFLICT, "duplicate_name"),
             EnrollError::Name(_)

@@ -13,8 +13,13 @@ use crate::answer::Refusal;
 /// What is allocated ahead of a body that has not arrived yet, bytes.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The announced length, when it is there and within the limit (411, 400, 413).
+/// The announced length, when it is there and within the limit (415, 411, 400, 413).
 pub(crate) fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|e| e != "identity") {
+        let detail = "bodies are taken as they are: send it again without content-encoding";
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Err(Refusal::new(status, "content_encoding", detail).closing());
+    }
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return Err(no_length());
     }

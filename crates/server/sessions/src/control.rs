@@ -36,11 +36,15 @@ pub(crate) async fn control(
 ) -> Result<Json<ControlAnswer>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
+    let instance = app.seated(&peer, &parts.headers, &caller).await?;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     let request: ControlRequest = body::json(&bytes)?;
 
     heard(&app, &peer, &caller, &request)?;
+    if let (ControlAction::Shutdown, Some(instance)) = (request.action, &instance) {
+        app.seats.leave(caller.agent, &instance.nonce);
+    }
     for outcome in &request.outcomes {
         app.registry.command_outcome(caller.agent, outcome.id, &reported(outcome));
     }

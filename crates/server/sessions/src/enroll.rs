@@ -9,7 +9,7 @@ use tracing::info;
 
 use crate::answer::Refusal;
 use crate::body;
-use crate::identity::Peer;
+use crate::identity::{Origin, Peer};
 use crate::options::SMALL_BODY_BYTES_MAX;
 use crate::server::App;
 
@@ -49,13 +49,24 @@ pub(crate) async fn renew(
     request: Request,
 ) -> Result<Json<RenewAnswer>, Refusal> {
     let (parts, incoming) = request.into_parts();
-    let agent = app.caller(&peer, &parts.headers)?.agent;
+    let caller = app.caller(&peer, &parts.headers)?;
+    app.seated(&peer, &parts.headers, &caller).await?;
+    let agent = caller.agent;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     let asked: RenewRequest = body::json(&bytes)?;
     let _permit =
         app.enrolments.try_acquire().map_err(|_| app.busy("too many enrolments at once"))?;
-    let renewed = app.decide(move |registry| registry.renew(agent, &asked.csr)).await?;
+    let presented = match &peer.origin {
+        Origin::Tls { certificate, .. } => certificate.clone(),
+        Origin::Unix { .. } => None,
+    };
+    let renewed = app
+        .decide(move |registry| match presented {
+            Some(der) => registry.renew_presented(agent, &asked.csr, &der),
+            None => registry.renew(agent, &asked.csr),
+        })
+        .await?;
     info!(%agent, peer = peer.name(), "certificate renewed");
     Ok(Json(RenewAnswer { certificate: renewed.certificate_pem, ca: renewed.ca_pem }))
 }

@@ -25,6 +25,8 @@ pub(crate) enum Origin {
         address: SocketAddr,
         /// The peer's own certificate, DER, signed by our certificate authority.
         certificate: Option<Arc<[u8]>>,
+        /// Connections are numbered as they are made, from 1.
+        number: u64,
     },
     /// On the unix socket.
     Unix {

@@ -1,13 +1,16 @@
 //! The order of one agent's requests: each agent has a lane, and whoever has joined it first goes
 //! first. Lanes of different agents do not know each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::AgentId;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
+
+/// Sessions of one agent whose ids are remembered.
+const SESSIONS_REMEMBERED_MAX: usize = 32;
 
 /// All lanes.
 pub(crate) struct Lanes {
@@ -24,6 +27,8 @@ struct Lane {
     requests: AtomicUsize,
     /// The last session that the store has applied, once known.
     session: Mutex<Option<String>>,
+    /// Ids of the sessions applied last.
+    applied: Mutex<VecDeque<String>>,
 }
 
 /// A place in a lane; given up when dropped.
@@ -82,8 +87,24 @@ impl Place {
 }
 
 impl Turn {
+    /// Whether a session of this id was applied before: one of the last
+    /// [`SESSIONS_REMEMBERED_MAX`] since the start, or the last one that the store knows of.
+    pub(crate) fn knows(&self, session: &str) -> bool {
+        let lane = &self.place.lane;
+        !session.is_empty()
+            && (lane.session.lock().as_deref() == Some(session)
+                || lane.applied.lock().iter().any(|s| s == session))
+    }
+
     /// This session is applied; `None`: the agent was removed.
     pub(crate) fn applied(&self, session: Option<&str>) {
+        if let Some(session) = session.filter(|s| !s.is_empty()) {
+            let mut applied = self.place.lane.applied.lock();
+            if applied.len() == SESSIONS_REMEMBERED_MAX {
+                applied.pop_front();
+            }
+            applied.push_back(session.to_owned());
+        }
         *self.place.lane.session.lock() = session.map(str::to_owned);
     }
 }

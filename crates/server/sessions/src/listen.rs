@@ -129,7 +129,8 @@ async fn agent(
         .peer_certificates()
         .and_then(|chain| chain.first())
         .map(|leaf| Arc::from(leaf.as_ref()));
-    let peer = Peer { origin: Origin::Tls { address, certificate }, turned_away };
+    let number = app.connections_seen.fetch_add(1, Ordering::AcqRel) + 1;
+    let peer = Peer { origin: Origin::Tls { address, certificate, number }, turned_away };
     let mut stream = serve(app, stream, peer, routes, stop).await;
     if stream.shutdown().await.is_ok() {
         // What still comes is not even decrypted.

@@ -14,6 +14,8 @@ pub(crate) struct Meter {
     pub(crate) sessions: AtomicU64,
     /// Sessions that changed nothing: sent again, or overtaken.
     pub(crate) unchanged: AtomicU64,
+    /// Sessions whose id had been applied before.
+    pub(crate) replayed: AtomicU64,
     /// Values committed.
     pub(crate) values: AtomicU64,
     /// Values left out.
@@ -24,12 +26,14 @@ pub(crate) struct Meter {
     pub(crate) scans_skipped: AtomicU64,
     /// Local callers whose user may not speak here.
     pub(crate) refused_uids: AtomicU64,
+    /// Requests of a copied identity that were refused.
+    pub(crate) copies_refused: AtomicU64,
     /// Handshakes that failed.
     pub(crate) handshakes_failed: AtomicU64,
 }
 
-const STATUSES: [u16; 15] =
-    [200, 400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 431, 500, 503, 504];
+const STATUSES: [u16; 16] =
+    [200, 400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 415, 431, 500, 503, 504];
 
 /// Add to a counter of [`Meter`].
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
@@ -48,7 +52,13 @@ impl Meter {
     }
 
     /// As JSON: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
-    pub(crate) fn to_json(&self, now_us: u64, in_flight: usize, connections: usize) -> Value {
+    pub(crate) fn to_json(
+        &self,
+        now_us: u64,
+        in_flight: usize,
+        connections: usize,
+        (flushes, made): (u64, u64),
+    ) -> Value {
         let counter = |name: String, c: &AtomicU64| json!({"name": name, "type": "counter", "value": c.load(Ordering::Relaxed)});
         let gauge = |name: &str, n: usize| json!({"name": name, "type": "gauge", "value": n});
         let mut list: Vec<Value> = STATUSES
@@ -60,14 +70,19 @@ impl Meter {
             ("sync.requests.total.other", &self.other),
             ("sync.sessions.committed", &self.sessions),
             ("sync.sessions.unchanged", &self.unchanged),
+            ("sync.sessions.replayed", &self.replayed),
             ("sync.values.committed", &self.values),
             ("sync.values.skipped", &self.skipped),
             ("sync.pipeline.shed.total", &self.shed),
             ("vd.scans.skipped", &self.scans_skipped),
             ("sync.local.refused", &self.refused_uids),
+            ("sync.copies.refused", &self.copies_refused),
             ("sync.handshakes.failed", &self.handshakes_failed),
         ] {
             list.push(counter(name.to_owned(), c));
+        }
+        for (name, n) in [("sync.bulk.flushes", flushes), ("sync.connections.total", made)] {
+            list.push(json!({"name": name, "type": "counter", "value": n}));
         }
         list.push(gauge("sync.inflight.bytes", in_flight));
         list.push(gauge("sync.connections", connections));

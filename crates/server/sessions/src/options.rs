@@ -35,8 +35,12 @@ pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const REPORT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Agents whose place in the order is remembered while they are idle.
 pub(crate) const LANES_MAX: usize = 65_536;
-/// Most items of one page of a digest.
-pub(crate) const DIGEST_ITEMS_MAX: u32 = 10_000;
+/// Most documents in one answer about ranges.
+pub(crate) const DIGEST_ITEMS_MAX: usize = 10_000;
+/// Most ranges in one question.
+pub(crate) const DIGEST_RANGES_MAX: usize = 2_048;
+/// Most parts of ranges in one answer.
+pub(crate) const DIGEST_PARTS_MAX: usize = 32_768;
 /// Bodies above this are verified on a thread that may block, bytes.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// What a sender that was turned away may still send, and is thrown away unread, before the
@@ -125,9 +129,14 @@ pub struct SessionsOptions {
     pub timeouts: Timeouts,
     /// The time that records carry.
     pub clock: Arc<dyn Clock>,
-    /// What `GET /metrics` answers on the unix socket; without one it answers with this side's own
-    /// counters as JSON.
+    /// What `GET /metrics` answers on the unix socket to whoever accepts `text/plain`; everybody
+    /// else gets this side's own counters as JSON.
     pub metrics: Option<Renderer>,
+    /// The boot of this host as its own agent names it (`link::Instance::boot`); empty when unknown.
+    /// An agent on this very boot need not wait for the silence of one on an earlier boot.
+    pub boot: String,
+    /// Only the routes of the contract, as an older server has them: no `POST /digest`.
+    pub contract_only: bool,
     /// What answers local callers of the unix socket for everything that is not a route of the
     /// agents' side; without one that is 404 or 405.
     pub local: Option<Router>,
@@ -147,6 +156,8 @@ impl Default for SessionsOptions {
             timeouts: Timeouts::default(),
             clock: Arc::new(SystemClock::new()),
             metrics: None,
+            boot: String::new(),
+            contract_only: false,
             local: None,
         }
     }

@@ -53,6 +53,19 @@ impl Writes {
         self.skipped.push(Skipped { index: place as u32, id, reason, version: 0 });
     }
 
+    /// Without what no version protects from being done a second time.
+    pub(crate) fn versioned(self) -> Self {
+        let Self { list, places, skipped } = self;
+        let again = |write: &Write| match write {
+            Write::Upsert { version, .. } | Write::Delete { version, .. } => *version > 0,
+            Write::Clean { .. } => false,
+            Write::Event { .. } => true,
+        };
+        let kept = list.into_iter().zip(places).filter(|(write, _)| again(write));
+        let (list, places) = kept.unzip();
+        Self { list, places, skipped }
+    }
+
     /// What the store left out, counted in the session's values instead of the record's writes.
     pub(crate) fn at_values(places: &[u32], stale: Vec<Skipped>) -> impl Iterator<Item = Skipped> {
         stale.into_iter().map(|mut s| {

@@ -50,6 +50,7 @@ async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Resp
         None => unregistered(app, caller).await?,
     }
     app.reports.forget(agent);
+    app.seats.forget(agent);
     turn.applied(None);
     info!(%agent, by = who, registered = known.is_some(), "agent removed");
     let answer = Answer {

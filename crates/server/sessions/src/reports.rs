@@ -82,13 +82,15 @@ pub(crate) async fn config(
 }
 
 async fn keep(
-    app: &App,
+    app: &Arc<App>,
     peer: &Peer,
     request: Request,
     kind: ReportKind,
 ) -> Result<Response, Refusal> {
     let (parts, incoming) = request.into_parts();
-    let agent = app.caller(peer, &parts.headers)?.agent;
+    let caller = app.caller(peer, &parts.headers)?;
+    app.seated(peer, &parts.headers, &caller).await?;
+    let agent = caller.agent;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     if !strict::is_object(&bytes) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -22,14 +22,17 @@ use crate::server::App;
 use crate::{control, digest, enroll, remove, reports, stateful};
 
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let routes = match app.options.contract_only {
+        true => Router::new(),
+        false => Router::new().route("/digest", post(digest::digest)),
+    };
+    routes
         .route("/", get(banner))
         .route("/metrics", get(metrics))
         .route("/enroll", post(enroll::enroll))
         .route("/renew", post(enroll::renew))
         .route("/stateful", post(stateful::stateful))
         .route("/control", post(control::control))
-        .route("/digest", post(digest::digest))
         .route("/stats", post(reports::stats))
         .route("/config", post(reports::config))
         .route("/agents", delete(remove::remove))
@@ -84,14 +87,18 @@ async fn banner() -> Response {
 async fn metrics(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     peer.local_only()?;
+    // Scrapers name the text that they want; everybody else gets the contract's JSON.
+    let accepted = headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
+    let text = ["text/plain", "openmetrics"].iter().any(|kind| accepted.contains(kind));
     Ok(match &app.options.metrics {
-        Some(render) => {
+        Some(render) if text => {
             let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
             (kind, render()).into_response()
         }
-        None => Json(app.counters()).into_response(),
+        _ => Json(app.counters()).into_response(),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use axum::http::HeaderMap;
 use commit::Commit;
@@ -23,6 +23,7 @@ use crate::lanes::Lanes;
 use crate::meter::Meter;
 use crate::options::{ENROLMENTS_MAX, LANES_MAX, SessionsOptions};
 use crate::reports::{ReportKind, Reports};
+use crate::seats::Seats;
 use crate::{listen, router, tls, unix};
 
 /// What all requests share.
@@ -38,6 +39,10 @@ pub(crate) struct App {
     pub(crate) enrolments: Semaphore,
     /// Connections over TLS.
     pub(crate) connections: AtomicUsize,
+    /// Connections over TLS made so far.
+    pub(crate) connections_seen: AtomicU64,
+    /// Who speaks as which agent.
+    pub(crate) seats: Seats,
     /// The store's name, in every answer to agents.
     pub(crate) store: String,
 }
@@ -102,7 +107,9 @@ impl App {
 
     pub(crate) fn counters(&self) -> serde_json::Value {
         let connections = self.connections.load(Ordering::Relaxed);
-        self.meter.to_json(self.options.clock.now_us(), self.budget.used(), connections)
+        let made = self.connections_seen.load(Ordering::Relaxed);
+        let totals = (self.commit.stats().batches, made);
+        self.meter.to_json(self.options.clock.now_us(), self.budget.used(), connections, totals)
     }
 }
 
@@ -144,6 +151,8 @@ impl Sessions {
             reports: Reports::default(),
             enrolments: Semaphore::new(ENROLMENTS_MAX),
             connections: AtomicUsize::new(0),
+            connections_seen: AtomicU64::new(0),
+            seats: Seats::default(),
             store: state.store_id(),
             options,
             commit,

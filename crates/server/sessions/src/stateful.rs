@@ -40,6 +40,7 @@ pub(crate) async fn stateful(
     let (parts, incoming) = request.into_parts();
     let headers = parts.headers;
     let caller = app.caller(&peer, &headers)?;
+    app.seated(&peer, &headers, &caller).await?;
     let session = session_id(&headers)?;
     let length = body::length(&headers, app.options.limits.session_bytes_max)?;
     let place = app
@@ -63,6 +64,7 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
     if caller.agent != arrived.caller.agent {
         return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
     }
+    app.seated(&arrived.peer, &arrived.headers, &caller).await?;
     if plan.scan {
         add(&app.meter.scans_skipped, 1);
     }
@@ -94,6 +96,13 @@ async fn commit(
     said: Overlay,
     turn: &Turn,
 ) -> Result<Response, Refusal> {
+    // What the store knows of it, should this be its first session since the start.
+    app.last_session(caller.agent).await?;
+    let replayed = turn.knows(&session);
+    if replayed {
+        add(&app.meter.replayed, 1);
+    }
+    let writes = if replayed { writes.versioned() } else { writes };
     let Writes { list: writes, places, mut skipped } = writes;
     let values = writes.len() as u64;
     let noop = writes.is_empty();

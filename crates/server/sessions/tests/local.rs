@@ -82,6 +82,47 @@ async fn a_removed_agent_loses_documents_and_certificate_and_keeps_its_events() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removal_takes_what_was_still_queued_along() {
+    let server = Server::start();
+    for round in 0..10 {
+        let agent = server.enroll(&format!("web-{round}")).await;
+        let id = format!("x-wazuh-agent-id: {}\r\n", agent.id);
+        let sessions = (0..3).map(|n| {
+            let values = (0..50).map(|v| document(&format!("{n}-{v}"), 1, 'a')).collect();
+            let (agent, session) = (&agent, agent.delta(values));
+            async move { agent.send(&session).await.status }
+        });
+        let head = format!("DELETE /agents HTTP/1.1\r\n{id}");
+        let removal = server.local(&head, b"");
+        let (taken, removed) = tokio::join!(futures_of(sessions), removal);
+        assert_eq!(removed.status, 200);
+        assert!(taken.iter().all(|s| [200, 401].contains(s)), "{taken:?}");
+        assert!(server.documents(agent.id).is_empty(), "{taken:?}");
+        assert_eq!(agent.send(&agent.delta(vec![document("late", 9, 'z')])).await.status, 401);
+        assert!(server.documents(agent.id).is_empty());
+    }
+    server.stop().await;
+}
+
+/// All at once.
+async fn futures_of(all: impl Iterator<Item = impl Future<Output = u16>>) -> Vec<u16> {
+    let mut all: Vec<_> = all.map(Box::pin).collect();
+    let mut done = vec![0; all.len()];
+    std::future::poll_fn(|cx| {
+        let mut waiting = false;
+        for (future, done) in all.iter_mut().zip(&mut done).filter(|(_, done)| **done == 0) {
+            match future.as_mut().poll(cx) {
+                std::task::Poll::Ready(status) => *done = status,
+                std::task::Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    done
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_was_never_registered_can_be_removed_and_come_back() {
     let server = Server::start();
     let id = AgentId(4711);
@@ -130,7 +171,10 @@ async fn reports_are_kept_and_metrics_are_shown() {
     server.stop().await;
 
     let server = Server::with(|o| o.metrics = Some(Arc::new(|| "holdfast_up 1\n".to_owned())));
-    let answer = server.local("GET /metrics HTTP/1.1\r\n", b"").await;
+    let json = server.local("GET /metrics HTTP/1.1\r\n", b"").await.json();
+    assert_eq!(json["name"], "holdfast");
+    assert!(json["metrics"].as_array().unwrap().iter().any(|m| m["name"] == "sync.bulk.flushes"));
+    let answer = server.local("GET /metrics HTTP/1.1\r\nAccept: text/plain\r\n", b"").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"holdfast_up 1\n"[..]));
     assert!(answer.has("content-type: text/plain"));
     server.stop().await;

@@ -53,6 +53,7 @@ macro_rules! state_conformance {
             a_text_in_a_query_is_never_sql,
             a_query_beyond_the_limits_is_refused,
             the_checksum_is_over_sorted_checksums,
+            ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds,
             events_come_newest_first_and_once,
             pages_of_events_are_stable_while_new_ones_arrive,
             events_are_found_by_agent_path_kind_and_time,

@@ -76,6 +76,22 @@ pub trait StateStore: Send + Sync {
     /// When the store cannot be read.
     fn checksum(&self, agent: AgentId, dataset: &Dataset) -> Result<String, StateError>;
 
+    /// Id, version and checksum of every document whose id is lower-case hex of 16 to 64 bytes, the
+    /// first eight of which, big-endian, are from `first` to `last`; and of every document with
+    /// another id, whatever the range. In no order; until `visit` says `false`. Costs what it
+    /// visits.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn each_in_range(
+        &self,
+        agent: AgentId,
+        dataset: &Dataset,
+        first: u64,
+        last: u64,
+        visit: &mut dyn FnMut(&str, u64, &str) -> bool,
+    ) -> Result<(), StateError>;
+
     /// Events, newest first.
     ///
     /// # Errors

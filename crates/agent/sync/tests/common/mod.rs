@@ -23,7 +23,9 @@ use sessions::{Sessions, SessionsHandle, SessionsOptions};
 use state::{
     ChangeQuery, DocumentQuery, SqliteState, StateOptions, StateStore, StoredDocument, StoredEvent,
 };
-use sync::{CycleReport, EnrollOptions, IdentityFolder, SyncError, SyncOptions, Syncer, enroll};
+use sync::{
+    CycleReport, EnrollOptions, IdentityFolder, Machine, SyncError, SyncOptions, Syncer, enroll,
+};
 use tempfile::TempDir;
 
 pub(crate) use proxy::Proxy;
@@ -142,6 +144,30 @@ impl Server {
         Agent::open(folder, identity.id, clock, SESSION_BYTES)
     }
 
+    /// As [`Server::agent`], with so many bytes aimed for in one session.
+    pub(crate) async fn agent_of(&self, name: &str, session_bytes: usize) -> Agent {
+        let Agent { folder, id, clock, queue, .. } = self.agent(name).await;
+        queue.close().unwrap();
+        Agent::open(folder, id, clock, session_bytes)
+    }
+
+    /// One of this side's own counters.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let all = self.running.as_ref().unwrap().handle.counters();
+        let found = all["metrics"].as_array().unwrap().iter().find(|m| m["name"] == name);
+        found.unwrap_or_else(|| panic!("no counter {name}"))["value"].as_u64().unwrap()
+    }
+
+    /// Requests answered so far, whatever the answer.
+    pub(crate) fn requests(&self) -> u64 {
+        let all = self.running.as_ref().unwrap().handle.counters();
+        let of = |m: &serde_json::Value| {
+            let name = m["name"].as_str().unwrap();
+            name.starts_with("sync.requests.total.").then(|| m["value"].as_u64().unwrap())
+        };
+        all["metrics"].as_array().unwrap().iter().filter_map(of).sum()
+    }
+
     /// What an agent's dataset holds.
     pub(crate) fn documents(&self, agent: AgentId, dataset: Dataset) -> Vec<StoredDocument> {
         let mut query = DocumentQuery::new(agent, dataset);
@@ -166,6 +192,20 @@ impl Server {
     pub(crate) fn version(&self, agent: &Agent, path: &str) -> u64 {
         let id = ItemKey::of_path(path.as_bytes()).document_id();
         self.state().document(agent.id, &files(), &id).unwrap().unwrap().version
+    }
+
+    /// The details of the server's own coverage events of this kind.
+    pub(crate) fn told(&self, kind: &str) -> Vec<String> {
+        let agents = Some(vec![AgentId::SERVER]);
+        let query = ChangeQuery { agents, ..ChangeQuery::default() };
+        let page = self.state().changes(&query).unwrap();
+        let bodies = page.items.into_iter().map(|e| String::from_utf8(e.body).unwrap());
+        bodies.filter(|b| b.contains(kind)).collect()
+    }
+
+    /// End every connection; new ones are made to the same server.
+    pub(crate) fn cut_connections(&self) {
+        self.proxy.lead_to(self.running.as_ref().unwrap().handle.local_addr());
     }
 
     /// All events of an agent, newest first; fails on one that is there twice.
@@ -203,6 +243,11 @@ impl Server {
     }
 }
 
+/// The machine of this number, on its first boot.
+pub(crate) fn machine(number: u8) -> Machine {
+    Machine { id: format!("{number:02x}aa"), boot: format!("{number:02x}b1") }
+}
+
 /// Bytes aimed for in one session of a test: a few dozen documents.
 pub(crate) const SESSION_BYTES: usize = 32 * 1024;
 
@@ -214,12 +259,24 @@ pub(crate) struct Agent {
     pub(crate) queue: Queue,
     pub(crate) syncer: Syncer,
     session_bytes: usize,
+    pub(crate) machine: Machine,
     /// What is on its disk: path to content.
     pub(crate) disk: BTreeMap<String, u64>,
 }
 
 impl Agent {
     pub(crate) fn open(
+        folder: TempDir,
+        id: AgentId,
+        clock: ManualClock,
+        session_bytes: usize,
+    ) -> Self {
+        Self::open_on(&machine(1), folder, id, clock, session_bytes)
+    }
+
+    /// Open on a machine.
+    pub(crate) fn open_on(
+        machine: &Machine,
         folder: TempDir,
         id: AgentId,
         clock: ManualClock,
@@ -237,6 +294,8 @@ impl Agent {
             version: "Holdfast test".into(),
             hostname: "host".into(),
             os: AgentOs { platform: "debian".into(), ..AgentOs::default() },
+            machine: machine.clone(),
+            heartbeat: std::time::Duration::from_secs(10),
             session_bytes,
         };
         let syncer = Syncer::open(
@@ -247,7 +306,8 @@ impl Agent {
             Arc::new(clock.clone()),
         )
         .unwrap();
-        Self { folder, id, clock, queue, syncer, session_bytes, disk: BTreeMap::new() }
+        let (machine, disk) = (machine.clone(), BTreeMap::new());
+        Self { folder, id, clock, queue, syncer, session_bytes, machine, disk }
     }
 
     /// Stop cleanly and start again.
@@ -257,12 +317,18 @@ impl Agent {
 
     /// Stop cleanly, do something to the folder, start again.
     pub(crate) fn restart_after(self, between: impl FnOnce(&Path)) -> Self {
-        let Self { folder, id, clock, queue, syncer, session_bytes, disk } = self;
+        let Self { folder, id, clock, queue, syncer, session_bytes, machine, disk } = self;
         drop(syncer);
         queue.close().unwrap();
         drop(queue);
         between(folder.path());
-        Self { disk, ..Self::open(folder, id, clock, session_bytes) }
+        Self { disk, ..Self::open_on(&machine, folder, id, clock, session_bytes) }
+    }
+
+    /// A copy of its folder as it is now, opened on that machine; its disk is empty.
+    pub(crate) fn copy_on(&self, machine: &Machine) -> Self {
+        let clock = ManualClock::at(self.clock.now_us());
+        Self::open_on(machine, copy(self.folder.path()), self.id, clock, self.session_bytes)
     }
 
     fn op(&mut self, op: Op) {

@@ -180,3 +180,53 @@ pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
     let expected = hex::encode(Sha1::digest(b"aazzzz"));
     assert_eq!(store.checksum(AgentId(1), &Dataset::new("sca")).unwrap(), expected);
 }
+
+/// See the name.
+pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds(store: &dyn StateStore) {
+    let packages = Dataset::new("inventory-packages");
+    let named = |id: String, dataset: &Dataset| Write::Upsert {
+        dataset: dataset.clone(),
+        id,
+        version: 7,
+        body: br#"{"checksum":{"hash":{"sha1":"c"}}}"#.to_vec(),
+    };
+    let hex = |first: u64| format!("{first:016x}{:024x}", 0);
+    let firsts = [0, 1, 0x7fff, 0x8000 << 48, u64::MAX - 1, u64::MAX];
+    let mut writes: Vec<Write> = firsts.iter().map(|f| named(hex(*f), &packages)).collect();
+    writes.push(named("bash".into(), &packages));
+    writes.push(named(hex(5), &Dataset::new("inventory-ports")));
+    apply(store, session(1, 1, writes));
+    apply(store, session(2, 2, vec![named(hex(5), &packages)]));
+    let of = |first: u64, last: u64| {
+        let mut found = Vec::new();
+        let mut visit = |id: &str, version: u64, checksum: &str| {
+            assert_eq!((version, checksum), (7, "c"));
+            found.push(id.to_owned());
+            true
+        };
+        store.each_in_range(AgentId(1), &packages, first, last, &mut visit).unwrap();
+        found.sort();
+        found
+    };
+    let expected = |first: u64, last: u64| {
+        let within = firsts.iter().filter(|f| (first..=last).contains(*f)).map(|f| hex(*f));
+        let mut ids: Vec<_> = within.chain(["bash".to_owned()]).collect();
+        ids.sort();
+        ids
+    };
+    let bounds = [0, 1, 2, 0x7fff, 0x8000, 0x8000 << 48, u64::MAX - 1, u64::MAX];
+    for first in bounds {
+        for last in bounds.into_iter().filter(|l| *l >= first) {
+            assert_eq!(of(first, last), expected(first, last), "{first:x} to {last:x}");
+        }
+    }
+    let mut visits = 0;
+    let mut once = |_: &str, _: u64, _: &str| {
+        visits += 1;
+        false
+    };
+    store.each_in_range(AgentId(1), &packages, 0, u64::MAX, &mut once).unwrap();
+    assert_eq!(visits, 1);
+    let nobody = Dataset::new("inventory-none");
+    store.each_in_range(AgentId(9), &nobody, 0, u64::MAX, &mut |_, _, _| panic!()).unwrap();
+}

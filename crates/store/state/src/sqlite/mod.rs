@@ -271,6 +271,19 @@ impl StateStore for SqliteState {
         self.readers.read("read checksums", |db| documents::checksum(db, agent, dataset))
     }
 
+    fn each_in_range(
+        &self,
+        agent: AgentId,
+        dataset: &Dataset,
+        first: u64,
+        last: u64,
+        visit: &mut dyn FnMut(&str, u64, &str) -> bool,
+    ) -> Result<(), StateError> {
+        self.readers.read("read documents of a range", |db| {
+            documents::each_in_range(db, agent, dataset, (first, last), visit)
+        })
+    }
+
     fn changes(&self, query: &ChangeQuery) -> Result<ChangePage, StateError> {
         self.readers.read("read changes", |db| changes::changes(db, query))
     }

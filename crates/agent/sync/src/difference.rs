@@ -1,0 +1,184 @@
+//! Which documents differ between this agent and the server, found by sums of ranges: from the
+//! whole dataset down to ranges of a few documents, which are listed.
+//!
+//! The first step splits by two hex digits (256 parts) and later ones by as many as a range's
+//! documents ask for; few documents are listed at once. With one document missing among 100,000
+//! these are three questions of together about 10 kB; `the_steps_are_few_and_small` prints what
+//! other widths cost.
+
+use std::collections::HashMap;
+
+use link::digest::{KeyRange, Sum, hash, key};
+use link::{DigestAnswer, DigestItem, DigestRequest};
+
+/// Ranges of up to so many documents are listed instead of split.
+const LIST_MAX: u64 = 64;
+/// Ranges above so many documents are split by two digits instead of one.
+const WIDE_ABOVE: u64 = 2_048;
+/// Most ranges in one question.
+const RANGES_MAX: usize = 1_024;
+/// Most parts asked for in one question.
+const PARTS_MAX: usize = 16_384;
+/// Documents asked for in one question; a single range may hold more.
+const ITEMS_MAX: u64 = 5_000;
+/// Digits of a range that can only be listed.
+const DIGITS_MAX: u8 = 16;
+
+/// What this side holds: key and hash of each document, sorted.
+#[derive(Debug, Default)]
+pub(crate) struct Own(Vec<(u64, u64)>);
+
+impl Own {
+    pub(crate) fn add(&mut self, id: &str, checksum: &str) {
+        self.0.push((key(id), hash(id, checksum)));
+    }
+
+    /// To be called once everything was added.
+    pub(crate) fn sort(&mut self) {
+        self.0.sort_unstable();
+    }
+
+    fn within(&self, range: KeyRange) -> &[(u64, u64)] {
+        let from = self.0.partition_point(|(k, _)| *k < range.first);
+        let to = self.0.partition_point(|(k, _)| *k <= range.last());
+        self.0.get(from..to).unwrap_or_default()
+    }
+
+    fn sum(&self, range: KeyRange) -> Sum {
+        let mut sum = Sum::default();
+        self.within(range).iter().for_each(|(_, hash)| sum.add(*hash));
+        sum
+    }
+}
+
+/// Ranges that differ, and what the server holds in them.
+#[derive(Debug, Default)]
+pub(crate) struct Differing {
+    /// Sorted, without overlap.
+    ranges: Vec<KeyRange>,
+    /// The server's documents in them, by id.
+    pub(crate) theirs: HashMap<String, DigestItem>,
+    /// Which store answered; empty when nothing was asked.
+    pub(crate) store: String,
+}
+
+impl Differing {
+    /// Whether a document of this id is in a range that differs.
+    pub(crate) fn covers(&self, id: &str) -> bool {
+        let key = key(id);
+        let before = self.ranges.partition_point(|r| r.first <= key);
+        before
+            .checked_sub(1)
+            .and_then(|place| self.ranges.get(place))
+            .is_some_and(|range| key <= range.last())
+    }
+}
+
+/// One question at a time, until everything that differs is listed.
+#[derive(Debug)]
+pub(crate) struct Descent<'a> {
+    own: &'a Own,
+    index: String,
+    /// To be split, with the number of documents that they may hold.
+    split: Vec<(KeyRange, u64)>,
+    /// To be listed, likewise.
+    list: Vec<(KeyRange, u64)>,
+    found: Differing,
+}
+
+impl<'a> Descent<'a> {
+    pub(crate) fn new(own: &'a Own, index: String) -> Self {
+        let all = (KeyRange::ALL, own.0.len() as u64);
+        let (split, list) = (vec![all], Vec::new());
+        Self { own, index, split, list, found: Differing::default() }
+    }
+
+    /// What to ask next; `None` when everything is known.
+    pub(crate) fn question(&self) -> Option<DigestRequest> {
+        let (ranges, split) = if let Some((first, n)) = self.split.last() {
+            let width = width(*first, *n);
+            let most = RANGES_MAX.min(PARTS_MAX >> (4 * u32::from(width)));
+            let same = |(range, n): &&(KeyRange, u64)| self::width(*range, *n) == width;
+            let asked = self.split.iter().rev().take_while(same).take(most);
+            (asked.map(|(r, _)| r.name()).collect::<Vec<_>>(), width)
+        } else {
+            let mut room = ITEMS_MAX;
+            let fits = |(_, n): &&(KeyRange, u64)| {
+                let fits = room == ITEMS_MAX || *n <= room;
+                room = room.saturating_sub((*n).max(1));
+                fits
+            };
+            let asked = self.list.iter().rev().take(RANGES_MAX).take_while(fits);
+            (asked.map(|(r, _)| r.name()).collect(), 0)
+        };
+        (!ranges.is_empty()).then(|| DigestRequest { index: self.index.clone(), ranges, split })
+    }
+
+    /// Take the answer to the question asked last.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn answer(
+        &mut self,
+        asked: &DigestRequest,
+        answer: DigestAnswer,
+    ) -> Result<(), &'static str> {
+        let answered = answer.ranges as usize;
+        if answered == 0 || answered > asked.ranges.len() {
+            return Err("it speaks of other ranges than asked for");
+        }
+        if !self.found.store.is_empty() && self.found.store != answer.store {
+            return Err("the store was replaced during the comparison");
+        }
+        self.found.store = answer.store;
+        if asked.split == 0 {
+            for _ in 0..answered {
+                self.found.ranges.extend(self.list.pop().map(|(range, _)| range));
+            }
+            let items = answer.items.into_iter().map(|item| (item.id.clone(), item));
+            self.found.theirs.extend(items);
+            return Ok(());
+        }
+        let mut parts = answer.parts.into_iter();
+        for _ in 0..answered {
+            let Some((range, _)) = self.split.pop() else { break };
+            for part in range.split(asked.split) {
+                let theirs = parts.next().and_then(|p| p.sum());
+                self.compare(part, theirs.ok_or("it has fewer parts than asked for")?);
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, range: KeyRange, theirs: Sum) {
+        let own = self.own.sum(range);
+        let most = own.documents.max(theirs.documents);
+        if own == theirs {
+        } else if theirs.documents == 0 {
+            // Nothing to be listed: all of ours are missing there.
+            self.found.ranges.push(range);
+        } else if most <= LIST_MAX
+            || (own.documents == 0 && most <= ITEMS_MAX)
+            || range.digits() == DIGITS_MAX
+        {
+            self.list.push((range, theirs.documents));
+        } else {
+            self.split.push((range, most));
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Differing {
+        self.found.ranges.sort_unstable();
+        self.found
+    }
+}
+
+/// By how many digits a range is split.
+fn width(range: KeyRange, documents: u64) -> u8 {
+    let wide = documents > WIDE_ABOVE || range == KeyRange::ALL;
+    if wide && range.digits() + 2 <= DIGITS_MAX { 2 } else { 1 }
+}
+
+#[cfg(test)]
+#[path = "difference_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+//! Where this agent runs: what tells a restart from a copy of the agent's folder.
+
+use std::fs;
+
+use env::random::{Random, SystemRandom};
+use link::Instance;
+use queue::{Queue, QueueError};
+use ring::digest;
+
+use crate::SyncError;
+
+/// Note: which process last used the database, as `BOOT:PID:STARTED`.
+const NOTE_PROCESS: &str = "sync.process";
+/// Mixed into what is told of a machine, so that its id itself never leaves it.
+const SALT: &[u8] = b"holdfast instance 1\0";
+/// Bytes of a digest that are told.
+const PART_BYTES: usize = 8;
+/// Files that hold the machine's id.
+const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+/// File with a number that is drawn anew at each boot.
+const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A machine and one boot of it, as digests; empty where the system does not say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// The same over reboots.
+    pub id: String,
+    /// Another one after each reboot.
+    pub boot: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn of_host() -> Self {
+        let id = MACHINE_ID_FILES.iter().find_map(|file| line(file)).unwrap_or_default();
+        let boot = line(BOOT_ID_FILE).unwrap_or_default();
+        Self { id: part(&id), boot: part(&boot) }
+    }
+
+    /// A new start of the program on it.
+    pub(crate) fn instance(&self) -> Result<Instance, SyncError> {
+        let nonce = SystemRandom
+            .next_u64()
+            .map_err(|e| SyncError::Identity(format!("no random number: {e}")))?;
+        let (machine, boot) = (self.id.clone(), self.boot.clone());
+        Ok(Instance { machine, boot, nonce: format!("{nonce:016x}") })
+    }
+
+    /// Claim the database for this process: refused while the process that used the original
+    /// still runs, since then this is a copy of a living agent's folder.
+    pub(crate) fn claim(&self, queue: &Queue) -> Result<(), SyncError> {
+        if let Some(pid) = self.living_owner(queue)? {
+            return Err(SyncError::InUse { pid });
+        }
+        let pid = std::process::id();
+        let note = format!("{}:{pid}:{}", self.boot, started(pid).unwrap_or_default());
+        Ok(queue.meta_set(NOTE_PROCESS, note.as_bytes())?)
+    }
+
+    fn living_owner(&self, queue: &Queue) -> Result<Option<u32>, QueueError> {
+        let note = queue.meta_get(NOTE_PROCESS)?.and_then(|n| String::from_utf8(n).ok());
+        Ok(note.and_then(|note| {
+            let mut parts = note.split(':');
+            let (boot, pid, begun) = (parts.next()?, parts.next()?, parts.next()?);
+            let (pid, begun): (u32, u64) = (pid.parse().ok()?, begun.parse().ok()?);
+            let here = !boot.is_empty() && boot == self.boot && pid != std::process::id();
+            (here && started(pid)? == begun).then_some(pid)
+        }))
+    }
+}
+
+/// When a living process began, clock ticks since the boot.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything; what follows its last parenthesis does not.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let ended = matches!(fields.next(), Some("Z" | "X"));
+    if ended { None } else { fields.nth(18)?.parse().ok() }
+}
+
+fn line(file: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned()).filter(|t| !t.is_empty())
+}
+
+fn part(text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    let whole = digest::digest(&digest::SHA256, &[SALT, text.as_bytes()].concat());
+    hex::encode(whole.as_ref().get(..PART_BYTES).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_a_boot_and_two_starts_differ() {
+        let machine = Machine::of_host();
+        assert_eq!(machine.boot.len(), 2 * PART_BYTES);
+        assert_eq!(machine, Machine::of_host());
+        let starts = [machine.instance().unwrap(), machine.instance().unwrap()];
+        assert_ne!(starts[0], starts[1]);
+        assert!(starts[0].same_boot(&starts[1]) && !starts[0].other_machine(&starts[1]));
+        assert!(link::is_session_id(&format!("fim-{}-1", starts[0])));
+    }
+
+    #[test]
+    fn a_living_process_has_a_beginning_and_a_dead_one_has_none() {
+        assert!(started(std::process::id()).unwrap() > 0);
+        assert_eq!(started(u32::MAX), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! An identity copied to a second machine is refused by name, and harms nothing of the first one's;
+//! a restart, a reboot and a database put back or lost on the same machine go on as before.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Agent, Server, copy, files, machine, put_back};
+use link::ControlAction;
+use sync::{Machine, SyncError};
+
+/// Longer than three heartbeats.
+const SILENCE: Duration = Duration::from_secs(31);
+
+async fn original(server: &Server) -> Agent {
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 60);
+    agent.write("/etc/f7", 77);
+    agent.cycle().await;
+    agent
+}
+
+/// What the server tells of copies.
+async fn told_of_copies(server: &Server, count: usize) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while server.told("identity_cloned").len() != count {
+        assert!(std::time::Instant::now() < deadline, "{:?}", server.told("identity_cloned"));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn assert_copied(error: &SyncError) {
+    assert!(error.is_copied(), "{error}");
+    assert!(error.to_string().contains("enrol this machine anew"), "{error}");
+}
+
+/// The copy has another disk: what it would tell are 60 deletes and one new file.
+fn other_disk(copy: &mut Agent, original: &Agent) {
+    copy.disk = original.disk.clone();
+    let paths: Vec<String> = copy.disk.keys().cloned().collect();
+    for path in paths {
+        copy.remove(&path);
+    }
+    copy.write("/srv/copy", 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_on_a_second_machine_is_refused_and_changes_nothing() {
+    let server = Server::start().await;
+    let mut first = original(&server).await;
+    let mut second = first.copy_on(&machine(2));
+    other_disk(&mut second, &first);
+    assert_copied(&second.failing_cycle().await);
+    assert_copied(&second.syncer.check(&files()).await.unwrap_err());
+    assert_copied(&second.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap_err());
+    assert_eq!(server.held(&first), first.expected());
+    // Refused again, however long the first one is silent and however often the copy starts.
+    server.clock.advance(SILENCE * 100);
+    let second = second.restart();
+    assert_copied(&second.failing_cycle().await);
+    told_of_copies(&server, 1).await;
+    let told = &server.told("identity_cloned")[0];
+    assert!(told.contains("01aa") && told.contains("02aa") && told.contains("(web)"), "{told}");
+    // The first one goes on.
+    first.write("/etc/f8", 88);
+    first.cycle().await;
+    first.beat().await;
+    assert_eq!(first.syncer.check_due(), None);
+    assert_eq!(server.held(&first), first.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_refused_by_a_server_that_has_just_started_too() {
+    let mut server = Server::start().await;
+    let first = original(&server).await;
+    let mut second = first.copy_on(&machine(2));
+    other_disk(&mut second, &first);
+    server.restart(|_| {}).await;
+    assert_copied(&second.failing_cycle().await);
+    assert_eq!(server.held(&first), first.expected());
+    first.beat().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_shares_the_machine_id_is_refused_as_soon_as_the_first_one_speaks() {
+    let server = Server::start().await;
+    let first = original(&server).await;
+    let twin = Machine { boot: "02b9".into(), ..machine(1) };
+    let mut second = first.copy_on(&twin);
+    other_disk(&mut second, &first);
+    let wait = second.failing_cycle().await;
+    assert!(matches!(&wait, SyncError::Busy { status: 503, .. }), "{wait}");
+    assert!(wait.retry_after().unwrap() > Duration::from_secs(20), "{wait:?}");
+    server.cut_connections();
+    first.beat().await;
+    server.clock.advance(SILENCE);
+    assert_copied(&second.failing_cycle().await);
+    assert_eq!(server.held(&first), first.expected());
+    told_of_copies(&server, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_on_the_same_boot_is_refused_when_the_first_one_speaks_and_repaired() {
+    let server = Server::start().await;
+    let first = original(&server).await;
+    let mut second = first.copy_on(&machine(1));
+    other_disk(&mut second, &first);
+    second.beat().await;
+    second.cycle().await;
+    assert_ne!(server.held(&first), first.expected());
+    server.cut_connections();
+    first.beat().await;
+    let refused = second.syncer.heartbeat(ControlAction::Notify, &[]).await;
+    assert_copied(&refused.unwrap_err());
+    first.repair().await;
+    assert_eq!(server.held(&first), first.expected());
+    told_of_copies(&server, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_and_a_reboot_are_no_copies() {
+    let server = Server::start().await;
+    let mut agent = original(&server).await;
+    for boot in ["01b1", "01b1", "01b2", "01b3"] {
+        let reboot = agent.machine.boot != boot;
+        agent.machine.boot = boot.into();
+        let mut next = agent.restart();
+        next.write("/etc/f1", 1_000);
+        if reboot {
+            // The first instance said no goodbye: a power cut.
+            assert!(matches!(next.failing_cycle().await, SyncError::Busy { .. }));
+            server.clock.advance(SILENCE);
+        }
+        next.cycle().await;
+        assert_eq!(server.held(&next), next.expected());
+        agent = next;
+    }
+    agent.syncer.heartbeat(ControlAction::Shutdown, &[]).await.unwrap();
+    agent.machine.boot = "01b4".into();
+    let agent = agent.restart();
+    agent.cycle().await;
+    agent.beat().await;
+    assert!(server.told("identity_cloned").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_put_back_or_lost_on_the_same_machine_ends_with_the_disk() {
+    let server = Server::start().await;
+    let agent = original(&server).await;
+    let mut earlier = None;
+    let mut agent = agent.restart_after(|folder| earlier = Some(copy(folder)));
+    agent.write("/etc/later", 1);
+    agent.cycle().await;
+    let disk = agent.disk.clone();
+    let mut agent = agent.restart_after(|folder| put_back(earlier.unwrap().path(), folder));
+    agent.disk = disk;
+    agent.write("/etc/later", 1);
+    agent.beat().await;
+    agent.repair().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    let mut agent = agent.restart_after(|folder| {
+        for name in ["agent.db", "agent.db-wal", "agent.db-shm"] {
+            let _ = fs::remove_file(folder.join(name));
+        }
+    });
+    agent.disk.clear();
+    agent.base("/etc", 50);
+    agent.beat().await;
+    agent.repair().await;
+    assert_eq!(server.held(&agent), agent.expected());
+    assert!(server.told("identity_cloned").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_enrols_anew_has_documents_of_its_own() {
+    let server = Server::start().await;
+    let first = original(&server).await;
+    let mut second = first.copy_on(&machine(2));
+    other_disk(&mut second, &first);
+    assert_copied(&second.failing_cycle().await);
+    let enrolment = server.enrolment(&server.token(1), "web-2", second.folder.path());
+    second.id = sync::enroll(&enrolment).await.unwrap().id;
+    let second = second.restart();
+    second.beat().await;
+    second.repair().await;
+    assert_eq!(server.held(&second), second.expected());
+    assert_eq!(server.held(&first), first.expected());
+}

@@ -1,0 +1,168 @@
+//! Repair by difference: what both sides compute of a range of documents, so that they find the
+//! few that differ among many.
+//!
+//! Each document has a key of 64 bits: the first 8 bytes of an id that is lower-case hex of 16 to
+//! 64 bytes, of the id's SHA-1 otherwise. A range is named by the hex digits that its keys begin
+//! with; the empty text names all. The sum of a range is that of its documents' hashes modulo
+//! 2^64, so that it depends on no order; a document's hash is the first 8 bytes (big-endian) of
+//! SHA-1 over its id, a NUL and its checksum.
+
+use sha1::{Digest as _, Sha1};
+
+/// Hex digits of a key.
+pub const KEY_DIGITS: usize = 16;
+/// Most digits that one question splits a range by: 256 parts.
+pub const SPLIT_DIGITS_MAX: u8 = 2;
+/// Fewest and most bytes of an id in hex that is its own key.
+const OWN_KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
+
+/// The key of a document's id.
+pub fn key(id: &str) -> u64 {
+    let hex = id.len() % 2 == 0
+        && OWN_KEY_BYTES.contains(&(id.len() / 2))
+        && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let own = id.get(..KEY_DIGITS).filter(|_| hex);
+    own.and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .unwrap_or_else(|| first_bytes(Sha1::new_with_prefix(id)))
+}
+
+/// The hash of a document.
+pub fn hash(id: &str, checksum: &str) -> u64 {
+    first_bytes(Sha1::new_with_prefix(id).chain_update([0]).chain_update(checksum))
+}
+
+fn first_bytes(hash: Sha1) -> u64 {
+    let whole: [u8; 20] = hash.finalize().into();
+    whole.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// How many documents a range has, and the sum of their hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sum {
+    /// How many.
+    pub documents: u64,
+    /// Modulo 2^64.
+    pub hashes: u64,
+}
+
+impl Sum {
+    /// One document more.
+    pub fn add(&mut self, hash: u64) {
+        self.documents += 1;
+        self.hashes = self.hashes.wrapping_add(hash);
+    }
+}
+
+/// The keys that begin with some hex digits, as first and last key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyRange {
+    /// The lowest key.
+    pub first: u64,
+    digits: u8,
+}
+
+impl KeyRange {
+    /// Every key.
+    pub const ALL: Self = Self { first: 0, digits: 0 };
+
+    /// The range of this name; `None` for what is not up to 16 lower-case hex digits.
+    pub fn parse(name: &str) -> Option<Self> {
+        let digits = name.len();
+        let hex = name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if digits > KEY_DIGITS || !hex {
+            return None;
+        }
+        let first = match digits {
+            0 => 0,
+            n => u64::from_str_radix(name, 16).ok()? << (4 * (KEY_DIGITS - n)),
+        };
+        Some(Self { first, digits: digits as u8 })
+    }
+
+    /// How many digits name it.
+    pub fn digits(&self) -> u8 {
+        self.digits
+    }
+
+    /// The highest key.
+    pub fn last(&self) -> u64 {
+        self.first | u64::MAX.checked_shr(4 * u32::from(self.digits)).unwrap_or(0)
+    }
+
+    /// Whether a key lies within.
+    pub fn contains(&self, key: u64) -> bool {
+        (self.first..=self.last()).contains(&key)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        let mut name = format!("{:016x}", self.first);
+        name.truncate(usize::from(self.digits));
+        name
+    }
+
+    /// Its parts that have so many more digits, in order; itself when there are no more digits.
+    pub fn split(&self, digits: u8) -> impl Iterator<Item = Self> + use<> {
+        let digits = digits.min(KEY_DIGITS as u8 - self.digits);
+        let (first, all) = (self.first, self.digits + digits);
+        let step = 4 * (KEY_DIGITS as u32 - u32::from(all));
+        (0..1u64 << (4 * u32::from(digits)))
+            .map(move |n| Self { first: first | n.checked_shl(step).unwrap_or(0), digits: all })
+    }
+
+    /// The place of a key of this range among [`KeyRange::split`] by so many digits.
+    pub fn place(&self, key: u64, digits: u8) -> usize {
+        let all = u32::from(self.digits + digits.min(KEY_DIGITS as u8 - self.digits));
+        let shifted = (key - self.first).checked_shr(4 * (KEY_DIGITS as u32 - all));
+        shifted.unwrap_or(0) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_ids_are_their_own_keys_and_others_are_hashed() {
+        assert_eq!(key("da39a3ee5e6b4b0d3255bfef95601890afd80709"), 0xda39_a3ee_5e6b_4b0d);
+        let sha1_of_bash = key("bash");
+        assert_ne!(sha1_of_bash, key("zsh"));
+        assert_ne!(key("DA39A3EE5E6B4B0D3255BFEF95601890AFD80709"), 0xda39_a3ee_5e6b_4b0d);
+        assert_ne!(key("da39a3ee5e6b4b0d"), 0xda39_a3ee_5e6b_4b0d, "too short");
+    }
+
+    #[test]
+    fn the_parts_of_a_range_cover_it_without_gap_or_overlap() {
+        for name in ["", "0", "a3", "fff", "0123456789abcde", "0123456789abcdef"] {
+            let range = KeyRange::parse(name).unwrap();
+            assert_eq!(range.name(), name);
+            for digits in [1, 2] {
+                let mut next = Some(range.first);
+                for (place, part) in range.split(digits).enumerate() {
+                    assert_eq!(Some(part.first), next);
+                    assert_eq!(range.place(part.first, digits), place);
+                    assert_eq!(range.place(part.last(), digits), place);
+                    assert_eq!(KeyRange::parse(&part.name()), Some(part));
+                    next = part.last().checked_add(1);
+                }
+                assert_eq!(next, range.last().checked_add(1), "{name}");
+            }
+        }
+        for bad in ["g", "A", "0123456789abcdef0"] {
+            assert_eq!(KeyRange::parse(bad), None);
+        }
+    }
+
+    #[test]
+    fn a_sum_depends_on_ids_and_checksums_and_on_no_order() {
+        let [a, b] = [hash("a", "1"), hash("b", "2")];
+        let sum = |hashes: &[u64]| {
+            let mut sum = Sum::default();
+            hashes.iter().for_each(|h| sum.add(*h));
+            sum
+        };
+        assert_eq!(sum(&[a, b]), sum(&[b, a]));
+        assert_ne!(sum(&[a, b]), sum(&[hash("a", "2"), hash("b", "1")]));
+        assert_ne!(sum(&[a]), sum(&[a, b]));
+    }
+}
