@@ -246,6 +246,7 @@ fn sessions_options(
         unix: Some(folder.path().join(&config.agents.socket)),
         allowed_uids,
         clock: clock.clone(),
+        boot: sync::Machine::of_host().boot,
         local: Some(local.layer(map_request(as_local_source))),
         ..defaults
     }
