@@ -1,5 +1,5 @@
-//! Agent and server as real processes on a changing tree, killed with SIGKILL at random instants:
-//! in the end the server's state is the disk, and every event that was acknowledged is there.
+//! Agent and server as real processes on a changing tree with deletes, killed with SIGKILL at random
+//! instants, and the network between them cut, half closed and held up: in the end the server's state is the disk, and every event that was acknowledged is there.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,8 @@
 )]
 
 mod common;
+#[path = "common/proxy.rs"]
+mod proxy;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,9 +27,12 @@ use std::time::Duration;
 
 use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 use env::random::{Random as _, SeededRandom, SystemRandom};
+use proxy::{Fault, Proxy};
 
-/// Kills of one run; `HOLDFAST_SOAK` multiplies it.
-const KILLS: u64 = 60;
+/// Kills and cuts of one run; `HOLDFAST_KILLS` says another number, `HOLDFAST_SOAK` multiplies it.
+const KILLS: u64 = 200;
+/// Longest that the network is held up, milliseconds.
+const PAUSE_MS_MAX: u64 = 300;
 /// Most files of the tree.
 const FILES: u64 = 200;
 
@@ -65,6 +70,7 @@ fn churn(root: &Path, seed: u64, stop: &AtomicBool) -> u64 {
 struct Fleet {
     base: PathBuf,
     tree: PathBuf,
+    network: Proxy,
     server: Option<Running>,
     agent: Option<Running>,
 }
@@ -74,19 +80,21 @@ impl Fleet {
         let tree = base.join("tree");
         fs::create_dir_all(&tree).unwrap();
         let agents = free_port();
+        let network = Proxy::to(([127, 0, 0, 1], agents).into());
+        let port = network.port;
         let server_toml = format!(
             "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
              max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n",
             base.join("server")
         );
         let agent_toml = format!(
-            "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"150ms\"\n\
+            "data = {:?}\nserver = \"https://127.0.0.1:{port}\"\n[scan]\ninterval = \"150ms\"\n\
              background_priority = false\n[sync]\nheartbeat = \"200ms\"\n[[watch]]\npath = {tree:?}\n",
             base.join("agent")
         );
         fs::write(base.join("server.toml"), server_toml).unwrap();
         fs::write(base.join("agent.toml"), agent_toml).unwrap();
-        let mut fleet = Self { base: base.to_owned(), tree, server: None, agent: None };
+        let mut fleet = Self { base: base.to_owned(), tree, network, server: None, agent: None };
         fleet.start_server();
         let data = base.join("server");
         let (code, token, error) = run(&["token", "--data", data.to_str().unwrap()]);
@@ -107,6 +115,28 @@ impl Fleet {
 
     fn file(&self, name: &str) -> String {
         self.base.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Kill one of the two and start it again, or do something to the network.
+    fn strike(&mut self, random: &SeededRandom) {
+        match below(random, 9) {
+            0..=2 => {
+                self.agent.take().unwrap().kill();
+                self.start_agent();
+            }
+            3..=5 => {
+                self.server.take().unwrap().kill();
+                self.start_server();
+            }
+            6 => self.network.fault(Fault::Cut),
+            7 if below(random, 2) == 0 => self.network.fault(Fault::RequestsEnd),
+            7 => self.network.fault(Fault::AnswersEnd),
+            _ => {
+                self.network.pause(true);
+                std::thread::sleep(Duration::from_millis(below(random, PAUSE_MS_MAX)));
+                self.network.pause(false);
+            }
+        }
     }
 
     fn start_server(&mut self) {
@@ -140,7 +170,7 @@ fn acknowledged(log: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_over_sixty_kills() {
+fn nothing_acknowledged_is_lost_over_two_hundred_kills_and_cuts() {
     let soak: u64 = std::env::var("HOLDFAST_SOAK").map_or(1, |s| s.parse().unwrap());
     let seed = match std::env::var("HOLDFAST_SEED") {
         Ok(seed) => seed.parse().unwrap(),
@@ -154,16 +184,11 @@ fn nothing_acknowledged_is_lost_over_sixty_kills() {
     let stop = Arc::new(AtomicBool::new(false));
     let (root, flag) = (fleet.tree.clone(), stop.clone());
     let churning = std::thread::spawn(move || churn(&root, seed, &flag));
-    for _ in 0..KILLS * soak {
-        // Not to wait for anything: the random instant at which the process dies.
-        std::thread::sleep(Duration::from_millis(20 + below(&random, 400)));
-        if below(&random, 2) == 0 {
-            fleet.agent.take().unwrap().kill();
-            fleet.start_agent();
-        } else {
-            fleet.server.take().unwrap().kill();
-            fleet.start_server();
-        }
+    let kills = std::env::var("HOLDFAST_KILLS").map_or(KILLS, |n| n.parse().unwrap());
+    for _ in 0..kills * soak {
+        // Not to wait for anything: the random instant at which it happens.
+        std::thread::sleep(Duration::from_millis(5 + below(&random, 150)));
+        fleet.strike(&random);
     }
     stop.store(true, Ordering::Relaxed);
     let steps = churning.join().unwrap();
