@@ -6,7 +6,7 @@ SOAK ?= 100
 # Warnings are errors wherever a person or a machine decides whether a change is good.
 LINT := -D warnings
 
-.PHONY: help up build test check unit loom page soak fuzz clean
+.PHONY: help up build test check unit loom page fuzz-api soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,10 @@ loom: ## The hand-offs between writers of journal and queue, in every order of e
 page: ## The dashboard in a real Chromium against the real binary
 	cargo build --bin holdfast
 	./tests/page.sh
+
+fuzz-api: ## A client and property-based requests from the OpenAPI document, against the real binary
+	cargo build --bin holdfast
+	./tests/fuzz_api.sh
 
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
 	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 24 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \

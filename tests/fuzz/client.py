@@ -1,0 +1,63 @@
+"""A client written from the documented examples: it logs in, pages through the agents, restarts
+one, follows the command, makes a reader of its own, and logs out."""
+
+import time
+
+from server import Server
+
+
+def items(answer):
+    return answer["data"]["affected_items"]
+
+
+def main():
+    with Server() as server:
+        token = server.login()
+
+        def done(method, path, body=None, token=token):
+            status, answer = server.ask(method, path, token, body)
+            assert status == 200, (method, path, status, answer)
+            return answer
+
+        # The local agent is there at once; active after its first keepalive.
+        end = time.monotonic() + 60
+        while done("GET", "/agents/summary/status")["data"]["connection"]["active"] != 1:
+            assert time.monotonic() < end, "the local agent was not active within a minute"
+            time.sleep(0.2)
+        for number in range(1, 26):
+            done("POST", "/agents", {"name": f"paged-{number:02}"})
+        seen, offset = [], 0
+        while True:
+            page = done("GET", f"/agents?offset={offset}&limit=10&select=id,name&sort=+id")
+            if not items(page):
+                break
+            seen += [item["id"] for item in items(page)]
+            offset += len(items(page))
+        assert len(seen) == len(set(seen)) == page["data"]["total_affected_items"] == 27, seen
+        assert items(done("GET", "/agents?q=name~paged;name!=paged-01&limit=1&sort=-name"))
+
+        answer = done("PUT", "/agents/001/restart")
+        assert answer["error"] == 0 and items(answer) == ["001"], answer
+        command = answer["data"]["command"]
+        assert done("GET", f"/commands/{command}")["data"]["counts"]["total"] == 1
+        answer = done("PUT", "/agents/restart?agents_list=002,999,000")
+        codes = sorted(item["error"]["code"] for item in answer["data"]["failed_items"])
+        assert answer["error"] == 1 and codes == [1701, 1703, 1707], answer
+
+        done("POST", "/security/users", {"username": "watcher", "password": "Watching-1"})
+        roles = items(done("GET", "/security/roles?search=readonly&select=id,name&sort=id"))
+        role = next(role["id"] for role in roles if role["name"] == "readonly")
+        user = items(done("GET", "/security/users?q=username=watcher"))[0]["id"]
+        done("POST", f"/security/users/{user}/roles?role_ids={role}")
+        reader = server.login("watcher", "Watching-1")
+        status, answer = server.ask("PUT", "/agents/001/restart", reader)
+        assert status == 403 and answer["error"] == 4000, answer
+        renewed = done("POST", "/security/user/renew", token=reader)["data"]["token"]
+        done("DELETE", "/security/user/authenticate", token=renewed)
+        assert server.ask("GET", "/agents", reader)[0] == 401
+        actions = [row["action"] for row in items(done("GET", "/audit"))]
+        assert "security:create_user" in actions and "agent:restart" in actions, actions
+    print("client: logged in, paged, restarted, followed, refused, logged out")
+
+
+main()
