@@ -136,3 +136,20 @@ proptest! {
         check(&house.reopen());
     }
 }
+
+#[test]
+fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
+    let house = house();
+    let ids = house.registry.add_agents(&[(None, named("one")), (None, named("two"))]).unwrap();
+    let systems = || house.registry.overview().unwrap().systems;
+    assert_eq!(systems(), []);
+    let system = |platform: &str| [platform.to_uppercase(), platform.into(), "12".into()];
+    house.registry.keepalive(ids[0], &info("debian", "v1"));
+    house.registry.keepalive(ids[1], &info("debian", "v1"));
+    assert_eq!(systems(), [(system("debian"), 2)]);
+    house.registry.keepalive(ids[1], &info("fedora", "v1"));
+    assert_eq!(systems(), [(system("debian"), 1), (system("fedora"), 1)]);
+    assert_eq!(house.registry.overview().unwrap().last.unwrap().record.id, ids[1]);
+    house.registry.remove_agents(&ids).unwrap();
+    assert_eq!(systems(), []);
+}

@@ -1,0 +1,62 @@
+//! Agents taken over from a `client.keys`, agents that take another's place, and their keys.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod common;
+
+use common::{house, named};
+use model::AgentId;
+use registry::{EnrollError, ForceRules, InsertAgent, LastScan};
+
+#[test]
+fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
+    let world = house();
+    let (a, b) = ("a".repeat(64), "b".repeat(64));
+    let text = format!("007 web 192.0.2.7 {a}\n012 db any {b}\n\n009 !gone any {a}\n# note\n");
+    let report = world.registry.import_client_keys(&text).unwrap();
+    assert_eq!((report.added, report.passed_over), (2, 3));
+    let web = world.registry.agent(AgentId(7)).unwrap();
+    assert_eq!((web.name.as_str(), web.register_ip.as_str()), ("web", "192.0.2.7"));
+    assert_eq!(world.registry.client_key(AgentId(12)).unwrap(), b);
+    let next = world.registry.add_agents(&[(None, named("next"))]).unwrap();
+    assert_eq!(next, [AgentId(13)], "numbers go on behind the highest");
+
+    for (line, why) in [
+        (format!("020 new any {}", "c".repeat(63)), "short key"),
+        ("021 new".to_owned(), "two words"),
+        (format!("000 new any {a}"), "the server's number"),
+        (format!("022 web any {a}"), "a name that is taken"),
+    ] {
+        let text = format!("030 fine any {a}\n{line}\n");
+        assert!(world.registry.import_client_keys(&text).is_err(), "{why}");
+        assert!(world.registry.agent(AgentId(30)).is_none(), "{why}: nothing was taken over");
+    }
+}
+
+#[test]
+fn a_silent_agent_gives_way_and_a_living_one_does_not() {
+    let world = house();
+    let old = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let rules = ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 };
+    let new = InsertAgent { request: named("web"), force: Some(rules), ..InsertAgent::default() };
+    let refused = world.registry.insert_agent(&new).unwrap_err();
+    assert!(matches!(refused, EnrollError::DuplicateName { .. }), "registered just now: {refused}");
+    world.after(61);
+    let (id, key, removed) = world.registry.insert_agent(&new).unwrap();
+    assert_eq!((removed[0].0, key.len()), (old, 64));
+    assert!(world.registry.agent(old).is_none() && world.registry.agent(id).is_some());
+    let off = InsertAgent { force: None, ..new };
+    world.after(600);
+    assert!(world.registry.insert_agent(&off).is_err());
+}
+
+#[test]
+fn a_scan_that_began_keeps_the_end_of_the_one_before_until_it_ends() {
+    let world = house();
+    let id = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let scan = |start, end| LastScan { started_at_s: start, ended_at_s: end };
+    assert_eq!(world.registry.last_scan(id).unwrap(), scan(None, None));
+    world.registry.scanned(id, scan(Some(10), Some(20)));
+    world.registry.scanned(id, scan(Some(30), None));
+    assert_eq!(world.registry.last_scan(id).unwrap(), scan(Some(30), Some(20)));
+}
