@@ -201,21 +201,23 @@ fn drawing(args: &JournalBenchArgs, rows: &[Row]) -> String {
     } else {
         ("log_file", "of the log's files")
     };
+    let subjects = distinct(rows, |r| &r.subject);
+    let line = |record: u32, subject: &str, metric: &str| Line {
+        name: subject.to_owned(),
+        ours: subject.starts_with("holdfast"),
+        points: args
+            .writers
+            .iter()
+            .filter_map(|w| {
+                Some((f64::from(*w), value(rows, &case_name(record, *w), subject, metric)?))
+            })
+            .collect(),
+    };
     let mut panels = Vec::new();
     for record in &args.record {
         for compressor in ["zlib", "lz4"] {
             let metric = format!("{prefix}_{compressor}");
-            let lines = distinct(rows, |r| &r.subject).into_iter().map(|subject| {
-                let points = args.writers.iter().filter_map(|writers| {
-                    let at = value(rows, &case_name(*record, *writers), subject, &metric)?;
-                    Some((f64::from(*writers), at))
-                });
-                Line {
-                    name: subject.to_owned(),
-                    ours: subject.starts_with("holdfast"),
-                    points: points.collect(),
-                }
-            });
+            let lines = subjects.iter().map(|subject| line(*record, subject, &metric));
             panels.push(Panel {
                 title: format!("{record}-byte records, {compressor}"),
                 x: "writers".into(),

@@ -22,7 +22,7 @@ const FLUSH_TIME: Duration = Duration::from_micros(100);
 /// Records that fill segments so that recycled ones are measured, bytes.
 const FILLER_BYTES: usize = 1 << 20;
 /// Longest time to wait for a recycled segment.
-const RECYCLE_TIME_MAX: Duration = Duration::from_secs(60);
+const RECYCLE_TIME_MAX: Duration = Duration::from_mins(1);
 
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
@@ -37,8 +37,12 @@ pub(crate) struct Case {
 pub(crate) type Figure = (&'static str, f64);
 
 impl Case {
+    /// Commits that are counted: as many of each writer, and so many that the ring is written
+    /// twice, so that its archive has its share.
     fn commits(&self) -> u64 {
-        self.commits / self.writers * self.writers
+        let ring_blocks = journal::RING_BYTES_DEFAULT / journal::BLOCK_BYTES as u64;
+        let rounds = if self.layout == Layout::Ring { 2 * ring_blocks } else { 0 };
+        self.writers * rounds.max(self.commits / self.writers)
     }
 
     fn payload(&self) -> f64 {
@@ -104,19 +108,17 @@ impl Case {
 
     /// So many records of noise, shared out among the writers.
     fn append(&self, journal: &Journal, count: u64, seed: u64) -> anyhow::Result<()> {
+        let writer = |writer| {
+            let mut noise = Noise(seed << 32 | writer);
+            let mut record = vec![0; self.record_bytes];
+            (0..count.div_ceil(self.writers)).try_for_each(|_| {
+                noise.fill(&mut record);
+                journal.append(&record, Durability::Persist).map(|_| ())
+            })
+        };
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.writers)
-                .map(|writer| {
-                    let mut noise = Noise(seed << 32 | writer);
-                    scope.spawn(move || {
-                        let mut record = vec![0; self.record_bytes];
-                        (0..count.div_ceil(self.writers)).try_for_each(|_| {
-                            noise.fill(&mut record);
-                            journal.append(&record, Durability::Persist).map(|_| ())
-                        })
-                    })
-                })
-                .collect();
+            let threads: Vec<_> =
+                (0..self.writers).map(|n| scope.spawn(move || writer(n))).collect();
             for thread in threads {
                 match thread.join() {
                     Ok(done) => done?,

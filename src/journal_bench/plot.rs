@@ -158,7 +158,9 @@ fn draw(out: &mut String, panel: &Panel, left: f64, names: &[(&str, bool)]) {
                 .map(|p| (x.at(p.0), y.at(p.1)))
                 .collect();
             style.stroke(out, &drawn);
-            drawn.iter().for_each(|at| style.marker(out, *at));
+            for at in drawn {
+                style.marker(out, at);
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn extents(path: &Path) -> Result<Vec<Range<u64>>, DeviceError> {
         );
         match mapped.last() {
             Some(last) if last.flags & FIEMAP_EXTENT_LAST == 0 => {
-                start = last.logical + last.length
+                start = last.logical + last.length;
             }
             _ => return Ok(found),
         }

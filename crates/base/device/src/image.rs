@@ -250,12 +250,13 @@ impl Image {
             let Some(dice) = dice.as_mut() else { break };
             let Some(old) = state.durable.get_mut(index) else { continue };
             if cut.torn {
-                *old = torn(old.as_deref(), content.as_deref(), dice);
+                *old = Some(torn(old.as_deref(), content.as_deref(), dice));
             } else if dice.heads() {
                 *old = content;
             }
         }
-        state.volatile = state.durable.clone();
+        let images = &mut *state;
+        images.volatile.clone_from(&images.durable);
         state.dirty.clear();
         state.counters.unflushed = 0;
         (state.blocks_left, state.flushes_left) = (None, None);
@@ -365,7 +366,7 @@ fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, Range<usize
 }
 
 /// Sectors of the old and of the new content, as they fall.
-fn torn(old: Option<&Block>, new: Option<&Block>, dice: &mut Dice) -> Content {
+fn torn(old: Option<&Block>, new: Option<&Block>, dice: &mut Dice) -> Arc<Block> {
     const ZEROS: Block = [0; BLOCK_BYTES];
     let mut block = *old.unwrap_or(&ZEROS);
     let new = new.unwrap_or(&ZEROS);
@@ -374,7 +375,7 @@ fn torn(old: Option<&Block>, new: Option<&Block>, dice: &mut Dice) -> Content {
             into.copy_from_slice(from);
         }
     }
-    Some(Arc::new(block))
+    Arc::new(block)
 }
 
 /// Splitmix64: the same throws from the same seed.

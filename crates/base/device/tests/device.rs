@@ -108,7 +108,7 @@ fn write_direct(path: &std::path::Path, bytes: usize) {
     let file = File::options().write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
     let buffer = vec![2_u8; bytes + 4096];
     let skip = buffer.as_ptr().align_offset(4096);
-    file.write_all_at(&buffer[skip..skip + bytes], 0).unwrap();
+    file.write_all_at(buffer.get(skip..skip + bytes).unwrap(), 0).unwrap();
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn blocks_are_told_apart_by_where_they_lie() {
     let Some(device) = mounted(Fs::Ext4, Options { measure: true, ..SMALL }) else { return };
     let path = device.folder().join("log");
     let mut file = File::create(&path).unwrap();
-    file.write_all(&[0; 64 << 10]).unwrap();
+    file.write_all(&vec![0; 64 << 10]).unwrap();
     file.sync_all().unwrap();
     device.start_measuring();
     // A growing file needs the journal, one that is there already does not.
