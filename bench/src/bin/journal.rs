@@ -35,8 +35,6 @@ use subject::{AMPLIFIED, FIRST_USE, Subject, TIMED, by_name};
 
 const COMMITS: usize = 1024;
 const COMMITS_QUICK: usize = 256;
-/// Size of the ring while amplification is measured, bytes: few commits go round it.
-const RING_BYTES: &str = "65536";
 const ROUNDS: usize = 3;
 const TIMED_MS: u64 = 600;
 const TIMED_MS_QUICK: u64 = 150;
@@ -302,9 +300,6 @@ impl Bench {
 
     fn run(&self, words: &[&str], more: &[&str]) -> anyhow::Result<Vec<u8>> {
         let mut command = Command::new(std::env::current_exe()?);
-        if words.first() == Some(&"amplify") {
-            command.env(ours::RING_VARIABLE, RING_BYTES);
-        }
         let out = command.arg("child").args(words).args(more).output()?;
         let said = String::from_utf8_lossy(&out.stderr);
         ensure!(out.status.success(), "{}: {said}", words.join(" "));

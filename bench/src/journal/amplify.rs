@@ -45,6 +45,7 @@ pub fn run(
             write(&*log, *writers, *record, WARM_UP, 1)?;
             sync(&base)?;
             device.start_measuring();
+            let commits = kind.commits(commits, *writers);
             write(&*log, *writers, *record, commits, 2)?;
             let named: Vec<_> =
                 files(&folder)?.into_iter().filter(|f| kind.is_log(f)).collect();

@@ -42,17 +42,9 @@ impl Ours {
     }
 }
 
-/// Says how large the ring is, in bytes; the default unless it is set.
-pub const RING_VARIABLE: &str = "HOLDFAST_BENCH_RING";
-
 /// What the journal is opened with everywhere here.
 pub fn options(layout: Layout, io: IoPath) -> Options {
-    let mut options = Options { layout, io, segment_bytes: SEGMENT_BYTES, ..Options::default() };
-    // So small that what is counted goes round it more than once, the archive included.
-    if let Some(bytes) = std::env::var(RING_VARIABLE).ok().and_then(|b| b.parse().ok()) {
-        options.ring_bytes = bytes;
-    }
-    options
+    Options { layout, io, segment_bytes: SEGMENT_BYTES, ..Options::default() }
 }
 
 impl Log for Ours {

@@ -40,6 +40,9 @@ pub enum Kind {
 /// One who is compared, by its name in results.
 pub type Subject = (&'static str, Kind);
 
+/// Blocks of the ring, a group in each.
+const RING_BLOCKS: usize = journal::RING_BYTES_DEFAULT as usize / journal::BLOCK_BYTES;
+
 const fn ours(layout: Layout) -> Kind {
     Kind::Holdfast { layout, durability: Durability::Persist, in_flight: 1, recycled: true }
 }
@@ -112,6 +115,12 @@ impl Kind {
             Self::WiredTiger if !cfg!(has_wiredtiger) => Some("it was not built"),
             _ => None,
         }
+    }
+
+    /// Commits to count: the ring is written twice at least, so that its archive has its share.
+    pub fn commits(self, wanted: usize, writers: usize) -> usize {
+        let ring = matches!(self, Self::Holdfast { layout: Layout::Ring, .. });
+        if ring { wanted.max(RING_BLOCKS * 2 * writers) } else { wanted }
     }
 
     /// Whether writers can share its commits; else more of them change nothing.
