@@ -62,6 +62,9 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     /// its documents go, its history stays.
     #[command(after_help = "Example:\n  holdfast remove 001 --data ./data")]
     Remove(RemoveArgs),
+    /// Look after the registry of agents on the server's machine.
+    #[command(subcommand)]
+    Agents(AgentsCommand),
     /// Print what a scan sees, without server or database.
     #[command(after_help = "Example:\n  holdfast scan /etc --json | tail -n 1")]
     Scan(ScanArgs),
@@ -87,6 +90,27 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     /// Look into a journal.
     #[command(subcommand)]
     Journal(JournalCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentsCommand {
+    /// Take over the agents of a 4.x server from its client.keys, with their numbers, names,
+    /// addresses and keys: all of them or, when one cannot be taken over, none. The server must not
+    /// run.
+    #[command(after_help = "Example:\n  holdfast agents import client.keys --data ./data")]
+    Import(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The client.keys of the other server.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A configuration file.
@@ -125,6 +149,9 @@ pub(crate) struct UpArgs {
     /// Serve page and API over plain HTTP; only on a loopback address.
     #[arg(long)]
     pub(crate) plain_http: bool,
+    /// The system whose packages are told: var/lib/dpkg/status below this folder.
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub(crate) system: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -439,7 +466,7 @@ pub(crate) struct JournalBenchArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32",
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) writers: Vec<u16>,
-    /// Commits of each case.
+    /// Commits of each case, at least; the ring's take as many as write it twice.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) commits: u64,
     /// Measure at a block device under ext4, in recycled segments, with the file system's journal

@@ -5,7 +5,7 @@ use model::AgentId;
 use sync::{EnrollOptions, IdentityFolder};
 
 use crate::agent::Console;
-use crate::cli::{EnrollArgs, RemoveArgs, TokenArgs};
+use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
 use crate::config::{self, AgentConfig};
 use crate::folder::DataFolder;
 use crate::local::Local;
@@ -23,6 +23,26 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
         token
     };
     Console::new().line(&line);
+    Ok(())
+}
+
+/// Take over the agents of a 4.x server.
+pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
+    let name = args.file.display().to_string();
+    let text = std::fs::read_to_string(&args.file).with_context(|| name.clone())?;
+    let folder = DataFolder::new(&args.data.data);
+    // A running server has the fleet in memory and would not see them.
+    let _lock = folder.claim()?;
+    let registry = server::registry_alone(&folder)?;
+    let report = registry.import_client_keys(&text).with_context(|| name.clone())?;
+    let detail = format!("import of {} agents from {name}", report.added);
+    registry.audit("local", "agent:create", &detail)?;
+    registry.close()?;
+    Console::new().line(&if args.json {
+        serde_json::json!({"added": report.added, "passed_over": report.passed_over}).to_string()
+    } else {
+        format!("added: {} agents; passed over: {} lines", report.added, report.passed_over)
+    });
     Ok(())
 }
 

@@ -1,20 +1,68 @@
-//! Log lines on stderr, as text or JSON; stdout belongs to data.
+//! Log lines on stderr, as text or JSON; stdout belongs to data. The latest ones also stay in
+//! memory, for `/manager/logs`.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
+use std::sync::LazyLock;
 
 use anyhow::Context as _;
-use tracing_subscriber::EnvFilter;
+use api::{LogLine, LogRing};
+use env::clock::{Clock as _, SystemClock};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::cli::LogFormat;
+
+static RING: LazyLock<LogRing> = LazyLock::new(LogRing::default);
+
+/// The latest lines of this process.
+pub(crate) fn ring() -> LogRing {
+    RING.clone()
+}
 
 /// Start logging; called once, before anything else.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: use error, warn, info, debug or trace"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let kept = tracing_subscriber::registry().with(filter).with(Keep(SystemClock::new()));
+    let lines = fmt::layer().with_writer(io::stderr);
     match format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Text => kept.with(lines.with_ansi(io::stderr().is_terminal())).init(),
+        LogFormat::Json => kept.with(lines.json().flatten_event(true)).init(),
     }
     Ok(())
+}
+
+/// Puts each line into the ring.
+struct Keep(SystemClock);
+
+impl<S: Subscriber> Layer<S> for Keep {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let level = match *event.metadata().level() {
+            Level::ERROR => "error",
+            Level::WARN => "warning",
+            Level::INFO => "info",
+            _ => "debug",
+        };
+        let tag = event.metadata().target().split("::").next().unwrap_or_default().to_owned();
+        RING.push(LogLine { at_us: self.0.now_us(), level, tag, text: text.0 });
+    }
+}
+
+/// The message, then its fields.
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        // Writing to a text cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
 }

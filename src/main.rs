@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{AgentCommand, Cli, Command, ConfigCommand, JournalCommand};
+use crate::cli::{AgentCommand, AgentsCommand, Cli, Command, ConfigCommand, JournalCommand};
 
 /// Differences were found, or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
@@ -71,6 +71,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Enroll(args) => runtime()?.block_on(enrol::enroll(&args))?,
         Command::Token(args) => enrol::token(&args)?,
         Command::Remove(args) => runtime()?.block_on(enrol::remove(&args))?,
+        Command::Agents(AgentsCommand::Import(args)) => enrol::import(&args)?,
         Command::Scan(args) => scan::run(&args)?,
         Command::Changes(args) => runtime()?.block_on(changes::run(&args))?,
         Command::Backup(args) => backup::backup(&args)?,

@@ -219,6 +219,11 @@ fn open_registry(
 /// server's machine.
 pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
     folder.expect()?;
+    registry_alone(folder)
+}
+
+/// As [`registry_beside`], also where no server has been yet; the caller has claimed the folder.
+pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
     let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
     open_registry(&config, folder, Arc::new(SystemClock::new()), Arc::new(SystemRandom))
 }
@@ -276,6 +281,7 @@ fn api_router(
         requests_per_minute_all_max: config.api.max_request_per_minute_all,
         request_timeout_ms: config.api.request_timeout.as_millis() as u64,
         cors_origins: config.api.cors_origins.clone(),
+        log: crate::logging::ring(),
         ready: ready.clone(),
         ..api::ApiOptions::new(clock.clone())
     };

@@ -16,6 +16,22 @@ pub enum GroupChange {
     Remove,
 }
 
+impl GroupChange {
+    /// The groups of an agent that has `now`, in their order.
+    fn of(self, now: &[String], group: &str) -> Vec<String> {
+        let kept = now.iter().filter(|name| match self {
+            Self::Add => true,
+            Self::Replace => false,
+            Self::Remove => *name != group,
+        });
+        let mut next: Vec<String> = kept.cloned().collect();
+        if self != Self::Remove && next.iter().all(|name| name != group) {
+            next.push(group.to_owned());
+        }
+        next
+    }
+}
+
 impl Registry {
     /// Replace the agent's groups; `default` when empty. The groups it has now.
     ///
@@ -79,15 +95,7 @@ impl Registry {
             let fleet = self.inner.fleet.read();
             let next = |id: &AgentId| {
                 let now = &fleet.get(*id)?.groups;
-                let mut next: Vec<String> = match change {
-                    GroupChange::Replace => Vec::new(),
-                    GroupChange::Add | GroupChange::Remove => now.clone(),
-                };
-                match change {
-                    GroupChange::Remove => next.retain(|name| name != group),
-                    _ if next.iter().any(|name| name == group) => {}
-                    _ => next.push(group.to_owned()),
-                }
+                let next = change.of(now, group);
                 (next != *now).then_some((*id, next))
             };
             agents.iter().filter_map(next).collect()

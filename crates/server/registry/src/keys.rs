@@ -3,6 +3,7 @@
 //! of an old one; and the import of a whole `client.keys`.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 
 use model::{AgentId, AgentStatus, Incarnation};
 use state::registry::{LastScan, NewAgent, RegistryStoreError};
@@ -53,6 +54,20 @@ pub struct ImportReport {
     pub passed_over: u64,
 }
 
+/// The number and the key of an agent that was inserted, and who had to make room.
+pub type Inserted = (AgentId, String, Vec<(AgentId, Incarnation)>);
+
+/// How the agent that stays in the way is told.
+fn rival(new: &NewAgent, name: String, id: AgentId) -> EnrollError {
+    if name == new.name {
+        EnrollError::DuplicateName { name, id }
+    } else if Some(id) == new.id {
+        EnrollError::DuplicateId(id)
+    } else {
+        EnrollError::DuplicateIp { ip: new.register_ip.clone(), id }
+    }
+}
+
 impl Registry {
     /// Add one agent with its key; durable when it returns. Its number, its key and who had to
     /// make room.
@@ -60,10 +75,7 @@ impl Registry {
     /// # Errors
     /// As [`Registry::add_agents`]; `Refused` for a key that is too short, or an address (code
     /// 1706) that another agent registered with.
-    pub fn insert_agent(
-        &self,
-        new: &InsertAgent,
-    ) -> Result<(AgentId, String, Vec<(AgentId, Incarnation)>), EnrollError> {
+    pub fn insert_agent(&self, new: &InsertAgent) -> Result<Inserted, EnrollError> {
         let key = match &new.key {
             Some(key) if key.len() < CLIENT_KEY_CHARS => {
                 let text = format!("key: must have at least {CLIENT_KEY_CHARS} characters");
@@ -106,13 +118,7 @@ impl Registry {
             if !self.gives_way(id, force, now_s) {
                 let fleet = self.inner.fleet.read();
                 let name = fleet.get(id).map(|other| other.name.clone()).unwrap_or_default();
-                return Err(if name == new.name {
-                    EnrollError::DuplicateName { name, id }
-                } else if Some(id) == new.id {
-                    EnrollError::DuplicateId(id)
-                } else {
-                    EnrollError::DuplicateIp { ip: new.register_ip.clone(), id }
-                });
+                return Err(rival(new, name, id));
             }
             removed.extend(self.remove_now(&[id])?);
         }
@@ -156,7 +162,10 @@ impl Registry {
     fn draw_key(&self) -> Result<String, RegistryError> {
         let mut bytes = [0; CLIENT_KEY_CHARS / 2];
         self.inner.random.fill(&mut bytes)?;
-        Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+        Ok(bytes.iter().fold(String::new(), |mut text, b| {
+            let _ = write!(text, "{b:02x}");
+            text
+        }))
     }
 
     /// Remove several agents in one durable step, as [`Registry::remove_agent`] does. Who was

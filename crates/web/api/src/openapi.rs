@@ -73,9 +73,10 @@ fn describe(operation: &Operation) -> ApiOperation {
         builder = builder.parameter(describe_parameter(parameter));
     }
     if let Some(schema) = operation.body {
-        let (content_type, content) = match is_content_type(schema) {
-            true => (schema, Content::new(Some(text()))),
-            false => (JSON, Content::new(Some(Ref::from_schema_name(schema)))),
+        let (content_type, content) = if is_content_type(schema) {
+            (schema, Content::new(Some(text())))
+        } else {
+            (JSON, Content::new(Some(Ref::from_schema_name(schema))))
         };
         builder = builder.request_body(Some(
             RequestBodyBuilder::new()

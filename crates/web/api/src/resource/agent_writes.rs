@@ -183,11 +183,11 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
     }
     let ip = address(call, new.ip);
     let request = EnrollRequest { name: new.name, ip, groups: Vec::new() };
-    let force = new.force.map(rules).transpose()?;
+    let force = new.force.as_ref().map(rules).transpose()?;
     done(call, &InsertAgent { id, request, key: new.key, force })
 }
 
-fn rules(force: Force) -> Result<ForceRules, Failure> {
+fn rules(force: &Force) -> Result<ForceRules, Failure> {
     let seconds = |text: &Option<String>, default: u64| match text {
         None => Ok(default),
         Some(text) => timeframe(text).ok_or_else(|| Failure::code(1411)),
