@@ -19,6 +19,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What the handshake says when the server finds this side's certificate out of date.
+const EXPIRED_ALERT: &str = "received fatal alert: CertificateExpired";
 /// Longest part of an error answer that is repeated in a message, bytes.
 const DETAIL_BYTES_MAX: usize = 300;
 
@@ -140,9 +142,12 @@ async fn post(
     content_type: &str,
     body: Bytes,
 ) -> Result<Reply, SyncError> {
-    let unreachable = |e: reqwest::Error| SyncError::Unreachable {
-        url: url.to_owned(),
-        cause: chain(&e.without_url()),
+    let unreachable = |e: reqwest::Error| {
+        let cause = chain(&e.without_url());
+        if cause.contains(EXPIRED_ALERT) {
+            return SyncError::Identity("the agent's certificate has expired".into());
+        }
+        SyncError::Unreachable { url: url.to_owned(), cause }
     };
     let mut request = http.post(url).header(CONTENT_TYPE, content_type).body(body);
     if let Some(session) = from.session {
