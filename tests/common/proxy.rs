@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// Passes connections on to the target until told otherwise.
-pub struct Proxy {
-    pub port: u16,
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
     shared: Arc<Shared>,
 }
 
@@ -26,7 +26,7 @@ struct State {
 
 /// What happens to the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Every connection is reset or closed in both directions.
     Cut,
     /// The server hears the end of what the agent says, and may still answer.
@@ -36,7 +36,7 @@ pub enum Fault {
 }
 
 impl Proxy {
-    pub fn to(target: SocketAddr) -> Self {
+    pub(crate) fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared::default());
@@ -52,7 +52,7 @@ impl Proxy {
     }
 
     /// Do it to every connection there is.
-    pub fn fault(&self, fault: Fault) {
+    pub(crate) fn fault(&self, fault: Fault) {
         let connections = std::mem::take(&mut self.shared.state.lock().unwrap().connections);
         for (agent, server) in connections {
             // One that has ended already fails.
@@ -67,7 +67,7 @@ impl Proxy {
     }
 
     /// Hold everything back that comes from now on, or let it pass again.
-    pub fn pause(&self, paused: bool) {
+    pub(crate) fn pause(&self, paused: bool) {
         self.shared.state.lock().unwrap().paused = paused;
         self.shared.changed.notify_all();
     }
