@@ -18,7 +18,7 @@ const OWN_KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
 
 /// The key of a document's id.
 pub fn key(id: &str) -> u64 {
-    let hex = id.len() % 2 == 0
+    let hex = id.len().is_multiple_of(2)
         && OWN_KEY_BYTES.contains(&(id.len() / 2))
         && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let own = id.get(..KEY_DIGITS).filter(|_| hex);
@@ -133,20 +133,19 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_range_cover_it_without_gap_or_overlap() {
-        for name in ["", "0", "a3", "fff", "0123456789abcde", "0123456789abcdef"] {
+        let names = ["", "0", "a3", "fff", "0123456789abcde", "0123456789abcdef"];
+        for (name, digits) in names.into_iter().flat_map(|name| [(name, 1), (name, 2)]) {
             let range = KeyRange::parse(name).unwrap();
             assert_eq!(range.name(), name);
-            for digits in [1, 2] {
-                let mut next = Some(range.first);
-                for (place, part) in range.split(digits).enumerate() {
-                    assert_eq!(Some(part.first), next);
-                    assert_eq!(range.place(part.first, digits), place);
-                    assert_eq!(range.place(part.last(), digits), place);
-                    assert_eq!(KeyRange::parse(&part.name()), Some(part));
-                    next = part.last().checked_add(1);
-                }
-                assert_eq!(next, range.last().checked_add(1), "{name}");
+            let mut next = Some(range.first);
+            for (place, part) in range.split(digits).enumerate() {
+                assert_eq!(Some(part.first), next);
+                assert_eq!(range.place(part.first, digits), place);
+                assert_eq!(range.place(part.last(), digits), place);
+                assert_eq!(KeyRange::parse(&part.name()), Some(part));
+                next = part.last().checked_add(1);
             }
+            assert_eq!(next, range.last().checked_add(1), "{name}");
         }
         for bad in ["g", "A", "0123456789abcdef0"] {
             assert_eq!(KeyRange::parse(bad), None);
@@ -158,7 +157,9 @@ mod tests {
         let [a, b] = [hash("a", "1"), hash("b", "2")];
         let sum = |hashes: &[u64]| {
             let mut sum = Sum::default();
-            hashes.iter().for_each(|h| sum.add(*h));
+            for hash in hashes {
+                sum.add(*hash);
+            }
             sum
         };
         assert_eq!(sum(&[a, b]), sum(&[b, a]));

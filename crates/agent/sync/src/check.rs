@@ -62,9 +62,8 @@ impl Syncer {
             self.end_check(begun, store).await?;
             return Ok(report);
         }
-        let found = match self.compare(dataset, own.hashes).await? {
-            Some(found) => found,
-            None => return self.replace_all(dataset, begun, report, prune).await,
+        let Some(found) = self.compare(dataset, own.hashes).await? else {
+            return self.replace_all(dataset, begun, report, prune).await;
         };
         let store = found.store.clone();
         let (resend, mut remove) = self.difference(dataset, found).await?;
@@ -171,14 +170,7 @@ impl Syncer {
             let snapshot = queue.snapshot(&dataset)?;
             let mut resend = Vec::new();
             snapshot.for_each(&mut |item| {
-                if !found.covers(&documents::id(&dataset, &item.key)) {
-                    return Ok(());
-                }
-                let document =
-                    documents::build(&dataset, &item.key, item.seen, &item.body, names.as_ref());
-                let theirs = found.theirs.remove(&document.id);
-                let same = theirs.is_some_and(|their| their.checksum == document.checksum);
-                resend.extend((!same).then_some(item.key));
+                resend.extend(found.missing(&dataset, item, names.as_ref()));
                 Ok(())
             })?;
             for key in snapshot.pending() {

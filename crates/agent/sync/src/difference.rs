@@ -10,6 +10,10 @@ use std::collections::HashMap;
 
 use link::digest::{KeyRange, Sum, hash, key};
 use link::{DigestAnswer, DigestItem, DigestRequest};
+use model::{Dataset, ItemKey, Names};
+use queue::ToldItem;
+
+use crate::documents;
 
 /// Ranges of up to so many documents are listed instead of split.
 const LIST_MAX: u64 = 64;
@@ -63,6 +67,23 @@ pub(crate) struct Differing {
 }
 
 impl Differing {
+    /// The key of an item that the server has not, or not as it is; what it has of it is crossed
+    /// off.
+    pub(crate) fn missing(
+        &mut self,
+        dataset: &Dataset,
+        item: ToldItem,
+        names: &dyn Names,
+    ) -> Option<ItemKey> {
+        if !self.covers(&documents::id(dataset, &item.key)) {
+            return None;
+        }
+        let document = documents::build(dataset, &item.key, item.seen, &item.body, names);
+        let theirs = self.theirs.remove(&document.id);
+        let same = theirs.is_some_and(|their| their.checksum == document.checksum);
+        (!same).then_some(item.key)
+    }
+
     /// Whether a document of this id is in a range that differs.
     pub(crate) fn covers(&self, id: &str) -> bool {
         let key = key(id);

@@ -321,7 +321,7 @@ mod tests {
         }
 
         fn group(&self, gid: u32) -> Option<String> {
-            (gid % 2 == 0).then(|| "wheel".into())
+            gid.is_multiple_of(2).then(|| "wheel".into())
         }
     }
 

@@ -184,20 +184,15 @@ impl Grants {
                 Named::AllInGroups => {
                     let server = opposite.contains(&AgentId::SERVER) != rest;
                     rest = entry.allow;
-                    opposite.clear();
-                    if server != rest {
-                        opposite.insert(AgentId::SERVER);
-                    }
+                    opposite = (server != rest).then_some(AgentId::SERVER).into_iter().collect();
                     continue;
                 }
                 Named::These(ids) => ids,
             };
-            for id in named {
-                if entry.allow == rest {
-                    opposite.remove(&id);
-                } else {
-                    opposite.insert(id);
-                }
+            if entry.allow == rest {
+                opposite = &opposite - &named.into_iter().collect();
+            } else {
+                opposite.extend(named);
             }
         }
         Permitted::of(rest, opposite.into_iter().collect())

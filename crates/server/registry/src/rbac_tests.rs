@@ -53,7 +53,8 @@ fn one_by_one(grants: &Grants) -> Vec<u32> {
 #[test]
 fn the_last_policy_that_speaks_of_an_agent_decides() {
     use RbacMode::{Black, White};
-    let cases: &[(RbacMode, &[(bool, &[&str])], &[u32])] = &[
+    type Case = (RbacMode, &'static [(bool, &'static [&'static str])], &'static [u32]);
+    let cases: &[Case] = &[
         (White, &[], &[]),
         (Black, &[], &[0, 1, 2, 3]),
         (White, &[(true, &["agent:id:*"])], &[0, 1, 2, 3]),

@@ -187,14 +187,14 @@ mod tests {
     #[test]
     fn frames_survive_any_cutting_of_the_stream() {
         let mut bytes = Vec::new();
-        all().iter().for_each(|f| f.push(&mut bytes));
+        for frame in all() {
+            frame.push(&mut bytes);
+        }
         for piece in 1..=bytes.len() {
             let (mut decoder, mut got) = (Decoder::default(), Vec::new());
             for part in bytes.chunks(piece) {
                 decoder.push(part);
-                while let Some(frame) = decoder.take().unwrap() {
-                    got.push(frame);
-                }
+                got.extend(std::iter::from_fn(|| decoder.take().unwrap()));
             }
             assert_eq!(got, all(), "pieces of {piece}");
         }

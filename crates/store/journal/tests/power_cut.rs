@@ -11,7 +11,6 @@
     reason = "tests"
 )]
 
-#[allow(dead_code, reason = "the noise alone is used here")]
 mod support;
 
 use std::collections::BTreeMap;
