@@ -13,6 +13,7 @@ mod local;
 mod members;
 mod orders;
 mod overview;
+mod scans;
 mod security;
 mod server;
 mod states;
@@ -44,6 +45,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         orders::OPERATIONS,
         overview::OPERATIONS,
         syscheck::OPERATIONS,
+        scans::OPERATIONS,
         changes::OPERATIONS,
         feed::OPERATIONS,
         states::OPERATIONS,
@@ -104,7 +106,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<overview::OsKey>(),
         of::<overview::VersionCount>(),
         of::<syscheck::FileItem>(),
-        of::<syscheck::ScanTimes>(),
+        of::<scans::ScanTimes>(),
         of::<changes::ChangeItem>(),
         of::<changes::CauseItem>(),
         of::<changes::CoverageItem>(),

@@ -1,10 +1,9 @@
-//! The files of one agent, and a new scan.
+//! The files of one agent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{AgentId, Dataset, FileDocument};
-use registry::CommandKind;
 use serde::Serialize;
 use state::{
     Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
@@ -12,13 +11,12 @@ use state::{
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
-use super::orders::order;
 use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
 use crate::error::Failure;
 use crate::operation::{
-    AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
-    Shape, Verb, action, query,
+    AGENT_ID, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q, Shape, Verb,
+    action, query,
 };
 use crate::q::{self, Op, Query};
 use crate::{shape, stream};
@@ -54,52 +52,17 @@ const FILTERS: &[Parameter] = &[
     Q,
 ];
 
-pub(super) const OPERATIONS: &[Operation] = &[
-    Operation {
-        verb: Verb::Put,
-        path: "/syscheck",
-        id: "syscheck.run",
-        about: "Scan now, on all active agents or the named ones; outcomes under /commands.",
-        access: action("syscheck:run", "agent:id"),
-        parameters: &[COMMON, &[AGENTS_LIST]],
-        body: None,
-        shape: Shape::List("AgentNumber"),
-        handler: Handler::Blocking(scan),
-    },
-    Operation {
-        verb: Verb::Get,
-        path: "/syscheck/{agent_id}",
-        id: "syscheck.files",
-        about: "Files of an agent as they stand now, by path unless sorted.",
-        access: action("syscheck:read", "agent:id"),
-        parameters: &[COMMON, &[AGENT_ID], PAGING, FILTERS],
-        body: None,
-        shape: Shape::List("FileItem"),
-        handler: Handler::Blocking(files),
-    },
-    Operation {
-        verb: Verb::Get,
-        path: "/syscheck/{agent_id}/last_scan",
-        id: "syscheck.last_scan",
-        about: "When the agent's last scan began and ended.",
-        access: action("syscheck:read", "agent:id"),
-        parameters: &[COMMON, &[AGENT_ID]],
-        body: None,
-        shape: Shape::List("ScanTimes"),
-        handler: Handler::Blocking(last_scan),
-    },
-    Operation {
-        verb: Verb::Delete,
-        path: "/syscheck/{agent_id}",
-        id: "syscheck.clear",
-        about: "Refused for every agent of this server: what is known of it follows its files.",
-        access: action("syscheck:clear", "agent:id"),
-        parameters: &[COMMON, &[AGENT_ID]],
-        body: None,
-        shape: Shape::List("AgentNumber"),
-        handler: Handler::Blocking(clear),
-    },
-];
+pub(super) const OPERATIONS: &[Operation] = &[Operation {
+    verb: Verb::Get,
+    path: "/syscheck/{agent_id}",
+    id: "syscheck.files",
+    about: "Files of an agent as they stand now, by path unless sorted.",
+    access: action("syscheck:read", "agent:id"),
+    parameters: &[COMMON, &[AGENT_ID], PAGING, FILTERS],
+    body: None,
+    shape: Shape::List("FileItem"),
+    handler: Handler::Blocking(files),
+}];
 
 /// What files may be sorted by.
 const COLUMNS: &[(&str, DocumentField)] = &[
@@ -370,45 +333,6 @@ fn distinct_files(
     Ok(Answer::List(List::new(shape::page(items, offset, limit), total, MESSAGES)))
 }
 
-/// An agent's last scan.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ScanTimes {
-    /// Null before the first one.
-    start: Option<String>,
-    /// Null while it runs.
-    end: Option<String>,
-}
-
-fn last_scan(call: &Call) -> Result<Answer, Failure> {
-    let agent = call.parameters.agent()?;
-    if call.api.registry.agent(agent).is_none() {
-        return Err(Failure::code(1701));
-    }
-    let scan = call.registry().last_scan(agent)?;
-    let ended = scan.ended_at_s.filter(|end| scan.started_at_s.is_none_or(|start| *end >= start));
-    let item = ScanTimes { start: scan.started_at_s.map(seconds), end: ended.map(seconds) };
-    let messages = ["Last syscheck scan of the agent was returned", "", "No last scan"];
-    Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))
-}
-
-fn seconds(at_s: i64) -> String {
-    seconds_z(&model::timestamp::micros(u64::try_from(at_s).unwrap_or(0) * 1_000_000))
-}
-
-/// As the 4.x API has it: only agents of versions before 3.12 can be cleared, and none is.
-fn clear(call: &Call) -> Result<Answer, Failure> {
-    let agent = call.parameters.agent()?;
-    let code = if call.api.registry.agent(agent).is_some() { 1760 } else { 1701 };
-    let messages = [
-        "Syscheck database was cleared on returned agents",
-        "Syscheck database was not cleared on some agents",
-        "No syscheck database was cleared",
-    ];
-    let mut list = List::new(Vec::new(), 0, messages);
-    list.fail(code, agent.to_string());
-    Ok(Answer::List(list))
-}
-
 fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {
     match serde_json::from_slice::<FileDocument>(&document.body) {
         Ok(body) => Ok(FileItem::from(body)),
@@ -511,16 +435,6 @@ fn search(text: &str) -> Condition {
         Some(text) => Condition::Not(Box::new(any(text))),
         None => any(text),
     }
-}
-
-fn scan(call: &Call) -> Result<Answer, Failure> {
-    let wanted = call.parameters.agents("agents_list").map(<[AgentId]>::to_vec);
-    let messages = [
-        "Syscheck scan was restarted on returned agents",
-        "Syscheck scan was not restarted on some agents",
-        "No syscheck scan was restarted",
-    ];
-    order(call, CommandKind::Rescan, wanted, messages)
 }
 
 #[cfg(test)]
