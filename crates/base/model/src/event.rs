@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, ChangeKind, Field};
 use crate::coverage::Coverage;
 use crate::document::{FileBody, Names};
+use crate::package::PackageBody;
 use crate::timestamp;
 
 /// `event.action` of a coverage event.
@@ -18,9 +19,9 @@ pub const ACTION_COVERAGE: &str = "coverage";
 pub struct EventMeta {
     /// Always `event`.
     pub kind: String,
-    /// `["file"]`, or `["host"]` for coverage.
+    /// `["file"]`, `["package"]`, or `["host"]` for coverage.
     pub category: Vec<String>,
-    /// `["creation"]`, `["change"]`, `["deletion"]` or `["info"]`.
+    /// `["creation"]` (of a package `["installation"]`), `["change"]`, `["deletion"]` or `["info"]`.
     #[serde(rename = "type")]
     pub kinds: Vec<String>,
     /// `created`, `modified`, `deleted` or `coverage`.
@@ -49,7 +50,13 @@ pub struct HoldfastBody {
     /// The file before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<FileBody>,
-    /// [`Field::name`]s that differ.
+    /// The package before the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_package: Option<PackageBody>,
+    /// Key of the item, where it is not a file: it stands where a file's path does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
+    /// [`Field::name`]s that differ; of a package the names of its fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_fields: Vec<String>,
     /// What accounts for it; absent on coverage events.
@@ -71,6 +78,9 @@ pub struct EventBody {
     /// The file after the change, or as it last was when deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileBody>,
+    /// The package after the change, or as it last was when removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<PackageBody>,
     /// What ECS has no field for.
     #[serde(default)]
     pub holdfast: HoldfastBody,
@@ -93,13 +103,49 @@ impl EventBody {
                 action: change.kind.name().into(),
             },
             file,
+            package: None,
             holdfast: HoldfastBody {
                 previous,
                 changed_fields: change.fields.iter().map(Field::name).map(String::from).collect(),
                 cause: Some(Cause::default()),
-                coverage: None,
+                ..HoldfastBody::default()
             },
         }
+    }
+
+    /// The event of a package that was installed (no `before`), removed (no `after`) or changed,
+    /// found at this time in microseconds since the epoch; `None` when there is neither.
+    pub fn of_package(
+        before: Option<&PackageBody>,
+        after: Option<&PackageBody>,
+        found_at_us: u64,
+    ) -> Option<Self> {
+        let (kind, ecs_type) = match (before, after) {
+            (None, None) => return None,
+            (None, Some(_)) => (ChangeKind::Created, "installation"),
+            (Some(_), None) => (ChangeKind::Deleted, ChangeKind::Deleted.ecs_type()),
+            (Some(_), Some(_)) => (ChangeKind::Modified, ChangeKind::Modified.ecs_type()),
+        };
+        let fields = before.zip(after).map(|(a, b)| a.difference(b)).unwrap_or_default();
+        let shown = after.or(before);
+        Some(Self {
+            timestamp: timestamp::micros(found_at_us),
+            event: EventMeta {
+                kind: "event".into(),
+                category: vec!["package".into()],
+                kinds: vec![ecs_type.into()],
+                action: kind.name().into(),
+            },
+            file: None,
+            package: shown.cloned(),
+            holdfast: HoldfastBody {
+                previous_package: before.filter(|_| after.is_some()).cloned(),
+                item: shown.map(PackageBody::key),
+                changed_fields: fields.into_iter().map(String::from).collect(),
+                cause: Some(Cause::default()),
+                ..HoldfastBody::default()
+            },
+        })
     }
 
     /// The event of a gap; its time is the gap's end.
@@ -113,6 +159,7 @@ impl EventBody {
                 action: ACTION_COVERAGE.into(),
             },
             file: None,
+            package: None,
             holdfast: HoldfastBody { coverage: Some(coverage), ..HoldfastBody::default() },
         }
     }
@@ -122,12 +169,12 @@ impl EventBody {
         timestamp::parse_micros(&self.timestamp).unwrap_or(0)
     }
 
-    /// The path it concerns: the file's, or the gap's.
+    /// The path it concerns: the file's, or the gap's; of an item that is not a file its key.
     pub fn path(&self) -> &str {
         match (&self.file, &self.holdfast.coverage) {
             (Some(file), _) => &file.path,
             (None, Some(coverage)) => &coverage.path,
-            (None, None) => "",
+            (None, None) => self.holdfast.item.as_deref().unwrap_or_default(),
         }
     }
 
@@ -178,6 +225,28 @@ mod tests {
         let event = EventBody::of_change(&change, &NoNames);
         assert_eq!(event.event.action, "deleted");
         assert!(event.file.is_some() && event.holdfast.previous.is_none());
+    }
+
+    #[test]
+    fn a_package_tells_before_and_after_under_its_key() {
+        let named = |version: &str| PackageBody {
+            name: "bash".into(),
+            version: version.into(),
+            architecture: "amd64".into(),
+            ..PackageBody::default()
+        };
+        let (old, new) = (named("1"), named("2"));
+        let event = EventBody::of_package(Some(&old), Some(&new), 1).unwrap();
+        assert_eq!((event.path(), event.event.action.as_str()), ("bash:amd64", "modified"));
+        assert_eq!(event.holdfast.changed_fields, ["version"]);
+        assert_eq!(event.holdfast.previous_package.as_ref(), Some(&old));
+        assert_eq!(serde_json::from_slice::<EventBody>(&event.to_json()).unwrap(), event);
+        let gone = EventBody::of_package(Some(&old), None, 1).unwrap();
+        assert_eq!((gone.event.action.as_str(), gone.package), ("deleted", Some(old)));
+        assert_eq!(gone.holdfast.previous_package, None);
+        let there = EventBody::of_package(None, Some(&new), 1).unwrap();
+        assert_eq!(there.event.kinds, ["installation"]);
+        assert_eq!(EventBody::of_package(None, None, 1), None);
     }
 
     #[test]

@@ -63,6 +63,8 @@ const WIRE_PREFIX: &str = "wazuh-states-";
 impl Dataset {
     /// Files watched for integrity.
     pub const FIM_FILES: &'static str = "fim-files";
+    /// Installed packages.
+    pub const INVENTORY_PACKAGES: &'static str = "inventory-packages";
     /// Immutable events: the same name on the wire.
     pub const EVENTS: &'static str = "holdfast-events";
 
@@ -74,6 +76,11 @@ impl Dataset {
     /// The dataset of files.
     pub fn fim_files() -> Self {
         Self::new(Self::FIM_FILES)
+    }
+
+    /// The dataset of installed packages.
+    pub fn inventory_packages() -> Self {
+        Self::new(Self::INVENTORY_PACKAGES)
     }
 
     /// The dataset of events.

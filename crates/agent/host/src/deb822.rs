@@ -1,0 +1,169 @@
+//! Stanzas of `Name: value` lines, as dpkg keeps its database: a streaming reader that holds one
+//! stanza at a time and of it only the fields asked for.
+//!
+//! Strict where leniency could hide a package: a line without a colon, a continuation of nothing,
+//! a field given twice and a last stanza without its empty line are errors with their line number.
+
+use std::io::{self, BufRead};
+
+use crate::limits::{FIELDS_MAX, LINE_BYTES_MAX, STANZA_BYTES_MAX};
+
+/// Why no further stanza can be read.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Reading failed.
+    Io(io::Error),
+    /// A line is wrong.
+    Malformed(&'static str),
+    /// There is too much of something; the limit.
+    Limit(&'static str, u64),
+}
+
+/// One field: the first line of its value, trimmed. What follows on continuation lines is passed
+/// over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Field {
+    name: String,
+    value: Vec<u8>,
+}
+
+/// One stanza: the fields that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Stanza {
+    fields: Vec<Field>,
+    /// Number of its first line, from 1.
+    pub(crate) line: u64,
+}
+
+impl Stanza {
+    /// The value of a field; its name in any case.
+    pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
+        let field = self.fields.iter().find(|f| f.name.eq_ignore_ascii_case(name))?;
+        Some(&field.value)
+    }
+}
+
+/// Reads stanza after stanza.
+pub(crate) struct Stanzas<R> {
+    input: R,
+    wanted: &'static [&'static str],
+    /// The line at hand, without its end.
+    text: Vec<u8>,
+    /// Its number; 0 before the first.
+    line: u64,
+}
+
+/// What a stanza holds so far.
+#[derive(Default)]
+struct Open {
+    stanza: Stanza,
+    bytes: usize,
+    fields: usize,
+}
+
+impl<R: BufRead> Stanzas<R> {
+    /// Read from `input`, keeping the fields named.
+    pub(crate) fn new(input: R, wanted: &'static [&'static str]) -> Self {
+        Self { input, wanted, text: Vec::new(), line: 0 }
+    }
+
+    /// Number of the line read last, from 1; 0 before the first.
+    pub(crate) fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// The next stanza; `None` at the end.
+    ///
+    /// # Errors
+    /// At the line that is wrong; nothing can be read behind it.
+    pub(crate) fn next_stanza(&mut self) -> Result<Option<Stanza>, Fault> {
+        let mut open = Open::default();
+        while self.read_line()? {
+            let blank = self.text.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r'));
+            if blank && open.fields > 0 {
+                return Ok(Some(open.stanza));
+            }
+            if !blank {
+                self.take(&mut open)?;
+            }
+        }
+        if open.fields > 0 {
+            // Each stanza that is written whole ends with an empty line.
+            return Err(Fault::Malformed("cut off before the end of the stanza"));
+        }
+        Ok(None)
+    }
+
+    /// Take the line at hand into the stanza.
+    fn take(&self, open: &mut Open) -> Result<(), Fault> {
+        open.bytes = open.bytes.saturating_add(self.text.len());
+        if open.bytes > STANZA_BYTES_MAX {
+            return Err(Fault::Limit("the stanza is too large", STANZA_BYTES_MAX as u64));
+        }
+        if matches!(self.text.first(), Some(b' ' | b'\t')) {
+            if open.fields == 0 {
+                return Err(Fault::Malformed("a continuation of no field"));
+            }
+            return Ok(());
+        }
+        let Some(colon) = self.text.iter().position(|b| *b == b':') else {
+            return Err(Fault::Malformed("neither a field nor a continuation"));
+        };
+        let (name, rest) = self.text.split_at(colon);
+        if name.is_empty() || !name.iter().all(u8::is_ascii_graphic) {
+            return Err(Fault::Malformed("no name of a field"));
+        }
+        if open.fields == 0 {
+            open.stanza.line = self.line;
+        }
+        open.fields += 1;
+        if open.fields > FIELDS_MAX {
+            return Err(Fault::Limit("the stanza has too many fields", FIELDS_MAX as u64));
+        }
+        let name = String::from_utf8_lossy(name);
+        let wanted = self.wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(&name));
+        if !wanted {
+            return Ok(());
+        }
+        if open.stanza.get(&name).is_some() {
+            return Err(Fault::Malformed("a field that the stanza has already"));
+        }
+        let value = rest.get(1..).unwrap_or_default().trim_ascii().to_vec();
+        open.stanza.fields.push(Field { name: name.into_owned(), value });
+        Ok(())
+    }
+
+    /// Read one line; `false` at the end.
+    fn read_line(&mut self) -> Result<bool, Fault> {
+        self.text.clear();
+        loop {
+            let found = match self.input.fill_buf() {
+                Ok(found) => found,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Fault::Io(e)),
+            };
+            if found.is_empty() {
+                if self.text.is_empty() {
+                    return Ok(false);
+                }
+                return Err(Fault::Malformed("cut off before the end of the line"));
+            }
+            if self.text.is_empty() {
+                self.line += 1;
+            }
+            let end = found.iter().position(|b| *b == b'\n');
+            let (part, used) = match end {
+                Some(at) => (found.get(..at).unwrap_or_default(), at + 1),
+                None => (found, found.len()),
+            };
+            if self.text.len() + part.len() > LINE_BYTES_MAX {
+                return Err(Fault::Limit("the line is too long", LINE_BYTES_MAX as u64));
+            }
+            self.text.extend_from_slice(part);
+            self.input.consume(used);
+            if end.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+}

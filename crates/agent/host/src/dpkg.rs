@@ -1,0 +1,282 @@
+//! The dpkg status database: `var/lib/dpkg/status`, and the time of `info/NAME.list` beside it.
+//!
+//! A package counts as installed by the third word of its status, whatever dpkg is meant to do
+//! with it next: one that is held, or selected for removal, is installed all the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use model::{PackageBody, path, timestamp};
+
+use crate::deb822::{Fault, Stanza, Stanzas};
+use crate::error::InventoryError;
+use crate::limits::{
+    ARCHITECTURE_BYTES_MAX, DATABASE_BYTES_MAX, NAME_BYTES_MAX, PACKAGES_MAX, TEXT_BYTES_MAX,
+    VERSION_BYTES_MAX,
+};
+
+/// Where it stands below the root.
+const DATABASE: &str = "var/lib/dpkg";
+/// Its list of packages.
+const STATUS: &str = "status";
+/// The fields that are read.
+const FIELDS: &[&str] = &[
+    "Package",
+    "Status",
+    "Version",
+    "Architecture",
+    "Multi-Arch",
+    "Maintainer",
+    "Description",
+    "Installed-Size",
+    "Source",
+    "Section",
+    "Priority",
+];
+/// `Installed-Size` counts in these, bytes.
+const SIZE_UNIT_BYTES: u64 = 1024;
+const NANOS_PER_S: i64 = 1_000_000_000;
+const MICROS_PER_S: u64 = 1_000_000;
+/// A database that was written so shortly before it was read may be written again without its
+/// times telling, microseconds.
+const RACY_US: u64 = 2 * MICROS_PER_S;
+
+/// What tells whether the database was written since: device, inode, size and times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    text: String,
+    changed_us: u64,
+}
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Self {
+        let times = [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())];
+        let [mtime, ctime] = times.map(|(s, ns)| format!("{s}.{ns:09}"));
+        let text = format!("{}:{}:{}:{mtime}:{ctime}", meta.dev(), meta.ino(), meta.len());
+        let newest = u64::try_from(meta.ctime().max(meta.mtime())).unwrap_or(0);
+        Self { text, changed_us: newest.saturating_mul(MICROS_PER_S) }
+    }
+
+    /// As text, to be noted and compared.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a database read at this time (microseconds since the epoch) need not be read again
+    /// while it has this stamp.
+    pub fn is_settled(&self, read_at_us: u64) -> bool {
+        self.changed_us.saturating_add(RACY_US) <= read_at_us
+    }
+}
+
+/// What is installed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Inventory {
+    /// Installed packages by [`PackageBody::key`].
+    pub packages: BTreeMap<String, PackageBody>,
+    /// Keys of packages that dpkg is in the midst of changing.
+    pub moving: BTreeSet<String>,
+}
+
+/// The dpkg database below a root.
+#[derive(Debug, Clone)]
+pub struct Dpkg {
+    folder: PathBuf,
+}
+
+impl Dpkg {
+    /// The database of the system below `root`, usually `/`.
+    pub fn new(root: &Path) -> Self {
+        Self { folder: root.join(DATABASE) }
+    }
+
+    /// The file that lists the packages.
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(STATUS)
+    }
+
+    /// What tells whether the database was written since it was read.
+    ///
+    /// # Errors
+    /// [`InventoryError::Missing`] or [`InventoryError::Unreadable`].
+    pub fn stamp(&self) -> Result<Stamp, InventoryError> {
+        let meta = fs::metadata(self.path()).map_err(|e| self.failed(e))?;
+        if !meta.is_file() {
+            return Err(self.failed(io::Error::other("not a file")));
+        }
+        Ok(Stamp::of(&meta))
+    }
+
+    /// Read all of it, with the stamp of what was read.
+    ///
+    /// # Errors
+    /// Any [`InventoryError`]; then nothing is known of any package.
+    pub fn read(&self) -> Result<(Inventory, Stamp), InventoryError> {
+        // Of a pipe in its place the opening would not return.
+        self.stamp()?;
+        let file = File::open(self.path()).map_err(|e| self.failed(e))?;
+        let meta = file.metadata().map_err(|e| self.failed(e))?;
+        if meta.len() > DATABASE_BYTES_MAX {
+            return Err(self.limit(0, "the database is too large", DATABASE_BYTES_MAX));
+        }
+        let opened = Stamp::of(&meta);
+        let inventory = self.parse(&mut BufReader::new((&file).take(meta.len())))?;
+        let read = Stamp::of(&file.metadata().map_err(|e| self.failed(e))?);
+        if read != opened {
+            return Err(InventoryError::Changing { path: self.path() });
+        }
+        Ok((inventory, opened))
+    }
+
+    fn parse(&self, input: &mut dyn io::BufRead) -> Result<Inventory, InventoryError> {
+        let mut inventory = Inventory::default();
+        let mut stanzas = Stanzas::new(input, FIELDS);
+        let mut any = false;
+        loop {
+            let stanza = match stanzas.next_stanza() {
+                Ok(Some(stanza)) => stanza,
+                Ok(None) => break,
+                Err(fault) => return Err(self.fault(stanzas.line(), fault)),
+            };
+            any = true;
+            self.take(&mut inventory, &stanza).map_err(|fault| self.fault(stanza.line, fault))?;
+        }
+        if !any {
+            // A system that has this database has at least dpkg itself.
+            return Err(self.fault(1, Fault::Malformed("no package at all")));
+        }
+        Ok(inventory)
+    }
+
+    fn take(&self, inventory: &mut Inventory, stanza: &Stanza) -> Result<(), Fault> {
+        let name = word(stanza, "Package", NAME_BYTES_MAX, is_name)?;
+        let status = stanza.get("Status").ok_or(Fault::Malformed("a package without a status"))?;
+        let state = status.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).nth(2);
+        let moving = match state.ok_or(Fault::Malformed("a status of fewer than three words"))? {
+            b"installed" => false,
+            b"not-installed" | b"config-files" => return Ok(()),
+            b"half-installed" | b"unpacked" | b"half-configured" | b"triggers-awaited"
+            | b"triggers-pending" => true,
+            _ => return Err(Fault::Malformed("a status that dpkg does not know")),
+        };
+        if moving && stanza.get("Architecture").is_none() {
+            // Broken off before anything was unpacked.
+            return Ok(());
+        }
+        let architecture = word(stanza, "Architecture", ARCHITECTURE_BYTES_MAX, is_name)?;
+        if inventory.packages.len() + inventory.moving.len() >= PACKAGES_MAX {
+            return Err(Fault::Limit("too many packages", PACKAGES_MAX as u64));
+        }
+        let key = format!("{name}:{architecture}");
+        if inventory.packages.contains_key(&key) || inventory.moving.contains(&key) {
+            return Err(Fault::Malformed("a package that is there already"));
+        }
+        if moving {
+            inventory.moving.insert(key);
+            return Ok(());
+        }
+        let version = word(stanza, "Version", VERSION_BYTES_MAX, is_version)?;
+        let multiarch = text(stanza, "Multi-Arch");
+        let body = PackageBody {
+            installed: self.installed(&name, &architecture),
+            vendor: text(stanza, "Maintainer"),
+            description: text(stanza, "Description"),
+            size: size(stanza),
+            source: text(stanza, "Source"),
+            category: text(stanza, "Section"),
+            priority: text(stanza, "Priority"),
+            kind: "deb".into(),
+            multiarch,
+            name,
+            version,
+            architecture,
+        };
+        inventory.packages.insert(key, body);
+        Ok(())
+    }
+
+    /// When the package's list of files was written; of several architectures each has its own.
+    fn installed(&self, name: &str, architecture: &str) -> Option<String> {
+        let info = self.folder.join("info");
+        let own = fs::symlink_metadata(info.join(format!("{name}:{architecture}.list")));
+        let meta = own.or_else(|_| fs::symlink_metadata(info.join(format!("{name}.list")))).ok()?;
+        let ns = meta.mtime().checked_mul(NANOS_PER_S)?.checked_add(meta.mtime_nsec())?;
+        Some(timestamp::nanos_text(ns))
+    }
+
+    fn failed(&self, source: io::Error) -> InventoryError {
+        let path = self.path();
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                InventoryError::Missing { path }
+            }
+            _ => InventoryError::Unreadable { path, source },
+        }
+    }
+
+    fn limit(&self, line: u64, what: &'static str, max: u64) -> InventoryError {
+        InventoryError::Limit { path: self.path(), line, what, max }
+    }
+
+    fn fault(&self, line: u64, fault: Fault) -> InventoryError {
+        match fault {
+            Fault::Io(source) => self.failed(source),
+            Fault::Limit(what, max) => self.limit(line, what, max),
+            Fault::Malformed(what) => {
+                InventoryError::Malformed { path: self.path(), line, what: what.into() }
+            }
+        }
+    }
+}
+
+/// A field that must be there and of this form.
+fn word(
+    stanza: &Stanza,
+    field: &'static str,
+    bytes_max: usize,
+    is_one: fn(&[u8]) -> bool,
+) -> Result<String, Fault> {
+    let Some(value) = stanza.get(field) else {
+        return Err(Fault::Malformed(match field {
+            "Package" => "a stanza without a package",
+            "Version" => "an installed package without a version",
+            _ => "an installed package without an architecture",
+        }));
+    };
+    if value.len() > bytes_max {
+        return Err(Fault::Limit("a name or version is too long", bytes_max as u64));
+    }
+    match std::str::from_utf8(value) {
+        Ok(text) if is_one(value) => Ok(text.to_owned()),
+        _ => Err(Fault::Malformed("a name, version or architecture with other characters")),
+    }
+}
+
+/// Letters, digits, `+`, `-` and `.`, not at the beginning: it also stands in a path.
+fn is_name(value: &[u8]) -> bool {
+    value.first().is_some_and(u8::is_ascii_alphanumeric)
+        && value.iter().all(|b| b.is_ascii_alphanumeric() || b"+-._".contains(b))
+}
+
+fn is_version(value: &[u8]) -> bool {
+    !value.is_empty() && value.iter().all(|b| b.is_ascii_alphanumeric() || b".+-:~_".contains(b))
+}
+
+/// A text for people: shown safely, control characters left out, cut off where it is too long.
+fn text(stanza: &Stanza, field: &str) -> Option<String> {
+    let value = stanza.get(field)?;
+    let shown = match std::str::from_utf8(value) {
+        Ok(text) => text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or(text).into(),
+        Err(_) => path::show(value.get(..TEXT_BYTES_MAX).unwrap_or(value)),
+    };
+    let text: String = shown.chars().filter(|c| !c.is_control()).collect();
+    Some(text).filter(|t| !t.is_empty())
+}
+
+fn size(stanza: &Stanza) -> Option<u64> {
+    let value = std::str::from_utf8(stanza.get("Installed-Size")?).ok()?;
+    value.parse::<u64>().ok()?.checked_mul(SIZE_UNIT_BYTES)
+}

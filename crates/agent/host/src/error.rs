@@ -1,0 +1,65 @@
+//! Why there is no inventory.
+
+use std::io;
+use std::path::PathBuf;
+
+use model::CoverageKind;
+
+/// Why a package database gave no inventory. Nothing is known of any package then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InventoryError {
+    /// It is not there.
+    #[error("{path}: no package database there; mount it, or set inventory.packages = false")]
+    Missing {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It cannot be opened or read.
+    #[error("{path}: {source}; the agent must be able to read it")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what dpkg writes.
+    #[error("{path}: line {line}: {what}; compare it with its copy {path}-old")]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// Where, from 1.
+        line: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// It is larger than what is read.
+    #[error("{path}: line {line}: {what}, at most {max}; set inventory.packages = false")]
+    Limit {
+        /// Which.
+        path: PathBuf,
+        /// Where, from 1.
+        line: u64,
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        max: u64,
+    },
+    /// It was written in place while it was read.
+    #[error("{path}: changed while it was read; it is read again with the next look")]
+    Changing {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+impl InventoryError {
+    /// The kind of gap that this is.
+    pub fn coverage(&self) -> CoverageKind {
+        match self {
+            Self::Missing { .. } => CoverageKind::RootGone,
+            Self::Limit { .. } => CoverageKind::LimitReached,
+            _ => CoverageKind::Unreadable,
+        }
+    }
+}

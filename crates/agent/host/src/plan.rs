@@ -1,0 +1,88 @@
+//! What to commit so that the documents are as the inventory is. A pure function.
+
+use std::collections::BTreeMap;
+
+use model::{EventBody, PackageDocument};
+
+use crate::dpkg::Inventory;
+
+/// Documents by key, as they stand in the queue.
+pub type Baseline = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// One item to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Put {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its document as JSON; `None` when it is no longer installed.
+    pub document: Option<Vec<u8>>,
+}
+
+/// What to commit, all of it or nothing.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    /// Items, by key.
+    pub items: Vec<Put>,
+    /// What to tell of them.
+    pub events: Vec<EventBody>,
+    /// Packages that are new.
+    pub created: u64,
+    /// Packages that changed.
+    pub modified: u64,
+    /// Packages that are gone.
+    pub deleted: u64,
+}
+
+impl Plan {
+    /// How many packages differ.
+    pub fn changes(&self) -> u64 {
+        self.created + self.modified + self.deleted
+    }
+}
+
+/// Compare. With `found_at_us` (microseconds since the epoch) every difference becomes an event;
+/// without, what is there is the baseline. A package that is moving is left as it is.
+pub fn plan(baseline: &Baseline, inventory: &Inventory, found_at_us: Option<u64>) -> Plan {
+    let mut plan = Plan::default();
+    for (key, package) in &inventory.packages {
+        let now = PackageDocument::new(package.clone());
+        let json = now.to_json();
+        let before = baseline.get(key.as_bytes());
+        if before == Some(&json) {
+            continue;
+        }
+        match before {
+            Some(_) => plan.modified += 1,
+            None => plan.created += 1,
+        }
+        let before = before.map(|json| PackageDocument::from_json(json).unwrap_or_default());
+        plan.tell(before.as_ref(), Some(&now), found_at_us);
+        plan.items.push(Put { key: key.as_bytes().to_vec(), document: Some(json) });
+    }
+    for (key, json) in baseline {
+        let there = std::str::from_utf8(key).is_ok_and(|key| {
+            inventory.packages.contains_key(key) || inventory.moving.contains(key)
+        });
+        if there {
+            continue;
+        }
+        plan.deleted += 1;
+        let before = PackageDocument::from_json(json).unwrap_or_default();
+        plan.tell(Some(&before), None, found_at_us);
+        plan.items.push(Put { key: key.clone(), document: None });
+    }
+    plan
+}
+
+impl Plan {
+    fn tell(
+        &mut self,
+        before: Option<&PackageDocument>,
+        after: Option<&PackageDocument>,
+        found_at_us: Option<u64>,
+    ) {
+        let packages = (before.map(|d| &d.package), after.map(|d| &d.package));
+        let event = found_at_us.and_then(|us| EventBody::of_package(packages.0, packages.1, us));
+        self.events.extend(event);
+    }
+}

@@ -1,0 +1,154 @@
+//! Installed packages: state documents of the dataset `inventory-packages` and what events tell of
+//! them.
+//!
+//! Field names: ECS 8 `package.*`, with `vendor`, `source`, `category`, `priority` and `multiarch`
+//! beside it; `checksum.hash.sha1` as documents of files carry it; `holdfast.item` is the item's
+//! key, which stands where a file's path does.
+
+use serde::{Deserialize, Serialize};
+use sha1::{Digest as _, Sha1};
+
+use crate::document::ChecksumBody;
+
+/// One installed package. Absent means unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct PackageBody {
+    /// Its name.
+    pub name: String,
+    /// Its whole version, epoch and revision included.
+    pub version: String,
+    /// What it was built for, as its packager names it.
+    pub architecture: String,
+    /// Kind of package: `deb`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Who maintains it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// One line that says what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Bytes it takes when installed, as its packager estimates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// When its files were installed, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installed: Option<String>,
+    /// The source it was built from, where that has another name or version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Section of the archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// How much the distribution needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// Whether it may be installed for several architectures: `same`, `foreign`, `allowed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiarch: Option<String>,
+}
+
+impl PackageBody {
+    /// The item's key: `name:architecture`.
+    pub fn key(&self) -> String {
+        format!("{}:{}", self.name, self.architecture)
+    }
+
+    /// Names of the fields that differ between `self` (before) and `after`, in a fixed order.
+    pub fn difference(&self, after: &Self) -> Vec<&'static str> {
+        let fields = [
+            ("version", self.version == after.version),
+            ("type", self.kind == after.kind),
+            ("vendor", self.vendor == after.vendor),
+            ("description", self.description == after.description),
+            ("size", self.size == after.size),
+            ("installed", self.installed == after.installed),
+            ("source", self.source == after.source),
+            ("category", self.category == after.category),
+            ("priority", self.priority == after.priority),
+            ("multiarch", self.multiarch == after.multiarch),
+        ];
+        fields.iter().filter(|(_, same)| !same).map(|(name, _)| *name).collect()
+    }
+}
+
+/// `holdfast.*` of a document that is not of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ItemBody {
+    /// The item's key.
+    pub item: String,
+}
+
+/// The document of a package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct PackageDocument {
+    /// The package.
+    pub package: PackageBody,
+    /// Its key.
+    #[serde(default)]
+    pub holdfast: ItemBody,
+    /// `hash.sha1`: SHA-1, lower-case hex, of `package` as JSON, fields in the order of
+    /// [`PackageBody`].
+    #[serde(default)]
+    pub checksum: ChecksumBody,
+}
+
+impl PackageDocument {
+    /// The document of this package.
+    pub fn new(package: PackageBody) -> Self {
+        // A struct of strings and numbers always serialises.
+        let json = serde_json::to_vec(&package).unwrap_or_default();
+        let mut checksum = ChecksumBody::default();
+        checksum.hash.sha1 = hex::encode(Sha1::digest(json));
+        Self { holdfast: ItemBody { item: package.key() }, package, checksum }
+    }
+
+    /// As JSON bytes.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Of JSON bytes; `None` when they are no document of a package.
+    pub fn from_json(json: &[u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bash() -> PackageBody {
+        PackageBody {
+            name: "bash".into(),
+            version: "5.2-1".into(),
+            architecture: "amd64".into(),
+            kind: "deb".into(),
+            size: Some(1024),
+            ..PackageBody::default()
+        }
+    }
+
+    #[test]
+    fn a_document_is_read_back_and_tells_its_key() {
+        let document = PackageDocument::new(bash());
+        assert_eq!(document.holdfast.item, "bash:amd64");
+        assert_eq!(PackageDocument::from_json(&document.to_json()), Some(document));
+        assert_eq!(PackageDocument::from_json(b"{}"), None);
+    }
+
+    #[test]
+    fn every_field_is_in_the_checksum_and_in_the_difference() {
+        let before = PackageDocument::new(bash());
+        for field in ["version", "vendor", "size", "installed", "source", "description"] {
+            let mut json = serde_json::to_value(bash()).unwrap();
+            json[field] = if field == "size" { 7.into() } else { "other".into() };
+            let after: PackageBody = serde_json::from_value(json).unwrap();
+            assert_eq!(before.package.difference(&after), [field]);
+            assert_ne!(PackageDocument::new(after).checksum, before.checksum, "{field}");
+        }
+        assert!(before.package.difference(&bash()).is_empty());
+        assert_eq!(PackageDocument::new(bash()), before);
+    }
+}
