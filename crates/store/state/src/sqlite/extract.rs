@@ -107,6 +107,16 @@ pub(crate) struct Columns<'a> {
     checksum: Checksum<'a>,
     #[serde(borrow)]
     file: File<'a>,
+    #[serde(borrow)]
+    holdfast: Item<'a>,
+}
+
+/// The key of an item that is not a file.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Item<'a> {
+    #[serde(borrow)]
+    item: Option<Text<'a>>,
 }
 
 fn text<'b>(text: Option<&'b Text<'_>>) -> Option<&'b str> {
@@ -143,6 +153,7 @@ impl<'a> Columns<'a> {
                 hash: ChecksumHash { sha1: at("/checksum/hash/sha1").unwrap_or_default() },
             },
             file: File { path: at("/file/path"), ..File::default() },
+            holdfast: Item { item: at("/holdfast/item") },
         })
     }
 
@@ -159,9 +170,9 @@ impl<'a> Columns<'a> {
         self.checksum.hash.sha1.as_str()
     }
 
-    /// Empty when the document is not of a file.
+    /// A file's path, or the key of another item; empty when the document tells neither.
     pub(crate) fn path(&self) -> &str {
-        text(self.file.path.as_ref()).unwrap_or_default()
+        text(self.file.path.as_ref().or(self.holdfast.item.as_ref())).unwrap_or_default()
     }
 
     pub(crate) fn size(&self) -> Option<i64> {
@@ -218,6 +229,8 @@ struct Holdfast<'a> {
     changed_fields: Vec<Text<'a>>,
     #[serde(borrow)]
     coverage: Option<Place<'a>>,
+    #[serde(borrow)]
+    item: Option<Text<'a>>,
 }
 
 /// The columns of an event.
@@ -256,7 +269,7 @@ impl<'a> EventColumns<'a> {
     pub(crate) fn path(&self) -> &str {
         match (&self.file, &self.holdfast.coverage) {
             (Some(place), _) | (None, Some(place)) => place.path.as_str(),
-            (None, None) => "",
+            (None, None) => text(self.holdfast.item.as_ref()).unwrap_or_default(),
         }
     }
 
@@ -311,6 +324,16 @@ mod tests {
         assert_eq!((columns.path(), columns.checksum()), ("/a", "x"));
         let body = br#"{"file":"text","checksum":7}"#;
         assert_eq!(Columns::read(body).unwrap().path(), "");
+    }
+
+    #[test]
+    fn an_item_that_is_not_a_file_stands_under_its_key() {
+        let package = model::PackageBody { name: "bash".into(), ..model::PackageBody::default() };
+        let event = model::EventBody::of_package(None, Some(&package), 1).unwrap().to_json();
+        let body = model::PackageDocument::new(package).to_json();
+        assert_eq!(Columns::read(&body).unwrap().path(), "bash:");
+        let columns = EventColumns::read(&event).unwrap();
+        assert_eq!((columns.kind(), columns.path()), (EventKind::Created, "bash:"));
     }
 
     #[test]
