@@ -6,6 +6,7 @@ use model::traits::PortError;
 use model::{Baseline, BaselineItem, ItemKey, Observation};
 use rusqlite::Connection;
 
+use crate::body::DOCUMENT_TAG;
 use crate::error::QueueError;
 use crate::queue::Inner;
 
@@ -83,4 +84,22 @@ impl Baseline for QueueBaseline {
             .map(|(path, _)| path.to_vec())
             .collect())
     }
+}
+
+/// The documents of a dataset that are not gone. What is an observation is passed over.
+pub(crate) fn documents(
+    conn: &Connection,
+    dataset: i64,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> rusqlite::Result<()> {
+    let mut select = conn.prepare_cached(
+        "SELECT name, observation FROM item WHERE dataset = ?1 AND gone = 0 ORDER BY directory, name",
+    )?;
+    let mut rows = select.query([dataset])?;
+    while let Some(row) = rows.next()? {
+        if let Some((&DOCUMENT_TAG, body)) = row.get_ref(1)?.as_blob()?.split_first() {
+            visit(row.get_ref(0)?.as_blob()?, body);
+        }
+    }
+    Ok(())
 }

@@ -54,7 +54,7 @@ pub use options::{Durability, OpenReport, QueueOptions, Rebuilt, Transaction};
 pub use peek::{Peeked, PeekedDataset, peek, peek_note};
 pub use queue::Queue;
 pub use readers::{Reader, readers};
-pub use sink::QueueSink;
+pub use sink::{DocumentStep, QueueSink};
 pub use snapshot::{Exception, Snapshot, ToldItem};
 pub use status::{DatasetStatus, QueueStatus};
 pub use tools::{Compacted, ListFilter, Listed, Verified, compact, list, verify};

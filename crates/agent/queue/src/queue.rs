@@ -21,7 +21,7 @@ use crate::open;
 use crate::options::{OpenReport, QueueOptions};
 use crate::readers::Reading;
 use crate::schema;
-use crate::sink::{self, QueueSink};
+use crate::sink::{self, DocumentStep, QueueSink};
 use crate::snapshot::Snapshot;
 use crate::status::QueueStatus;
 use crate::writer::{Job, StepKind, Writer, Writers};
@@ -241,6 +241,37 @@ impl Queue {
         let keys: Vec<_> = keys.iter().map(|key| (*key, &[][..])).collect();
         let job = sink::documents(id, dataset, StepKind::Delete, &keys)?;
         self.inner.submit(job).1.map(|outcome| outcome.items)
+    }
+
+    /// Put and delete documents of a dataset and append their events, in one transaction. A
+    /// document equal to the stored one changes nothing. Items are counted where they changed.
+    ///
+    /// # Errors
+    /// [`QueueError::TooLarge`], or when it could not be committed; then nothing was.
+    pub fn apply_documents(
+        &self,
+        dataset: &Dataset,
+        steps: &[DocumentStep<'_>],
+        events: &[EventBody],
+    ) -> Result<model::SinkOutcome, QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        let mut job = sink::steps(id, dataset, steps)?;
+        job.events = events.iter().map(EventBody::to_json).collect();
+        let outcome = self.inner.submit(job).1?;
+        Ok(model::SinkOutcome { items: outcome.items, events: outcome.events })
+    }
+
+    /// The documents of a dataset that are not gone, key and body of each: its baseline.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn documents(
+        &self,
+        dataset: &Dataset,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        self.inner.read(|conn| crate::baseline::documents(conn, id, visit))
     }
 
     /// Append a coverage event that no sink carries.

@@ -111,6 +111,15 @@ impl Sink for QueueSink {
     }
 }
 
+/// One step over documents; see [`crate::Queue::apply_documents`].
+#[derive(Debug, Clone, Copy)]
+pub struct DocumentStep<'a> {
+    /// The item's key.
+    pub key: &'a [u8],
+    /// Its document; `None` when it is no longer there.
+    pub document: Option<&'a [u8]>,
+}
+
 /// A job over documents: key and body of each.
 pub(crate) fn documents(
     id: i64,
@@ -120,15 +129,43 @@ pub(crate) fn documents(
 ) -> Result<Job, QueueError> {
     let mut job = Job { dataset: id, ..Job::default() };
     for (key, body) in documents {
-        check(dataset, "key", key.len(), crate::KEY_BYTES_MAX)?;
-        check(dataset, "document", body.len(), model::limits::DOCUMENT_BYTES_MAX)?;
-        let start = job.bodies.len();
-        job.bodies.push(DOCUMENT_TAG);
-        job.bodies.extend_from_slice(body);
-        let key = ItemKey::new(Vec::new(), *key);
-        job.steps.push(Step { key, kind, body: start..job.bodies.len() });
+        push(&mut job, dataset, kind, key, body)?;
     }
     Ok(job)
+}
+
+/// A job over documents to put and to delete.
+pub(crate) fn steps(
+    id: i64,
+    dataset: &Dataset,
+    steps: &[DocumentStep<'_>],
+) -> Result<Job, QueueError> {
+    let mut job = Job { dataset: id, ..Job::default() };
+    for step in steps {
+        let (kind, body) = match step.document {
+            Some(body) => (StepKind::PutIfDifferent, body),
+            None => (StepKind::Delete, &[][..]),
+        };
+        push(&mut job, dataset, kind, step.key, body)?;
+    }
+    Ok(job)
+}
+
+fn push(
+    job: &mut Job,
+    dataset: &Dataset,
+    kind: StepKind,
+    key: &[u8],
+    body: &[u8],
+) -> Result<(), QueueError> {
+    check(dataset, "key", key.len(), crate::KEY_BYTES_MAX)?;
+    check(dataset, "document", body.len(), model::limits::DOCUMENT_BYTES_MAX)?;
+    let start = job.bodies.len();
+    job.bodies.push(DOCUMENT_TAG);
+    job.bodies.extend_from_slice(body);
+    let key = ItemKey::new(Vec::new(), key);
+    job.steps.push(Step { key, kind, body: start..job.bodies.len() });
+    Ok(())
 }
 
 fn check(
