@@ -249,9 +249,13 @@ fn parse_id(id: &str) -> Option<(AgentId, u64, u64)> {
 
 pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
     let body = parse(event)?;
+    let (now, previous) = match body.package {
+        Some(package) => (to_value(&package)?, to_value(&body.holdfast.previous_package)?),
+        None => (to_value(&body.file)?, to_value(&body.holdfast.previous)?),
+    };
     let (before, after) = match event.kind {
-        EventKind::Deleted => (body.file, None),
-        _ => (body.holdfast.previous, body.file),
+        EventKind::Deleted => (now, Value::Null),
+        _ => (previous, now),
     };
     let cause = body.holdfast.cause.unwrap_or_default();
     Ok(ChangeItem {
@@ -264,8 +268,8 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         path: event.path.clone(),
         changed_fields: body.holdfast.changed_fields,
         cause: CauseItem { kind: cause.kind, detail: cause.detail },
-        before: to_value(&before)?,
-        after: to_value(&after)?,
+        before,
+        after,
     })
 }
 
