@@ -54,6 +54,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
             rules: rules(&config, &console),
             folder: config.data,
             scan: config.scan,
+            inventory: config.inventory,
             queue: config.queue,
             sync: config.sync,
         };

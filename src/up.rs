@@ -9,7 +9,9 @@ use sync::{EnrollOptions, IdentityFolder};
 
 use crate::agent::{Agent, AgentSettings, Console};
 use crate::cli::UpArgs;
-use crate::config::{AgentsConfig, ApiConfig, QueueConfig, ScanConfig, ServerConfig, SyncConfig};
+use crate::config::{
+    AgentsConfig, ApiConfig, InventoryConfig, QueueConfig, ScanConfig, ServerConfig, SyncConfig,
+};
 use crate::folder::DataFolder;
 use crate::host;
 use crate::server::{Server, Started};
@@ -91,6 +93,11 @@ async fn local_agent(
         folder: folder.agent(),
         rules,
         scan: ScanConfig { interval: args.scan_interval, ..ScanConfig::default() },
+        inventory: InventoryConfig {
+            interval: args.scan_interval,
+            root: args.system.clone(),
+            ..InventoryConfig::default()
+        },
         queue: QueueConfig::default(),
         sync: SyncConfig { heartbeat: HEARTBEAT, ..SyncConfig::default() },
     };

@@ -4,6 +4,7 @@
 mod console;
 mod heart;
 mod notes;
+mod packages;
 mod scan;
 mod tell;
 
@@ -28,8 +29,9 @@ use tracing::warn;
 pub(crate) use console::Console;
 pub(crate) use notes::last_scan;
 
-use crate::config::{Durability, QueueConfig, ScanConfig, SyncConfig, Transaction};
-use crate::host;
+use crate::config::{
+    Durability, InventoryConfig, QueueConfig, ScanConfig, SyncConfig, Transaction,
+};
 
 /// How long a stop waits for the server to take the goodbye.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,6 +45,7 @@ pub(crate) struct AgentSettings {
     pub(crate) folder: PathBuf,
     pub(crate) rules: Rules,
     pub(crate) scan: ScanConfig,
+    pub(crate) inventory: InventoryConfig,
     pub(crate) queue: QueueConfig,
     pub(crate) sync: SyncConfig,
 }
@@ -69,6 +72,7 @@ struct Shared {
     syncer: Syncer,
     names: Arc<SystemNames>,
     dataset: Dataset,
+    packages: Dataset,
     console: Console,
     cancel: Cancel,
     orders: std::sync::mpsc::SyncSender<scan::Order>,
@@ -103,9 +107,9 @@ impl Agent {
         let names = Arc::new(SystemNames::new());
         let options = SyncOptions {
             module: "fim".into(),
-            version: host::program_version(),
-            hostname: host::hostname(),
-            os: host::os(),
+            version: crate::host::program_version(),
+            hostname: crate::host::hostname(),
+            os: crate::host::os(),
             machine: sync::Machine::of_host(),
             heartbeat: settings.sync.heartbeat,
             session_bytes: model::limits::SESSION_BYTES_TARGET,
@@ -122,6 +126,7 @@ impl Agent {
             syncer,
             names,
             dataset: Dataset::fim_files(),
+            packages: Dataset::inventory_packages(),
             console,
             cancel: Cancel::new(),
             orders,

@@ -10,6 +10,7 @@ use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
 use tracing::{error, info, warn};
 
+use super::packages::Packages;
 use super::{AgentSettings, Shared, notes};
 use crate::config::ScanConfig;
 
@@ -33,6 +34,7 @@ pub(super) struct Scanning {
     scanner: Scanner,
     baseline: QueueBaseline,
     sink: ScanSink,
+    packages: Packages,
     clock: Arc<dyn Clock>,
     config: ScanConfig,
     /// When the agent was last known to run before this start.
@@ -64,11 +66,18 @@ impl Scanning {
         // A gap that outlasts a restart is told once, from its beginning to its end.
         let gaps = notes::gaps(&shared.queue)?;
         scanner.restore_gaps(gaps.clone());
+        let packages = Packages::new(
+            &shared.queue,
+            &settings.inventory,
+            clock.clone(),
+            shared.console.clone(),
+        )?;
         Ok(Self {
             shared: shared.clone(),
             scanner,
             baseline,
             sink,
+            packages,
             clock,
             config: settings.scan.clone(),
             down_since_us,
@@ -79,12 +88,19 @@ impl Scanning {
 
     /// Scan now, then whenever it is due or asked for, until told to stop.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        self.look_at_packages();
         self.scan_unasked(Budget::UNLIMITED);
         let mut due = Instant::now() + self.config.interval;
+        let mut look = Instant::now() + self.packages.interval();
         loop {
             self.note_alive();
-            let wait = due.saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
-            match orders.recv_timeout(wait) {
+            let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
+            let order = orders.recv_timeout(wait);
+            if matches!(order, Ok(Order::Scan(_))) || Instant::now() >= look {
+                self.look_at_packages();
+                look = Instant::now() + self.packages.interval();
+            }
+            match order {
                 Ok(Order::Scan(command)) => {
                     let done = self.scan(Budget::UNLIMITED);
                     self.answer(command, done);
@@ -101,6 +117,16 @@ impl Scanning {
             due = Instant::now() + self.config.interval;
         }
         self.note_alive();
+    }
+
+    /// Compare the installed packages with the queue, if their database was written.
+    fn look_at_packages(&mut self) {
+        match self.packages.look() {
+            Ok(true) => self.shared.tell.notify_one(),
+            Ok(false) => {}
+            // Nothing of it was committed: the next look finds it again.
+            Err(e) => error!("packages: {e}"),
+        }
     }
 
     fn background(&self) -> Budget {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
+use model::Dataset;
 use sync::{CycleReport, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use super::packages::{self, Known};
 use super::{Shared, notes};
 use crate::config::SyncConfig;
 
@@ -26,7 +28,7 @@ pub(super) async fn run(
         check_at: Instant::now() + config.check_interval,
         check_interval: config.check_interval,
         failures: 0,
-        told: false,
+        told: Vec::new(),
     };
     let mut wait = CYCLE_EVERY;
     loop {
@@ -48,8 +50,32 @@ struct Teller {
     check_interval: Duration,
     /// Failures in a row.
     failures: u32,
-    /// Everything was told at least once since the start.
-    told: bool,
+    /// What was told whole at least once since the start.
+    told: Vec<Told>,
+}
+
+/// What is told, in this order: events go with the first that has room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Files,
+    Packages,
+}
+
+impl Told {
+    fn dataset(self, shared: &Shared) -> &Dataset {
+        match self {
+            Self::Files => &shared.dataset,
+            Self::Packages => &shared.packages,
+        }
+    }
+
+    /// What stands behind the first word of a line for people.
+    fn shown(self) -> &'static str {
+        match self {
+            Self::Files => "",
+            Self::Packages => " packages",
+        }
+    }
 }
 
 impl Teller {
@@ -67,10 +93,10 @@ impl Teller {
     }
 
     async fn cycle_and_check(&mut self) -> Result<(), SyncError> {
-        let shared = self.shared.clone();
-        let report = shared.syncer.cycle(&shared.dataset).await?;
-        self.show(&report).await?;
-        let reason = shared.syncer.check_due();
+        for what in [Told::Files, Told::Packages] {
+            self.cycle(what).await?;
+        }
+        let reason = self.shared.syncer.check_due();
         if reason.is_none() && Instant::now() < self.check_at {
             return Ok(());
         }
@@ -78,12 +104,39 @@ impl Teller {
             // The scan's end asks for the next cycle, and so for this check.
             return Ok(());
         }
-        let found = if shared.gaps_open() {
-            shared.syncer.check_keeping_surplus(&shared.dataset).await?
-        } else {
-            shared.syncer.check(&shared.dataset).await?
+        for what in [Told::Files, Told::Packages] {
+            if let Err(problem) = self.check(what, reason).await {
+                // The check of one dataset is no check of the other.
+                self.shared.syncer.set_check_due(Some("a check broke off"));
+                return Err(problem);
+            }
+        }
+        self.shared.syncer.set_check_due(None);
+        self.check_at = Instant::now() + self.check_interval;
+        Ok(())
+    }
+
+    async fn cycle(&mut self, what: Told) -> Result<(), SyncError> {
+        let shared = self.shared.clone();
+        let report = shared.syncer.cycle(what.dataset(&shared)).await?;
+        self.show(what, &report).await
+    }
+
+    async fn check(&mut self, what: Told, reason: Option<&str>) -> Result<(), SyncError> {
+        let shared = self.shared.clone();
+        let dataset = what.dataset(&shared);
+        let known = match what {
+            Told::Files if shared.gaps_open() => Known::Before,
+            Told::Files => Known::Now,
+            Told::Packages => self.packages().await?,
+        };
+        let found = match known {
+            Known::Never => return Ok(()),
+            Known::Before => shared.syncer.check_keeping_surplus(dataset).await?,
+            Known::Now => shared.syncer.check(dataset).await?,
         };
         info!(
+            %dataset,
             reason = reason.unwrap_or("on its interval"),
             documents = found.documents,
             matched = found.matched,
@@ -93,15 +146,22 @@ impl Teller {
         );
         if !found.matched {
             shared.console.line(&format!(
-                "check: {} documents differed on the server and are sent again, {} were too many",
-                found.resent, found.removed
+                "check{}: {} documents differed on the server and are sent again, {} were too many",
+                what.shown(),
+                found.resent,
+                found.removed
             ));
-            let report = shared.syncer.cycle(&shared.dataset).await?;
-            self.show(&report).await?;
+            self.cycle(what).await?;
         }
-        self.shared.syncer.set_check_due(None);
-        self.check_at = Instant::now() + self.check_interval;
         Ok(())
+    }
+
+    async fn packages(&self) -> Result<Known, SyncError> {
+        let queue = self.shared.queue.clone();
+        match tokio::task::spawn_blocking(move || packages::known(&queue)).await {
+            Ok(known) => Ok(known?),
+            Err(_) => Err(SyncError::Stopping),
+        }
     }
 
     async fn scanned(&self) -> Result<bool, SyncError> {
@@ -112,8 +172,9 @@ impl Teller {
         }
     }
 
-    async fn show(&mut self, report: &CycleReport) -> Result<(), SyncError> {
-        if self.told && report.sessions == 0 {
+    async fn show(&mut self, what: Told, report: &CycleReport) -> Result<(), SyncError> {
+        let told = self.told.contains(&what);
+        if told && report.sessions == 0 {
             return Ok(());
         }
         let queue = self.shared.queue.clone();
@@ -121,12 +182,18 @@ impl Teller {
             Ok(status) => status?,
             Err(_) => return Err(SyncError::Stopping),
         };
-        let items: u64 = status.datasets.iter().map(|d| d.items - d.pending).sum();
+        let dataset = what.dataset(&self.shared).name();
+        let items: u64 =
+            status.datasets.iter().filter(|d| d.name == dataset).map(|d| d.items - d.pending).sum();
         if items > 0 || report.sessions > 0 {
-            self.told = true;
+            if !told {
+                self.told.push(what);
+            }
             self.shared.console.line(&format!(
-                "synchronised: {items} documents durable ({} sent, {} events)",
-                report.documents, report.events
+                "synchronised{}: {items} documents durable ({} sent, {} events)",
+                what.shown(),
+                report.documents,
+                report.events
             ));
         }
         Ok(())

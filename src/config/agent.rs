@@ -19,6 +19,7 @@ pub(crate) struct AgentConfig {
     pub(crate) server: String,
     pub(crate) name: String,
     pub(crate) scan: ScanConfig,
+    pub(crate) inventory: InventoryConfig,
     pub(crate) queue: QueueConfig,
     pub(crate) sync: SyncConfig,
     pub(crate) watch: detect::Rules,
@@ -31,6 +32,7 @@ impl Default for AgentConfig {
             server: "https://127.0.0.1:1517".into(),
             name: String::new(),
             scan: ScanConfig::default(),
+            inventory: InventoryConfig::default(),
             queue: QueueConfig::default(),
             sync: SyncConfig::default(),
             watch: detect::Rules::default(),
@@ -43,6 +45,7 @@ impl AgentConfig {
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         let (tick, year) = (Duration::from_millis(100), Duration::from_hours(365 * 24));
         within("scan.interval", &self.scan.interval, &tick, &year)?;
+        within("inventory.interval", &self.inventory.interval, &tick, &year)?;
         within("scan.threads", &self.scan.threads, &1, &8)?;
         within("sync.heartbeat", &self.sync.heartbeat, &tick, &Duration::from_hours(1))?;
         within("sync.check_interval", &self.sync.check_interval, &tick, &year)?;
@@ -52,6 +55,9 @@ impl AgentConfig {
         }
         if self.data.as_os_str().is_empty() {
             bail!("data is empty: name a folder");
+        }
+        if !self.inventory.root.is_absolute() {
+            bail!("inventory.root = {:?}: must begin with /", self.inventory.root);
         }
         Ok(self.watch.validate()?)
     }
@@ -75,6 +81,22 @@ impl Default for ScanConfig {
             max_bytes_per_second: 64 * 1024 * 1024,
             background_priority: true,
         }
+    }
+}
+
+/// What is told of the host beside its files.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct InventoryConfig {
+    pub(crate) packages: bool,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) interval: Duration,
+    pub(crate) root: PathBuf,
+}
+
+impl Default for InventoryConfig {
+    fn default() -> Self {
+        Self { packages: true, interval: Duration::from_mins(5), root: "/".into() }
     }
 }
 

@@ -15,7 +15,8 @@ use serde::{Deserialize, Deserializer};
 use crate::cli::Role;
 
 pub(crate) use agent::{
-    AgentConfig, DEFAULT_AGENT, Durability, QueueConfig, ScanConfig, SyncConfig, Transaction,
+    AgentConfig, DEFAULT_AGENT, Durability, InventoryConfig, QueueConfig, ScanConfig, SyncConfig,
+    Transaction,
 };
 pub(crate) use server::{AgentsConfig, ApiConfig, DEFAULT_SERVER, Layout, ServerConfig};
 
@@ -117,6 +118,7 @@ mod tests {
         let empty = parse::<AgentConfig>("").unwrap();
         assert_eq!(printed.scan, empty.scan);
         assert_eq!(printed.queue, empty.queue);
+        assert_eq!(printed.inventory, empty.inventory);
         assert_eq!(printed.data, empty.data);
     }
 

@@ -1,0 +1,254 @@
+//! Installed packages: from the package database to the queue.
+//!
+//! One look compares the whole database with the documents in the queue and commits documents and
+//! events in one transaction. A database that has not been written since is not read again. One
+//! that is missing or not whole is a gap, told when it opens and when it closes; nothing is
+//! deleted for it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::Clock;
+use host::{Baseline, Dpkg, Inventory, InventoryError, Plan, Stamp};
+use model::{Coverage, Dataset, EventBody};
+use queue::{DocumentStep, Queue, QueueError};
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use super::Console;
+use crate::config::InventoryConfig;
+
+/// The last look's result, as JSON.
+const NOTE: &str = "packages.last";
+
+/// What is remembered of the last look.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Last {
+    /// Below which root; empty while none was read.
+    root: String,
+    /// Of the database that was read; empty when it must be read again.
+    stamp: String,
+    /// When it was read, microseconds since the epoch; 0 while it never was.
+    read_us: u64,
+    /// Packages then.
+    packages: u64,
+    gap: Option<OpenGap>,
+}
+
+/// A gap that was told and is not over.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct OpenGap {
+    since_us: u64,
+    kind: model::CoverageKind,
+}
+
+/// Whether the packages of this queue were read, and whether they can be now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Never: nothing can be compared.
+    Never,
+    /// They are as of the last look.
+    Now,
+    /// They were once; the database cannot be read.
+    Before,
+}
+
+/// What the queue knows of packages.
+pub(super) fn known(queue: &Queue) -> Result<Known, QueueError> {
+    let last = load(queue)?;
+    Ok(match (last.read_us, last.gap) {
+        (0, _) => Known::Never,
+        (_, None) => Known::Now,
+        (_, Some(_)) => Known::Before,
+    })
+}
+
+fn load(queue: &Queue) -> Result<Last, QueueError> {
+    let note = queue.meta_get(NOTE)?;
+    Ok(note.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
+}
+
+/// Looks at the package database.
+pub(super) struct Packages {
+    queue: Queue,
+    dataset: Dataset,
+    dpkg: Dpkg,
+    config: InventoryConfig,
+    clock: Arc<dyn Clock>,
+    console: Console,
+    last: Last,
+    /// When all was last known to be as in the queue, microseconds since the epoch.
+    good_us: u64,
+}
+
+impl Packages {
+    pub(super) fn new(
+        queue: &Queue,
+        config: &InventoryConfig,
+        clock: Arc<dyn Clock>,
+        console: Console,
+    ) -> Result<Self, QueueError> {
+        let last = load(queue)?;
+        Ok(Self {
+            queue: queue.clone(),
+            dataset: Dataset::inventory_packages(),
+            dpkg: Dpkg::new(&config.root),
+            config: config.clone(),
+            clock,
+            console,
+            good_us: last.read_us,
+            last,
+        })
+    }
+
+    /// Time between two looks.
+    pub(super) fn interval(&self) -> Duration {
+        self.config.interval
+    }
+
+    /// Look now; whether something is to be told.
+    pub(super) fn look(&mut self) -> Result<bool, QueueError> {
+        if !self.config.packages {
+            return self.forget();
+        }
+        let now_us = self.clock.now_us();
+        let root = self.config.root.display().to_string();
+        let stamp = self.dpkg.stamp();
+        if self.last.gap.is_none()
+            && self.last.root == root
+            && stamp.as_ref().is_ok_and(|stamp| stamp.text() == self.last.stamp)
+        {
+            self.good_us = now_us;
+            return Ok(false);
+        }
+        match stamp.and_then(|_| self.dpkg.read()) {
+            Ok((inventory, stamp)) => self.compare(&inventory, &stamp, root, now_us),
+            Err(problem) => self.gap(&problem, now_us),
+        }
+    }
+
+    fn compare(
+        &mut self,
+        inventory: &Inventory,
+        stamp: &Stamp,
+        root: String,
+        now_us: u64,
+    ) -> Result<bool, QueueError> {
+        let baseline = self.baseline()?;
+        // The first look makes documents and no events, and so does the first below another root.
+        let told =
+            if self.last.root.is_empty() { !baseline.is_empty() } else { self.last.root == root };
+        let plan = host::plan(&baseline, inventory, told.then_some(now_us));
+        let mut events = plan.events.clone();
+        events.extend(self.last.gap.as_ref().map(|gap| {
+            EventBody::of_coverage(Coverage {
+                kind: gap.kind,
+                path: self.path(),
+                from_us: gap.since_us,
+                to_us: now_us,
+                found: Some(plan.changes()),
+                detail: "the package database can be read again; all packages were compared".into(),
+            })
+        }));
+        let changed = self.commit(&plan, &events)?;
+        let settled = stamp.is_settled(now_us);
+        let packages = inventory.packages.len() as u64;
+        let next = Last {
+            root,
+            stamp: if settled { stamp.text().to_owned() } else { String::new() },
+            read_us: now_us,
+            packages,
+            gap: None,
+        };
+        self.good_us = now_us;
+        if changed || self.last.stamp != next.stamp || self.last.gap.is_some() {
+            self.note(next)?;
+        }
+        if plan.changes() > 0 {
+            let line = if told {
+                format!(
+                    "packages: {packages}; {} installed, {} changed, {} removed",
+                    plan.created, plan.modified, plan.deleted
+                )
+            } else {
+                format!("packages: {packages}; {} new in the baseline", plan.created)
+            };
+            self.console.line(&line);
+        }
+        Ok(changed)
+    }
+
+    /// Commit what differs; whether anything did.
+    fn commit(&self, plan: &Plan, events: &[EventBody]) -> Result<bool, QueueError> {
+        if plan.items.is_empty() && events.is_empty() {
+            return Ok(false);
+        }
+        let steps: Vec<DocumentStep<'_>> = plan
+            .items
+            .iter()
+            .map(|put| DocumentStep { key: &put.key, document: put.document.as_deref() })
+            .collect();
+        self.queue.apply_documents(&self.dataset, &steps, events)?;
+        Ok(true)
+    }
+
+    fn baseline(&self) -> Result<Baseline, QueueError> {
+        let mut baseline = Baseline::new();
+        self.queue.documents(&self.dataset, &mut |key, body| {
+            baseline.insert(key.to_vec(), body.to_vec());
+        })?;
+        Ok(baseline)
+    }
+
+    /// The database gives nothing: told once, when it begins or becomes another kind of gap.
+    fn gap(&mut self, problem: &InventoryError, now_us: u64) -> Result<bool, QueueError> {
+        let kind = problem.coverage();
+        let open = self.last.gap.as_ref();
+        if open.is_some_and(|gap| gap.kind == kind) {
+            return Ok(false);
+        }
+        warn!("packages: {problem}");
+        self.console.line(&format!("gap: {problem}"));
+        let since_us = match open {
+            Some(gap) => gap.since_us,
+            None if self.good_us == 0 => now_us,
+            None => self.good_us,
+        };
+        let told = EventBody::of_coverage(Coverage {
+            kind,
+            path: self.path(),
+            from_us: since_us,
+            to_us: now_us,
+            found: None,
+            detail: problem.to_string(),
+        });
+        self.queue.apply_documents(&self.dataset, &[], &[told])?;
+        let gap = Some(OpenGap { since_us, kind });
+        self.note(Last { gap, stamp: String::new(), ..self.last.clone() })?;
+        Ok(true)
+    }
+
+    /// Packages are not to be watched: what was known of them goes, and no event tells of it.
+    fn forget(&mut self) -> Result<bool, QueueError> {
+        if self.last.root.is_empty() && self.last.gap.is_none() {
+            return Ok(false);
+        }
+        let plan = host::plan(&self.baseline()?, &Inventory::default(), None);
+        let changed = self.commit(&plan, &[])?;
+        self.note(Last::default())?;
+        info!(packages = plan.deleted, "packages are no longer watched; they were dropped");
+        Ok(changed)
+    }
+
+    fn note(&mut self, last: Last) -> Result<(), QueueError> {
+        self.queue.meta_set(NOTE, &serde_json::to_vec(&last).unwrap_or_default())?;
+        self.last = last;
+        Ok(())
+    }
+
+    fn path(&self) -> String {
+        model::path::show(Path::new(&self.dpkg.path()).as_os_str().as_encoded_bytes()).into_owned()
+    }
+}

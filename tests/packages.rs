@@ -1,0 +1,213 @@
+//! Installed packages of a system of its own, from its package database to the server and back:
+//! upgraded, removed and installed, with kills in between, a document lost by the server and a
+//! database that goes away.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Api, Running, differences, eventually, folder, run};
+use rusqlite::Connection;
+
+/// Names and versions.
+type Versions = BTreeMap<String, String>;
+
+struct Place {
+    base: PathBuf,
+    installed: Versions,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let base = folder(name);
+        fs::create_dir_all(base.join("tree")).unwrap();
+        fs::create_dir_all(base.join("system/var/lib/dpkg/info")).unwrap();
+        fs::write(base.join("tree/file"), "content").unwrap();
+        Self { base, installed: Versions::new() }
+    }
+
+    fn status(&self) -> PathBuf {
+        self.base.join("system/var/lib/dpkg/status")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.base.join("data")
+    }
+
+    /// Install, upgrade and remove, and write the database as dpkg does: beside, then in its place.
+    fn change(&mut self, put: &[(&str, &str)], removed: &[&str]) {
+        for name in removed {
+            self.installed.remove(*name).unwrap();
+        }
+        for (name, version) in put {
+            self.installed.insert((*name).into(), (*version).into());
+        }
+        let mut text = String::new();
+        for (name, version) in &self.installed {
+            let head = format!("Package: {name}\nStatus: install ok installed\n");
+            let tail = format!("Architecture: amd64\nVersion: {version}\nInstalled-Size: 3\n");
+            write!(text, "{head}{tail}Description: {name}, for a test\n longer\n\n").unwrap();
+        }
+        let new = self.status().with_extension("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.status()).unwrap();
+    }
+
+    fn up(&self) -> Running {
+        let path = |name: &str| self.base.join(name).to_str().unwrap().to_owned();
+        let (data, tree, system) = (path("data"), path("tree"), path("system"));
+        let words = [
+            "up",
+            "--data",
+            &data,
+            "--watch",
+            &tree,
+            "--system",
+            &system,
+            "--api",
+            "127.0.0.1:0",
+            "--plain-http",
+            "--scan-interval",
+            "200ms",
+        ];
+        let up = Running::start(&words, &self.base.join("log"));
+        up.line("ready: ");
+        up
+    }
+
+    /// Whether the server holds what is installed.
+    fn is_told(&self, api: &Api) -> Result<(), String> {
+        let mut told = Versions::new();
+        for item in api.all("/states/inventory-packages") {
+            let package = &item["document"]["package"];
+            let name = package["name"].as_str().unwrap().to_owned();
+            assert_eq!(item["id"], format!("{name}:amd64"));
+            let (kind, size) = (package["type"].as_str(), package["size"].as_u64());
+            assert_eq!((kind, size), (Some("deb"), Some(3072)));
+            told.insert(name, package["version"].as_str().unwrap().to_owned());
+        }
+        differences(&self.installed, &told)
+    }
+}
+
+/// Kind, key and changed fields of every change of a package, sorted.
+fn history(api: &Api) -> Vec<(String, String, String)> {
+    let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
+    let of = |c: &serde_json::Value| {
+        (text(&c["kind"]), text(&c["path"]), c["changed_fields"].to_string())
+    };
+    let mut found: Vec<_> = api.history("/changes").iter().map(of).collect();
+    found.retain(|(_, path, _)| !path.starts_with('/'));
+    found.sort();
+    found
+}
+
+fn expect(api: &Api, wanted: &[(&str, &str)]) -> Result<(), String> {
+    let fields = |kind: &str| if kind == "modified" { "[\"version\"]" } else { "[]" };
+    let mut wanted: Vec<(String, String, String)> = wanted
+        .iter()
+        .map(|(kind, name)| ((*kind).into(), format!("{name}:amd64"), fields(kind).into()))
+        .collect();
+    wanted.sort();
+    let found = history(api);
+    if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+}
+
+/// Take a package's document out of the stopped server's database.
+fn lose(database: &Path, key: &str) {
+    let mut db = Connection::open(database).unwrap();
+    let change = db.transaction().unwrap();
+    let lost = change.execute("DELETE FROM document WHERE path = ?1", [key]).unwrap();
+    assert_eq!(lost, 1);
+    let of = "(SELECT number FROM dataset WHERE name = 'inventory-packages')";
+    for (table, column) in [("collection", "dataset"), ("dataset", "number")] {
+        let count = format!("UPDATE {table} SET documents = documents - 1 WHERE {column} = {of}");
+        assert_eq!(change.execute(&count, []).unwrap(), 1);
+    }
+    change.commit().unwrap();
+}
+
+#[test]
+fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
+    let mut place = Place::new("packages");
+    place.change(&[("bash", "1"), ("coreutils", "1"), ("dpkg", "1"), ("old", "1")], &[]);
+    let up = place.up();
+    let api = Api::of(&place.data());
+    eventually("the first look arrives", || place.is_told(&api));
+    // The first look makes documents and no events.
+    assert!(history(&api).is_empty());
+
+    place.change(&[("bash", "2"), ("new", "1")], &["old"]);
+    let mut changes = vec![("modified", "bash"), ("created", "new"), ("deleted", "old")];
+    eventually("a running system's changes", || {
+        place.is_told(&api)?;
+        expect(&api, &changes)
+    });
+    let (code, printed, error) = run(&["changes", "--data", place.data().to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    assert!(printed.contains("modified bash:amd64 (version)"), "{printed}");
+    let one = &api.history("/changes?file=bash:amd64")[0];
+    let version = |when: &str| one[when]["version"].as_str();
+    assert_eq!((version("before"), version("after")), (Some("1"), Some("2")));
+
+    // Killed at once, while these may be anywhere between the database and the server.
+    place.change(&[("coreutils", "2"), ("later", "1")], &["new"]);
+    up.kill();
+    place.change(&[("coreutils", "3")], &[]);
+    lose(&place.data().join("state.db"), "bash:amd64");
+    let up = place.up();
+    let api = Api::of(&place.data());
+    let found = up.line("check packages: ");
+    assert!(found.starts_with("1 documents differed"), "{found}");
+    assert!(found.ends_with(" 0 were too many"), "{found}");
+    eventually("what happened around the kill", || place.is_told(&api));
+    // What was repaired is no change. Of the upgrade in two steps one or both were seen.
+    changes.extend([("created", "later"), ("deleted", "new"), ("modified", "coreutils")]);
+    eventually("the changes around the kill", || {
+        let twice = [&changes[..], &[("modified", "coreutils")]].concat();
+        expect(&api, &changes).or_else(|_| expect(&api, &twice))
+    });
+    let before = history(&api);
+
+    // A database that is gone is a gap and no removal; cut off, it is one too.
+    let gaps = |kind: &str| -> Vec<serde_json::Value> {
+        let gaps = api.history("/coverage");
+        let path = place.status().to_str().unwrap().to_owned();
+        gaps.into_iter().filter(|g| g["kind"] == kind && g["path"] == path.as_str()).collect()
+    };
+    let whole = fs::read(place.status()).unwrap();
+    fs::remove_file(place.status()).unwrap();
+    let met = |kind: &str| {
+        if gaps(kind).is_empty() { Err("no gap".into()) } else { Ok(()) }
+    };
+    eventually("the missing database is a gap", || met("root_gone"));
+    fs::write(place.status(), &whole[..whole.len() - 1]).unwrap();
+    eventually("the cut database is a gap", || met("unreadable"));
+    assert_eq!(place.is_told(&api), Ok(()));
+    assert_eq!(history(&api), before);
+
+    // It comes back, and what changed meanwhile is found.
+    place.change(&[("dpkg", "2")], &[]);
+    eventually("the database is back", || place.is_told(&api));
+    let path = place.status().to_str().unwrap().to_owned();
+    eventually("the gap is over", || {
+        let gaps = api.history("/coverage");
+        let over = gaps.iter().any(|g| g["path"] == path.as_str() && g["found"] == 1);
+        if over { Ok(()) } else { Err(format!("{gaps:?}")) }
+    });
+    assert_eq!(up.stop(), 0);
+}
