@@ -75,6 +75,15 @@ pub trait File: Send + Sync {
     /// [`io::ErrorKind::StorageFull`] when there is no room.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
+    /// The first byte, if any before the end, that was never written: what was only reserved costs
+    /// a change of metadata at its first write. Where that cannot be told, the file's size.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    fn filled(&self) -> io::Result<u64> {
+        self.size()
+    }
+
     /// Write all of `from`, however many calls that takes.
     ///
     /// # Errors

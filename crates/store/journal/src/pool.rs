@@ -225,7 +225,9 @@ impl Pool {
         if have < size {
             file.allocate(size).map_err(failed("cannot reserve a segment"))?;
         }
-        let frontier = have.min(size) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        // A segment that was left early, or whose process ended, is not filled to its end.
+        let filled = file.filled().map_err(failed("cannot size a spare"))?;
+        let frontier = filled.min(have).min(size) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         let fill = Fill {
             file,
             path: path.to_owned(),

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 
 use super::{Access, File, Files, Lock};
 
@@ -73,6 +73,14 @@ impl File for RealFile {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP) if self.size()? >= bytes => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP) => self.set_size(bytes),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn filled(&self) -> io::Result<u64> {
+        match rustix::fs::seek(&self.0, SeekFrom::Hole(0)) {
+            Ok(at) => Ok(at),
+            Err(rustix::io::Errno::NXIO | rustix::io::Errno::INVAL) => self.size(),
             Err(e) => Err(e.into()),
         }
     }
@@ -170,6 +178,9 @@ mod tests {
         file.allocate(8192).unwrap();
         file.allocate(4096).unwrap();
         assert_eq!(file.size().unwrap(), 8192);
+        assert_eq!(file.filled().unwrap(), 0, "reserved is not written");
+        file.write_all_at(&[0; 4096], 0).unwrap();
+        assert_eq!(file.filled().unwrap(), 4096);
         file.write_all_at(b"hello", 8190).unwrap();
         file.persist().unwrap();
         let access = Access { dsync: true, ..Access::WRITE };
