@@ -1,1 +1,34 @@
-//! Metric protocols: RESP, OpenTSDB, Influx line, Prometheus remote write; the query port.
+//! Metric protocols and the query port of the series store.
+//!
+//! Readers ([`RespReader`], [`TelnetReader`], [`influx`], [`remote`]) turn bytes into rows of an
+//! [`Intake`], which gives batches and refusals. [`serve_tcp`] and [`serve_udp`] carry them over
+//! sockets, [`router`] over HTTP, where queries are answered too.
+//!
+//! # Invariants
+//! - A row that is refused does not concern its neighbours, closes no connection, and is answered
+//!   with its text where the protocol can answer.
+//! - HTTP answers a write after it is persisted as the store's log says. The end of a TCP stream
+//!   comes after everything it brought is persisted.
+//! - Whatever bytes arrive: no panic, and memory within the limits below.
+//!
+//! # Limits
+//! Each is a constant of its module: lines, items, dictionaries, connections, bodies, replies.
+
+mod http;
+pub mod influx;
+mod intake;
+mod net;
+mod query;
+pub mod remote;
+mod resp;
+mod telnet;
+mod time;
+
+pub use http::{QUERY_BYTES_MAX, WRITE_BYTES_MAX, router};
+pub use intake::{Intake, REFUSALS_MAX, Refusal, Taken};
+pub use net::{
+    CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX, REPLY_BYTES_MAX, serve_tcp,
+    serve_udp,
+};
+pub use resp::{DICTIONARY_ENTRIES_MAX, ITEM_BYTES_MAX, RespReader};
+pub use telnet::{Asked, LINE_BYTES_MAX, TelnetReader};

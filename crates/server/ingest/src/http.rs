@@ -1,0 +1,224 @@
+//! The query port: `/api/...` of the store's own query language, `/write` for the Influx line
+//! protocol, `/api/v1/write` for Prometheus remote write.
+//!
+//! Writes are answered after they are persisted. Neither TLS nor users: the port belongs on a
+//! loopback address, or behind a proxy that has both.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use hyper::body::Frame;
+use series::{Ack, Store, WriteError};
+use tokio::sync::mpsc;
+
+use crate::intake::{Intake, Taken};
+use crate::{influx, net, query, remote};
+
+/// Largest body of a write, in bytes.
+pub const WRITE_BYTES_MAX: usize = 32 << 20;
+/// Largest query, in bytes.
+pub const QUERY_BYTES_MAX: usize = 1 << 20;
+/// Pieces of an answer that wait for the client; the query waits then.
+const PIECES_MAX: usize = 4;
+
+/// The routes of the query port, over one store.
+pub fn router(store: Store) -> Router {
+    let writes = Router::new()
+        .route("/write", post(write_lines))
+        .route("/api/v1/write", post(write_remote))
+        .layer(DefaultBodyLimit::max(WRITE_BYTES_MAX));
+    Router::new()
+        .route("/api/query", post(run_query))
+        .route("/api/search", post(search))
+        .route("/api/suggest", post(suggest))
+        .route("/api/stats", get(stats))
+        .route("/api/version", get(version))
+        .route("/api/function-names", get(functions))
+        .route("/ping", get(ping))
+        .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
+        .merge(writes)
+        .fallback(nothing)
+        .with_state(store)
+}
+
+async fn nothing(uri: Uri) -> Response {
+    (StatusCode::NOT_FOUND, format!("-Invalid url {}\r\n", uri.path())).into_response()
+}
+
+async fn ping() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+async fn version() -> String {
+    format!("holdfast series {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+fn json(value: &serde_json::Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+async fn functions() -> Response {
+    json(&serde_json::json!(query::FUNCTIONS))
+}
+
+async fn stats(State(store): State<Store>) -> Response {
+    let s = store.stats();
+    json(&serde_json::json!({
+        "rows": s.rows, "series": s.series, "rows_active": s.rows_active, "samples": s.samples,
+        "batches": s.batches, "batches_failed": s.batches_failed, "head_bytes": s.head_bytes,
+        "head_samples": s.head_samples, "position": s.position,
+        "sealed_position": s.sealed_position, "parts": s.parts, "part_bytes": s.part_bytes,
+        "part_samples": s.part_samples, "index_bytes": s.index_bytes,
+        "partitions": s.partitions, "tombstones": s.tombstones,
+        "log_payload_bytes": s.log_payload_bytes, "trouble": s.trouble,
+    }))
+}
+
+/// An error of a query: in the body, with the status of a success, as clients of this language
+/// expect it.
+fn query_error(message: &str) -> Response {
+    format!("-{}\r\n", message.replace(['\r', '\n'], " ")).into_response()
+}
+
+async fn search(State(store): State<Store>, body: Bytes) -> Response {
+    query::search(&store, &body).map_or_else(|e| query_error(&e), IntoResponse::into_response)
+}
+
+async fn suggest(State(store): State<Store>, body: Bytes) -> Response {
+    query::suggest(&store, &body).map_or_else(|e| query_error(&e), IntoResponse::into_response)
+}
+
+async fn run_query(State(store): State<Store>, body: Bytes) -> Response {
+    let query = match query::Query::parse(&body) {
+        Ok(query) => query,
+        Err(e) => return query_error(&e),
+    };
+    let (send, receive) = mpsc::channel(PIECES_MAX);
+    tokio::task::spawn_blocking(move || {
+        // The client going away ends the query.
+        query::run(&store, &query, |piece| send.blocking_send(piece).is_ok());
+    });
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(Pieces(receive)))
+        .into_response()
+}
+
+/// An answer on its way.
+struct Pieces(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct WriteQuery {
+    precision: Option<String>,
+}
+
+async fn write_lines(
+    State(store): State<Store>,
+    Query(asked): Query<WriteQuery>,
+    body: Bytes,
+) -> Response {
+    let Some(precision) = influx::Precision::parse(asked.precision.as_deref()) else {
+        return refused("precision: unknown; use ns, us, ms, s, m or h");
+    };
+    let taken = read_apart(&store, move |intake| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        influx::read(&body, precision, now.as_nanos() as i64, intake);
+        Ok(())
+    });
+    finish(&store, "influx", "line", taken.await).await
+}
+
+async fn write_remote(State(store): State<Store>, headers: HeaderMap, body: Bytes) -> Response {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if kind.contains("io.prometheus.write.v2") {
+        let text = "remote write 2 is not spoken here; send version 1\n";
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
+    }
+    let taken = read_apart(&store, move |intake| remote::read(&body, intake)).await;
+    finish(&store, "remote", "series", taken).await
+}
+
+/// Read a body away from the tasks: it may be large.
+async fn read_apart(
+    store: &Store,
+    read: impl FnOnce(&mut Intake<'_>) -> Result<(), String> + Send + 'static,
+) -> Result<Taken, String> {
+    let store = store.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut intake = Intake::new(&store);
+        read(&mut intake)?;
+        Ok(intake.finish())
+    });
+    reading.await.map_err(|e| format!("reading the body failed: {e}"))?
+}
+
+fn refused(text: &str) -> Response {
+    let body = serde_json::json!({ "error": text }).to_string();
+    (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Store what was taken, then say what was not.
+async fn finish(
+    store: &Store,
+    protocol: &'static str,
+    noun: &str,
+    taken: Result<Taken, String>,
+) -> Response {
+    let taken = match taken {
+        Ok(taken) => taken,
+        Err(e) => return refused(&e),
+    };
+    net::count(protocol, &taken);
+    let mut tickets = Vec::new();
+    for batch in taken.batches {
+        match store.submit_async(batch, Ack::Persisted).await {
+            Ok(ticket) => tickets.push(ticket),
+            Err(e) => return failed(&e),
+        }
+    }
+    for ticket in tickets {
+        if let Err(e) = ticket.await {
+            return failed(&e);
+        }
+    }
+    if taken.refused == 0 {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let each =
+        taken.refusals.iter().map(|r| format!("{noun} {}: {}: {}", r.line, r.reason, r.text));
+    let each: Vec<String> = each.collect();
+    refused(&format!(
+        "partial write: {} refused, {} samples stored: {}",
+        taken.refused,
+        taken.samples,
+        each.join("; ")
+    ))
+}
+
+fn failed(error: &WriteError) -> Response {
+    let status = match error {
+        WriteError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+        WriteError::Failed(_) | WriteError::Closed => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let body = serde_json::json!({ "error": error.to_string() }).to_string();
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}

@@ -1,0 +1,240 @@
+//! The Influx line protocol: `measurement,tag=value field=1.5,other=2i time`.
+//!
+//! A field becomes the metric `measurement_field`; the fields of a line are one row. Integers stay
+//! integers, truth values are 1 and 0, a field with a text is an event of `!measurement_field`. A line
+//! ends at the first line feed, even inside quotes: a quote that never closes costs its line alone.
+
+use series::{COLUMNS_MAX, Value};
+
+use crate::intake::{Intake, parse_float};
+use crate::time::parse_int;
+
+/// Longest line, in bytes.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Unit of the times of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Precision(i64);
+
+impl Precision {
+    /// By its name in the query; nanoseconds without one.
+    pub fn parse(name: Option<&str>) -> Option<Self> {
+        Some(Self(match name.unwrap_or("ns") {
+            "" | "n" | "ns" => 1,
+            "u" | "us" | "µ" => 1000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        }))
+    }
+}
+
+/// One field of a line.
+struct Field<'a> {
+    name: &'a [u8],
+    value: FieldValue<'a>,
+}
+
+enum FieldValue<'a> {
+    Number(Value),
+    Text(&'a [u8]),
+}
+
+/// Read all lines of a request. `now_ns` is the time of lines without one.
+pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<'_>) {
+    let (mut rest, mut number, mut scratch) = (body, 0u64, Vec::new());
+    while !rest.is_empty() {
+        let end = rest.iter().position(|c| *c == b'\n').unwrap_or(rest.len());
+        let line = rest.get(..end).unwrap_or_default();
+        number += 1;
+        rest = rest.get(end + 1..).unwrap_or_default();
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let taken = if line.len() > LINE_BYTES_MAX {
+            Err(format!("line is over the limit of {LINE_BYTES_MAX} bytes; shorten it"))
+        } else {
+            read_line(line, precision, now_ns, &mut scratch, intake)
+        };
+        if let Err(reason) = taken {
+            intake.refuse(number, reason, line);
+        }
+    }
+}
+
+fn read_line(
+    line: &[u8],
+    precision: Precision,
+    now_ns: i64,
+    scratch: &mut Vec<u8>,
+    intake: &mut Intake<'_>,
+) -> Result<(), String> {
+    let key_end =
+        find(line, |c| c == b' ').ok_or("no fields; write name,tag=value field=1 time")?;
+    let (key, rest) = line.split_at(key_end);
+    let rest = rest.trim_ascii_start();
+    let fields_end = fields_end(rest);
+    let (fields, time) = rest.split_at(fields_end);
+    let time_ns = match time.trim_ascii() {
+        b"" => now_ns,
+        time => parse_int(time)
+            .and_then(|t| t.checked_mul(precision.0))
+            .ok_or("no time; write an integer")?,
+    };
+    let measurement_end = find(key, |c| c == b',').unwrap_or(key.len());
+    let (measurement, tags) = key.split_at(measurement_end);
+    if measurement.is_empty() {
+        return Err("no measurement; write name,tag=value field=1 time".into());
+    }
+    let fields = parse_fields(fields)?;
+    let mut values = Vec::with_capacity(fields.len());
+    scratch.clear();
+    for field in &fields {
+        if let FieldValue::Number(value) = field.value {
+            if !scratch.is_empty() {
+                scratch.push(b'|');
+            }
+            metric(scratch, measurement, field.name);
+            values.push(value);
+        }
+    }
+    let tags_from = scratch.len();
+    tag_words(scratch, tags)?;
+    let tag_text = scratch.get(tags_from..).unwrap_or_default().to_vec();
+    // All or nothing of a line: rows are asked for before anything is taken.
+    let row = if values.is_empty() { None } else { Some(intake.row(scratch)?) };
+    let mut events = Vec::new();
+    for field in &fields {
+        if let FieldValue::Text(text) = field.value {
+            scratch.clear();
+            scratch.push(b'!');
+            metric(scratch, measurement, field.name);
+            scratch.extend_from_slice(&tag_text);
+            events.push((intake.row(scratch)?, unquote(text)));
+        }
+    }
+    if let Some(row) = row {
+        intake.push(row, time_ns, &values)?;
+    }
+    events.into_iter().try_for_each(|(row, text)| intake.event(row, time_ns, &text))
+}
+
+fn parse_fields(mut text: &[u8]) -> Result<Vec<Field<'_>>, String> {
+    let mut fields = Vec::new();
+    while !text.is_empty() {
+        let equals = find(text, |c| c == b'=').ok_or("a field is not name=value")?;
+        let (name, rest) = text.split_at(equals);
+        let rest = rest.get(1..).unwrap_or_default();
+        let end = value_end(rest);
+        let (value, rest) = rest.split_at(end);
+        if name.is_empty() || fields.len() >= COLUMNS_MAX {
+            return Err(format!("a field without a name, or more than {COLUMNS_MAX} fields"));
+        }
+        fields.push(Field { name, value: field_value(value).ok_or("a field without a value")? });
+        text = rest.get(1..).unwrap_or_default();
+    }
+    if fields.is_empty() {
+        return Err("no fields; write name,tag=value field=1 time".into());
+    }
+    Ok(fields)
+}
+
+fn field_value(text: &[u8]) -> Option<FieldValue<'_>> {
+    let number = |v| Some(FieldValue::Number(v));
+    match text {
+        b"t" | b"T" | b"true" | b"True" | b"TRUE" => return number(Value::F64(1.0)),
+        b"f" | b"F" | b"false" | b"False" | b"FALSE" => return number(Value::F64(0.0)),
+        _ => {}
+    }
+    match text.split_last()? {
+        (b'"', [b'"', inner @ ..]) => Some(FieldValue::Text(inner)),
+        (b'i' | b'u', digits) => parse_int(digits).map(|i| FieldValue::Number(Value::I64(i))),
+        _ => parse_float(text).filter(|f| f.is_finite()).and_then(|f| number(Value::F64(f))),
+    }
+}
+
+/// The first byte of a kind that is not escaped.
+fn find(text: &[u8], is: impl Fn(u8) -> bool) -> Option<usize> {
+    let mut escaped = false;
+    text.iter().position(|c| {
+        let found = !escaped && is(*c);
+        escaped = *c == b'\\' && !escaped;
+        found
+    })
+}
+
+/// The end of a value: a comma outside quotes.
+fn value_end(text: &[u8]) -> usize {
+    outside_quotes(text, b',')
+}
+
+/// The end of the fields: a space outside quotes.
+fn fields_end(text: &[u8]) -> usize {
+    outside_quotes(text, b' ')
+}
+
+fn outside_quotes(text: &[u8], wanted: u8) -> usize {
+    let (mut quoted, mut escaped) = (false, false);
+    for (i, c) in text.iter().enumerate() {
+        match *c {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            c if c == wanted && !quoted => return i,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn metric(into: &mut Vec<u8>, measurement: &[u8], field: &[u8]) {
+    escape(into, measurement);
+    into.push(b'_');
+    escape(into, field);
+}
+
+fn tag_words(into: &mut Vec<u8>, mut tags: &[u8]) -> Result<(), String> {
+    while let [b',', rest @ ..] = tags {
+        let end = find(rest, |c| c == b',').unwrap_or(rest.len());
+        let (tag, behind) = rest.split_at(end);
+        tags = behind;
+        let equals = find(tag, |c| c == b'=').ok_or("a tag is not name=value")?;
+        let (name, value) = tag.split_at(equals);
+        into.push(b' ');
+        escape(into, name);
+        into.push(b'=');
+        escape(into, value.get(1..).unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// From this protocol's escapes to those of series names.
+fn escape(into: &mut Vec<u8>, text: &[u8]) {
+    let mut bytes = text.iter().copied().peekable();
+    while let Some(c) = bytes.next() {
+        match (c, bytes.peek()) {
+            (b'\\', Some(b',' | b' ' | b'=')) => {
+                let next = bytes.next().unwrap_or_default();
+                into.extend_from_slice(if next == b',' { b"," } else { &[] });
+                if next != b',' {
+                    into.extend_from_slice(&[b'\\', next]);
+                }
+            }
+            (b'\\' | b' ' | b'=' | b'|', _) => into.extend_from_slice(&[b'\\', c]),
+            _ => into.push(c),
+        }
+    }
+}
+
+fn unquote(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter().copied().peekable();
+    while let Some(c) = bytes.next() {
+        let escaped = c == b'\\' && matches!(bytes.peek(), Some(b'"' | b'\\'));
+        out.push(if escaped { bytes.next().unwrap_or(c) } else { c });
+    }
+    out
+}

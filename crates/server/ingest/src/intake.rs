@@ -1,0 +1,144 @@
+//! Rows on their way from text into batches, with the refusals in the order of the lines.
+
+use series::{Batch, Row, Store, Value, WriteError};
+
+/// Longest piece of an offending text that a refusal repeats, in bytes.
+const QUOTED_BYTES_MAX: usize = 200;
+/// Most refusals of one read or request that are told one by one.
+pub const REFUSALS_MAX: usize = 100;
+/// Rows are refused as too old so much before the store would refuse the whole batch, in
+/// nanoseconds.
+const AGE_MARGIN_NS: i64 = 1_000_000_000;
+
+/// A row that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Number of its line (from 1), where the protocol has lines that are counted.
+    pub line: u64,
+    /// Why, and what the remedy is.
+    pub reason: String,
+    /// The offending text, shortened.
+    pub text: String,
+}
+
+/// Collects rows into batches. A refused row does not concern its neighbours.
+pub struct Intake<'a> {
+    store: &'a Store,
+    oldest_ns: i64,
+    batch: Batch,
+    full: Vec<Batch>,
+    refusals: Vec<Refusal>,
+    refused: u64,
+    samples: u64,
+}
+
+impl<'a> Intake<'a> {
+    /// For one read buffer or one request.
+    pub fn new(store: &'a Store) -> Self {
+        let oldest_ns = store.oldest_ns().saturating_add(AGE_MARGIN_NS);
+        let oldest_ns = if store.oldest_ns() == i64::MIN { i64::MIN } else { oldest_ns };
+        Self {
+            store,
+            oldest_ns,
+            batch: Batch::new(),
+            full: Vec::new(),
+            refusals: Vec::new(),
+            refused: 0,
+            samples: 0,
+        }
+    }
+
+    /// The row series of a raw name.
+    pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, String> {
+        self.store.row(raw).map_err(|e| e.to_string())
+    }
+
+    /// Take a row.
+    pub(crate) fn push(&mut self, row: Row, time_ns: i64, values: &[Value]) -> Result<(), String> {
+        self.admit(time_ns)?;
+        let again = match self.batch.push_values(row, time_ns, values) {
+            Ok(()) => Ok(()),
+            Err(WriteError::TooLarge { .. }) if !self.batch.is_empty() => {
+                self.full.push(std::mem::take(&mut self.batch));
+                self.batch.push_values(row, time_ns, values)
+            }
+            Err(e) => Err(e),
+        };
+        again.map_err(|e| e.to_string())?;
+        self.samples += values.len() as u64;
+        Ok(())
+    }
+
+    /// Take an event.
+    pub(crate) fn event(&mut self, row: Row, time_ns: i64, text: &[u8]) -> Result<(), String> {
+        self.admit(time_ns)?;
+        let again = match self.batch.push_event(row, time_ns, text) {
+            Ok(()) => Ok(()),
+            Err(WriteError::TooLarge { what, .. })
+                if what != "event_bytes" && !self.batch.is_empty() =>
+            {
+                self.full.push(std::mem::take(&mut self.batch));
+                self.batch.push_event(row, time_ns, text)
+            }
+            Err(e) => Err(e),
+        };
+        again.map_err(|e| e.to_string())?;
+        self.samples += 1;
+        Ok(())
+    }
+
+    fn admit(&self, time_ns: i64) -> Result<(), String> {
+        if time_ns < self.oldest_ns {
+            let oldest_ns = self.oldest_ns;
+            return Err(WriteError::TooOld { time_ns, oldest_ns }.to_string());
+        }
+        Ok(())
+    }
+
+    /// Note a refusal.
+    pub(crate) fn refuse(&mut self, line: u64, reason: impl Into<String>, text: &[u8]) {
+        self.refused += 1;
+        if self.refusals.len() < REFUSALS_MAX {
+            let text = text.get(..QUOTED_BYTES_MAX).unwrap_or(text);
+            let text = String::from_utf8_lossy(text).escape_debug().to_string();
+            self.refusals.push(Refusal { line, reason: reason.into(), text });
+        }
+    }
+
+    /// The batches and what was refused.
+    pub fn finish(mut self) -> Taken {
+        if !self.batch.is_empty() {
+            self.full.push(self.batch);
+        }
+        Taken {
+            batches: self.full,
+            refusals: self.refusals,
+            refused: self.refused,
+            samples: self.samples,
+        }
+    }
+}
+
+/// What came of a read buffer or a request.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Batches to store, in order.
+    pub batches: Vec<Batch>,
+    /// The first [`REFUSALS_MAX`] refusals.
+    pub refusals: Vec<Refusal>,
+    /// All refusals.
+    pub refused: u64,
+    /// Samples and events in the batches.
+    pub samples: u64,
+}
+
+/// A number as the protocols write floats: whole text, at most 64 bytes, `nan` and `inf` allowed.
+pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
+    if text.len() > FLOAT_BYTES_MAX {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Longest text of a float, in bytes.
+const FLOAT_BYTES_MAX: usize = 64;

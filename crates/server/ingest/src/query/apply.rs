@@ -1,0 +1,194 @@
+//! Functions over the rows of one line: each keeps what it must remember per column.
+
+use std::collections::VecDeque;
+
+use serde_json::Value as Json;
+use series::Value;
+
+use super::{Cells, RowOut};
+use crate::time::SECOND_NS;
+
+/// Names of the functions that `apply` knows.
+pub(crate) const FUNCTIONS: &[&str] = &[
+    "abs",
+    "accumulate",
+    "cma",
+    "cusum",
+    "derivative",
+    "diff",
+    "divide",
+    "ewma",
+    "ewma-error",
+    "multiply",
+    "rate",
+    "scale",
+    "sma",
+    "sma-error",
+    "sum",
+];
+/// Widest window of a moving average, in samples.
+const WINDOW_MAX: usize = 1 << 16;
+
+/// A function as asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Function {
+    Abs,
+    Rate,
+    Accumulate,
+    Mean,
+    Scale(Vec<f64>),
+    Ewma {
+        decay: f64,
+        error: bool,
+    },
+    Sma {
+        width: usize,
+        error: bool,
+    },
+    /// Over the columns of a row.
+    Fold(Fold),
+}
+
+/// How columns become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fold {
+    Sum,
+    Diff,
+    Multiply,
+    Divide,
+}
+
+impl Function {
+    pub(super) fn read(value: &Json) -> Result<Self, String> {
+        let name = value.get("name").and_then(Json::as_str).unwrap_or_default();
+        let invalid = || format!("Query object has invalid apply field: {value}");
+        let number = |field: &str| value.get(field).and_then(Json::as_f64).ok_or_else(invalid);
+        let width = || {
+            let width = value.get("window-width").and_then(Json::as_u64).ok_or_else(invalid)?;
+            usize::try_from(width).ok().filter(|w| (1..=WINDOW_MAX).contains(w)).ok_or_else(invalid)
+        };
+        Ok(match name {
+            "abs" => Self::Abs,
+            "rate" | "derivative" => Self::Rate,
+            "accumulate" | "cusum" => Self::Accumulate,
+            "cma" => Self::Mean,
+            "scale" => {
+                let weights = value.get("weights").and_then(Json::as_array).ok_or_else(invalid)?;
+                let weights = weights.iter().map(Json::as_f64).collect::<Option<Vec<f64>>>();
+                Self::Scale(weights.ok_or_else(invalid)?)
+            }
+            "ewma" | "ewma-error" => {
+                Self::Ewma { decay: number("decay")?, error: name == "ewma-error" }
+            }
+            "sma" | "sma-error" => Self::Sma { width: width()?, error: name == "sma-error" },
+            "sum" => Self::Fold(Fold::Sum),
+            "diff" => Self::Fold(Fold::Diff),
+            "multiply" => Self::Fold(Fold::Multiply),
+            "divide" => Self::Fold(Fold::Divide),
+            _ => return Err(format!("Query object has invalid apply field: unknown name {name}")),
+        })
+    }
+
+    /// Begin with a line.
+    pub(super) fn start(&self) -> Running {
+        Running { function: self.clone(), columns: Vec::new() }
+    }
+}
+
+/// A function in the middle of a line.
+pub(super) struct Running {
+    function: Function,
+    columns: Vec<Memory>,
+}
+
+/// What is remembered of a column.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    before: Option<(i64, f64)>,
+    sum: f64,
+    count: u64,
+    window: VecDeque<f64>,
+}
+
+impl Running {
+    /// The row that comes of a row, if any does.
+    pub(super) fn apply(&mut self, row: RowOut) -> Option<RowOut> {
+        let time_ns = row.time_ns;
+        let cells = match (&self.function, row.cells) {
+            (_, cells @ (Cells::Empty | Cells::Text(_))) => cells,
+            (Function::Fold(fold), cells) => Cells::One(Value::F64(fold.of(&cells)?)),
+            (_, Cells::One(value)) => {
+                Cells::One(Value::F64(self.step(0, time_ns, value.as_f64())?))
+            }
+            (_, Cells::Many(cells)) => {
+                let step = |(i, cell): (usize, Option<Value>)| {
+                    cell.and_then(|v| self.step(i, time_ns, v.as_f64())).map(Value::F64)
+                };
+                let cells: Vec<Option<Value>> = cells.into_iter().enumerate().map(step).collect();
+                cells.iter().any(Option::is_some).then_some(Cells::Many(cells))?
+            }
+        };
+        Some(RowOut { time_ns, cells })
+    }
+
+    fn step(&mut self, column: usize, time_ns: i64, x: f64) -> Option<f64> {
+        if self.columns.len() <= column {
+            self.columns.resize(column + 1, Memory::default());
+        }
+        let m = self.columns.get_mut(column)?;
+        let before = m.before.replace((time_ns, x));
+        m.sum += x;
+        m.count += 1;
+        Some(match &self.function {
+            Function::Abs => x.abs(),
+            Function::Accumulate => m.sum,
+            Function::Mean => m.sum / m.count as f64,
+            Function::Scale(weights) => x * weights.get(column).copied().unwrap_or(1.0),
+            Function::Rate => {
+                let (time, value) = before?;
+                let seconds = time_ns.checked_sub(time)? as f64 / SECOND_NS as f64;
+                (x - value) / seconds
+            }
+            Function::Ewma { decay, error } => {
+                // The mean before this sample is what it is compared with.
+                let mean = m.window.pop_front().unwrap_or(x);
+                let now = mean + decay * (x - mean);
+                m.window.push_back(now);
+                if *error { x - mean } else { now }
+            }
+            Function::Sma { width, error } => {
+                let mean = m.window.iter().sum::<f64>() / m.window.len().max(1) as f64;
+                let expected = if m.window.is_empty() { x } else { mean };
+                m.window.push_back(x);
+                if m.window.len() > *width {
+                    m.window.pop_front();
+                }
+                let now = m.window.iter().sum::<f64>() / m.window.len() as f64;
+                if *error { x - expected } else { now }
+            }
+            Function::Fold(_) => return None,
+        })
+    }
+}
+
+impl Fold {
+    /// Of the values that are there; nothing if a column is missing where each one matters.
+    fn of(self, cells: &Cells) -> Option<f64> {
+        let values: Vec<Option<f64>> = match cells {
+            Cells::One(value) => vec![Some(value.as_f64())],
+            Cells::Many(cells) => cells.iter().map(|c| c.map(Value::as_f64)).collect(),
+            Cells::Empty | Cells::Text(_) => return None,
+        };
+        match self {
+            Self::Sum => values.iter().copied().flatten().reduce(|a, b| a + b),
+            Self::Multiply => values.iter().copied().flatten().reduce(|a, b| a * b),
+            Self::Diff => reduced(&values, |a, b| a - b),
+            Self::Divide => reduced(&values, |a, b| a / b),
+        }
+    }
+}
+
+fn reduced(values: &[Option<f64>], with: impl Fn(f64, f64) -> f64) -> Option<f64> {
+    let (first, rest) = values.split_first()?;
+    rest.iter().try_fold((*first)?, |all, value| Some(with(all, (*value)?)))
+}

@@ -1,0 +1,389 @@
+//! What a query asks for, from its JSON. A field that is not known, or there twice, is an error.
+
+use regex::Regex;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value as Json;
+use series::{Direction, Test, TimeRange, Value};
+
+use super::Cells;
+use super::apply::Function;
+use super::plan::Func;
+use crate::time::{parse_int, parse_iso, parse_step};
+
+/// Most metrics of one query.
+const METRICS_MAX: usize = 256;
+
+/// What kind of rows.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    Select(String),
+    Events(String, Option<Regex>),
+    Names(String),
+    Join(Vec<String>),
+    Aggregate(Vec<(String, Func)>),
+    GroupAggregate { metrics: Vec<String>, funcs: Vec<Func>, step_ns: i64 },
+    GroupAggregateJoin { metrics: Vec<String>, func: Func, step_ns: i64 },
+}
+
+/// Which tags stay in the names of the answer; series that become one name are merged.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Regroup {
+    #[default]
+    Keep,
+    Pivot(Vec<String>),
+    Drop(Vec<String>),
+}
+
+/// Conditions on values.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Filter {
+    /// Column ("": each) and its bounds.
+    bounds: Vec<(String, Vec<(Bound, f64)>)>,
+    any: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bound {
+    Gt,
+    Ge,
+    Lt,
+    Le,
+}
+
+/// A query.
+#[derive(Debug, Clone)]
+pub(crate) struct Query {
+    pub(super) what: What,
+    pub(super) range: TimeRange,
+    pub(super) direction: Direction,
+    /// Sets of tests of tags: a series passes one of them.
+    pub(super) tags: Vec<Vec<(String, Test)>>,
+    pub(super) regroup: Regroup,
+    pub(super) by_time: bool,
+    pub(super) filter: Filter,
+    pub(super) limit: Option<u64>,
+    pub(super) offset: u64,
+    pub(super) csv: bool,
+    pub(super) raw_time: bool,
+    pub(super) apply: Vec<Function>,
+}
+
+/// The fields of a JSON object in their order, the same name twice included.
+pub(super) struct Fields(pub(super) Vec<(String, Json)>);
+
+struct Object;
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Fields(fields))
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Object)
+    }
+}
+
+impl Fields {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
+        let fields: Self =
+            serde_json::from_slice(body).map_err(|e| format!("Query is no JSON object: {e}"))?;
+        let mut names: Vec<&str> = fields.0.iter().map(|(name, _)| &**name).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|w| matches!(w, [a, b] if a == b)) {
+            Some(twice) => Err(format!("Duplicate fields: {}", twice.join(", "))),
+            None => Ok(fields),
+        }
+    }
+}
+
+pub(super) fn text(value: &Json, field: &str) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("Field {field} is no string"))
+}
+
+/// A string, or several.
+fn texts(value: &Json, field: &str) -> Result<Vec<String>, String> {
+    let list = match value {
+        Json::Array(list) => list.iter().map(|v| text(v, field)).collect::<Result<Vec<_>, _>>()?,
+        one => vec![text(one, field)?],
+    };
+    if list.is_empty() || list.len() > METRICS_MAX {
+        return Err(format!("Field {field} has {} entries; 1 to {METRICS_MAX}", list.len()));
+    }
+    Ok(list)
+}
+
+impl Query {
+    /// Read a query.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
+        let fields = Fields::parse(body)?;
+        let mut query = Self {
+            what: What::Names(String::new()),
+            range: TimeRange::ALL,
+            direction: Direction::Forward,
+            tags: vec![Vec::new()],
+            regroup: Regroup::Keep,
+            by_time: true,
+            filter: Filter::default(),
+            limit: None,
+            offset: 0,
+            csv: false,
+            raw_time: false,
+            apply: Vec::new(),
+        };
+        let (mut kinds, mut ranged, mut pattern) = (0, false, None);
+        for (name, value) in &fields.0 {
+            if let Some(what) = kind(name, value)? {
+                query.what = what;
+                kinds += 1;
+                continue;
+            }
+            match name.as_str() {
+                "range" => {
+                    query.read_range(value)?;
+                    ranged = true;
+                }
+                "filter" if value.is_string() => pattern = Some(text(value, name)?),
+                _ => query.option(name, value)?,
+            }
+        }
+        if kinds != 1 {
+            return Err("Query needs exactly one of select, select-events, aggregate, \
+                        group-aggregate, join, group-aggregate-join"
+                .into());
+        }
+        query.finish(ranged, pattern)
+    }
+
+    fn finish(mut self, ranged: bool, pattern: Option<String>) -> Result<Self, String> {
+        let needed = !matches!(self.what, What::Names(_) | What::Aggregate(_));
+        if needed && !ranged {
+            return Err("Field range with from and to is missing".into());
+        }
+        match (&mut self.what, pattern) {
+            (What::Events(_, filter), Some(pattern)) => {
+                *filter = Some(Regex::new(&pattern).map_err(|e| format!("Field filter: {e}"))?);
+            }
+            (_, Some(_)) => return Err("Field filter is no object".into()),
+            _ => {}
+        }
+        Ok(self)
+    }
+
+    fn option(&mut self, name: &str, value: &Json) -> Result<(), String> {
+        let number = || value.as_u64().ok_or_else(|| format!("Field {name} is no number"));
+        match name {
+            "where" => self.tags = read_where(value)?,
+            "pivot-by-tag" | "group-by" => self.regroup = Regroup::Pivot(texts(value, name)?),
+            "group-by-tag" => self.regroup = Regroup::Drop(texts(value, name)?),
+            "order-by" => {
+                self.by_time = match value.as_str() {
+                    Some("time") => true,
+                    Some("series") => false,
+                    _ => return Err("Field order-by is time or series".into()),
+                }
+            }
+            "limit" => self.limit = Some(number()?),
+            "offset" => self.offset = number()?,
+            "filter" => self.filter = Filter::read(value)?,
+            "output" => self.read_output(value)?,
+            "apply" => {
+                let list = value.as_array().ok_or("Field apply is no list")?;
+                self.apply = list.iter().map(Function::read).collect::<Result<_, _>>()?;
+            }
+            _ => return Err(format!("Unknown field: {name}")),
+        }
+        Ok(())
+    }
+
+    fn read_range(&mut self, value: &Json) -> Result<(), String> {
+        let time = |end: &str| {
+            let value = value.get(end).ok_or_else(|| format!("Field range.{end} is missing"))?;
+            let time = match value {
+                Json::String(text) => {
+                    parse_iso(text.as_bytes()).or_else(|| parse_int(text.as_bytes()))
+                }
+                other => other.as_i64(),
+            };
+            time.ok_or_else(|| format!("Field range.{end} is no time: {value}"))
+        };
+        let (from, to) = (time("from")?, time("to")?);
+        if from > to {
+            self.direction = Direction::Backward;
+            let (from_ns, to_ns) = (to.saturating_add(1), from.saturating_add(1));
+            self.range = TimeRange { from_ns, to_ns };
+        } else {
+            self.range = TimeRange { from_ns: from, to_ns: to };
+        }
+        Ok(())
+    }
+
+    fn read_output(&mut self, value: &Json) -> Result<(), String> {
+        for (name, value) in value.as_object().ok_or("Field output is no object")? {
+            match (name.as_str(), value.as_str()) {
+                ("format", Some("csv")) => self.csv = true,
+                ("format", Some("resp")) => self.csv = false,
+                ("timestamp", Some("raw")) => self.raw_time = true,
+                ("timestamp", Some("iso")) => self.raw_time = false,
+                _ => return Err(format!("Field output.{name} cannot be {value}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kind of query a field asks for.
+fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
+    let part =
+        |field: &str| value.get(field).ok_or_else(|| format!("Field {name}.{field} is missing"));
+    let step_ns = || {
+        let step = text(part("step")?, "step")?;
+        parse_step(&step).ok_or_else(|| format!("Field {name}.step is no duration: {step}"))
+    };
+    Ok(Some(match name {
+        "select" => {
+            let metric = text(value, name)?;
+            match metric.strip_prefix("meta:names") {
+                Some(rest) => What::Names(rest.trim_start_matches(':').to_owned()),
+                None if metric.starts_with('!') => {
+                    return Err("Events are read by select-events".into());
+                }
+                None => What::Select(metric),
+            }
+        }
+        "select-events" => {
+            let metric = text(value, name)?;
+            let metric = if metric.starts_with('!') { metric } else { format!("!{metric}") };
+            What::Events(metric, None)
+        }
+        "join" => What::Join(texts(value, name)?),
+        "aggregate" => {
+            let pairs = value.as_object().ok_or("Field aggregate is no object")?;
+            let mut list = Vec::new();
+            for (metric, funcs) in pairs {
+                for func in texts(funcs, "aggregate")? {
+                    list.push((metric.clone(), Func::parse(&func)?));
+                }
+            }
+            What::Aggregate(list)
+        }
+        "group-aggregate" => {
+            let metrics = texts(part("metric")?, "metric")?;
+            let funcs = texts(part("func")?, "func")?;
+            let funcs = funcs.iter().map(|f| Func::parse(f)).collect::<Result<_, _>>()?;
+            What::GroupAggregate { metrics, funcs, step_ns: step_ns()? }
+        }
+        "group-aggregate-join" => {
+            let metrics = texts(part("metric")?, "metric")?;
+            let funcs = texts(part("func")?, "func")?;
+            let [func] = funcs.as_slice() else {
+                return Err("Field group-aggregate-join.func is one function".into());
+            };
+            What::GroupAggregateJoin { metrics, func: Func::parse(func)?, step_ns: step_ns()? }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// `{tag: value | [values]}`, or a list of objects with all tags of a series each.
+pub(super) fn read_where(value: &Json) -> Result<Vec<Vec<(String, Test)>>, String> {
+    let objects = match value {
+        Json::Array(list) => list.iter().collect(),
+        one => vec![one],
+    };
+    let mut sets = Vec::new();
+    for object in objects {
+        let pairs = object.as_object().ok_or("Field where is no object")?;
+        let mut set = Vec::new();
+        for (tag, values) in pairs {
+            set.push((tag.clone(), Test::Is(texts(values, "where")?)));
+        }
+        sets.push(set);
+    }
+    Ok(sets)
+}
+
+impl Filter {
+    fn read(value: &Json) -> Result<Self, String> {
+        let object = value.as_object().ok_or("Field filter is no object")?;
+        let mut filter = Self::default();
+        let flat = object.values().all(Json::is_number);
+        if flat {
+            filter.bounds.push((String::new(), bounds(value)?));
+            return Ok(filter);
+        }
+        for (name, value) in object {
+            if name == "=" {
+                filter.any = match value.get("require").and_then(Json::as_str) {
+                    Some("any") => true,
+                    Some("all") => false,
+                    _ => return Err("Field filter.=.require is all or any".into()),
+                };
+            } else {
+                filter.bounds.push((name.clone(), bounds(value)?));
+            }
+        }
+        Ok(filter)
+    }
+
+    /// Whether a row passes: all bounded columns, or any of them. A missing value does not.
+    pub(super) fn passes(&self, columns: &[String], cells: &Cells) -> bool {
+        if self.bounds.is_empty() {
+            return true;
+        }
+        let one;
+        let cells: &[Option<Value>] = match cells {
+            Cells::One(value) => {
+                one = [Some(*value)];
+                &one
+            }
+            Cells::Many(cells) => cells,
+            Cells::Empty | Cells::Text(_) => return true,
+        };
+        let named = |name: &str, column: &str| {
+            name.is_empty() || column == name || column.split(':').next() == Some(name)
+        };
+        let mut results = self.bounds.iter().flat_map(|(name, bounds)| {
+            let here = columns.iter().zip(cells).filter(move |(column, _)| named(name, column));
+            here.map(|(_, cell)| cell.is_some_and(|v| bounds.iter().all(|b| within(*b, v))))
+        });
+        if self.any { results.any(|passed| passed) } else { results.all(|passed| passed) }
+    }
+}
+
+fn within((bound, limit): (Bound, f64), value: Value) -> bool {
+    let value = value.as_f64();
+    match bound {
+        Bound::Gt => value > limit,
+        Bound::Ge => value >= limit,
+        Bound::Lt => value < limit,
+        Bound::Le => value <= limit,
+    }
+}
+
+fn bounds(value: &Json) -> Result<Vec<(Bound, f64)>, String> {
+    let mut found = Vec::new();
+    for (name, limit) in value.as_object().ok_or("Field filter is no object")? {
+        let bound = match name.as_str() {
+            "gt" => Bound::Gt,
+            "ge" => Bound::Ge,
+            "lt" => Bound::Lt,
+            "le" => Bound::Le,
+            _ => return Err(format!("Unknown filter: {name}; use gt, ge, lt or le")),
+        };
+        found.push((bound, limit.as_f64().ok_or_else(|| format!("Filter {name} is no number"))?));
+    }
+    Ok(found)
+}

@@ -1,0 +1,320 @@
+//! RESP as series clients write it: name, time, value; rows with `|`-joined metrics and an array of
+//! values; a dictionary of numbers for names.
+//!
+//! A reader keeps its place between two buffers, so that a sample may be cut anywhere. After a
+//! refusal it goes on with the next item that can only be a name, so that neighbours are kept.
+//!
+//! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], the store's own for names and rows.
+
+use std::collections::HashMap;
+
+use series::{COLUMNS_MAX, Row, Value};
+
+use crate::intake::{Intake, parse_float};
+use crate::time::{parse_int, parse_iso};
+
+/// Longest item (line or bulk string), in bytes.
+pub const ITEM_BYTES_MAX: usize = 16 << 10;
+/// Most names in the dictionary of one connection.
+pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
+
+/// One item of the stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Item<'a> {
+    Text(&'a [u8]),
+    Number(&'a [u8]),
+    Array(&'a [u8]),
+    Garbage(&'a [u8]),
+}
+
+impl<'a> Item<'a> {
+    fn text(self) -> &'a [u8] {
+        match self {
+            Self::Text(t) | Self::Number(t) | Self::Array(t) | Self::Garbage(t) => t,
+        }
+    }
+}
+
+/// What the next item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Name,
+    Time,
+    Value,
+    /// So many values of a row are still to come.
+    Values(usize),
+    /// So many items of a dictionary are still to come.
+    Dictionary(usize),
+    /// After a refusal: so many items of the refused sample may still come.
+    Skip(usize),
+}
+
+/// Reads samples from a stream of bytes.
+#[derive(Debug)]
+pub struct RespReader {
+    dictionary: HashMap<i64, Row>,
+    place: Place,
+    row: Option<Row>,
+    time_ns: i64,
+    values: Vec<Value>,
+    /// The name that the next dictionary number stands for.
+    named: Option<Row>,
+    /// Inside a line that is too long, until its end.
+    overlong: bool,
+}
+
+impl Default for RespReader {
+    fn default() -> Self {
+        Self {
+            dictionary: HashMap::new(),
+            place: Place::Name,
+            row: None,
+            time_ns: 0,
+            values: Vec::new(),
+            named: None,
+            overlong: false,
+        }
+    }
+}
+
+impl RespReader {
+    /// Read all whole items of a buffer; the number of bytes that are done with.
+    pub fn read(&mut self, buffer: &[u8], intake: &mut Intake<'_>) -> usize {
+        let mut done = 0;
+        while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
+            let end = rest.iter().position(|c| *c == b'\n');
+            if self.overlong {
+                self.overlong = end.is_none();
+                done += end.map_or(rest.len(), |e| e + 1);
+                continue;
+            }
+            if end.is_none() && rest.len() > ITEM_BYTES_MAX {
+                self.too_long(rest, intake);
+                self.overlong = true;
+                continue;
+            }
+            let Some(end) = end else { break };
+            let line = rest.get(..end).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.len() > ITEM_BYTES_MAX {
+                self.too_long(line, intake);
+                done += end + 1;
+                continue;
+            }
+            let Some((item, used)) = item(line, rest, end + 1) else { break };
+            done += used;
+            if !line.is_empty() {
+                self.take(item, intake);
+            }
+        }
+        done
+    }
+
+    /// The stream has ended: refuse what is not whole.
+    pub fn end(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
+        let whole = matches!(self.place, Place::Name | Place::Skip(_)) && rest.is_empty();
+        if !whole && !self.overlong {
+            intake.refuse(0, "PARSER the stream ends inside a sample; send it again", rest);
+        }
+    }
+
+    /// Whether an event's text is due, which may look like anything.
+    fn awaits_text(&self) -> bool {
+        self.place == Place::Value && self.row.is_some_and(Row::is_events)
+    }
+
+    fn too_long(&mut self, text: &[u8], intake: &mut Intake<'_>) {
+        let reason = format!("PARSER item is over the limit of {ITEM_BYTES_MAX} bytes; shorten it");
+        self.refuse(reason, text, intake);
+    }
+
+    /// Refuse the sample at hand; what may still come of it is skipped.
+    fn refuse(&mut self, reason: impl Into<String>, text: &[u8], intake: &mut Intake<'_>) {
+        intake.refuse(0, reason, text);
+        self.place = Place::Skip(match self.place {
+            Place::Name => 2,
+            Place::Time => 1,
+            Place::Value | Place::Skip(0) => 0,
+            Place::Values(left) | Place::Dictionary(left) | Place::Skip(left) => left - 1,
+        });
+    }
+
+    fn take(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+        match self.place {
+            Place::Skip(left) => self.skip(item, left, intake),
+            Place::Name => self.name(item, intake),
+            Place::Dictionary(left) => self.entry(item, left, intake),
+            // A name where a time or a value is due: the sample before it is not whole.
+            _ if is_name(item) && !self.awaits_text() => {
+                self.refuse("PARSER a sample is not whole before", item.text(), intake);
+                self.name(item, intake);
+            }
+            Place::Time => self.time(item, intake),
+            Place::Value => self.value(item, intake),
+            Place::Values(left) => self.column(item, left, intake),
+        }
+    }
+
+    fn skip(&mut self, item: Item<'_>, left: usize, intake: &mut Intake<'_>) {
+        if left == 0 || is_name(item) {
+            self.place = Place::Name;
+            return self.name(item, intake);
+        }
+        self.place = match item {
+            Item::Array(count) => Place::Skip(count_of(count).unwrap_or(0)),
+            _ => Place::Skip(left - 1),
+        };
+    }
+
+    fn name(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+        self.place = Place::Name;
+        let row = match item {
+            Item::Text(raw) if is_name(item) => intake.row(raw).map_err(|e| format!("DB {e}")),
+            Item::Number(id) => parse_int(id)
+                .and_then(|id| self.dictionary.get(&id).copied())
+                .ok_or_else(|| "PARSER number without a name; send the dictionary first".into()),
+            Item::Array(count) => {
+                match count_of(count)
+                    .filter(|n| n.is_multiple_of(2) && *n <= 2 * DICTIONARY_ENTRIES_MAX)
+                {
+                    Some(0) => return,
+                    Some(n) => {
+                        self.place = Place::Dictionary(n);
+                        return;
+                    }
+                    None => Err("PARSER a dictionary has pairs of name and number".to_owned()),
+                }
+            }
+            _ => Err("PARSER a series name is due: +metric tag=value".to_owned()),
+        };
+        match row {
+            Ok(row) => (self.row, self.place) = (Some(row), Place::Time),
+            Err(reason) => self.refuse(reason, item.text(), intake),
+        }
+    }
+
+    fn entry(&mut self, item: Item<'_>, left: usize, intake: &mut Intake<'_>) {
+        let next = if left > 1 { Place::Dictionary(left - 1) } else { Place::Name };
+        if left.is_multiple_of(2) {
+            self.named = match item {
+                Item::Text(raw) => match intake.row(raw) {
+                    Ok(row) => Some(row),
+                    Err(e) => {
+                        intake.refuse(0, format!("DB {e}"), raw);
+                        None
+                    }
+                },
+                _ => None,
+            };
+        } else if let (Item::Number(id), Some(row)) = (item, self.named.take()) {
+            match parse_int(id) {
+                Some(id) if self.dictionary.len() < DICTIONARY_ENTRIES_MAX => {
+                    self.dictionary.insert(id, row);
+                }
+                _ => intake.refuse(0, "PARSER no number, or the dictionary is full", item.text()),
+            }
+        } else {
+            intake.refuse(0, "PARSER a dictionary has pairs of name and number", item.text());
+        }
+        self.place = next;
+    }
+
+    fn time(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+        let time = match item {
+            Item::Number(ns) => parse_int(ns),
+            Item::Text(text) => parse_iso(text),
+            _ => None,
+        };
+        if let Some(time) = time {
+            (self.time_ns, self.place) = (time, Place::Value);
+        } else {
+            let reason = "PARSER no time; write :nanoseconds or +YYYYMMDDTHHMMSS.fffffffff";
+            self.refuse(reason, item.text(), intake);
+        }
+    }
+
+    fn value(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+        self.values.clear();
+        let Some(row) = self.row else { return self.refuse("PARSER no name", b"", intake) };
+        if let Item::Array(count) = item {
+            match count_of(count) {
+                Some(n) if (1..=COLUMNS_MAX).contains(&n) => self.place = Place::Values(n),
+                n => {
+                    // What the array holds is skipped with it.
+                    self.place = Place::Values(n.unwrap_or(0) + 1);
+                    let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
+                    self.refuse(reason, item.text(), intake);
+                }
+            }
+            return;
+        }
+        let stored = if row.is_events() {
+            intake.event(row, self.time_ns, item.text())
+        } else {
+            match number(item) {
+                Some(value) => intake.push(row, self.time_ns, &[value]),
+                None => return self.refuse("PARSER no number", item.text(), intake),
+            }
+        };
+        match stored {
+            Ok(()) => self.place = Place::Name,
+            Err(reason) => self.refuse(format!("DB {reason}"), item.text(), intake),
+        }
+    }
+
+    fn column(&mut self, item: Item<'_>, left: usize, intake: &mut Intake<'_>) {
+        let Some(value) = number(item) else {
+            return self.refuse("PARSER no number", item.text(), intake);
+        };
+        self.values.push(value);
+        self.place = Place::Values(left - 1);
+        let (1, Some(row)) = (left, self.row) else { return };
+        self.place = Place::Name;
+        if let Err(reason) = intake.push(row, self.time_ns, &self.values) {
+            intake.refuse(0, format!("DB {reason}"), item.text());
+        }
+    }
+}
+
+/// The item of a line, with the bytes it takes; `None` while a bulk string is not whole.
+fn item<'a>(line: &'a [u8], rest: &'a [u8], behind: usize) -> Option<(Item<'a>, usize)> {
+    let text = line.get(1..).unwrap_or_default();
+    Some(match line.first() {
+        Some(b'+') => (Item::Text(text), behind),
+        Some(b':') => (Item::Number(text), behind),
+        Some(b'*') => (Item::Array(text), behind),
+        Some(b'$') => match count_of(text) {
+            Some(n) if n <= ITEM_BYTES_MAX => {
+                let bulk = rest.get(behind..behind + n)?;
+                let used = match (rest.get(behind + n)?, rest.get(behind + n + 1)) {
+                    (b'\n', _) => behind + n + 1,
+                    (b'\r', Some(b'\n')) => behind + n + 2,
+                    (b'\r', None) => return None,
+                    _ => return Some((Item::Garbage(line), behind)),
+                };
+                (Item::Text(bulk), used)
+            }
+            _ => (Item::Garbage(line), behind),
+        },
+        _ => (Item::Garbage(line), behind),
+    })
+}
+
+fn count_of(text: &[u8]) -> Option<usize> {
+    parse_int(text).and_then(|n| usize::try_from(n).ok())
+}
+
+fn number(item: Item<'_>) -> Option<Value> {
+    match item {
+        Item::Number(text) => parse_int(text).map(Value::I64),
+        Item::Text(text) => parse_float(text).map(Value::F64),
+        _ => None,
+    }
+}
+
+/// Whether an item can only be a series name: neither a time nor a number.
+fn is_name(item: Item<'_>) -> bool {
+    let Item::Text(text) = item else { return false };
+    let letter = text.first().is_some_and(|c| !c.is_ascii_digit() && !b"+-.".contains(c));
+    letter && text.contains(&b'=') && parse_float(text).is_none()
+}

@@ -1,0 +1,117 @@
+//! The telnet commands of `OpenTSDB`: `put metric time value tag=value ...`, a line each.
+//!
+//! Nothing answers a `put` that was taken; one that was not is answered by a line that repeats it.
+
+use crate::intake::{Intake, parse_float};
+use crate::time::{parse_guess, parse_int};
+use series::Value;
+
+/// Longest line, in bytes.
+pub const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// What a line asks for beside a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// The version.
+    Version,
+    /// Totals.
+    Stats,
+    /// The end of the connection.
+    Exit,
+}
+
+/// Reads lines from a stream of bytes.
+#[derive(Debug, Default)]
+pub struct TelnetReader {
+    line: u64,
+    overlong: bool,
+    name: Vec<u8>,
+}
+
+impl TelnetReader {
+    /// Read all whole lines of a buffer; the number of bytes that are done with, and what was
+    /// asked.
+    pub fn read(&mut self, buffer: &[u8], intake: &mut Intake<'_>) -> (usize, Vec<Asked>) {
+        let (mut done, mut asked) = (0, Vec::new());
+        while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
+            let end = rest.iter().position(|c| *c == b'\n');
+            if self.overlong {
+                self.overlong = end.is_none();
+                done += end.map_or(rest.len(), |e| e + 1);
+                continue;
+            }
+            if end.is_none() && rest.len() > LINE_BYTES_MAX {
+                self.line += 1;
+                intake.refuse(self.line, too_long(), rest);
+                self.overlong = true;
+                continue;
+            }
+            let Some(end) = end else { break };
+            done += end + 1;
+            self.line += 1;
+            let line = rest.get(..end).unwrap_or_default().trim_ascii();
+            if line.len() > LINE_BYTES_MAX {
+                intake.refuse(self.line, too_long(), line);
+            } else {
+                asked.extend(self.command(line, intake));
+            }
+        }
+        (done, asked)
+    }
+
+    /// The stream has ended: the last line may do without its end.
+    pub fn end(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
+        self.line += 1;
+        if !self.overlong {
+            self.command(rest.trim_ascii(), intake);
+        }
+    }
+
+    fn command(&mut self, line: &[u8], intake: &mut Intake<'_>) -> Option<Asked> {
+        let (word, rest) = word(line);
+        match word {
+            b"" => None,
+            b"version" => Some(Asked::Version),
+            b"stats" => Some(Asked::Stats),
+            b"exit" | b"quit" => Some(Asked::Exit),
+            b"put" => {
+                if let Err(reason) = self.put(rest, intake) {
+                    intake.refuse(self.line, format!("put: {reason}"), line);
+                }
+                None
+            }
+            _ => {
+                intake.refuse(self.line, "unknown command; use put, version, stats or exit", line);
+                None
+            }
+        }
+    }
+
+    fn put(&mut self, line: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
+        let (metric, rest) = word(line);
+        let (time, rest) = word(rest);
+        let (value, tags) = word(rest);
+        let time_ns = parse_guess(time).ok_or("no time; write seconds or milliseconds")?;
+        let value = match parse_int(value).map(Value::I64) {
+            Some(value) => value,
+            None => Value::F64(parse_float(value).ok_or("no value; write a number")?),
+        };
+        self.name.clear();
+        self.name.extend_from_slice(metric);
+        self.name.push(b' ');
+        self.name.extend_from_slice(tags);
+        let row = intake.row(&self.name)?;
+        intake.push(row, time_ns, &[value])
+    }
+}
+
+fn too_long() -> String {
+    format!("line is over the limit of {LINE_BYTES_MAX} bytes; shorten it")
+}
+
+/// The first word, and what follows.
+fn word(line: &[u8]) -> (&[u8], &[u8]) {
+    let line = line.trim_ascii_start();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    line.split_at(end)
+}

@@ -1,0 +1,230 @@
+//! Readers of the protocols, without sockets: what is taken, what is refused, whatever arrives.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+use ingest::influx::Precision;
+use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
+use ingest::{Intake, Refusal, RespReader, TelnetReader, influx, remote};
+use proptest::prelude::*;
+use prost::Message as _;
+use series::{Ack, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
+
+fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
+    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
+    (folder, store)
+}
+
+/// Everything in the store as `name time value`, sorted.
+fn contents(store: &Store) -> Vec<String> {
+    let snapshot = store.snapshot();
+    let mut found = Vec::new();
+    for series in store.find(&Selector::default()) {
+        if series.is_events() {
+            for e in snapshot.events(&series, TimeRange::ALL, Direction::Forward).unwrap() {
+                let text = String::from_utf8_lossy(&e.text).into_owned();
+                found.push(format!("{} {} {text}", series.name(), e.time_ns));
+            }
+            continue;
+        }
+        for run in snapshot.scan(&series, TimeRange::ALL, Direction::Forward) {
+            let run = run.unwrap();
+            for (time, value) in run.times.iter().zip(run.values.to_f64().iter()) {
+                found.push(format!("{} {time} {value}", series.name()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Read with a reader, store; what is there and what was refused.
+fn after(read: impl FnOnce(&mut Intake<'_>)) -> (Vec<String>, Vec<Refusal>) {
+    let (_folder, store) = store();
+    let mut intake = Intake::new(&store);
+    read(&mut intake);
+    let taken = intake.finish();
+    for batch in taken.batches {
+        store.write(batch, Ack::Persisted).unwrap();
+    }
+    (contents(&store), taken.refusals)
+}
+
+fn resp(text: &[u8]) -> (Vec<String>, Vec<Refusal>) {
+    after(|intake| {
+        let mut reader = RespReader::default();
+        let done = reader.read(text, intake);
+        reader.end(&text[done..], intake);
+    })
+}
+
+#[test]
+fn resp_takes_points_rows_events_and_dictionaries() {
+    let cases: &[(&str, &[&str])] = &[
+        ("+cpu host=a\r\n+19700101T000001\r\n+1.5\r\n", &["cpu host=a 1000000000 1.5"]),
+        ("+cpu host=a\n:7\n:-3\n", &["cpu host=a 7 -3"]),
+        ("+x|y host=a\n:7\n*2\n+1\n:2\n", &["x host=a 7 1", "y host=a 7 2"]),
+        ("$10\r\ncpu host=a\r\n:7\r\n$3\r\n1.5\r\n", &["cpu host=a 7 1.5"]),
+        (
+            "*4\n+cpu host=a\n:1\n+x|y host=b\n:2\n:1\n:7\n+5\n:2\n:8\n*2\n+6\n+7\n",
+            &["cpu host=a 7 5", "x host=b 8 6", "y host=b 8 7"],
+        ),
+        ("+!log host=a\n:7\n+user=bob came\n", &["!log host=a 7 user=bob came"]),
+    ];
+    for (text, expected) in cases {
+        let (found, refusals) = resp(text.as_bytes());
+        assert_eq!(refusals, [], "{text}");
+        assert_eq!(found, *expected, "{text}");
+    }
+}
+
+#[test]
+fn a_bad_resp_sample_is_refused_with_its_text_and_its_neighbours_are_kept() {
+    let good = "+cpu host=a\r\n:7\r\n+1.5\r\n";
+    let last = "+cpu host=z\r\n:9\r\n+2.5\r\n";
+    let long = format!("+{}\r\n:1\r\n:1\r\n", "x".repeat(40_000));
+    let bad: &[(&str, &str)] = &[
+        ("hello\r\n", "hello"),
+        ("+cpu host\r\n:1\r\n+1\r\n", "cpu host"),
+        ("+cpu host=b\r\n+yesterday\r\n+1\r\n", "yesterday"),
+        ("+cpu host=b\r\n:7\r\n+much\r\n", "much"),
+        ("+cpu host=b\r\n", "cpu host=z"),
+        ("+cpu host=b\r\n:7\r\n", "cpu host=z"),
+        (":5\r\n:7\r\n+1\r\n", "5"),
+        ("+x|y host=b\r\n:7\r\n+1\r\n", "1"),
+        ("+x|y host=b\r\n:7\r\n*2\r\n+1\r\n", "cpu host=z"),
+        ("+x|y host=b\r\n:7\r\n*2\r\n+1\r\n+no\r\n", "no"),
+        ("+x|y host=b\r\n:7\r\n*3\r\n+1\r\n+2\r\n+3\r\n", "3"),
+        ("+x|y host=b\r\n:7\r\n*900\r\n+1\r\n+2\r\n", "900"),
+        (&long, &"x".repeat(199)),
+    ];
+    for (text, offending) in bad {
+        let (found, refusals) = resp(format!("{good}{text}{last}").as_bytes());
+        assert_eq!(found, ["cpu host=a 7 1.5", "cpu host=z 9 2.5"], "{text:.60}");
+        assert_eq!(refusals.len(), 1, "{text:.60}: {refusals:?}");
+        assert!(refusals[0].text.ends_with(offending), "{text:.60}: {refusals:?}");
+    }
+}
+
+#[test]
+fn a_telnet_put_is_taken_or_refused_alone() {
+    let text = b"put cpu 1427040405 1.5 host=a\nput cpu 1427040405123 2 host=a dc=x\r\n\
+        put cpu never 1 host=a\nput cpu 5 x host=a\nfoo\n\nversion\nput cpu 1 7 host=a";
+    let (found, refusals) = after(|intake| {
+        let mut reader = TelnetReader::default();
+        let (done, asked) = reader.read(text, intake);
+        assert_eq!(asked, [ingest::Asked::Version]);
+        reader.end(&text[done..], intake);
+    });
+    let expected = [
+        "cpu dc=x host=a 1427040405123000000 2",
+        "cpu host=a 1000000000 7",
+        "cpu host=a 1427040405000000000 1.5",
+    ];
+    assert_eq!(found, expected);
+    let told: Vec<(u64, &str)> = refusals.iter().map(|r| (r.line, &*r.text)).collect();
+    assert_eq!(told, [(3, "put cpu never 1 host=a"), (4, "put cpu 5 x host=a"), (5, "foo")]);
+}
+
+#[test]
+fn influx_lines_become_rows_and_a_bad_line_is_named() {
+    let text = concat!(
+        "# a comment\n",
+        "cpu,host=a user=1.5,sys=2i 10\n",
+        "cpu\\ x,ho\\ st=a\\,b\\=c v=t 11\n",
+        "log,host=a text=\"it is, \\\"so\\\"\",n=1 12\n",
+        "m f=1\n",
+        "cpu,host=a user= 13\n",
+        "cpu,host user=1 14\n",
+        "cpu,host=a user=\"open 15\n",
+        "cpu\n",
+        "p|q,host=a f=1 16",
+    );
+    let (found, refusals) = after(|intake| {
+        influx::read(text.as_bytes(), Precision::parse(Some("s")).unwrap(), 99, intake);
+    });
+    let expected = [
+        "!log_text host=a 12000000000 it is, \"so\"",
+        "cpu\\ x_v ho\\ st=a,b\\=c 11000000000 1",
+        "cpu_sys host=a 10000000000 2",
+        "cpu_user host=a 10000000000 1.5",
+        "log_n host=a 12000000000 1",
+        "m_f 99 1",
+        "p\\|q_f host=a 16000000000 1",
+    ];
+    assert_eq!(found, expected);
+    let lines: Vec<u64> = refusals.iter().map(|r| r.line).collect();
+    assert_eq!(lines, [6, 7, 8, 9]);
+    assert!(Precision::parse(Some("weeks")).is_none());
+}
+
+fn request(series: &[(&str, f64)]) -> Vec<u8> {
+    let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
+    let one = |(name, value): &(&str, f64)| TimeSeries {
+        labels: vec![label("__name__", name), label("job", "a b")],
+        samples: vec![Sample { value: *value, timestamp: 5 }],
+    };
+    let request = WriteRequest { timeseries: series.iter().map(one).collect() };
+    snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap()
+}
+
+#[test]
+fn remote_write_takes_what_is_good_and_names_the_rest() {
+    let body = request(&[("up", 1.0), ("", 2.0), ("down", 3.0)]);
+    let (found, refusals) = after(|intake| remote::read(&body, intake).unwrap());
+    assert_eq!(found, ["down job=a\\ b 5000000 3", "up job=a\\ b 5000000 1"]);
+    assert_eq!(refusals.len(), 1);
+    assert!(refusals[0].text.contains("job"), "{refusals:?}");
+    after(|intake| assert!(remote::read(b"nonsense", intake).is_err()));
+    // A few bytes that claim to be gigabytes.
+    after(|intake| assert!(remote::read(b"\xff\xff\xff\xff\x0f\x00", intake).is_err()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_never_panic(parts in proptest::collection::vec(prop_oneof![
+        Just("+cpu host=a\r\n"), Just(":7\r\n"), Just("*2\r\n"), Just("$5\r\n"), Just("*-1\n"),
+        Just("put "), Just("a,b=c "), Just("f=1"), Just("\""), Just("\\"), Just("\n"), Just("+1.5\n"),
+        Just("*99999999999\r\n"), Just("$99999999\r\n"), Just("=,"), Just(" 17\n"),
+    ], 0..40), noise in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>()) {
+        let mut bytes = parts.concat().into_bytes();
+        let at = at % (bytes.len() + 1);
+        bytes.splice(at..at, noise);
+        resp(&bytes);
+        after(|intake| {
+            let mut reader = TelnetReader::default();
+            let (done, _) = reader.read(&bytes, intake);
+            reader.end(&bytes[done..], intake);
+        });
+        after(|intake| influx::read(&bytes, Precision::parse(None).unwrap(), 1, intake));
+        after(|intake| drop(remote::read(&bytes, intake)));
+    }
+
+    #[test]
+    fn where_a_resp_stream_is_cut_does_not_matter(cuts in proptest::collection::vec(0usize..220, 0..6)) {
+        let text = b"*2\n+cpu host=d\n:1\n:1\n:7\n+5\n+x|y host=a\r\n:7\r\n*2\r\n+1\r\n:2\r\nbad\r\n\
+            $10\r\ncpu host=a\r\n+19700101T000001\r\n$3\r\n1.5\r\n+!log host=a\n:7\n+user=bob\n";
+        let whole = resp(text);
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(text.len())).collect();
+        cuts.push(text.len());
+        cuts.sort_unstable();
+        let pieces = after(|intake| {
+            let mut reader = RespReader::default();
+            let mut done = 0;
+            for cut in cuts {
+                done += reader.read(&text[done..cut], intake);
+            }
+            reader.end(&text[done..], intake);
+        });
+        prop_assert_eq!(whole, pieces);
+    }
+}

@@ -1,0 +1,144 @@
+//! The ports over real sockets and a real store: what is acknowledged is found by queries.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+use std::net::SocketAddr;
+
+use ingest::Protocol;
+use series::{Store, StoreOptions};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+struct Ports {
+    _folder: tempfile::TempDir,
+    _stop: watch::Sender<bool>,
+    resp: SocketAddr,
+    opentsdb: SocketAddr,
+    http: SocketAddr,
+}
+
+async fn ports() -> Ports {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(&folder.path().join("s"), StoreOptions::default()).unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (resp, opentsdb, http) = (listen().await, listen().await, listen().await);
+    let ports = Ports {
+        _folder: folder,
+        _stop: stop,
+        resp: resp.local_addr().unwrap(),
+        opentsdb: opentsdb.local_addr().unwrap(),
+        http: http.local_addr().unwrap(),
+    };
+    tokio::spawn(ingest::serve_tcp(resp, Protocol::Resp, store.clone(), stopped.clone()));
+    tokio::spawn(ingest::serve_tcp(opentsdb, Protocol::OpenTsdb, store.clone(), stopped));
+    let router = ingest::router(store);
+    tokio::spawn(async move { axum::serve(http, router).await.unwrap() });
+    ports
+}
+
+/// Send everything, close our side, read until the server closes its own.
+async fn tell(port: SocketAddr, text: &str) -> String {
+    let mut stream = TcpStream::connect(port).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// A POST; status and body, chunks put together.
+async fn post(ports: &Ports, path: &str, body: &str) -> (u16, String) {
+    let request =
+        format!("POST {path} HTTP/1.0\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let mut stream = TcpStream::connect(ports.http).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// Rows of a query as CSV with raw times.
+async fn query(ports: &Ports, fields: &str) -> String {
+    let body = format!(r#"{{{fields}, "output": {{"format": "csv", "timestamp": "raw"}}}}"#);
+    post(ports, "/api/query", &body).await.1
+}
+
+const ALL: &str = r#""range": {"from": 0, "to": 1000}"#;
+const BACK: &str = r#""range": {"from": 999, "to": -1}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_end_of_a_stream_acknowledges_is_found() {
+    let ports = ports().await;
+    let answer =
+        tell(ports.resp, "+a host=x\r\n:7\r\n+1.5\r\nbad\r\n+a host=y\r\n:8\r\n:2\r\n").await;
+    assert!(answer.starts_with("-PARSER") && answer.contains("bad"), "{answer}");
+    let answer = tell(ports.opentsdb, "put t 1 5 host=x\nput t never 5 host=x\n").await;
+    assert!(answer.contains("put t never 5 host=x"), "{answer}");
+    let (status, body) =
+        post(&ports, "/write", "m,host=x f=1,g=2i 5\nm f= 5\nm,host=y f=3 6").await;
+    assert_eq!(status, 400);
+    assert!(body.contains("line 2"), "{body}");
+    assert_eq!(post(&ports, "/write?precision=s", "s v=1 1").await, (204, String::new()));
+    assert_eq!(
+        query(&ports, &format!(r#""select": "a", {ALL}"#)).await,
+        "a host=x,7,1.5\na host=y,8,2\n"
+    );
+    assert_eq!(query(&ports, &format!(r#""select": "m_g", {ALL}"#)).await, "m_g host=x,5,2\n");
+    let all = query(&ports, r#""aggregate": {"t": "count", "s_v": "max"}"#).await;
+    assert_eq!(all, "t:count host=x,1000000000,1\ns_v:max,1000000000,1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_of_each_kind_go_both_ways() {
+    let ports = ports().await;
+    let mut text = String::new();
+    for (i, host) in ["x", "y"].iter().enumerate() {
+        for t in 0..6 {
+            text += &format!("+a|b host={host} dc=1\n:{}\n*2\n:{t}\n:{}\n", t * 10 + i, t * t);
+        }
+    }
+    assert_eq!(tell(ports.resp, &text).await, "");
+    let x = r#""where": {"host": "x"}"#;
+    let rows =
+        query(&ports, &format!(r#""select": "a", {x}, {BACK}, "limit": 2, "offset": 1"#)).await;
+    assert_eq!(rows, "a dc=1 host=x,40,4\na dc=1 host=x,30,3\n");
+    let rows =
+        query(&ports, &format!(r#""select": "a", {ALL}, "group-by-tag": ["host"], "limit": 3"#))
+            .await;
+    assert_eq!(rows, "a dc=1,0,0\na dc=1,1,0\na dc=1,10,1\n");
+    let rows =
+        query(&ports, &format!(r#""select": "b", {x}, {ALL}, "filter": {{"gt": 3, "lt": 20}}"#))
+            .await;
+    assert_eq!(rows, "b dc=1 host=x,20,4\nb dc=1 host=x,30,9\nb dc=1 host=x,40,16\n");
+    let rows = query(
+        &ports,
+        &format!(r#""join": ["a", "b"], {x}, {ALL}, "limit": 2, "order-by": "series""#),
+    )
+    .await;
+    assert_eq!(rows, "a|b dc=1 host=x,0,0,0\na|b dc=1 host=x,10,1,1\n");
+    let step =
+        r#""group-aggregate": {"metric": "a", "func": ["min", "max", "count"], "step": "30n"}"#;
+    let rows = query(&ports, &format!(r#"{step}, {ALL}, "pivot-by-tag": ["dc"]"#)).await;
+    assert_eq!(rows, "a:min|a:max|a:count dc=1,0,0,2,6\na:min|a:max|a:count dc=1,30,3,5,6\n");
+    let back = r#""range": {"from": 59, "to": 4}"#;
+    let rows = query(&ports, &format!(r#"{step}, {x}, {back}"#)).await;
+    let name = "a:min|a:max|a:count dc=1 host=x";
+    assert_eq!(rows, format!("{name},59,3,5,3\n{name},29,1,2,2\n"));
+    let rows = query(&ports, &format!(r#""select": "b", {x}, {ALL}, "limit": 2, "apply": [{{"name": "scale", "weights": [2]}}]"#)).await;
+    assert_eq!(rows, "b dc=1 host=x,0,0\nb dc=1 host=x,10,2\n");
+    assert_eq!(query(&ports, &format!(r#""select": "nothing", {ALL}"#)).await, "");
+    assert_eq!(post(&ports, "/api/query", "{}").await.1[..1], *"-");
+    let (_, names) =
+        post(&ports, "/api/suggest", r#"{"select": "tag-values", "metric": "a", "tag": "host"}"#)
+            .await;
+    assert_eq!(names, "+x\r\n+y\r\n");
+}
