@@ -103,7 +103,9 @@ async fn queries_of_each_kind_go_both_ways() {
     let mut text = String::new();
     for (i, host) in ["x", "y"].iter().enumerate() {
         for t in 0..6 {
-            text += &format!("+a|b host={host} dc=1\n:{}\n*2\n:{t}\n:{}\n", t * 10 + i, t * t);
+            let time = t * 10 + i;
+            let row = format!("+a|b host={host} dc=1\n:{time}\n*2\n:{t}\n:{}\n", t * t);
+            text.push_str(&row);
         }
     }
     assert_eq!(tell(ports.resp, &text).await, "");
@@ -130,7 +132,7 @@ async fn queries_of_each_kind_go_both_ways() {
     let rows = query(&ports, &format!(r#"{step}, {ALL}, "pivot-by-tag": ["dc"]"#)).await;
     assert_eq!(rows, "a:min|a:max|a:count dc=1,0,0,2,6\na:min|a:max|a:count dc=1,30,3,5,6\n");
     let back = r#""range": {"from": 59, "to": 4}"#;
-    let rows = query(&ports, &format!(r#"{step}, {x}, {back}"#)).await;
+    let rows = query(&ports, &format!("{step}, {x}, {back}")).await;
     let name = "a:min|a:max|a:count dc=1 host=x";
     assert_eq!(rows, format!("{name},59,3,5,3\n{name},29,1,2,2\n"));
     let rows = query(&ports, &format!(r#""select": "b", {x}, {ALL}, "limit": 2, "apply": [{{"name": "scale", "weights": [2]}}]"#)).await;
