@@ -1,0 +1,154 @@
+//! The child: a real server's parts on a folder, which answers questions about itself on stdin;
+//! and the echo that stands for TLS and HTTP alone.
+
+use std::io::BufRead as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use commit::{Commit, CommitOptions};
+use env::clock::SystemClock;
+use env::random::SystemRandom;
+use journal::Journal;
+use registry::{EnrollRequest, Registry, RegistryOptions, SqliteRegistry};
+use serde_json::json;
+use sessions::{Sessions, SessionsOptions};
+use state::{SqliteState, StateOptions, StateStore};
+
+/// Certificates are made with one key: what is measured is the server.
+const TOKEN_USES: u32 = 1_000;
+
+/// Enrol agents and leave what their clients need in the folder: `agents.json` with the CA, one
+/// key, and a certificate for each.
+pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
+    let registry = registry(folder)?;
+    let key = rcgen::KeyPair::generate()?;
+    let csr = rcgen::CertificateParams::default().serialize_request(&key)?.pem()?;
+    let mut certificates = Vec::new();
+    let mut token = String::new();
+    for n in 0..agents {
+        if n % TOKEN_USES as usize == 0 {
+            token = registry.create_enrolment_token(&[], TOKEN_USES, 3_600)?;
+        }
+        let request = EnrollRequest { name: format!("agent-{n}"), ..EnrollRequest::default() };
+        let enrolled = registry.enroll(&token, &csr, &request)?;
+        certificates.push((enrolled.agent.0, enrolled.certificate_pem));
+    }
+    let all = json!({
+        "ca": registry.ca_pem(), "key": key.serialize_pem(), "certificates": certificates,
+        "cluster": registry.options().cluster_name,
+    });
+    std::fs::write(folder.join("agents.json"), serde_json::to_vec(&all)?)?;
+    Ok(registry.close()?)
+}
+
+fn registry(folder: &Path) -> anyhow::Result<Registry> {
+    Ok(Registry::open(
+        Arc::new(SqliteRegistry::open(&folder.join("registry.db"))?),
+        folder,
+        Arc::new(SystemClock::new()),
+        Arc::new(SystemRandom),
+        RegistryOptions::default(),
+    )?)
+}
+
+/// Serve until stdin ends; each line of stdin is answered with the figures so far.
+pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
+    if let Some(core) = core {
+        pin(core)?;
+    }
+    let threads = if core.is_some() { 1 } else { 2 };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let state: Arc<dyn StateStore> =
+        Arc::new(SqliteState::open(&folder.join("state.db"), StateOptions::default())?);
+    let (journal, _) = Journal::open(&folder.join("journal"), journal::Options::default())?;
+    let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default())?;
+    let registry = registry(folder)?;
+    let options =
+        SessionsOptions { https: Some("127.0.0.1:0".parse()?), ..SessionsOptions::default() };
+    let _entered = runtime.enter();
+    let handle =
+        Sessions::start(options, Arc::clone(&commit), Arc::clone(&state), registry.clone())?;
+    println!("{}", handle.local_addr().context("no address")?);
+    for line in std::io::stdin().lock().lines() {
+        if line? == "checkpoint" {
+            commit.checkpoint()?;
+        }
+        let stats = commit.stats();
+        let documents: u64 = state.counts()?.documents.iter().map(|(_, n, _)| n).sum();
+        println!(
+            "{}",
+            json!({"cpu_s": cpu_s(), "records": stats.records, "flushes": stats.journal_flushes,
+                "batches": stats.batches, "journal_bytes": stats.journal_bytes,
+                "record_bytes": stats.record_bytes, "documents": documents,
+                "written": written(), "state_bytes": bytes(&folder.join("state.db"))})
+        );
+    }
+    runtime.block_on(handle.shutdown());
+    runtime.block_on(commit.close())?;
+    Ok(registry.close()?)
+}
+
+/// Answer everything with 200 without reading more than its length: what TLS, HTTP and the
+/// sockets cost by themselves, with the same certificates.
+pub fn echo(folder: &Path) -> anyhow::Result<()> {
+    let registry = registry(folder)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let config = crate::load::server_config(&registry)?;
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+    println!("{}", listener.local_addr()?);
+    runtime.spawn(async move {
+        let acceptor = tokio_rustls::TlsAcceptor::from(config);
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let _ = stream.set_nodelay(true);
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    let _ = crate::load::answer_all(stream).await;
+                }
+            });
+        }
+    });
+    for line in std::io::stdin().lock().lines() {
+        line?;
+        println!(
+            "{}",
+            json!({"cpu_s": cpu_s(), "records": 0, "flushes": 0, "batches": 0,
+            "journal_bytes": 0, "record_bytes": 0, "documents": 0, "written": written(),
+            "state_bytes": 0})
+        );
+    }
+    Ok(())
+}
+
+/// CPU of this process so far, user and system, seconds.
+fn cpu_s() -> f64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid for the call, and rusage is plain numbers.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Bytes that this process caused to be written to a disk.
+fn written() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("write_bytes: "));
+    line.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+fn bytes(file: &Path) -> u64 {
+    let of = |name: &Path| std::fs::metadata(name).map_or(0, |m| m.len());
+    of(file)
+}
+
+fn pin(core: usize) -> anyhow::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
