@@ -142,10 +142,10 @@ impl<R: BufRead> Stanzas<R> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(Fault::Io(e)),
             };
+            if found.is_empty() && self.text.is_empty() {
+                return Ok(false);
+            }
             if found.is_empty() {
-                if self.text.is_empty() {
-                    return Ok(false);
-                }
                 return Err(Fault::Malformed("cut off before the end of the line"));
             }
             if self.text.is_empty() {

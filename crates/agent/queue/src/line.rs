@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_light_group_waits_for_company_and_a_heavy_one_does_not() {
         let line: Arc<Line<u32, usize>> = Arc::default();
-        let window = Some(Window { at_most: Duration::from_secs(60), weight: 2 });
+        let window = Some(Window { at_most: Duration::from_mins(1), weight: 2 });
         let count = |jobs: Vec<u32>| vec![jobs.len(); jobs.len()];
         let first = {
             let line = Arc::clone(&line);

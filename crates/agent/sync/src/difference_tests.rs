@@ -19,7 +19,9 @@ fn id(n: u32) -> String {
 
 fn own(side: &Side) -> Own {
     let mut own = Own::default();
-    side.iter().for_each(|(id, checksum)| own.add(id, checksum));
+    for (id, checksum) in side {
+        own.add(id, checksum);
+    }
     own.sort();
     own
 }
@@ -105,7 +107,9 @@ proptest! {
     ) {
         let ours = side(0..all);
         let mut theirs = ours.clone();
-        missing.iter().for_each(|n| { theirs.remove(&id(*n)); });
+        for n in &missing {
+            theirs.remove(&id(*n));
+        }
         theirs.extend(side(surplus.into_iter()));
         for n in changed {
             theirs.entry(id(n)).and_modify(|c| c.push('0'));

@@ -22,9 +22,10 @@ use crate::server::App;
 use crate::{control, digest, enroll, remove, reports, stateful};
 
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let routes = match app.options.contract_only {
-        true => Router::new(),
-        false => Router::new().route("/digest", post(digest::digest)),
+    let routes = if app.options.contract_only {
+        Router::new()
+    } else {
+        Router::new().route("/digest", post(digest::digest))
     };
     routes
         .route("/", get(banner))

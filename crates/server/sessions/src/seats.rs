@@ -183,7 +183,7 @@ impl Seat {
         if self.candidate.as_ref().is_none_or(|(c, _)| c.instance != speaker.instance) {
             self.candidate = Some((speaker.clone(), word.newest));
         }
-        Verdict::InDoubt(self.silence - silent)
+        Verdict::InDoubt(self.silence.saturating_sub(silent))
     }
 
     fn sit(&mut self, word: &Word) {

@@ -12,7 +12,8 @@ mod common;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use common::{Server, delta, document, event};
+use common::{Agent, Server, delta, document, event};
+use link::Session;
 use model::AgentId;
 use sessions::{ReportKind, Sessions, SessionsError, SessionsOptions};
 
@@ -81,6 +82,10 @@ async fn a_removed_agent_loses_documents_and_certificate_and_keeps_its_events() 
     server.stop().await;
 }
 
+async fn send(agent: &Agent, session: Session) -> u16 {
+    agent.send(&session).await.status
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_takes_what_was_still_queued_along() {
     let server = Server::start();
@@ -89,8 +94,8 @@ async fn a_removal_takes_what_was_still_queued_along() {
         let id = format!("x-wazuh-agent-id: {}\r\n", agent.id);
         let sessions = (0..3).map(|n| {
             let values = (0..50).map(|v| document(&format!("{n}-{v}"), 1, 'a')).collect();
-            let (agent, session) = (&agent, agent.delta(values));
-            async move { agent.send(&session).await.status }
+            let session = agent.delta(values);
+            send(&agent, session)
         });
         let head = format!("DELETE /agents HTTP/1.1\r\n{id}");
         let removal = server.local(&head, b"");

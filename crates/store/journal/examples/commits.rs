@@ -73,6 +73,26 @@ fn trim(journal: &Journal, position: u64) {
     }
 }
 
+/// One writer's appends until it is told to stop; how long each took, ns.
+fn write_until(
+    journal: &Journal,
+    plan: &Plan,
+    writer: usize,
+    stop: &AtomicBool,
+    all: &Mutex<Vec<u32>>,
+) -> Result<(), Failure> {
+    let record = record(plan.bytes, writer);
+    let mut taken = Vec::with_capacity(SAMPLES_MAX / plan.writers);
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let outcome = journal.append(&record, plan.durability)?;
+        taken.push(began.elapsed().as_nanos() as u32);
+        trim(journal, outcome.position);
+    }
+    all.lock().map_err(|_| "a writer panicked")?.append(&mut taken);
+    Ok(())
+}
+
 fn by_threads(journal: &Journal, plan: &Plan) -> Result<Vec<u32>, Failure> {
     let stop = AtomicBool::new(false);
     let all = Mutex::new(Vec::new());
@@ -80,18 +100,7 @@ fn by_threads(journal: &Journal, plan: &Plan) -> Result<Vec<u32>, Failure> {
         let mut threads = Vec::new();
         for writer in 0..plan.writers {
             let (stop, all) = (&stop, &all);
-            threads.push(scope.spawn(move || -> Result<(), Failure> {
-                let record = record(plan.bytes, writer);
-                let mut taken = Vec::with_capacity(SAMPLES_MAX / plan.writers);
-                while !stop.load(Ordering::Relaxed) {
-                    let began = Instant::now();
-                    let outcome = journal.append(&record, plan.durability)?;
-                    taken.push(began.elapsed().as_nanos() as u32);
-                    trim(journal, outcome.position);
-                }
-                all.lock().map_err(|_| "a writer panicked")?.append(&mut taken);
-                Ok(())
-            }));
+            threads.push(scope.spawn(move || write_until(journal, plan, writer, stop, all)));
         }
         std::thread::sleep(Duration::from_secs_f64(plan.seconds));
         stop.store(true, Ordering::Relaxed);
@@ -101,6 +110,25 @@ fn by_threads(journal: &Journal, plan: &Plan) -> Result<Vec<u32>, Failure> {
         Ok::<(), Failure>(())
     })?;
     Ok(all.into_inner()?)
+}
+
+/// One task's appends until then; how long each took, ns.
+async fn append_until(
+    journal: Journal,
+    record: Vec<u8>,
+    durability: Durability,
+    until: Instant,
+) -> Result<Vec<u32>, Failure> {
+    let mut taken = Vec::new();
+    let mut began = Instant::now();
+    while began < until {
+        let outcome = journal.append_async(vec![record.clone()], durability).await?;
+        let now = Instant::now();
+        taken.push((now - began).as_nanos() as u32);
+        began = now;
+        trim(&journal, outcome.position);
+    }
+    Ok(taken)
 }
 
 fn by_tasks(journal: &Journal, plan: &Plan) -> Result<Vec<u32>, Failure> {
@@ -113,19 +141,7 @@ fn by_tasks(journal: &Journal, plan: &Plan) -> Result<Vec<u32>, Failure> {
         for writer in 0..plan.writers {
             let (journal, durability) = (journal.clone(), plan.durability);
             let record = record(plan.bytes, writer);
-            tasks.push(tokio::spawn(async move {
-                let mut taken = Vec::new();
-                let mut began = Instant::now();
-                while began < until {
-                    let records = vec![record.clone()];
-                    let outcome = journal.append_async(records, durability).await?;
-                    let now = Instant::now();
-                    taken.push((now - began).as_nanos() as u32);
-                    began = now;
-                    trim(&journal, outcome.position);
-                }
-                Ok::<_, Failure>(taken)
-            }));
+            tasks.push(tokio::spawn(append_until(journal, record, durability, until)));
         }
         let mut all = Vec::new();
         for task in tasks {
@@ -146,7 +162,8 @@ fn commits(dir: &Path, name: &str, plan: &Plan) -> Result<(), Failure> {
     let after = journal.stats();
     taken.sort_unstable();
     let count = taken.len().max(1);
-    let percentile = |p: usize| taken.get(count * p / 100).copied().unwrap_or(0) as f64 / 1000.0;
+    let percentile =
+        |p: usize| f64::from(taken.get(count * p / 100).copied().unwrap_or(0)) / 1000.0;
     let groups = (after.groups - stats.groups).max(1);
     println!(
         "{name} {} B x {} {} {:?} {:?}: {:.0} commits/s, p50 {:.0} us, p99 {:.0} us, \

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use support::Noise;
 
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A device with ext4, or a visible reason why there is none.
 fn device(measure: bool) -> Option<Device> {

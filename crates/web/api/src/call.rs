@@ -124,8 +124,8 @@ impl Call {
 
     /// Which agents this operation may touch for its caller. Implicit lists are narrowed to them
     /// without a word; of an explicit list, what is not in it fails with 4000.
-    pub(crate) fn scope(&self) -> Result<Permitted, Failure> {
-        Ok(self.scope_of(self.action))
+    pub(crate) fn scope(&self) -> Permitted {
+        self.scope_of(self.action)
     }
 
     /// Which agents the caller may touch with another action than the operation's.

@@ -1,6 +1,7 @@
 //! Digests of configuration files by the names that 4.x clients know.
 
 use md5::Digest as _;
+use std::fmt::Write as _;
 
 /// Those there are.
 pub(crate) const NAMES: &[&str] = &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"];
@@ -15,7 +16,10 @@ pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
         "sha512" => sha2::Sha512::digest(bytes).to_vec(),
         _ => md5::Md5::digest(bytes).to_vec(),
     };
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    digest.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

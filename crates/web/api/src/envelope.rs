@@ -240,7 +240,9 @@ mod tests {
     fn items_written_early_read_as_those_written_late() {
         let items = [json!({"a": 1}), json!("b"), json!([2])];
         let mut writer = ItemWriter::default();
-        items.iter().for_each(|item| writer.push(item).unwrap());
+        for item in &items {
+            writer.push(item).unwrap();
+        }
         let early = List::written(writer, 3, MESSAGES).into_value();
         assert_eq!(early, List::new(items.to_vec(), 3, MESSAGES).into_value());
         let empty = List::written(ItemWriter::default(), 0, MESSAGES).into_value();

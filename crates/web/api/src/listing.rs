@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn numbers_sort_as_numbers_and_texts_without_case() {
-        let mut items = vec![json!({"n": 10, "t": "b"}), json!({"n": 9, "t": "A"})];
+        let mut items = [json!({"n": 10, "t": "b"}), json!({"n": 9, "t": "A"})];
         let by = |column, descending| [SortField { column, descending }];
         items.sort_by(|a, b| order(a, b, &by("n", false)));
         assert_eq!(items[0]["n"], 9);

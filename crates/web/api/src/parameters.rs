@@ -172,10 +172,13 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
         Kind::Names => Ok(Value::List(split(parameter, text)?)),
         Kind::NumbersOrAll if text == "all" => Ok(Value::Text(text.to_owned())),
         Kind::Numbers | Kind::NumbersOrAll => numbers(parameter, text),
-        Kind::Id => match text.bytes().all(|b| b.is_ascii_digit()) {
-            true => numbers(parameter, text),
-            false => Err(no_format(text, "numbers")),
-        },
+        Kind::Id => {
+            if text.bytes().all(|b| b.is_ascii_digit()) {
+                numbers(parameter, text)
+            } else {
+                Err(no_format(text, "numbers"))
+            }
+        }
         Kind::Position => whole(parameter, text, 0, i64::MAX as u64),
         Kind::Number if text.len() >= NUMBER_DIGITS_MIN => numbers(parameter, text),
         Kind::Number => Err(no_format(text, "numbers")),

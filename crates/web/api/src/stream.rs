@@ -59,26 +59,29 @@ pub(crate) fn list(
         if !send(before) || !send(first) {
             return;
         }
-        loop {
-            match next() {
-                Ok(Some(mut piece)) => {
-                    if comma && !piece.is_empty() {
-                        piece.insert(0, b',');
-                    }
-                    comma |= !piece.is_empty();
-                    if !send(piece) {
-                        return;
-                    }
-                }
-                Ok(None) => break,
-                Err(failure) => {
-                    tracing::error!("a list broke off: {}", failure.detail);
-                    let _ = sender.blocking_send(Err(io::Error::other("broken off")));
-                    return;
-                }
+        let mut separated = |mut piece: Vec<u8>| {
+            if comma && !piece.is_empty() {
+                piece.insert(0, b',');
             }
-        }
-        send(behind);
+            comma |= !piece.is_empty();
+            piece
+        };
+        let broken = loop {
+            let going = match next() {
+                Ok(Some(piece)) => send(separated(piece)),
+                Ok(None) => break None,
+                Err(failure) => break Some(failure),
+            };
+            if !going {
+                return;
+            }
+        };
+        let Some(failure) = broken else {
+            send(behind);
+            return;
+        };
+        tracing::error!("a list broke off: {}", failure.detail);
+        let _ = sender.blocking_send(Err(io::Error::other("broken off")));
     });
     Stream { content_type: JSON, body }
 }

@@ -182,10 +182,8 @@ pub(crate) fn stands(
     config: SecurityConfig,
 ) -> Result<(), Failure> {
     let account = account.filter(|account| account.name == claims.sub).ok_or_else(invalid)?;
-    let fits = match claims.run_as {
-        true => account.allow_run_as,
-        false => account.roles == claims.rbac_roles,
-    };
+    let fits =
+        if claims.run_as { account.allow_run_as } else { account.roles == claims.rbac_roles };
     if !fits {
         return Err(invalid());
     }

@@ -89,11 +89,9 @@ impl File for RealFile {
 fn access_flags(access: Access) -> OFlags {
     let mut flags = OFlags::CLOEXEC;
     flags |= if access.write { OFlags::RDWR } else { OFlags::RDONLY };
-    for (wanted, flag) in [
-        (access.create, OFlags::CREATE),
-        (access.direct, OFlags::DIRECT),
-        (access.dsync, DSYNC),
-    ] {
+    for (wanted, flag) in
+        [(access.create, OFlags::CREATE), (access.direct, OFlags::DIRECT), (access.dsync, DSYNC)]
+    {
         if wanted {
             flags |= flag;
         }

@@ -260,7 +260,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let wanted = match parameters.agents("agents_list") {
         None => matching,
         Some(named) => {
-            let (scope, mut named) = (call.scope()?, named.to_vec());
+            let (scope, mut named) = (call.scope(), named.to_vec());
             named.sort_unstable();
             named.dedup();
             named.retain(|id| {

@@ -235,14 +235,14 @@ pub(super) const LIST_MESSAGES: [&str; 3] = [
 
 fn list(call: &Call) -> Result<Answer, Failure> {
     let mut list = page(call, agent_query(call)?)?;
-    explicit(call, &mut list)?;
+    explicit(call, &mut list);
     Ok(Answer::List(list))
 }
 
 /// Tell of the agents that were named and are not there or not the caller's to see.
-fn explicit(call: &Call, list: &mut List) -> Result<(), Failure> {
-    let Some(named) = call.parameters.agents("agents_list") else { return Ok(()) };
-    let scope = call.scope()?;
+fn explicit(call: &Call, list: &mut List) {
+    let Some(named) = call.parameters.agents("agents_list") else { return };
+    let scope = call.scope();
     for id in named {
         if !scope.holds(*id) {
             list.fail(4000, id.to_string());
@@ -250,7 +250,6 @@ fn explicit(call: &Call, list: &mut List) -> Result<(), Failure> {
             list.fail(1701, id.to_string());
         }
     }
-    Ok(())
 }
 
 /// A page of agents in the shape that `select` and `distinct` ask for.
@@ -402,7 +401,7 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         offset: parameters.whole("offset"),
         limit: parameters.whole("limit"),
         ids: parameters.agents("agents_list").map(<[AgentId]>::to_vec),
-        permitted: call.scope()?,
+        permitted: call.scope(),
         status: parameters
             .list("status")
             .iter()
@@ -438,13 +437,11 @@ pub(super) fn sort(text: Option<&str>) -> Result<Vec<Sort>, Failure> {
 
 /// The column behind a field of `stats/distinct`.
 pub(super) fn column(name: &str) -> Result<Column, Failure> {
-    match COLUMNS.iter().find(|(known, _)| *known == name) {
-        Some((_, column)) => Ok(*column),
-        None => {
-            let known: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-            let name: String = name.chars().take(60).collect();
-            let detail = format!("not a field: '{name}': allowed are {}", known.join(", "));
-            Err(Failure::detailed(1724, detail))
-        }
+    if let Some((_, column)) = COLUMNS.iter().find(|(known, _)| *known == name) {
+        return Ok(*column);
     }
+    let known: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let name: String = name.chars().take(60).collect();
+    let detail = format!("not a field: '{name}': allowed are {}", known.join(", "));
+    Err(Failure::detailed(1724, detail))
 }

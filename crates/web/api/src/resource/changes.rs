@@ -183,7 +183,7 @@ fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
 
 /// The agents that were named or that the caller may see; `None` when those are all.
 pub(super) fn agents(call: &Call) -> Result<Option<Vec<AgentId>>, Failure> {
-    let scope = call.scope()?;
+    let scope = call.scope();
     let named = call.parameters.agents("agents_list");
     Ok(match (named, &scope) {
         (None, Permitted::All) => None,
@@ -218,7 +218,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     let missing = || Failure::missing("no such change: it may be past its retention");
     let id = call.parameters.text("id").unwrap_or_default();
     let (agent, found_at_us, number) = parse_id(id).ok_or_else(missing)?;
-    if !call.scope()?.holds(agent) {
+    if !call.scope().holds(agent) {
         return Err(Failure::denied("agent:id"));
     }
     let page = call.state().changes(&ChangeQuery {

@@ -5,6 +5,7 @@
 //! one question come oldest first. Streams are bounded in number and in time; a reader that is
 //! slow holds its own stream up and nobody else's.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -147,7 +148,7 @@ fn look(call: &Call, behind: Option<u64>) -> Result<(Option<String>, u64), Failu
     let mut text = String::new();
     for event in &events {
         let (name, data) = shown(call, event)?;
-        text.push_str(&format!("id: {}\nevent: {name}\ndata: {data}\n\n", event.number));
+        let _ = write!(text, "id: {}\nevent: {name}\ndata: {data}\n\n", event.number);
     }
     Ok(((!text.is_empty()).then_some(text), newest))
 }

@@ -114,10 +114,7 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
                 Column::Of(_) => value.unwrap_or_else(|| "N/A".into()),
                 Column::Manager => call.api.options.hostname.clone(),
                 Column::Node => call.api.node().to_owned(),
-                Column::ConfigStatus => {
-                    let never = value.as_deref() == Some("never_connected");
-                    if never { "not synced" } else { "synced" }.into()
-                }
+                Column::ConfigStatus => config_status(value.as_deref()).to_owned(),
             };
             put(&mut item, name, json!(value));
         }
@@ -138,4 +135,9 @@ fn put(item: &mut Map<String, Value>, name: &str, value: Value) {
             }
         }
     }
+}
+
+/// How the configuration of an agent's groups stands, by its status.
+fn config_status(status: Option<&str>) -> &'static str {
+    if status == Some("never_connected") { "not synced" } else { "synced" }
 }

@@ -205,9 +205,12 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
+/// Agents that can be taken, and those that cannot with their codes.
+type Chosen = (Vec<AgentId>, Vec<(u16, AgentId)>);
+
 /// The agents that were named, or all; those that cannot be taken with their codes.
-fn chosen(call: &Call) -> Result<(Vec<AgentId>, Vec<(u16, AgentId)>), Failure> {
-    let scope = call.scope()?;
+fn chosen(call: &Call) -> Result<Chosen, Failure> {
+    let scope = call.scope();
     let Some(named) = call.parameters.agents("agents_list") else {
         let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
         let mut all = call.registry().agent_ids(&query)?;

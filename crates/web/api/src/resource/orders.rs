@@ -95,7 +95,7 @@ fn reconnect(call: &Call) -> Result<Answer, Failure> {
 
 fn restart_group(call: &Call) -> Result<Answer, Failure> {
     let group = super::groups::existing(call)?;
-    let query = AgentQuery { group: vec![group], ..active(call)? };
+    let query = AgentQuery { group: vec![group], ..active(call) };
     let agents = call.registry().agent_ids(&query)?;
     send(call, CommandKind::Restart, agents, Vec::new(), RESTART_MESSAGES)
 }
@@ -106,9 +106,9 @@ fn restart_node(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// The active agents that the caller may command.
-fn active(call: &Call) -> Result<AgentQuery, Failure> {
-    let (status, permitted) = (vec![AgentStatus::Active], call.scope()?);
-    Ok(AgentQuery { status, permitted, ..AgentQuery::default() })
+fn active(call: &Call) -> AgentQuery {
+    let (status, permitted) = (vec![AgentStatus::Active], call.scope());
+    AgentQuery { status, permitted, ..AgentQuery::default() }
 }
 
 /// Create a command for agents: named ones, of which those that cannot get it are told one by one,
@@ -120,12 +120,12 @@ pub(super) fn order(
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
     let Some(mut wanted) = wanted else {
-        let agents = call.registry().agent_ids(&active(call)?)?;
+        let agents = call.registry().agent_ids(&active(call))?;
         return send(call, kind, agents, Vec::new(), messages);
     };
     wanted.sort_unstable();
     wanted.dedup();
-    let scope = call.scope()?;
+    let scope = call.scope();
     let mut failed = Vec::new();
     wanted.retain(|id| match obstacle(call, &scope, *id) {
         Some(code) => {

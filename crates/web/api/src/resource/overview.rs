@@ -69,7 +69,7 @@ pub(crate) struct VersionCount {
 }
 
 fn overview(call: &Call) -> Result<Answer, Failure> {
-    let scope = call.scope()?;
+    let scope = call.scope();
     let overview =
         if scope.is_all() { call.registry().overview()? } else { counted(call, &scope)? };
     let summary = overview.summary;

@@ -96,7 +96,7 @@ impl From<registry::StatusSummary> for StatusData {
 }
 
 fn summary_status(call: &Call) -> Result<Answer, Failure> {
-    Answer::data(&StatusData::from(status_within(call, &call.scope()?)?))
+    Answer::data(&StatusData::from(status_within(call, &call.scope())?))
 }
 
 /// Agents by status of those that the caller may see: the kept counters when that is all of them,
@@ -142,7 +142,7 @@ pub(crate) struct SummaryData {
 }
 
 fn summary(call: &Call) -> Result<Answer, Failure> {
-    let scope = call.scope()?;
+    let scope = call.scope();
     if let Some(ids) = call.parameters.agents("agents_list") {
         let mut ids: Vec<AgentId> = ids.iter().copied().filter(|id| scope.holds(*id)).collect();
         ids.sort_unstable();
@@ -196,7 +196,7 @@ fn count_one(counts: &mut BTreeMap<String, u64>, name: &str) {
 }
 
 fn summary_os(call: &Call) -> Result<Answer, Failure> {
-    let scope = call.scope()?;
+    let scope = call.scope();
     let mut names: Vec<String> = if scope.is_all() {
         call.registry().summary()?.os.into_iter().map(|(name, _)| name).collect()
     } else {

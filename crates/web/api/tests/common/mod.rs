@@ -259,11 +259,8 @@ impl World {
         let (parts, body) = response.into_parts();
         // A stream of events has no end to wait for.
         let endless = parts.headers.get("content-type").is_some_and(|t| t == "text/event-stream");
-        let body = if endless {
-            Vec::new()
-        } else {
-            body.collect().await.unwrap().to_bytes().to_vec()
-        };
+        let body =
+            if endless { Vec::new() } else { body.collect().await.unwrap().to_bytes().to_vec() };
         Answered { status: parts.status, headers: parts.headers, body }
     }
 

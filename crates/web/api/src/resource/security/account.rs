@@ -158,17 +158,21 @@ fn flattened(policies: &[Policy]) -> Map<String, Value> {
             let entry = actions.entry(action.clone()).or_insert_with(|| json!({}));
             let Some(resources) = entry.as_object_mut() else { continue };
             for resource in &policy.resources {
-                if let Some(kind) = resource.strip_suffix('*').filter(|_| !resource.contains('&')) {
-                    let agents = kind == "agent:id:";
-                    resources.retain(|own, _| {
-                        !own.starts_with(kind) && !(agents && own.starts_with("agent:group:"))
-                    });
-                }
-                resources.insert(resource.clone(), json!(effect));
+                override_with(resources, resource, effect);
             }
         }
     }
     actions
+}
+
+fn override_with(resources: &mut Map<String, Value>, resource: &str, effect: &str) {
+    if let Some(kind) = resource.strip_suffix('*').filter(|_| !resource.contains('&')) {
+        let groups_too = kind == "agent:id:";
+        let overridden =
+            |own: &str| own.starts_with(kind) || (groups_too && own.starts_with("agent:group:"));
+        resources.retain(|own, _| !overridden(own));
+    }
+    resources.insert(resource.to_owned(), json!(effect));
 }
 
 fn own_password(call: Arc<Call>) -> Answering {

@@ -75,7 +75,7 @@ const RESOURCE_TEXTS: &[&str] = &[
 fn actions(call: &Call) -> Result<Answer, Failure> {
     let endpoint = call.parameters.text("endpoint").map(str::to_lowercase);
     let mut catalogue: Map<String, Value> = Map::new();
-    let mut names: Vec<&str> = resource::all().filter_map(|o| needs(o)).map(|(a, _)| a).collect();
+    let mut names: Vec<&str> = resource::all().filter_map(needs).map(|(a, _)| a).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {

@@ -169,9 +169,10 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
             let policy = links.kind == LinkKind::RolePolicy;
             let role = image.roles.iter().find(|role| role.id == owner);
             let own = role.map(|role| if policy { &role.policies } else { &role.rules });
-            let all = match policy {
-                true => image.policies.iter().map(|row| row.policy.id).collect(),
-                false => image.rules.iter().map(|row| row.id).collect(),
+            let all = if policy {
+                image.policies.iter().map(|row| row.policy.id).collect()
+            } else {
+                image.rules.iter().map(|row| row.id).collect()
             };
             (role.is_some(), all, own.cloned().unwrap_or_default())
         }
@@ -212,7 +213,9 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     };
     let mut list = List::new(item.into_iter().collect(), u64::from(done > 0), ["", "", ""])
         .said(messages(links, owner, link));
-    failed.into_iter().for_each(|(code, id)| list.fail(code, id.to_string()));
+    for (code, id) in failed {
+        list.fail(code, id.to_string());
+    }
     Ok(Answer::List(list))
 }
 

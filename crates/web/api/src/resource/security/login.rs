@@ -1,5 +1,6 @@
 //! Logging in and out.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -141,7 +142,10 @@ fn run_as(call: Arc<Call>) -> Answering {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The token in the form that was asked for.

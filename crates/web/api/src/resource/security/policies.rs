@@ -260,6 +260,8 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             "No policies were deleted",
         ],
     );
-    failed.into_iter().for_each(|(code, id)| list.fail(code, id.to_string()));
+    for (code, id) in failed {
+        list.fail(code, id.to_string());
+    }
     Ok(Answer::List(list))
 }
