@@ -27,9 +27,8 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     loop {
         match fetch(&local, args, arrived).await {
             Ok((items, newest)) => {
-                for item in items.iter().rev() {
-                    console.line(&if args.json { item.to_string() } else { line(item) });
-                }
+                let text = |item: &Value| if args.json { item.to_string() } else { line(item) };
+                items.iter().rev().for_each(|item| console.line(&text(item)));
                 arrived = Some(newest);
             }
             // A server that restarts is asked again; the first question must be answered.

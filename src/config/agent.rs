@@ -57,7 +57,7 @@ impl AgentConfig {
             bail!("data is empty: name a folder");
         }
         if !self.inventory.root.is_absolute() {
-            bail!("inventory.root = {:?}: must begin with /", self.inventory.root);
+            bail!("inventory.root = {}: must begin with /", self.inventory.root.display());
         }
         Ok(self.watch.validate()?)
     }

@@ -41,13 +41,13 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared::default());
         let all = shared.clone();
-        thread::spawn(move || {
-            for agent in listener.incoming().map_while(Result::ok) {
-                // No server, no connection.
-                let Ok(server) = TcpStream::connect(target) else { continue };
+        let pass = move |agent: TcpStream| {
+            // No server, no connection.
+            if let Ok(server) = TcpStream::connect(target) {
                 all.serve(&agent, &server);
             }
-        });
+        };
+        thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(pass));
         Self { port, shared }
     }
 

@@ -1,7 +1,7 @@
 //! The table of what each role may do, and that every operation which changes something leaves a
 //! row in the audit log.
 
-#![allow(clippy::indexing_slicing, reason = "helpers of tests")]
+#![allow(clippy::indexing_slicing, clippy::excessive_nesting, reason = "helpers of tests")]
 
 mod common;
 

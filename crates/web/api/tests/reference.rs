@@ -1,7 +1,12 @@
 //! The table of operations in `docs/reference/` is made from the description that the server
 //! itself gives; `HOLDFAST_BLESS=1` writes it anew.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "helpers of tests"
+)]
 
 mod common;
 

@@ -1,7 +1,12 @@
 //! Users, roles, policies, rules and links: what clients of the 4.x API see, and whose tokens each
 //! change ends.
 
-#![allow(clippy::indexing_slicing, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "helpers of tests"
+)]
 
 mod common;
 
