@@ -3,7 +3,7 @@
 //! - [`Dpkg::read`] reads the dpkg status database, stanza by stanza, and gives an [`Inventory`]
 //!   or says why there is none. It is whole or it is an error: a database that is missing, cut
 //!   off, malformed or beyond a limit never looks like one with fewer packages.
-//! - [`plan`] compares an inventory with the baseline of documents and gives the [`Plan`] to
+//! - [`plan()`] compares an inventory with the baseline of documents and gives the [`Plan`] to
 //!   commit: documents to put and to delete, and the events to tell.
 //! - A package that dpkg is in the midst of changing (unpacked and not yet configured) stays as it
 //!   last was: an upgrade is one change, not a removal and an installation.

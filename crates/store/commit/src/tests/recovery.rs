@@ -258,3 +258,22 @@ fn catching_up_applies_what_is_new_and_nothing_twice() {
     }
     assert_eq!(event_ids(&state), names);
 }
+
+#[test]
+fn catching_up_with_a_journal_that_grows_meanwhile_goes_on() {
+    const RECORDS: u64 = 2_000;
+    let place = Place::new();
+    let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
+    let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..RECORDS {
+                journal.append(&one(&format!("{n:06}")).encode(), Durability::Persist).unwrap();
+            }
+        });
+        while state.applied().unwrap() < Position(RECORDS) {
+            crate::catch_up(&journal, &state, &CommitOptions::default()).unwrap();
+        }
+    });
+    assert_eq!(event_ids(&state), names(RECORDS));
+}
