@@ -104,14 +104,23 @@ impl Teller {
             // The scan's end asks for the next cycle, and so for this check.
             return Ok(());
         }
+        let mut put_off = false;
         for what in [Told::Files, Told::Packages] {
-            if let Err(problem) = self.check(what, reason).await {
-                // The check of one dataset is no check of the other.
-                self.shared.syncer.set_check_due(Some("a check broke off"));
-                return Err(problem);
+            let checked = match self.check(what, reason).await {
+                // What a scan found since the cycle began is told by now.
+                Ok(true) => self.check(what, reason).await,
+                done => done,
+            };
+            // The check of one dataset is no check of the other.
+            match checked {
+                Ok(again) => put_off |= again,
+                Err(problem) => {
+                    self.shared.syncer.set_check_due(Some("a check broke off"));
+                    return Err(problem);
+                }
             }
         }
-        self.shared.syncer.set_check_due(None);
+        self.shared.syncer.set_check_due(put_off.then_some("a check was put off"));
         self.check_at = Instant::now() + self.check_interval;
         Ok(())
     }
@@ -122,7 +131,8 @@ impl Teller {
         self.show(what, &report).await
     }
 
-    async fn check(&mut self, what: Told, reason: Option<&str>) -> Result<(), SyncError> {
+    /// Compare one dataset, and tell again what differed. Whether it was put off.
+    async fn check(&mut self, what: Told, reason: Option<&str>) -> Result<bool, SyncError> {
         let shared = self.shared.clone();
         let dataset = what.dataset(&shared);
         let known = match what {
@@ -131,7 +141,7 @@ impl Teller {
             Told::Packages => self.packages().await?,
         };
         let found = match known {
-            Known::Never => return Ok(()),
+            Known::Never => return Ok(false),
             Known::Before => shared.syncer.check_keeping_surplus(dataset).await?,
             Known::Now => shared.syncer.check(dataset).await?,
         };
@@ -144,16 +154,18 @@ impl Teller {
             removed = found.removed,
             "checked"
         );
-        if !found.matched {
+        if !found.matched && !found.put_off {
             shared.console.line(&format!(
                 "check{}: {} documents differed on the server and are sent again, {} were too many",
                 what.shown(),
                 found.resent,
                 found.removed
             ));
+        }
+        if !found.matched {
             self.cycle(what).await?;
         }
-        Ok(())
+        Ok(found.put_off)
     }
 
     async fn packages(&self) -> Result<Known, SyncError> {

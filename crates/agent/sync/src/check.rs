@@ -27,6 +27,8 @@ pub struct CheckReport {
     pub resent: u64,
     /// Documents that only the server held; removed.
     pub removed: u64,
+    /// This agent had told nothing of the dataset yet: nothing was done, and a check stays due.
+    pub put_off: bool,
 }
 
 impl Syncer {
@@ -73,6 +75,7 @@ impl Syncer {
         if own.documents == 0 && !remove.is_empty() {
             // A database just made, or every root gone: a gap, no reason to empty the server.
             warn!(%dataset, held = remove.len(), "this agent has told nothing yet: check put off");
+            report.put_off = true;
             return Ok(report);
         }
         report.matched = resend.is_empty() && remove.is_empty();

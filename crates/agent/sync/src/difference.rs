@@ -4,7 +4,7 @@
 //! The first step splits by two hex digits (256 parts) and later ones by as many as a range's
 //! documents ask for; few documents are listed at once. With one document missing among 100,000
 //! these are three questions of together about 10 kB; `the_steps_are_few_and_small` prints what
-//! other widths cost.
+//! more of them cost.
 
 use std::collections::HashMap;
 

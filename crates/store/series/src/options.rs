@@ -59,9 +59,6 @@ pub enum Ack {
 pub struct Retention {
     /// Age after which a partition is dropped.
     pub age: Option<Duration>,
-    /// Age after which roll-ups are dropped; they live as long as samples if it is `None` and
-    /// `age` is set.
-    pub rollup_age: Option<Duration>,
     /// Bytes of parts on disk; oldest partitions go first.
     pub bytes_max: Option<u64>,
 }

@@ -262,7 +262,7 @@ impl Store {
         self.0.core.seal()
     }
 
-    /// Merge what is worth merging, roll up what is finished.
+    /// Merge what is worth merging.
     ///
     /// # Errors
     /// See [`WriteError`].
