@@ -88,8 +88,8 @@ impl Scanning {
 
     /// Scan now, then whenever it is due or asked for, until told to stop.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
-        self.look_at_packages();
         self.scan_unasked(Budget::UNLIMITED);
+        self.look_at_packages();
         let mut due = Instant::now() + self.config.interval;
         let mut look = Instant::now() + self.packages.interval();
         loop {
