@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// How long anything that must happen may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_mins(2);
+pub const PATIENCE: Duration = Duration::from_mins(10);
 
 /// One process of `holdfast`.
 pub struct Running {
@@ -165,8 +165,12 @@ impl Api {
     pub fn of(data: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http =
-            reqwest::Client::builder().unix_socket(data.join("holdfast.sock")).build().unwrap();
+        // A connection for each request: one left idle may have been closed by the server.
+        let http = reqwest::Client::builder()
+            .unix_socket(data.join("holdfast.sock"))
+            .pool_max_idle_per_host(0)
+            .build()
+            .unwrap();
         Self { runtime, http }
     }
 
