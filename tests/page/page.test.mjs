@@ -35,7 +35,7 @@ before(async () => {
   browser = await launch();
   view = await tab(browser, server.url, { colorScheme: "light" });
   page = view.page;
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(120_000);
 });
 
 after(async () => {
