@@ -1,0 +1,137 @@
+//! Servers, agents and who may use them: up, agent, enroll, token, remove, agents, user.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{ConfigArg, DataArg};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentsCommand {
+    /// Take over the agents of a 4.x server from its client.keys, with their numbers, names,
+    /// addresses and keys: all of them or, when one cannot be taken over, none. The server must not
+    /// run.
+    #[command(after_help = "Example:\n  holdfast agents import client.keys --data ./data")]
+    Import(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The client.keys of the other server.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// A folder or file to watch; may be given more than once. Without it: /etc, /usr/bin,
+    /// /usr/sbin, /usr/lib/systemd and /boot, those that exist.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) watch: Vec<PathBuf>,
+    /// Where page and API listen.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:55000")]
+    pub(crate) api: SocketAddr,
+    /// Where the agents' side listens; port 0 takes any free one.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) agents: SocketAddr,
+    /// Time between two scans.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub(crate) scan_interval: Duration,
+    /// Serve page and API over plain HTTP; only on a loopback address.
+    #[arg(long)]
+    pub(crate) plain_http: bool,
+    /// The system whose packages are told: var/lib/dpkg/status below this folder.
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub(crate) system: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<AgentCommand>,
+    /// The configuration (TOML); `holdfast config default agent` prints one.
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// What the agent holds, what is pending and when it last scanned and synchronised.
+    Status(AgentStatusArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentStatusArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArg,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnrollArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArg,
+    /// Where the server's agents' port is; the configuration's `server` unless given.
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// The token that `holdfast token` printed on the server.
+    #[arg(long, env = "HOLDFAST_TOKEN", hide_env_values = true)]
+    pub(crate) token: String,
+    /// Name to enrol under; this machine's host name unless given.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Group to join; may be given more than once.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// How many agents may enrol with it.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) uses: u32,
+    /// How long it is good for.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Duration,
+    /// Group that its agents join; may be given more than once.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Vec<String>,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// The agent's number.
+    #[arg(value_name = "ID")]
+    pub(crate) agent: String,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Set a new password; read from `HOLDFAST_NEW_PASSWORD` or made at random and shown once.
+    #[command(after_help = "Example:\n  holdfast user password admin --data ./data")]
+    Password {
+        /// Whose.
+        name: String,
+        #[command(flatten)]
+        data: DataArg,
+    },
+}

@@ -1,0 +1,152 @@
+//! The command line. Each command says what it does, what it prints and shows an example. The
+//! arguments of a group of commands stand in a file of their own.
+
+mod fleet;
+mod folder;
+mod journal;
+mod look;
+mod queue;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::fleet::{
+    AgentArgs, AgentCommand, AgentsCommand, EnrollArgs, ImportArgs, RemoveArgs, TokenArgs, UpArgs,
+    UserCommand,
+};
+pub(crate) use self::folder::{BackupArgs, RestoreArgs};
+pub(crate) use self::journal::{
+    FollowArgs, JournalArgs, JournalBenchArgs, JournalCommand, JournalLayout, PromoteArgs,
+};
+pub(crate) use self::look::{ChangesArgs, ScanArgs};
+pub(crate) use self::queue::QueueCommand;
+
+/// Where data lives unless told otherwise.
+const DEFAULT_DATA: &str = "./data";
+
+/// Holdfast knows what changed on every machine you run, and never loses it.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, max_term_width = 100, propagate_version = true)]
+#[command(
+    after_help = "Start here: holdfast up\n\nExit codes: 0 fine, 1 differences found or not \
+proven, 2 error.\nstdout is data, stderr is messages."
+)]
+pub(crate) struct Cli {
+    /// How much to log on stderr: error, warn, info, debug or trace, or per part
+    /// (info,sync=debug).
+    #[arg(long, global = true, env = "HOLDFAST_LOG", value_name = "LEVEL", default_value = "warn")]
+    pub(crate) log: String,
+    /// How to log.
+    #[arg(long, global = true, env = "HOLDFAST_LOG_FORMAT", value_enum, default_value = "text")]
+    pub(crate) log_format: LogFormat,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run server and a local agent in one process, in one data folder.
+    #[command(after_help = "Example:\n  holdfast up --data ./data --watch /etc --watch /srv \
+--scan-interval 5m\n\nPrints `ready: URL` on stdout once it serves. The first administrator \
+password is made at first start and shown once, unless HOLDFAST_ADMIN_PASSWORD gives it.")]
+    Up(UpArgs),
+    /// Run the fleet's server.
+    #[command(after_help = "Example:\n  holdfast server --config server.toml")]
+    Server(ConfigArg),
+    /// Run an agent that was enrolled before.
+    #[command(after_help = "Example:\n  holdfast agent --config agent.toml\n  holdfast agent \
+status --config agent.toml --json")]
+    Agent(AgentArgs),
+    /// Enrol this machine's agent with a token of the server.
+    #[command(after_help = "Example:\n  holdfast enroll --config agent.toml --server \
+https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
+    Enroll(EnrollArgs),
+    /// Make an enrolment token on the server's machine.
+    #[command(after_help = "Example:\n  holdfast token --data ./data --uses 10 --ttl 1h")]
+    Token(TokenArgs),
+    /// Remove an agent from a running server on this machine: its certificate is refused at once,
+    /// its documents go, its history stays.
+    #[command(after_help = "Example:\n  holdfast remove 001 --data ./data")]
+    Remove(RemoveArgs),
+    /// Look after the registry of agents on the server's machine.
+    #[command(subcommand)]
+    Agents(AgentsCommand),
+    /// Print what a scan sees, without server or database.
+    #[command(after_help = "Example:\n  holdfast scan /etc --json | tail -n 1")]
+    Scan(ScanArgs),
+    /// Print the history of changes of a running server on this machine, newest last.
+    #[command(after_help = "Example:\n  holdfast changes --data ./data --path /etc --since 1h \
+--json")]
+    Changes(ChangesArgs),
+    /// Save a consistent copy of a data folder while it is in use.
+    #[command(after_help = "Example:\n  holdfast backup --data ./data --to /backup/today")]
+    Backup(BackupArgs),
+    /// Put a backup in place of a data folder that does not exist yet.
+    #[command(after_help = "Example:\n  holdfast restore --from /backup/today --data ./data")]
+    Restore(RestoreArgs),
+    /// Look after users on the server's machine.
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Print or check a configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look into an agent's queue.
+    #[command(subcommand)]
+    Queue(QueueCommand),
+    /// Look into a journal.
+    #[command(subcommand)]
+    Journal(JournalCommand),
+}
+
+/// A configuration file.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArg {
+    /// The configuration (TOML); `holdfast config default` prints one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+}
+
+/// A data folder.
+#[derive(Debug, Args)]
+pub(crate) struct DataArg {
+    /// The data folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA)]
+    pub(crate) data: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print a commented configuration with every key at its default.
+    Default {
+        /// Of what.
+        #[arg(value_enum, default_value = "server")]
+        role: Role,
+    },
+    /// Read a configuration and say what is wrong with it.
+    Check {
+        /// Of what.
+        #[arg(value_enum)]
+        role: Role,
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// Whose configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// `holdfast server`
+    Server,
+    /// `holdfast agent`
+    Agent,
+}

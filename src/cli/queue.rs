@@ -1,0 +1,60 @@
+//! `holdfast queue`.
+
+use clap::Subcommand;
+
+use super::DataArg;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// What is known, pending and told, and the database's size.
+    #[command(after_help = "Example:\n  holdfast queue status --data ./data --json")]
+    Status {
+        #[command(flatten)]
+        data: DataArg,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The items: when each last changed, whether it was told, what it is.
+    #[command(after_help = "Examples:\n  holdfast queue list --pending\n  \
+        holdfast queue list --data ./data --path /etc/ssh --json")]
+    List {
+        #[command(flatten)]
+        data: DataArg,
+        /// Only what is still to be told.
+        #[arg(long)]
+        pending: bool,
+        /// Only this dataset, e.g. fim-files.
+        #[arg(long, value_name = "NAME")]
+        dataset: Option<String>,
+        /// Only items whose path (or key) begins so.
+        #[arg(long, value_name = "PREFIX", default_value = "")]
+        path: String,
+        /// At most so many.
+        #[arg(long, default_value_t = 1000)]
+        limit: u64,
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the database's structure and everything that must hold between its tables, while the
+    /// agent runs or not. Exit code 1 when something is wrong.
+    #[command(after_help = "Example:\n  holdfast queue verify --data ./data")]
+    Verify {
+        #[command(flatten)]
+        data: DataArg,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fold the write-ahead log in and give unused space back to the file system. Refused while an
+    /// agent runs: that one does it by itself, piece by piece.
+    #[command(after_help = "Example:\n  holdfast queue compact --data ./data")]
+    Compact {
+        #[command(flatten)]
+        data: DataArg,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
