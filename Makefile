@@ -43,7 +43,7 @@ fuzz-api: ## A client and property-based requests from the OpenAPI document, aga
 	./tests/fuzz_api.sh
 
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
-	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 24 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
+	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
 	PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
 
 bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)

@@ -108,6 +108,7 @@ fn child_process(words: &[&str]) -> anyhow::Result<()> {
         }
         ["recover-write", folder, bytes] => recover::write(folder.as_ref(), bytes.parse()?),
         ["recover-open", folder] => recover::open(folder.as_ref()),
+        ["append", "bare", folder] => recover::bare_writes(folder.as_ref()),
         ["append", together, folder] => recover::append(folder.as_ref(), together.parse()?),
         _ => anyhow::bail!("no child {words:?}"),
     }
@@ -263,10 +264,15 @@ impl Bench {
             self.add(&case, "holdfast packed", &rows)?;
         }
         fs::remove_dir_all(&folder)?;
-        for (together, name) in [("1", "one by one"), ("32", "32 together")] {
-            for _ in 0..if quick() { 1 } else { ROUNDS } {
+        let subjects = [
+            ("1", "holdfast, one by one"),
+            ("32", "holdfast, 32 together"),
+            ("bare", "limit: a write of one block"),
+        ];
+        for _ in 0..if quick() { 1 } else { ROUNDS } {
+            for (together, subject) in subjects {
                 let rows = self.child(&["append", together, &path], &[])?;
-                self.add("append without sync, 128 B", &format!("holdfast, {name}"), &rows)?;
+                self.add("append without sync, 128 B", subject, &rows)?;
                 fs::remove_dir_all(&folder)?;
             }
         }

@@ -1,5 +1,6 @@
 //! Opening a long log, and appending without waiting for the disk.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -79,6 +80,25 @@ pub fn append(folder: &Path, together: usize) -> anyhow::Result<()> {
         json!([{"metric": "cpu_ns_per_record", "value": cpu * 1e9 / APPENDS as f64, "unit": "ns"}])
     );
     drop(journal);
+    Ok(())
+}
+
+/// What a record a call cannot be below while each is handed to the operating system: one block
+/// written over and over through the page cache; prints the row.
+pub fn bare_writes(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let file = std::fs::File::create(folder.join("bare"))?;
+    let block = [7; journal::BLOCK_BYTES];
+    file.write_all_at(&block, 0)?;
+    let cpu = cpu_seconds();
+    for _ in 0..APPENDS {
+        file.write_all_at(&block, 0)?;
+    }
+    let cpu = cpu_seconds() - cpu;
+    println!(
+        "{}",
+        json!([{"metric": "cpu_ns_per_record", "value": cpu * 1e9 / APPENDS as f64, "unit": "ns"}])
+    );
     Ok(())
 }
 

@@ -36,6 +36,8 @@ struct State {
     forming: Forming,
     /// Somebody writes, or is about to.
     leading: bool,
+    /// So many wait to have the writer for themselves: nobody leads before them.
+    waiting: u32,
     /// A leader waits for this many members.
     wanted: u32,
     last_members: u32,
@@ -90,6 +92,7 @@ impl Gate {
         let state = State {
             forming: Forming::new(Vec::new()),
             leading: false,
+            waiting: 0,
             wanted: 0,
             last_members: 0,
             last_write: Duration::ZERO,

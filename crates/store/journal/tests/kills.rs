@@ -1,5 +1,5 @@
 //! A real process on a real folder, killed with SIGKILL at random instants: what it had been told
-//! was persisted is there. `HOLDFAST_KILLS` sets how many (default 24).
+//! was persisted is there. `HOLDFAST_KILLS` sets how many (default 200).
 
 #![allow(
     clippy::unwrap_used,
@@ -59,7 +59,7 @@ fn writer_that_is_killed() {
 #[test]
 fn what_a_killed_process_was_told_is_there() {
     let kills: usize =
-        std::env::var("HOLDFAST_KILLS").ok().and_then(|v| v.parse().ok()).unwrap_or(24);
+        std::env::var("HOLDFAST_KILLS").ok().and_then(|v| v.parse().ok()).unwrap_or(200);
     let dir = tempfile::tempdir().unwrap();
     let mut acknowledged: BTreeMap<u64, u64> = BTreeMap::new();
     for round in 0..kills {

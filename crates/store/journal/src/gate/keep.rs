@@ -10,16 +10,20 @@ use crate::pool::WriteError;
 use crate::writer::Writer;
 
 impl Gate {
-    /// Run an operation on the writer that is not an append, when nobody leads.
+    /// Run an operation on the writer that is not an append, when nobody leads. Groups that form
+    /// meanwhile are led after it, however many appends come.
     fn exclusively<T>(
         &self,
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
     ) -> Result<T, AppendError> {
         let mut state = self.state.lock();
+        state.waiting += 1;
         while is_busy(&state) {
             state = self.idle.wait(state);
         }
+        state.waiting -= 1;
         if let Some(why) = &state.poisoned {
+            self.idle.notify_all();
             return Err(AppendError::Poisoned(why.clone()));
         }
         state.leading = true;
@@ -56,6 +60,9 @@ impl Gate {
         }
         loop {
             if is_busy(&state) {
+                state = self.idle.wait(state);
+            } else if state.waiting > 0 {
+                // Whoever waits says when it is done.
                 state = self.idle.wait(state);
             } else if state.forming.records > 0 && state.poisoned.is_none() {
                 self.lead(state);

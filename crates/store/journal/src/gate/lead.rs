@@ -15,7 +15,7 @@ use crate::writer::flight::{Flight, FlightWrite};
 impl Gate {
     /// Whether somebody may start to lead.
     pub(super) fn may_lead(&self, state: &State) -> bool {
-        !state.leading && state.flights.len() < self.in_flight_max
+        !state.leading && state.waiting == 0 && state.flights.len() < self.in_flight_max
     }
 
     /// Write the forming group. Called when somebody may lead; its waiters are told before it

@@ -136,6 +136,17 @@ fn closing_finishes_what_was_taken() {
 }
 
 #[test]
+fn persisting_goes_before_the_group_that_forms_and_holds_nobody_up() {
+    model(|| {
+        let (core, _) = open(Layout::Packed, 1);
+        let others = [spawn(&core), spawn(&core)];
+        core.gate.persist().unwrap();
+        core.gate.persist().unwrap();
+        all_there(&others.map(|t| t.join().unwrap()));
+    });
+}
+
+#[test]
 fn the_ring_is_archived_beside_appends() {
     model(|| {
         let (core, _) = open(Layout::Ring, 1);
