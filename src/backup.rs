@@ -49,6 +49,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     database(&from.state_db(), &to.state_db())?;
     database(&from.registry_db(), &to.registry_db())?;
     copy_folder(&from.keys(), &to.keys())?;
+    copy_folder(&from.rules(), &to.rules())?;
     for name in AGENT_FILES {
         copy_file(&from.agent().join(name), &to.agent().join(name))?;
     }

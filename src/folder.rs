@@ -37,6 +37,11 @@ impl DataFolder {
         self.0.join("registry.db")
     }
 
+    /// The detection rules.
+    pub(crate) fn rules(&self) -> PathBuf {
+        self.0.join("rules")
+    }
+
     /// The CA and the keys; 0700.
     pub(crate) fn keys(&self) -> PathBuf {
         self.0.join("keys")

@@ -18,6 +18,7 @@ use journal::{Journal, Options};
 use registry::{Registry, RegistryOptions, SqliteRegistry};
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions};
 use ship::{ShipOptions, Shipping};
+use sigma::RuleFolder;
 use state::{Retention, SqliteState, StateOptions, StateStore};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -77,7 +78,8 @@ impl Server {
         .await??;
         let password = first_password(&registry)?;
         let ready = Arc::new(AtomicBool::new(false));
-        let router = api_router(config, &registry, &state, &commit, &clock, &ready)?;
+        let rules = open_rules(config, &folder, &clock)?;
+        let router = api_router(config, (&registry, rules), &state, &commit, &clock, &ready)?;
         let router = ship::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
             sessions_options(config, &folder, &clock, router.clone()),
@@ -208,6 +210,7 @@ fn open_registry(
         login_workers: config.auth.workers,
         login_attempts_max: config.auth.max_login_attempts,
         login_block_s: config.auth.block_time.as_secs(),
+        cache_ttl: config.cache.ttl,
         ..RegistryOptions::default()
     };
     folder.make_keys()?;
@@ -266,9 +269,18 @@ async fn as_local_source(mut request: Request) -> Request {
     request
 }
 
+fn open_rules(
+    config: &ServerConfig,
+    folder: &DataFolder,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Arc<RuleFolder>> {
+    let rules = RuleFolder::open(&folder.rules(), config.cache.ttl, clock.clone());
+    Ok(Arc::new(rules.context("rules files")?))
+}
+
 fn api_router(
     config: &ServerConfig,
-    registry: &Registry,
+    (registry, rules): (&Registry, Arc<RuleFolder>),
     state: &Arc<dyn StateStore>,
     commit: &Arc<Commit>,
     clock: &Arc<dyn Clock>,
@@ -282,6 +294,7 @@ fn api_router(
         request_timeout_ms: config.api.request_timeout.as_millis() as u64,
         cors_origins: config.api.cors_origins.clone(),
         log: crate::logging::ring(),
+        rules: Some(rules),
         ready: ready.clone(),
         ..api::ApiOptions::new(clock.clone())
     };

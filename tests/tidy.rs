@@ -37,9 +37,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store/commit", &["model", "env", "journal", "state"]),
     ("server/registry", &["model", "env", "state", "commit"]),
     ("server/sessions", &["model", "env", "link", "commit", "state", "registry"]),
+    ("server/sigma", &["env"]),
     ("server/ship", &["model", "env", "journal", "commit"]),
     ("server/ingest", &["env", "series"]),
-    ("web/api", &["model", "env", "registry", "state", "commit", "series", "ingest"]),
+    (
+        "web/api",
+        &["model", "env", "registry", "sigma", "state", "commit", "series", "ingest"],
+    ),
     ("web/page", &[]),
 ];
 

@@ -22,6 +22,7 @@ pub(crate) struct ServerConfig {
     pub(crate) api: ApiConfig,
     pub(crate) auth: AuthConfig,
     pub(crate) agents: AgentsConfig,
+    pub(crate) cache: CacheConfig,
     pub(crate) journal: JournalConfig,
     pub(crate) retention: RetentionConfig,
 }
@@ -35,6 +36,7 @@ impl Default for ServerConfig {
             api: ApiConfig::default(),
             auth: AuthConfig::default(),
             agents: AgentsConfig::default(),
+            cache: CacheConfig::default(),
             journal: JournalConfig::default(),
             retention: RetentionConfig::default(),
         }
@@ -51,6 +53,7 @@ impl ServerConfig {
         within("auth.block_time", &self.auth.block_time, &second, &year)?;
         let silent = &self.agents.disconnection_time;
         within("agents.disconnection_time", silent, &second, &year)?;
+        within("cache.ttl", &self.cache.ttl, &Duration::ZERO, &CACHE_TTL_MAX)?;
         within("journal.segment_mib", &self.journal.segment_mib, &1, &1024)?;
         let most = 1 << 50;
         within("journal.follow_bytes_max", &self.journal.follow_bytes_max, &(1 << 20), &most)?;
@@ -140,6 +143,23 @@ impl Default for AgentsConfig {
             allowed_uids: Vec::new(),
             disconnection_time: Duration::from_mins(15),
         }
+    }
+}
+
+/// Longest time that anything is kept: what another process decides is seen within it.
+const CACHE_TTL_MAX: Duration = Duration::from_secs(10);
+
+/// What is kept in memory of what every request needs.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CacheConfig {
+    #[serde(deserialize_with = "duration")]
+    pub(crate) ttl: Duration,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { ttl: CACHE_TTL_MAX }
     }
 }
 

@@ -74,6 +74,8 @@ struct Kept<T> {
 /// What is kept.
 pub(crate) struct Access {
     generation: AtomicU64,
+    /// Zero: nothing is kept.
+    ttl: Duration,
     accounts: Cache<u32, Kept<Option<Arc<Account>>>>,
     grants: Cache<(u32, Vec<u32>), Kept<Arc<Grants>>>,
     config: Cache<(), Kept<SecurityConfig>>,
@@ -82,19 +84,19 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) fn new() -> Self {
-        fn cache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static>()
-        -> Cache<K, Kept<V>> {
-            Cache::builder()
-                .max_capacity(POLICIES_KEPT_MAX)
-                .time_to_live(Duration::from_secs(POLICIES_TTL_SECONDS))
-                .build()
+    pub(crate) fn new(ttl: Duration) -> Self {
+        fn cache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static>(
+            ttl: Duration,
+        ) -> Cache<K, Kept<V>> {
+            Cache::builder().max_capacity(POLICIES_KEPT_MAX).time_to_live(ttl).build()
         }
+        let ttl = ttl.min(Duration::from_secs(POLICIES_TTL_SECONDS));
         Self {
             generation: AtomicU64::new(0),
-            accounts: cache(),
-            grants: cache(),
-            config: cache(),
+            ttl,
+            accounts: cache(ttl),
+            grants: cache(ttl),
+            config: cache(ttl),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
@@ -133,7 +135,9 @@ impl Access {
         // Read before the load: what a write changes meanwhile is never taken for fresh.
         let generation = self.generation.load(Ordering::Acquire);
         let value = load()?;
-        cache.insert(key, Kept { generation, value: value.clone() });
+        if !self.ttl.is_zero() {
+            cache.insert(key, Kept { generation, value: value.clone() });
+        }
         Ok(value)
     }
 }

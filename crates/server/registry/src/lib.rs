@@ -143,7 +143,7 @@ impl Registry {
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),
             outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
             scans: Mutex::default(),
-            access: access::Access::new(),
+            access: access::Access::new(options.cache_ttl),
             attempts: Mutex::new(attempts::Attempts::new(options.login_attempts_max, block)),
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
             nobody_hash: hashing::hash(&nobody, options.hash_cost, &*random)?,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::limits::POLICIES_TTL_SECONDS;
+
 /// Cost of one Argon2id password hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashCost {
@@ -44,6 +46,8 @@ pub struct RegistryOptions {
     pub hash_cost: HashCost,
     /// Life of a token, seconds; revocations are kept that long.
     pub token_ttl_s: u64,
+    /// How long what authorisation needs is kept; at most ten seconds count, zero keeps nothing.
+    pub cache_ttl: Duration,
 }
 
 impl Default for RegistryOptions {
@@ -59,6 +63,7 @@ impl Default for RegistryOptions {
             login_block_s: 300,
             hash_cost: HashCost::default(),
             token_ttl_s: 900,
+            cache_ttl: Duration::from_secs(POLICIES_TTL_SECONDS),
         }
     }
 }

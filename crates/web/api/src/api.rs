@@ -8,6 +8,7 @@ use commit::Commit;
 use env::clock::Clock;
 use metrics_exporter_prometheus::PrometheusHandle;
 use registry::Registry;
+use sigma::RuleFolder;
 use state::StateStore;
 use tokio::sync::Semaphore;
 
@@ -40,6 +41,8 @@ pub struct ApiOptions {
     pub request_timeout_ms: u64,
     /// The latest lines of the log, for `/manager/logs`.
     pub log: LogRing,
+    /// The detection rules; without them `/rules/files` answers 503.
+    pub rules: Option<Arc<RuleFolder>>,
     /// Set to `true` when everything behind the API is up; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
 }
@@ -57,6 +60,7 @@ impl ApiOptions {
             cors_origins: Vec::new(),
             request_timeout_ms: REQUEST_TIMEOUT_MS,
             log: LogRing::default(),
+            rules: None,
             ready: Arc::new(AtomicBool::new(true)),
         }
     }

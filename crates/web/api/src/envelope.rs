@@ -65,12 +65,20 @@ impl ItemWriter {
     }
 }
 
+/// Ids that failed with one code, and the text where it is not the table's.
+#[derive(Debug)]
+struct Failed {
+    code: u16,
+    text: Option<String>,
+    ids: Vec<String>,
+}
+
 /// A page of items and what failed.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     items: Items,
     total: u64,
-    failed: Vec<(u16, Vec<String>)>,
+    failed: Vec<Failed>,
     messages: [Cow<'static, str>; 3],
     more: Map<String, Value>,
 }
@@ -97,10 +105,15 @@ impl List {
 
     /// An id that failed with a code; ids of one code stand together.
     pub(crate) fn fail(&mut self, code: u16, id: String) {
-        match self.failed.iter_mut().find(|(other, _)| *other == code) {
-            Some((_, ids)) => ids.push(id),
-            None => self.failed.push((code, vec![id])),
+        match self.failed.iter_mut().find(|other| other.code == code && other.text.is_none()) {
+            Some(other) => other.ids.push(id),
+            None => self.failed.push(Failed { code, text: None, ids: vec![id] }),
         }
+    }
+
+    /// An id that failed with a code, with a text that says what is wrong with it.
+    pub(crate) fn fail_detailed(&mut self, code: u16, text: String, id: String) {
+        self.failed.push(Failed { code, text: Some(text), ids: vec![id] });
     }
 
     /// A field of our own beside the envelope's.
@@ -110,7 +123,7 @@ impl List {
     }
 
     fn failures(&self) -> usize {
-        self.failed.iter().map(|(_, ids)| ids.len()).sum()
+        self.failed.iter().map(|failed| failed.ids.len()).sum()
     }
 
     /// 0 all fine, 1 nothing but failures, 2 some failed.
@@ -133,11 +146,12 @@ impl List {
     }
 
     fn failed_items(&self) -> Vec<Value> {
-        let item = |(code, ids): &(u16, Vec<String>)| {
-            let (text, remedy) = text_of(*code);
+        let item = |failed: &Failed| {
+            let (text, remedy) = text_of(failed.code);
+            let text = failed.text.as_deref().unwrap_or(text);
             json!({
-                "error": {"code": code, "message": text, "remediation": remedy},
-                "id": ids,
+                "error": {"code": failed.code, "message": text, "remediation": remedy},
+                "id": failed.ids,
             })
         };
         self.failed.iter().map(item).collect()

@@ -21,6 +21,7 @@ fn filled(path: &str) -> String {
         .replace("{role_id}", "100")
         .replace("{policy_id}", "100")
         .replace("{rule_id}", "100")
+        .replace("{filename}", "new.yml")
         .replace("{dataset}", "fim-files")
         .replace("{id}", "001-1-1")
 }

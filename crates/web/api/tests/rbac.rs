@@ -40,6 +40,16 @@ async fn every_role_may_do_what_the_table_says() {
     golden("../../../openapi/rbac.txt", &table);
 }
 
+const RULE: &str = "title: new
+id: 1c6ddc5f-33ef-4b69-8e41-906ce0c34f00
+logsource:
+  product: linux
+detection:
+  one:
+    file.path: /a
+  condition: one
+";
+
 /// A request of each operation that changes something, in an order in which each succeeds.
 const WRITES: &[(&str, &str, &str)] = &[
     ("POST", "/security/users", r#"{"username":"worker","password":"Working-Hard-1"}"#),
@@ -90,6 +100,8 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("DELETE", "/agents/003/group", ""),
     ("DELETE", "/groups?groups_list=db", ""),
     ("DELETE", "/commands/1", ""),
+    ("PUT", "/rules/files/new.yml", RULE),
+    ("DELETE", "/rules/files/new.yml", ""),
     ("DELETE", "/agents?agents_list=003&status=all&older_than=0s", ""),
     (
         "PUT",
@@ -122,7 +134,11 @@ async fn every_operation_that_changes_something_leaves_a_row_in_the_audit_log() 
         let newest = || world.registry.audit_log(None, 1).unwrap()[0].clone();
         let before = newest().id;
         let bearer = format!("Bearer {token}");
-        let kind = if body.starts_with('<') { "application/xml" } else { "application/json" };
+        let kind = match body.get(..1) {
+            Some("<") => "application/xml",
+            Some("t") => "application/octet-stream",
+            _ => "application/json",
+        };
         let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
         let answer = world.send(method, path, &headers, *body).await;
         let text = String::from_utf8_lossy(&answer.body).into_owned();

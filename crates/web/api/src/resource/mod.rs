@@ -13,6 +13,7 @@ mod local;
 mod members;
 mod orders;
 mod overview;
+mod rules_files;
 mod scans;
 mod security;
 mod server;
@@ -51,6 +52,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         states::OPERATIONS,
         commands::OPERATIONS,
         enrolment::OPERATIONS,
+        rules_files::OPERATIONS,
         cluster::OPERATIONS,
         local::OPERATIONS,
     ]
@@ -76,6 +78,8 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         ("DistinctItem".into(), object()),
         ("SyncItem".into(), object()),
         ("Facts".into(), object()),
+        ("RulesFileName".into(), text()),
+        ("RulesFileContent".into(), object()),
         ("AgentNumbers".into(), numbers()),
         of::<Problem>(),
         of::<FailedItem>(),
@@ -115,6 +119,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<commands::CommandData>(),
         of::<commands::CountsItem>(),
         of::<commands::OutcomeItem>(),
+        of::<rules_files::RulesFileItem>(),
         of::<enrolment::NewToken>(),
         of::<enrolment::NewTokenData>(),
     ];

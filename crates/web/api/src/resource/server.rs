@@ -145,6 +145,13 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
     let access = call.api.registry.access_counts();
     counter!("holdfast_access_cache_total", "result" => "hit").absolute(access.hits);
     counter!("holdfast_access_cache_total", "result" => "miss").absolute(access.misses);
+    if let Some(rules) = &call.api.options.rules {
+        let counts = rules.counts();
+        counter!("holdfast_rules_cache_total", "result" => "hit").absolute(counts.hits);
+        counter!("holdfast_rules_cache_total", "result" => "miss").absolute(counts.misses);
+        counter!("holdfast_rules_file_reads_total").absolute(counts.file_reads);
+        counter!("holdfast_rules_folder_reads_total").absolute(counts.folder_reads);
+    }
     let commit = call.commit().stats();
     for (name, value) in [
         ("holdfast_commit_applied_position", commit.applied.0),

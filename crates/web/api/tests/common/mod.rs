@@ -39,6 +39,8 @@ use tower::ServiceExt as _;
 
 /// 2026-11-21T18:52:02Z.
 pub const NOW_US: u64 = 1_795_287_122_000_000;
+/// How long rules files are kept.
+pub const RULES_TTL: std::time::Duration = std::time::Duration::from_secs(10);
 /// The administrator's password.
 pub const ADMIN: &str = "Correct-Horse-9";
 /// The password of `reader`, who has the role `readonly`.
@@ -137,6 +139,9 @@ pub fn world_with(edit: impl FnOnce(&mut ApiOptions)) -> World {
     let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
     let mut options = ApiOptions::new(shared);
     options.hostname = "server-host".into();
+    let rules = folder.path().join("rules");
+    let rules = sigma::RuleFolder::open(&rules, RULES_TTL, Arc::clone(&options.clock)).unwrap();
+    options.rules = Some(Arc::new(rules));
     edit(&mut options);
     let router =
         api::router(options, registry.clone(), Arc::clone(&state), Arc::clone(&commit)).unwrap();

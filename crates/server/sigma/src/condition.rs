@@ -1,0 +1,209 @@
+//! The condition of a detection: `selection and not (filter or 1 of other_*)`. Words are read
+//! without case, `not` binds closest, then `and`, then `or`, as the Sigma specification has it.
+//! Aggregations behind `|` were taken out of that specification and are refused.
+
+use crate::error::RuleError;
+use crate::limits::{CONDITION_BYTES_MAX, CONDITION_DEPTH_MAX};
+
+/// That a condition can be read and names only selections that there are.
+///
+/// # Errors
+/// `Condition`, `NoSuchSelection`.
+pub(crate) fn check(text: &str, selections: &[&str]) -> Result<(), RuleError> {
+    if text.len() > CONDITION_BYTES_MAX {
+        return Err(wrong(format!("longer than {CONDITION_BYTES_MAX} bytes")));
+    }
+    let words = words(text)?;
+    if words.is_empty() {
+        return Err(wrong("it is empty: name a selection"));
+    }
+    let mut reader = Reader { words: &words, at: 0, selections };
+    reader.either(0)?;
+    match reader.peek() {
+        None => Ok(()),
+        Some(word) => Err(wrong(format!("{word:?} stands where and, or, or the end should be"))),
+    }
+}
+
+fn wrong(why: impl Into<String>) -> RuleError {
+    RuleError::Condition(why.into())
+}
+
+/// Names, and each parenthesis alone.
+fn words(text: &str) -> Result<Vec<&str>, RuleError> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '-' | '.');
+        let end = match first {
+            '(' | ')' => 1,
+            '|' => {
+                return Err(wrong("an aggregation behind | is not supported: write a rule without"));
+            }
+            c if fits(c) => rest.find(|c| !fits(c)).unwrap_or(rest.len()),
+            c => return Err(wrong(format!("{c:?} belongs to no condition"))),
+        };
+        let (word, behind) = rest.split_at(end);
+        words.push(word);
+        rest = behind.trim_start();
+    }
+    Ok(words)
+}
+
+struct Reader<'a> {
+    words: &'a [&'a str],
+    at: usize,
+    selections: &'a [&'a str],
+}
+
+impl<'a> Reader<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<&'a str> {
+        let word = self.peek();
+        self.at += usize::from(word.is_some());
+        word
+    }
+
+    fn takes(&mut self, wanted: &str) -> bool {
+        let fits = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(wanted));
+        self.at += usize::from(fits);
+        fits
+    }
+
+    fn either(&mut self, depth: usize) -> Result<(), RuleError> {
+        if depth > CONDITION_DEPTH_MAX {
+            return Err(wrong(format!("nested deeper than {CONDITION_DEPTH_MAX} levels")));
+        }
+        self.both(depth)?;
+        while self.takes("or") {
+            self.both(depth)?;
+        }
+        Ok(())
+    }
+
+    fn both(&mut self, depth: usize) -> Result<(), RuleError> {
+        self.one(depth)?;
+        while self.takes("and") {
+            self.one(depth)?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, depth: usize) -> Result<(), RuleError> {
+        while self.takes("not") {}
+        if self.takes("(") {
+            self.either(depth + 1)?;
+            return if self.takes(")") { Ok(()) } else { Err(wrong("a ( is not closed")) };
+        }
+        let Some(word) = self.next() else {
+            return Err(wrong("it ends where a selection should stand"));
+        };
+        let counts = word.eq_ignore_ascii_case("all") || word.parse::<u32>().is_ok();
+        if counts && self.takes("of") {
+            return self.some_of(word);
+        }
+        if matches!(word, ")" | "and" | "or" | "of" | "them") {
+            return Err(wrong(format!("{word:?} stands where a selection should be")));
+        }
+        self.known(word)
+    }
+
+    /// Behind `1 of` and `all of`.
+    fn some_of(&mut self, count: &str) -> Result<(), RuleError> {
+        if count == "0" {
+            return Err(wrong("0 of anything always holds: write not 1 of"));
+        }
+        match self.next() {
+            None => Err(wrong(format!("{count} of what? Name selections, or them"))),
+            Some(word) if word.eq_ignore_ascii_case("them") => Ok(()),
+            Some(pattern) => self.known(pattern),
+        }
+    }
+
+    /// A selection, or a pattern that at least one fits.
+    fn known(&self, name: &str) -> Result<(), RuleError> {
+        if self.selections.iter().any(|own| fits(name, own)) {
+            Ok(())
+        } else {
+            Err(RuleError::NoSuchSelection(name.to_owned()))
+        }
+    }
+}
+
+/// Whether a name is what a pattern says; `*` stands for any text.
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        match name.find(part) {
+            Some(at) => name = name.get(at + part.len()..).unwrap_or_default(),
+            None => return false,
+        }
+    }
+    name.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 4] = ["selection", "filter_a", "filter_b", "other-1.x"];
+
+    #[test]
+    fn conditions_of_every_form_are_read() {
+        for text in [
+            "selection",
+            "selection and not filter_a",
+            "NOT selection OR filter_b AND other-1.x",
+            "selection and not (filter_a or filter_b)",
+            "1 of filter_*",
+            "all of them and not 2 of filter*",
+            "selection and 1 of *_b",
+            "not not ((selection))",
+        ] {
+            assert_eq!(check(text, &NAMES), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_condition_is_told() {
+        for (text, part) in [
+            ("", "empty"),
+            ("  ", "empty"),
+            ("selection and", "ends where"),
+            ("and selection", "\"and\" stands where"),
+            ("selection filter_a", "\"filter_a\" stands where"),
+            ("(selection", "not closed"),
+            ("selection)", "\")\" stands where"),
+            ("()", "\")\" stands where"),
+            ("1 of", "1 of what"),
+            ("0 of them", "always holds"),
+            ("selection | count() > 5", "aggregation"),
+            ("selection & filter_a", "'&' belongs"),
+            ("nobody", "names \"nobody\""),
+            ("1 of nobody_*", "names \"nobody_*\""),
+            ("all", "names \"all\""),
+        ] {
+            let error = check(text, &NAMES).unwrap_err().to_string();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_deep_or_long_condition_is_refused_and_not_followed() {
+        let deep = format!("{}selection{}", "(".repeat(1_000), ")".repeat(1_000));
+        assert!(check(&deep, &NAMES).unwrap_err().to_string().contains("deeper"));
+        assert!(check(&"not ".repeat(1_100), &NAMES).unwrap_err().to_string().contains("longer"));
+    }
+
+    #[test]
+    fn a_pattern_fits_whole_names() {
+        assert!(fits("*", "") && fits("a*", "a") && fits("a*c", "abc") && fits("*b*", "abc"));
+        assert!(!fits("a", "ab") && !fits("a*a", "a") && !fits("*x*", "abc") && !fits("b*", "abc"));
+    }
+}
