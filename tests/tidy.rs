@@ -40,10 +40,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/sigma", &["env"]),
     ("server/ship", &["model", "env", "journal", "commit"]),
     ("server/ingest", &["env", "series"]),
-    (
-        "web/api",
-        &["model", "env", "registry", "sigma", "state", "commit", "series", "ingest"],
-    ),
+    ("web/api", &["model", "env", "registry", "sigma", "state", "commit", "series", "ingest"]),
     ("web/page", &[]),
 ];
 

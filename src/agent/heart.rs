@@ -86,6 +86,16 @@ impl Heart {
                 Err(_) => return,
             },
             "restart" => Ok(Some(Ended::Restart)),
+            "reconnect" => {
+                let outcome = match self.shared.syncer.reconnect() {
+                    Ok(()) => done(command.id, "connected anew"),
+                    Err(error) => failed(command.id, error.to_string()),
+                };
+                // Told over the new connection.
+                self.shared.outcomes.lock().push(outcome);
+                self.shared.beat.notify_one();
+                Ok(None)
+            }
             other => Err(format!("this agent knows no command {other}")),
         };
         self.taken.push_back(command.id);
@@ -102,11 +112,14 @@ impl Heart {
                 }
             }
             Err(detail) => {
-                let outcome = ControlOutcome { id: command.id, outcome: "failed".into(), detail };
-                self.shared.outcomes.lock().push(outcome);
+                self.shared.outcomes.lock().push(failed(command.id, detail));
             }
         }
     }
+}
+
+fn failed(id: u64, detail: String) -> ControlOutcome {
+    ControlOutcome { id, outcome: "failed".into(), detail }
 }
 
 fn done(id: u64, detail: &str) -> ControlOutcome {

@@ -145,12 +145,17 @@ impl Scanning {
     /// One scan; the result for a command's outcome.
     fn scan(&mut self, budget: Budget) -> Result<String, String> {
         self.shared.names.clear();
+        let started_at_s = self.now_s();
+        self.tell_scan(started_at_s, None);
         self.scanner.set_budget(budget);
         let progress = Progress::new();
         let shown = self.shared.console.scanning(&progress);
         let result =
             self.scanner.scan(&mut self.baseline, &mut self.sink, &progress, &self.shared.cancel);
         drop(shown);
+        if !self.shared.cancel.is_cancelled() {
+            self.tell_scan(started_at_s, Some(self.now_s()));
+        }
         let outcome = match result {
             Ok(report) => self.scanned(&report),
             Err(e) => Err(e.to_string()),
@@ -164,6 +169,15 @@ impl Scanning {
         // Even a scan that failed may have committed changes before.
         self.shared.tell.notify_one();
         outcome
+    }
+
+    fn now_s(&self) -> i64 {
+        (self.clock.now_us() / 1_000_000) as i64
+    }
+
+    fn tell_scan(&self, started_at_s: i64, ended_at_s: Option<i64>) {
+        self.shared.syncer.note_scan(started_at_s, ended_at_s);
+        self.shared.beat.notify_one();
     }
 
     fn scanned(&mut self, report: &ScanReport) -> Result<String, String> {

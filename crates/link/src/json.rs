@@ -64,6 +64,17 @@ pub struct ControlOutcome {
     pub detail: String,
 }
 
+/// An agent's scan of its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlScan {
+    /// When it began, seconds since the epoch.
+    pub started_at_s: i64,
+    /// When it ended; absent while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at_s: Option<i64>,
+}
+
 /// A heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -78,6 +89,9 @@ pub struct ControlRequest {
     pub os: AgentOs,
     /// Commands it has finished since the last heartbeat that was answered.
     pub outcomes: Vec<ControlOutcome>,
+    /// The newest scan, when it began or ended since the last heartbeat that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan: Option<ControlScan>,
 }
 
 /// The agent as the server knows it.
@@ -110,7 +124,7 @@ pub struct ControlLimits {
 pub struct ControlCommand {
     /// To be named in [`ControlOutcome::id`].
     pub id: u64,
-    /// `rescan` or `restart`; an unknown one is answered with the outcome `failed`.
+    /// `rescan`, `restart` or `reconnect`; an unknown one is answered with the outcome `failed`.
     pub kind: String,
 }
 

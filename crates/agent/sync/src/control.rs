@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
+use link::json::ControlScan;
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{Coverage, CoverageKind, Dataset};
 use queue::{Queue, QueueError};
@@ -123,6 +124,22 @@ impl Syncer {
         }
     }
 
+    /// A scan began or ended: the next heartbeat tells it.
+    pub fn note_scan(&self, started_at_s: i64, ended_at_s: Option<i64>) {
+        *self.scan.lock() = Some(ControlScan { started_at_s, ended_at_s });
+    }
+
+    /// Drop the connections to the server: the next request makes a new one, with the identity as
+    /// it lies in its folder.
+    ///
+    /// # Errors
+    /// When the identity cannot be used; then everything stays as it was.
+    pub fn reconnect(&self) -> Result<(), SyncError> {
+        let fresh = self.client().reopened(&self.folder)?;
+        *self.client.lock() = fresh;
+        Ok(())
+    }
+
     /// Tell the server that this agent is alive; learn its limits and orders, and renew the
     /// certificate when it is due. A renewal that fails is tried again after a
     /// while.
@@ -134,18 +151,27 @@ impl Syncer {
         action: ControlAction,
         outcomes: &[ControlOutcome],
     ) -> Result<ControlAnswer, SyncError> {
+        let scan = *self.scan.lock();
         let request = ControlRequest {
             action,
             version: self.options.version.clone(),
             hostname: self.options.hostname.clone(),
             os: self.options.os.clone(),
             outcomes: outcomes.to_vec(),
+            scan,
         };
         // Before the server is asked: a session that is answered meanwhile must not look lost.
         let queue = self.queue.clone();
         let own_session = blocking(move || session_noted(&queue)).await?;
         let client = self.client();
         let answer: ControlAnswer = client.call("/control", &request).await?;
+        {
+            // What was noted meanwhile is another one, and told with the next.
+            let mut newest = self.scan.lock();
+            if *newest == scan {
+                *newest = None;
+            }
+        }
         self.learn(&answer, own_session).await?;
         if answer.renew && action != ControlAction::Shutdown {
             self.renew(&client).await;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::clock::Clock;
+use link::json::ControlScan;
 use link::{Answer, ControlAction, Instance, Mode, Start};
 use model::{AgentOs, Dataset, Names, SkipReason};
 use parking_lot::Mutex;
@@ -75,6 +76,8 @@ pub struct Syncer {
     /// This start of the program.
     pub(crate) instance: Instance,
     pub(crate) renewal: Mutex<Renewal>,
+    /// The newest scan, until a heartbeat that told it was answered.
+    pub(crate) scan: Mutex<Option<ControlScan>>,
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
 }
@@ -108,6 +111,7 @@ impl Syncer {
             facts: Mutex::new(facts),
             instance,
             renewal: Mutex::default(),
+            scan: Mutex::default(),
             last_session: AtomicU64::new(last_session.unwrap_or(0)),
         })
     }

@@ -8,7 +8,7 @@ use link::json::{ControlAgent, ControlCommand};
 use link::{ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest};
 use model::limits::DOCUMENT_BYTES_MAX;
 use model::{AgentOs, Dataset};
-use registry::{AgentInfo, Outcome, OutcomeState};
+use registry::{AgentInfo, LastScan, Outcome, OutcomeState};
 
 use crate::answer::Refusal;
 use crate::body;
@@ -47,6 +47,10 @@ pub(crate) async fn control(
     }
     for outcome in &request.outcomes {
         app.registry.command_outcome(caller.agent, outcome.id, &reported(outcome));
+    }
+    if let Some(scan) = request.scan {
+        let started_at_s = Some(scan.started_at_s);
+        app.registry.scanned(caller.agent, LastScan { started_at_s, ended_at_s: scan.ended_at_s });
     }
     Ok(Json(answer(&app, &caller, request.action).await?))
 }

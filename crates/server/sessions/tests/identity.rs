@@ -25,7 +25,7 @@ async fn an_agent_enrols_starts_sends_and_is_known() {
         version: "Holdfast v0.1.0".into(),
         hostname: "web-1".into(),
         os: AgentOs { platform: "debian".into(), ..AgentOs::default() },
-        outcomes: Vec::new(),
+        ..ControlRequest::default()
     };
     let answer: ControlAnswer = agent.json("/control", &request).await;
     assert_eq!((answer.agent.id.as_str(), answer.agent.name.as_str()), ("001", "web"));

@@ -38,7 +38,9 @@ fn words(text: &str) -> Result<Vec<&str>, RuleError> {
         let end = match first {
             '(' | ')' => 1,
             '|' => {
-                return Err(wrong("an aggregation behind | is not supported: write a rule without"));
+                return Err(wrong(
+                    "an aggregation behind | is not supported: write a rule without",
+                ));
             }
             c if fits(c) => rest.find(|c| !fits(c)).unwrap_or(rest.len()),
             c => return Err(wrong(format!("{c:?} belongs to no condition"))),

@@ -237,7 +237,8 @@ impl RuleFolder {
     /// The file of each rule's id.
     fn ids(&self) -> Result<BTreeMap<String, String>, FolderError> {
         let files = self.files()?;
-        let id = |file: &Arc<RuleFile>| Some((file.rule.as_ref().ok()?.id.clone(), file.name.clone()));
+        let id =
+            |file: &Arc<RuleFile>| Some((file.rule.as_ref().ok()?.id.clone(), file.name.clone()));
         Ok(files.iter().filter_map(id).collect())
     }
 

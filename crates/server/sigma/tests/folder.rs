@@ -69,8 +69,22 @@ fn a_first_start_that_was_cut_off_begins_again() {
 #[test]
 fn names_that_lead_out_of_the_folder_or_hide_are_none() {
     for bad in [
-        "", ".yml", "..yml", "../a.yml", "a/b.yml", "/etc/passwd", ".a.yml", "a.yml/..", "a\0.yml",
-        "a.xml", "a.yml ", "ä.yml", "-a.yml", "a.yml.new", "~a.yml", "a\\b.yml",
+        "",
+        ".yml",
+        "..yml",
+        "../a.yml",
+        "a/b.yml",
+        "/etc/passwd",
+        ".a.yml",
+        "a.yml/..",
+        "a\0.yml",
+        "a.xml",
+        "a.yml ",
+        "ä.yml",
+        "-a.yml",
+        "a.yml.new",
+        "~a.yml",
+        "a\\b.yml",
     ] {
         assert!(!is_name(bad), "{bad:?}");
     }
@@ -81,9 +95,7 @@ fn names_that_lead_out_of_the_folder_or_hide_are_none() {
     let (dir, _clock, folder) = open(TTL);
     fs::write(dir.path().join("out.yml"), rule(1, "out")).unwrap();
     assert!(folder.file("../out.yml").unwrap().is_none());
-    for outcome in
-        [folder.put("../new.yml", &rule(2, "new"), true), folder.delete("../out.yml")]
-    {
+    for outcome in [folder.put("../new.yml", &rule(2, "new"), true), folder.delete("../out.yml")] {
         assert!(matches!(outcome, Err(FolderError::Name(_))), "{outcome:?}");
     }
     assert!(dir.path().join("out.yml").exists() && !dir.path().join("new.yml").exists());

@@ -32,7 +32,10 @@ detection:
 fn a_rule_of_every_form_is_read() {
     let rule = Rule::read(FINE.as_bytes()).unwrap();
     assert_eq!(rule.id, "1c6ddc5f-33ef-4b69-8e41-906ce0c34f7b");
-    assert_eq!((rule.status, rule.level, rule.title.as_str()), ("stable", "high", "A file changed"));
+    assert_eq!(
+        (rule.status, rule.level, rule.title.as_str()),
+        ("stable", "high", "A file changed")
+    );
     assert_eq!(rule.whole["detection"]["file"]["file.size|gt"], 10);
     let plain = FINE.replace("status: stable\nlevel: high\n", "");
     let plain = Rule::read(plain.as_bytes()).unwrap();
@@ -56,7 +59,11 @@ fn each_fault_is_named() {
         ("logsource:\n  product: linux\n", "", "logsource is missing"),
         ("  product: linux", "  product: \"\"", "logsource: at least one"),
         ("  product: linux", "  product: [linux]", "logsource.product: a text"),
-        ("  condition: file and not (words or 1 of either*)\n", "", "detection.condition is missing"),
+        (
+            "  condition: file and not (words or 1 of either*)\n",
+            "",
+            "detection.condition is missing",
+        ),
         ("file and not", "files and not", "names \"files\""),
         ("1 of either*", "1 of other*", "names \"other*\""),
         ("|startswith", "|beginswith", "there is no modifier \"beginswith\""),

@@ -28,8 +28,8 @@ pub use disk::{DiskState, DiskThresholds};
 pub use error::StateError;
 pub use query::{
     AgentCounts, ChangePage, ChangeQuery, Condition, Direction, DocumentField, DocumentPage,
-    DocumentQuery, EventKind, PathMatch, Retained, Retention, StateCounts, StoredDocument,
-    StoredEvent, Test, Value,
+    DocumentQuery, EventKind, FleetQuery, PathMatch, Retained, Retention, StateCounts,
+    StoredDocument, StoredEvent, Test, Value,
 };
 pub use sqlite::{SqliteState, StateOptions};
 pub use store::StateStore;

@@ -3,6 +3,7 @@
 use model::{AgentId, Dataset};
 
 use crate::limits;
+use crate::registry::Permitted;
 
 /// A column of documents that filters and sorts may name. Only documents of files fill the ones
 /// that speak of files; elsewhere those are empty.
@@ -155,6 +156,23 @@ impl DocumentQuery {
             after: None,
         }
     }
+}
+
+/// Documents of one dataset over many agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetQuery {
+    /// Whose.
+    pub agents: Permitted,
+    /// Which dataset.
+    pub dataset: Dataset,
+    /// Which of them.
+    pub condition: Condition,
+    /// By what; then by agent and path. Empty: by agent, then by path.
+    pub sort: Vec<(DocumentField, Direction)>,
+    /// How many to leave out at the start.
+    pub offset: u64,
+    /// How many at most; above [`limits::PAGE_ITEMS_MAX`] refused.
+    pub limit: usize,
 }
 
 /// One document as it is stored.

@@ -6,8 +6,8 @@ use model::{AgentId, Applied, Dataset, Position, Record};
 
 use crate::error::StateError;
 use crate::query::{
-    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, Retained, Retention,
-    StateCounts, StoredDocument,
+    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, FleetQuery, Retained,
+    Retention, StateCounts, StoredDocument,
 };
 
 /// What agents tell: documents, events and how far the journal has been applied. Calls block; call
@@ -68,6 +68,13 @@ pub trait StateStore: Send + Sync {
     /// # Errors
     /// When the query is beyond the limits or the store cannot be read.
     fn documents(&self, query: &DocumentQuery) -> Result<DocumentPage, StateError>;
+
+    /// Documents of one dataset over many agents, from one snapshot. Without a condition the totals
+    /// are kept ones; a condition looks at every document of those agents.
+    ///
+    /// # Errors
+    /// When the query is beyond the limits, takes too long or the store cannot be read.
+    fn fleet_documents(&self, query: &FleetQuery) -> Result<DocumentPage, StateError>;
 
     /// SHA-1, lower-case hex, over the agent's document checksums in ascending order, concatenated
     /// as lower-case hex (`spec/sync.md` 1.5). An empty dataset gives the digest of nothing.

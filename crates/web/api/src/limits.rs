@@ -8,6 +8,10 @@ use parking_lot::Mutex;
 
 /// Largest body of a request, bytes. Above it: 413.
 pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// What is taken and thrown away of a body that is refused, bytes, so that the answer arrives.
+pub const REFUSED_BYTES_MAX: usize = 24 * 1024 * 1024;
+/// For how long.
+pub const REFUSED_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest value of one parameter, bytes. Above it: 400.
 pub const PARAMETER_BYTES_MAX: usize = 8 * 1024;
 /// Most numbers or names in one parameter.

@@ -24,6 +24,36 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Str
     String::from_utf8(answer).unwrap()
 }
 
+/// The status of a POST over HTTP/2 without TLS.
+async fn post_by_http2(server: &Server, token: &str, body: Vec<u8>) -> hyper::StatusCode {
+    let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let driver = tokio::spawn(connection);
+    let request = hyper::Request::post("http://localhost/security/users")
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", "application/json")
+        .body(http_body_util::Full::new(bytes::Bytes::from(body)))
+        .unwrap();
+    let status = sender.send_request(request).await.unwrap().status();
+    driver.abort();
+    status
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_answered_over_http2_too() {
+    let world = world();
+    let server = plain(&world).await;
+    let token = world.admin().await;
+    let status = post_by_http2(&server, &token, vec![b' '; 11 * 1024 * 1024]).await;
+    assert_eq!(status, hyper::StatusCode::PAYLOAD_TOO_LARGE);
+    let status = post_by_http2(&server, &token, b"{}".to_vec()).await;
+    assert_eq!(status, hyper::StatusCode::BAD_REQUEST, "and the next one as ever");
+    server.shutdown().await;
+}
+
 async fn plain(world: &World) -> Server {
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
     serve(options, world.router.clone()).await.unwrap()

@@ -15,7 +15,8 @@ use crate::query::{
 const WHAT: &str = "read documents";
 /// Longest text that a field is compared with, bytes.
 const TEXT_BYTES_MAX: usize = 8_192;
-const COLUMNS: &str = "id, version, checksum, received_us, body";
+/// Columns that [`read_row`] reads.
+pub(super) const COLUMNS: &str = "id, version, checksum, received_us, body";
 
 /// How a field stands in the table.
 struct Column {
@@ -61,13 +62,34 @@ impl Column {
 
 /// SQL under construction with its values beside it.
 #[derive(Default)]
-struct Where {
-    sql: String,
-    values: Vec<SqlValue>,
-    tests: usize,
+pub(super) struct Where {
+    pub(super) sql: String,
+    pub(super) values: Vec<SqlValue>,
+    pub(super) tests: usize,
 }
 
 impl Where {
+    /// Documents of a collection that is set later.
+    pub(super) fn of_collection() -> Self {
+        Self { sql: "collection = ?1".into(), values: vec![SqlValue::Null], tests: 0 }
+    }
+
+    /// Of which collection.
+    pub(super) fn set_collection(&mut self, number: i64) {
+        if let Some(first) = self.values.first_mut() {
+            *first = SqlValue::Integer(number);
+        }
+    }
+
+    /// Narrowed by a condition.
+    pub(super) fn and(&mut self, condition: &Condition) -> Result<(), StateError> {
+        if *condition == Condition::default() {
+            return Ok(());
+        }
+        self.sql.push_str(" AND ");
+        self.condition(condition, 0)
+    }
+
     fn bind(&mut self, value: SqlValue) {
         self.values.push(value);
         self.sql.push('?');
@@ -206,7 +228,7 @@ impl Where {
     }
 }
 
-fn too_much(why: &str) -> StateError {
+pub(super) fn too_much(why: &str) -> StateError {
     StateError::Query(why.to_owned())
 }
 
@@ -244,7 +266,11 @@ fn collection(
     .context(WHAT)
 }
 
-fn read_row(agent: AgentId, dataset: &Dataset, r: &Row<'_>) -> rusqlite::Result<StoredDocument> {
+pub(super) fn read_row(
+    agent: AgentId,
+    dataset: &Dataset,
+    r: &Row<'_>,
+) -> rusqlite::Result<StoredDocument> {
     Ok(StoredDocument {
         agent,
         dataset: dataset.clone(),
@@ -280,14 +306,10 @@ pub(super) fn documents(db: &Connection, q: &DocumentQuery) -> Result<DocumentPa
     let Some((number, all)) = collection(db, q.agent, &q.dataset)? else {
         return Ok(DocumentPage::default());
     };
-    let mut filter = Where { sql: "collection = ".into(), ..Where::default() };
-    filter.bind(SqlValue::Integer(number));
-    let everything = q.condition == Condition::default();
-    if !everything {
-        filter.sql.push_str(" AND ");
-        filter.condition(&q.condition, 0)?;
-    }
-    let total = if everything {
+    let mut filter = Where::of_collection();
+    filter.set_collection(number);
+    filter.and(&q.condition)?;
+    let total = if q.condition == Condition::default() {
         all
     } else {
         let sql = format!("SELECT count(*) FROM document WHERE {}", filter.sql);
@@ -316,7 +338,7 @@ pub(super) fn documents(db: &Connection, q: &DocumentQuery) -> Result<DocumentPa
 
 /// Numbers and paths of a page, in order: bodies are read afterwards, so that a sort never carries
 /// them.
-fn page_keys(
+pub(super) fn page_keys(
     db: &Connection,
     q: &DocumentQuery,
     mut filter: Where,
@@ -333,14 +355,7 @@ fn page_keys(
         filter.bind(SqlValue::Integer(number));
         filter.sql.push(')');
     }
-    let mut order = String::new();
-    if q.sort.len() > CONDITION_DEPTH_MAX {
-        return Err(too_much("too many fields to sort by"));
-    }
-    for (field, direction) in &q.sort {
-        order.push_str(&Column::of(*field).shown());
-        order.push_str(if *direction == Direction::Descending { " DESC, " } else { ", " });
-    }
+    let order = order_sql(&q.sort)?;
     let limit = filter.values.len() + 1;
     let sql = format!(
         "SELECT number, path FROM document WHERE {} ORDER BY {order}path, number
@@ -355,6 +370,19 @@ fn page_keys(
         .query_map(params_from_iter(&filter.values), |r| Ok((r.get(0)?, r.get(1)?)))
         .and_then(Iterator::collect)
         .context(WHAT)
+}
+
+/// The fields of a sort, each with a comma behind.
+pub(super) fn order_sql(sort: &[(DocumentField, Direction)]) -> Result<String, StateError> {
+    if sort.len() > CONDITION_DEPTH_MAX {
+        return Err(too_much("too many fields to sort by"));
+    }
+    let mut order = String::new();
+    for (field, direction) in sort {
+        order.push_str(&Column::of(*field).shown());
+        order.push_str(if *direction == Direction::Descending { " DESC, " } else { ", " });
+    }
+    Ok(order)
 }
 
 /// The digest of an agent's dataset.

@@ -9,6 +9,7 @@ mod backup;
 mod changes;
 mod documents;
 mod extract;
+mod fleet;
 mod kept;
 mod packed;
 mod pool;
@@ -34,8 +35,8 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use crate::StateStore;
 use crate::error::{Context, StateError};
 use crate::query::{
-    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, EventKind, Retained,
-    Retention, StateCounts, StoredDocument,
+    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, EventKind, FleetQuery,
+    Retained, Retention, StateCounts, StoredDocument,
 };
 use apply::{Applier, Failure};
 use kept::{Progress, kind_of};
@@ -265,6 +266,10 @@ impl StateStore for SqliteState {
 
     fn documents(&self, query: &DocumentQuery) -> Result<DocumentPage, StateError> {
         self.readers.read("read documents", |db| documents::documents(db, query))
+    }
+
+    fn fleet_documents(&self, query: &FleetQuery) -> Result<DocumentPage, StateError> {
+        self.readers.read("read documents of the fleet", |db| fleet::documents(db, query))
     }
 
     fn checksum(&self, agent: AgentId, dataset: &Dataset) -> Result<String, StateError> {

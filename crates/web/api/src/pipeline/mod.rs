@@ -24,7 +24,7 @@ use tower::ServiceExt as _;
 use crate::api::Api;
 use crate::call::{Caller, Source};
 use crate::error::Failure;
-use crate::limits::BODY_BYTES_MAX;
+use crate::limits::{BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX};
 use crate::metrics::record_request;
 use crate::operation::{Access, Operation, Shape, Verb};
 use crate::request_log;
@@ -288,16 +288,36 @@ async fn read(parts: &Parts, body: Body, timeout_ms: u64) -> Result<Bytes, Failu
             format!("the body is larger than {BODY_BYTES_MAX} bytes"),
         )
     };
+    let mut body = body;
     if too_large {
+        throw_away(&mut body).await;
         return Err(refused());
     }
-    let whole = Limited::new(body, BODY_BYTES_MAX).collect();
+    let whole = Limited::new(&mut body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(Duration::from_millis(timeout_ms), whole).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(e)) if e.is::<LengthLimitError>() => Err(refused()),
+        Ok(Err(e)) if e.is::<LengthLimitError>() => {
+            throw_away(&mut body).await;
+            Err(refused())
+        }
         Ok(Err(e)) => Err(Failure::bad(format!("body: {e}"))),
         Err(_) => Err(Failure::plain(StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
     }
+}
+
+/// Take the rest of a body that is refused, bounded in size and time. An answer that goes out while
+/// the sender still sends is lost: HTTP/2 resets the stream, HTTP/1 the connection.
+async fn throw_away(body: &mut Body) {
+    let all = async {
+        let mut taken = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+            if taken > REFUSED_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(REFUSED_TIME_MAX, all).await;
 }
 
 fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {

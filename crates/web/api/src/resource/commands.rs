@@ -1,7 +1,7 @@
 //! Commands to agents and how far each agent is with them.
 
 use model::{AgentId, timestamp};
-use registry::{CommandRow, OutcomeRow, OutcomeState};
+use registry::{CommandCounts, CommandRow, OutcomeRow, OutcomeState, Permitted};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -153,10 +153,49 @@ impl From<OutcomeRow> for OutcomeItem {
     }
 }
 
+/// Outcomes read at once to count those that the caller may see.
+const OUTCOMES_AT_ONCE: u64 = 10_000;
+
+/// The command as far as it is about agents that the caller may see; `None` when it is about none.
+fn narrowed(
+    call: &Call,
+    scope: &Permitted,
+    mut command: CommandRow,
+) -> Result<Option<CommandRow>, Failure> {
+    if scope.is_all() {
+        return Ok(Some(command));
+    }
+    let mut counts = CommandCounts::default();
+    let mut after = None;
+    loop {
+        let page = call.registry().outcomes(command.id, None, after, OUTCOMES_AT_ONCE)?;
+        for outcome in page.iter().filter(|outcome| scope.holds(outcome.agent)) {
+            counts.total += 1;
+            *match outcome.state {
+                OutcomeState::Pending => &mut counts.pending,
+                OutcomeState::Sent => &mut counts.sent,
+                OutcomeState::Acknowledged => &mut counts.acknowledged,
+                OutcomeState::Failed => &mut counts.failed,
+                OutcomeState::Expired => &mut counts.expired,
+                OutcomeState::Cancelled => &mut counts.cancelled,
+            } += 1;
+        }
+        match page.last() {
+            Some(last) if page.len() as u64 == OUTCOMES_AT_ONCE => after = Some(last.agent),
+            _ => break,
+        }
+    }
+    command.counts = counts;
+    Ok((counts.total > 0).then_some(command))
+}
+
 fn list(call: &Call) -> Result<Answer, Failure> {
+    let scope = call.scope();
     let mut items = Vec::new();
     for row in call.registry().commands(call.parameters.whole("limit"))? {
-        items.push(to_value(&CommandItem::from(row))?);
+        if let Some(row) = narrowed(call, &scope, row)? {
+            items.push(to_value(&CommandItem::from(row))?);
+        }
     }
     let total = items.len() as u64;
     let messages =
@@ -171,7 +210,9 @@ fn find(call: &Call) -> Result<CommandRow, Failure> {
 }
 
 fn one(call: &Call) -> Result<Answer, Failure> {
-    let command = find(call)?;
+    let scope = call.scope();
+    let command = narrowed(call, &scope, find(call)?)?;
+    let command = command.ok_or_else(|| Failure::denied("agent:id"))?;
     let parameters = &call.parameters;
     let after = Some(AgentId(parameters.whole("after") as u32)).filter(|id| id.0 > 0);
     let outcomes = call.registry().outcomes(
@@ -182,12 +223,21 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     )?;
     Answer::data(&CommandData {
         command: command.into(),
-        outcomes: outcomes.into_iter().map(OutcomeItem::from).collect(),
+        outcomes: outcomes
+            .into_iter()
+            .filter(|outcome| scope.holds(outcome.agent))
+            .map(OutcomeItem::from)
+            .collect(),
     })
 }
 
 fn cancel(call: &Call) -> Result<Answer, Failure> {
-    let id = find(call)?.id;
+    let command = find(call)?;
+    let (id, total) = (command.id, command.counts.total);
+    // What is taken back is taken back for all of its agents.
+    if narrowed(call, &call.scope(), command)?.is_none_or(|own| own.counts.total < total) {
+        return Err(Failure::denied("agent:id"));
+    }
     let count = call.registry().cancel_command(id)?;
     Ok(Answer::Message(format!("Command {id} was taken back for {count} agents")))
 }

@@ -19,6 +19,10 @@ use crate::operation::{
     required,
 };
 
+/// What a group is to policies.
+const KIND: &str = "group:id";
+const READ: &str = "group:read";
+const DELETE: &str = "group:delete";
 /// Content type of a configuration.
 const XML: &str = "application/xml";
 /// The file that is the configuration.
@@ -211,13 +215,15 @@ const GROUP_LIST: Listing = Listing {
 
 fn list(call: &Call) -> Result<Answer, Failure> {
     let named = call.parameters.list("groups_list");
+    let may = |name: &str| call.may(READ, KIND, name);
     let groups = call.registry().groups()?;
+    let (allowed, denied): (Vec<&String>, Vec<&String>) = named.iter().partition(|name| may(name));
     let missing: Vec<&String> =
-        named.iter().filter(|name| !groups.iter().any(|group| group.name == **name)).collect();
+        allowed.into_iter().filter(|name| groups.iter().all(|g| g.name != **name)).collect();
     let hash = call.parameters.text("hash");
     let mut items = Vec::new();
     for group in &groups {
-        if !named.is_empty() && !named.contains(&group.name) {
+        if (!named.is_empty() && !named.contains(&group.name)) || !may(&group.name) {
             continue;
         }
         let mut item = GroupItem::from(group.clone());
@@ -231,6 +237,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     let mut list = GROUP_LIST.answer(call, items)?;
     for name in missing {
         list.fail(1710, name.clone());
+    }
+    for name in denied {
+        list.fail(4000, name.clone());
     }
     Ok(Answer::List(list))
 }
@@ -269,15 +278,19 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let groups = call.registry().groups()?;
     let named = call.parameters.list("groups_list");
     let all = named.iter().any(|name| name == "all");
+    let may = |name: &str| call.may(DELETE, KIND, name);
     let wanted: Vec<String> = if all {
-        groups.iter().map(|group| group.name.clone()).filter(|name| name != "default").collect()
+        let names = groups.iter().map(|group| group.name.clone());
+        names.filter(|name| name != "default" && may(name)).collect()
     } else {
         named.to_vec()
     };
     let mut deleted = Vec::new();
     let mut failed = Vec::new();
     for name in wanted {
-        if name == "default" {
+        if !may(&name) {
+            failed.push((4000, name));
+        } else if name == "default" {
             failed.push((1712, name));
         } else if groups.iter().any(|group| group.name == name) {
             call.registry().delete_group(&name)?;

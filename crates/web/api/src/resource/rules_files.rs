@@ -165,8 +165,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         let Some(file) = folder.file(name).map_err(|e| failed(&e))? else { continue };
         let status = status(&file);
         if wanted.is_none_or(|wanted| wanted == status) {
-            let item =
-                RulesFileItem { filename: name.clone(), relative_dirname: FOLDER, status };
+            let item = RulesFileItem { filename: name.clone(), relative_dirname: FOLDER, status };
             items.push(to_value(&item)?);
         }
     }
@@ -250,7 +249,6 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let folder = folder(call)?;
     let missing = || Err(FolderError::Missing(name.clone()));
     let outcome = if is_ours(call) { folder.delete(&name) } else { missing() };
-    let messages =
-        ["Rule file was successfully deleted", "", "Could not delete rule file"];
+    let messages = ["Rule file was successfully deleted", "", "Could not delete rule file"];
     written(outcome, &name, messages)
 }

@@ -1,22 +1,23 @@
 //! Documents of a dataset over all agents.
 
+use std::sync::Arc;
+
 use model::{AgentId, Dataset, timestamp};
-use registry::AgentQuery;
+use registry::Permitted;
 use serde::Serialize;
 use serde_json::Value;
-use state::{Condition, DocumentField, DocumentQuery, StoredDocument, Test};
+use state::{Condition, Direction, DocumentField, FleetQuery, StoredDocument, Test};
 use utoipa::ToSchema;
 
 use super::AgentRef;
 use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
+use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
 use crate::operation::{
-    AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGING, Shape, Verb, action, path, query,
+    AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGING, Q, Shape, Verb, action, path, query,
 };
+use crate::{q, shape};
 
-/// Most agents that one request looks through.
-const AGENTS_MAX: usize = 1_000;
 /// Longest name of a dataset, bytes.
 const DATASET_BYTES_MAX: usize = 128;
 
@@ -24,7 +25,7 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/states/{dataset}",
     id: "states.list",
-    about: "Documents of a dataset as they stand now, by agent, then by path.",
+    about: "Documents of a dataset over all agents as they stand now, by agent, then by path.",
     access: action("syscheck:read", "agent:id"),
     parameters: &[
         COMMON,
@@ -32,7 +33,14 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
         &[
             path("dataset", Kind::Text, "Name of the dataset, for example fim-files."),
             AGENTS_LIST,
-            query("search", Kind::Text, "Text that the path holds."),
+            query("select", Kind::Names, "Fields to return, with commas."),
+            query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+            query(
+                "search",
+                Kind::Text,
+                "Text that the path holds; with - before it, that it does not.",
+            ),
+            Q,
         ],
     ],
     body: None,
@@ -54,42 +62,94 @@ pub(crate) struct StateItem {
     document: Value,
 }
 
-fn list(call: &Call) -> Result<Answer, Failure> {
+/// What `q` and `sort` may name: what of a document is kept in columns.
+const COLUMNS: &[(&str, DocumentField)] = &[
+    ("path", DocumentField::Path),
+    ("directory", DocumentField::Directory),
+    ("name", DocumentField::Name),
+    ("type", DocumentField::Kind),
+    ("size", DocumentField::Size),
+    ("mode", DocumentField::Mode),
+    ("uid", DocumentField::Uid),
+    ("gid", DocumentField::Gid),
+    ("owner", DocumentField::Owner),
+    ("group", DocumentField::Group),
+    ("mtime", DocumentField::Mtime),
+    ("inode", DocumentField::Inode),
+    ("md5", DocumentField::Md5),
+    ("sha1", DocumentField::Sha1),
+    ("sha256", DocumentField::Sha256),
+    ("blake3", DocumentField::Blake3),
+    ("checksum", DocumentField::Checksum),
+];
+
+/// What `select` may name; of `document` also what stands in it, such as `document.file`.
+const FIELDS: &[&str] = &["agent.id", "agent.name", "id", "version", "received", "document"];
+
+fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
     let parameters = &call.parameters;
-    let dataset = dataset(parameters.text("dataset").unwrap_or_default())?;
-    let mut agents = match parameters.agents("agents_list") {
-        Some(ids) => ids.to_vec(),
-        None => call.registry().agent_ids(&AgentQuery::default())?,
-    };
-    agents.sort_unstable();
-    agents.dedup();
-    if agents.len() > AGENTS_MAX {
-        return Err(Failure::bad(format!(
-            "{} agents are too many for one request, at most {AGENTS_MAX}: name some with \
-             agents_list",
-            agents.len()
-        )));
+    let mut all = Vec::new();
+    if let Some(text) = parameters.text("search") {
+        let (text, wanted) = match text.strip_prefix('-') {
+            Some(text) => (text, false),
+            None => (text, true),
+        };
+        let holds = Condition::field(DocumentField::Path, Test::Contains, text);
+        all.push(if wanted { holds } else { Condition::Not(Box::new(holds)) });
     }
-    let condition = match parameters.text("search") {
-        Some(text) => Condition::field(DocumentField::Path, Test::Contains, text),
-        None => Condition::default(),
-    };
-    let (mut offset, limit) = (parameters.whole("offset"), parameters.whole("limit") as usize);
-    let mut items = Vec::new();
-    let mut total = 0;
-    for agent in agents {
-        let room = limit - items.len();
-        let page = call.state().documents(&DocumentQuery {
-            condition: condition.clone(),
-            offset,
-            // One at least: the total is wanted of every agent.
-            limit: room.max(1),
-            ..DocumentQuery::new(agent, dataset.clone())
-        })?;
-        offset = offset.saturating_sub(page.total);
-        total += page.total;
-        for document in page.items.into_iter().take(room) {
-            items.push(to_value(&item(call, agent, document)?)?);
+    if let Some(text) = parameters.text("q") {
+        let now_us = call.api.options.clock.now_us();
+        all.push(super::syscheck::condition(q::parse(text, COLUMNS)?, now_us)?);
+    }
+    let direction = |down| if down { Direction::Descending } else { Direction::Ascending };
+    let sort = shape::sort_fields(parameters.text("sort"), COLUMNS)?;
+    Ok(FleetQuery {
+        agents,
+        dataset: dataset(parameters.text("dataset").unwrap_or_default())?,
+        condition: Condition::All(all),
+        sort: sort.into_iter().map(|f| (f.column, direction(f.descending))).collect(),
+        offset: parameters.whole("offset"),
+        limit: parameters.whole("limit") as usize,
+    })
+}
+
+/// The agents to look at: those named that are there and permitted, the others with their codes;
+/// or all that are permitted.
+fn agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
+    let scope = call.scope();
+    let Some(named) = call.parameters.agents("agents_list") else { return (scope, Vec::new()) };
+    let mut named = named.to_vec();
+    named.sort_unstable();
+    named.dedup();
+    let mut failed = Vec::new();
+    named.retain(|id| {
+        let code = if !scope.holds(*id) {
+            4000
+        } else if call.api.registry.agent(*id).is_none() {
+            1701
+        } else {
+            return true;
+        };
+        failed.push((code, *id));
+        false
+    });
+    (Permitted::Only(Arc::new(named)), failed)
+}
+
+fn list(call: &Call) -> Result<Answer, Failure> {
+    let selected = call.parameters.list("select");
+    let outer: Vec<String> =
+        selected.iter().filter(|name| !name.starts_with("document.")).cloned().collect();
+    shape::check_select(&outer, FIELDS)?;
+    let (scope, failed) = agents(call);
+    let page = call.state().fleet_documents(&fleet_query(call, scope)?)?;
+    let mut items = ItemWriter::default();
+    for document in page.items {
+        let item = item(call, document)?;
+        if selected.is_empty() {
+            items.push(&item)?;
+        } else {
+            items.push(&shape::select(to_value(&item)?, selected, &[]))?;
         }
     }
     let messages = [
@@ -97,7 +157,11 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         "Some documents were not returned",
         "No document was returned",
     ];
-    Ok(Answer::List(List::new(items, total, messages)))
+    let mut list = List::written(items, page.total, messages);
+    for (code, id) in failed {
+        list.fail(code, id.to_string());
+    }
+    Ok(Answer::List(list))
 }
 
 fn dataset(name: &str) -> Result<Dataset, Failure> {
@@ -110,7 +174,8 @@ fn dataset(name: &str) -> Result<Dataset, Failure> {
     Ok(Dataset::new(name))
 }
 
-fn item(call: &Call, agent: AgentId, stored: StoredDocument) -> Result<StateItem, Failure> {
+fn item(call: &Call, stored: StoredDocument) -> Result<StateItem, Failure> {
+    let agent = stored.agent;
     let document = serde_json::from_slice(&stored.body)
         .map_err(|e| Failure::internal(&format!("document {} of {agent}: {e}", stored.id)))?;
     let name = call.api.registry.agent(agent).map(|record| record.name).unwrap_or_default();

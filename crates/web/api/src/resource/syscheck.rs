@@ -389,7 +389,8 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
     Ok(query)
 }
 
-fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Condition, Failure> {
+/// The condition of a store behind `q`.
+pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Condition, Failure> {
     let list = |list: Vec<Query<DocumentField>>| {
         list.into_iter().map(|query| condition(query, now_us)).collect::<Result<Vec<_>, _>>()
     };

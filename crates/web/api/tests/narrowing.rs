@@ -1,0 +1,193 @@
+//! Lists are narrowed to what the caller's roles permit: without a word where nothing was named,
+//! with 4000 where it was.
+
+#![allow(clippy::indexing_slicing, reason = "helpers of tests")]
+
+mod common;
+
+use axum::http::StatusCode;
+use common::{World, column, observed, upsert, world};
+use model::AgentId;
+use registry::CommandKind;
+use serde_json::json;
+use state::registry::Policy;
+
+const NARROW: &str = "Narrow-View-1";
+
+/// A user who sees the group `web`, and of the agents 001 alone.
+async fn narrow(world: &World) -> String {
+    let admin = world.admin().await;
+    let bearer = format!("Bearer {admin}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let policies = [
+        ("a", vec!["group:read", "group:delete"], vec!["group:id:web"]),
+        ("b", vec!["agent:read", "agent:restart", "syscheck:read"], vec!["agent:id:001"]),
+    ];
+    let send = async |path: &str, body: String| {
+        let answer = world.send("POST", path, &headers, body).await;
+        assert_eq!(answer.json()["error"], 0, "{path}: {}", answer.json());
+    };
+    for (name, actions, resources) in policies {
+        let policy = json!({"actions": actions, "resources": resources, "effect": "allow"});
+        send("/security/policies", json!({"name": name, "policy": policy}).to_string()).await;
+    }
+    send("/security/roles", json!({"name": "narrow"}).to_string()).await;
+    send("/security/roles/100/policies?policy_ids=100,101", String::new()).await;
+    world.registry.create_user("narrow", NARROW, false, &["narrow"]).unwrap();
+    world.login("narrow", NARROW).await
+}
+
+fn codes(answer: &serde_json::Value) -> Vec<u64> {
+    let failed = answer["data"]["failed_items"].as_array().unwrap();
+    failed.iter().map(|item| item["error"]["code"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn groups_are_narrowed() {
+    let world = world();
+    let token = narrow(&world).await;
+    let all = world.ok("/groups", &token).await;
+    assert_eq!(column(&all, "name"), ["web"]);
+    assert_eq!(codes(&all), [0_u64; 0]);
+    let named = world.ok("/groups?groups_list=web,default,gone", &token).await;
+    assert_eq!(column(&named, "name"), ["web"]);
+    assert_eq!(codes(&named), [4000], "whether a group is there is not told either");
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str())];
+    let gone = world.send("DELETE", "/groups?groups_list=all", &headers, "").await.json();
+    assert_eq!(gone["data"]["affected_items"], json!(["web"]));
+    assert_eq!(world.registry.groups().unwrap().len(), 1, "default stays");
+    let none = world.send("DELETE", "/groups?groups_list=default", &headers, "").await.json();
+    assert_eq!(codes(&none), [4000]);
+}
+
+#[tokio::test]
+async fn commands_are_narrowed_with_their_counts() {
+    let world = world();
+    let token = narrow(&world).await;
+    let order = |agents: &[u32]| {
+        let agents: Vec<AgentId> = agents.iter().copied().map(AgentId).collect();
+        world.registry.create_command(CommandKind::Rescan, &agents, "admin").unwrap()
+    };
+    let (own, both, other) = (order(&[1]), order(&[1, 2]), order(&[2, 3]));
+    let list = world.ok("/commands", &token).await;
+    let items = list["data"]["affected_items"].as_array().unwrap();
+    let seen: Vec<(u64, u64)> = items
+        .iter()
+        .map(|item| (item["id"].as_u64().unwrap(), item["counts"]["total"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(seen, [(both, 1), (own, 1)]);
+    let one = world.ok(&format!("/commands/{both}"), &token).await;
+    assert_eq!(one["data"]["outcomes"].as_array().unwrap().len(), 1);
+    assert_eq!(one["data"]["outcomes"][0]["agent"], "001");
+    let denied = world.get(&format!("/commands/{other}"), &token).await;
+    assert_eq!((denied.status, &denied.json()["error"]), (StatusCode::FORBIDDEN, &json!(4000)));
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str())];
+    let cancel =
+        async |id: u64| world.send("DELETE", &format!("/commands/{id}"), &headers, "").await.status;
+    assert_eq!(cancel(both).await, StatusCode::FORBIDDEN, "it is about 002 too");
+    assert_eq!(cancel(own).await, StatusCode::OK);
+    let admin = world.admin().await;
+    let whole = world.ok(&format!("/commands/{both}"), &admin).await;
+    assert_eq!(whole["data"]["command"]["counts"]["pending"], 2);
+}
+
+#[tokio::test]
+async fn documents_are_narrowed_searched_and_sorted_over_the_fleet() {
+    let world = world();
+    let token = narrow(&world).await;
+    world.session(1, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
+    let two = [("/etc/a", 7), ("/etc/b", 9), ("/srv/c", 1)];
+    world
+        .session(2, two.map(|(path, size)| upsert(path, &observed(0o600, size), 1)).to_vec())
+        .await;
+    let reader = world.reader().await;
+    let paths = |answer: &serde_json::Value| -> Vec<String> {
+        let items = answer["data"]["affected_items"].as_array().unwrap().clone();
+        let of = |item: &serde_json::Value| {
+            let path = item["document"]["file"]["path"].as_str().unwrap();
+            format!("{} {path}", item["agent"]["id"].as_str().unwrap())
+        };
+        items.iter().map(of).collect()
+    };
+    let all = world.ok("/states/fim-files", &reader).await;
+    assert_eq!(paths(&all), ["001 /etc/a", "002 /etc/a", "002 /etc/b", "002 /srv/c"]);
+    for (query, wanted, total) in [
+        ("limit=2&offset=1", vec!["002 /etc/a", "002 /etc/b"], 4),
+        ("sort=-size&limit=3", vec!["002 /etc/b", "002 /etc/a", "001 /etc/a"], 4),
+        ("sort=size&q=path~etc", vec!["001 /etc/a", "002 /etc/a", "002 /etc/b"], 3),
+        ("q=(name=a;size>5),name=c", vec!["002 /etc/a", "002 /srv/c"], 2),
+        ("search=srv", vec!["002 /srv/c"], 1),
+        ("search=-etc&agents_list=002", vec!["002 /srv/c"], 1),
+        ("q=path~etc&offset=2&limit=5", vec!["002 /etc/b"], 3),
+    ] {
+        let answer = world.ok(&format!("/states/fim-files?{query}"), &reader).await;
+        assert_eq!(paths(&answer), wanted, "{query}");
+        assert_eq!(answer["data"]["total_affected_items"], total, "{query}");
+    }
+    let chosen = world.ok("/states/fim-files?select=agent.id,document.file&limit=1", &reader).await;
+    let item = chosen["data"]["affected_items"][0].as_object().unwrap();
+    assert_eq!(item.keys().collect::<Vec<_>>(), ["agent", "document"]);
+    for (bad, code) in
+        [("sort=body", 1403), ("q=body=1", 1408), ("q=path=a;", 1407), ("select=x", 1724)]
+    {
+        let answer = world.get(&format!("/states/fim-files?{bad}"), &reader).await;
+        assert_eq!(
+            (answer.status, &answer.json()["error"]),
+            (StatusCode::BAD_REQUEST, &json!(code))
+        );
+    }
+    let own = world.ok("/states/fim-files", &token).await;
+    assert_eq!(paths(&own), ["001 /etc/a"], "002 is not theirs to see");
+    let named = world.ok("/states/fim-files?agents_list=001,002", &token).await;
+    assert_eq!((paths(&named), codes(&named)), (vec!["001 /etc/a".to_owned()], vec![4000]));
+    let missing = world.ok("/states/fim-files?agents_list=900", &reader).await;
+    assert_eq!(codes(&missing), [1701]);
+}
+
+/// What is kept for one user is never another's, and a change is seen by the next request, also
+/// while others ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_kept_of_access_is_nobody_elses_and_gone_with_a_change() {
+    let world = world();
+    let token = narrow(&world).await;
+    let admin = world.admin().await;
+    let ids = async |token: &str| column(&world.ok("/agents?select=id", token).await, "id");
+    // The same roles as a user's own set, and another user's.
+    for _ in 0..20 {
+        let (own, all) = tokio::join!(ids(&token), ids(&admin));
+        assert_eq!((own.len(), all.len()), (1, 4));
+    }
+    let before = world.registry.access_counts();
+    ids(&token).await;
+    let after = world.registry.access_counts();
+    assert_eq!(after.misses, before.misses, "it was kept");
+    assert!(after.hits > before.hits);
+    let resources = |agent: &str| Policy {
+        id: 101,
+        name: "b".into(),
+        actions: vec!["agent:read".into()],
+        resources: vec![format!("agent:id:{agent}")],
+        allow: true,
+    };
+    for agent in ["002", "003", "001", "002"] {
+        let body = json!({"policy": {"actions": resources(agent).actions,
+            "resources": resources(agent).resources, "effect": "allow"}});
+        let bearer = format!("Bearer {admin}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        let path = "/security/policies/101";
+        let noise = async {
+            for _ in 0..10 {
+                let _ = world.get("/agents", &token).await;
+            }
+        };
+        let (changed, ()) =
+            tokio::join!(world.send("PUT", path, &headers, body.to_string()), noise);
+        assert_eq!(changed.json()["error"], 0, "{}", changed.json());
+        assert_eq!(world.get("/agents", &token).await.status, StatusCode::UNAUTHORIZED);
+        world.clock.advance(std::time::Duration::from_secs(2));
+        let fresh = world.login("narrow", NARROW).await;
+        assert_eq!(ids(&fresh).await, [agent]);
+    }
+}
