@@ -289,6 +289,7 @@ fn api_router(
     let options = api::ApiOptions {
         page: Some(page::router()),
         hostname: host::hostname(),
+        folder: std::path::absolute(&config.data)?.display().to_string(),
         requests_per_minute_max: config.api.max_request_per_minute,
         requests_per_minute_all_max: config.api.max_request_per_minute_all,
         request_timeout_ms: config.api.request_timeout.as_millis() as u64,

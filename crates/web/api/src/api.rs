@@ -31,6 +31,8 @@ pub struct ApiOptions {
     pub version: String,
     /// Name of this host: `manager` of every agent.
     pub hostname: String,
+    /// Where the server keeps its data, for `/manager/info`.
+    pub folder: String,
     /// Requests a minute from one address that is not this machine; 0 switches it off.
     pub requests_per_minute_max: u32,
     /// Requests a minute from all of them together; 0 switches it off.
@@ -55,6 +57,7 @@ impl ApiOptions {
             page: None,
             version: env!("CARGO_PKG_VERSION").into(),
             hostname: "localhost".into(),
+            folder: String::new(),
             requests_per_minute_max: REQUESTS_PER_MINUTE_MAX,
             requests_per_minute_all_max: REQUESTS_PER_MINUTE_ALL_MAX,
             cors_origins: Vec::new(),

@@ -324,7 +324,7 @@ fn status(call: &Call) -> Result<Answer, Failure> {
 
 fn info(call: &Call) -> Result<Answer, Failure> {
     let item = json!({
-        "path": "/var/lib/holdfast",
+        "path": call.api.options.folder,
         "version": format!("v{}", call.api.options.version),
         "type": "server",
         "max_agents": "unlimited",
@@ -343,6 +343,7 @@ fn sections(call: &Call) -> Value {
             "name": registry.cluster_name, "node_name": registry.node_name, "disabled": "yes",
         },
         "agents": {"disconnection_time_s": registry.disconnection_s},
+        "cache": {"ttl_s": registry.cache_ttl.as_secs()},
         "api": api_facts(call),
     })
 }
