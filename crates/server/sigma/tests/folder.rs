@@ -173,16 +173,17 @@ fn readers_beside_a_writer_never_see_what_it_has_replaced() {
         let file = folder.file("a.yml").unwrap().unwrap();
         file.rule.as_ref().unwrap().title.parse().unwrap()
     };
+    let read_on = || {
+        let mut last = 0;
+        while !over.load(Ordering::Acquire) {
+            let now = title();
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| {
-                let mut last = 0;
-                while !over.load(Ordering::Acquire) {
-                    let now = title();
-                    assert!(now >= last, "{now} after {last}");
-                    last = now;
-                }
-            });
+            scope.spawn(read_on);
         }
         for n in 1..=50 {
             folder.put("a.yml", &rule(1, &n.to_string()), true).unwrap();
