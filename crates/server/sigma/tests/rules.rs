@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests")]
 
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 use sigma::Rule;
 
@@ -107,7 +109,7 @@ fn a_bomb_of_aliases_is_refused_before_it_goes_off() {
     let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for n in 1..12 {
         let refs = vec![format!("*a{}", n - 1); 10].join(",");
-        text.push_str(&format!("a{n}: &a{n} [{refs}]\n"));
+        writeln!(text, "a{n}: &a{n} [{refs}]").unwrap();
     }
     let error = Rule::read(text.as_bytes()).unwrap_err().to_string();
     assert!(error.contains("not one YAML document"), "{error}");

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::conformance::{apply, document, event, paths, session};
+use crate::query::{Condition, Direction, DocumentField, Test};
+use crate::registry::Permitted;
 
 struct Fresh {
     state: SqliteState,
@@ -284,6 +286,50 @@ fn readers_see_whole_batches_while_a_writer_works() {
         assert!(versions.is_empty() || versions[0] == versions[1], "{versions:?}");
     }
     writer.join().unwrap();
+}
+
+#[test]
+fn a_fleet_of_more_than_a_thousand_agents_is_one_list() {
+    let store = fresh();
+    let agents = 1..=1_500_u32;
+    let batch: Vec<(Position, Record)> = agents
+        .clone()
+        .map(|agent| {
+            let size = u64::from(agent % 100);
+            let writes = vec![document("/etc/a", 1, |o| o.size = size), document("/b", 1, |_| ())];
+            (Position(u64::from(agent)), session(agent, 1, writes))
+        })
+        .collect();
+    store.apply(&batch).unwrap();
+    let query = |agents, condition, limit| FleetQuery {
+        agents,
+        dataset: Dataset::fim_files(),
+        condition,
+        sort: Vec::new(),
+        offset: 0,
+        limit,
+    };
+    let all = store.fleet_documents(&query(Permitted::All, Condition::default(), 5_000)).unwrap();
+    assert_eq!((all.total, all.items.len()), (3_000, 3_000));
+    let order: Vec<u32> = all.items.iter().map(|item| item.agent.0).collect();
+    assert!(order.is_sorted(), "by agent");
+    let etc = || Condition::field(DocumentField::Path, Test::Prefix, "/etc/");
+    let but = Permitted::Except(Arc::new(vec![AgentId(1), AgentId(1_500)]));
+    let page = FleetQuery { offset: 1_495, ..query(but, etc(), 10) };
+    let page = store.fleet_documents(&page).unwrap();
+    let last: Vec<u32> = page.items.iter().map(|item| item.agent.0).collect();
+    assert_eq!((page.total, last), (1_498, vec![1_497, 1_498, 1_499]));
+    let only = Permitted::Only(Arc::new((1..=1_200).map(AgentId).collect()));
+    let largest = FleetQuery {
+        sort: vec![(DocumentField::Size, Direction::Descending)],
+        ..query(only, etc(), 13)
+    };
+    let largest = store.fleet_documents(&largest).unwrap();
+    let ids: Vec<u32> = largest.items.iter().map(|item| item.agent.0).collect();
+    let wanted: Vec<u32> = (0..12).map(|n| n * 100 + 99).chain([98]).collect();
+    assert_eq!((largest.total, ids), (1_200, wanted));
+    let none = store.fleet_documents(&query(Permitted::none(), etc(), 10)).unwrap();
+    assert_eq!(none, DocumentPage::default());
 }
 
 #[test]
