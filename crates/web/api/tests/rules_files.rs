@@ -1,6 +1,6 @@
 //! Rules files: the list, one, putting and deleting, and who may.
 
-#![allow(clippy::indexing_slicing, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 mod common;
 
