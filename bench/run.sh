@@ -17,6 +17,10 @@ case "$name" in
     [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
     features=(--features api)
     ;;
+  cache)
+    # No peer: the server with and without what it keeps.
+    [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
+    exec ./cache.sh ;;
   journal)
     # A comparison without one of them is still one: who is missing is said.
     [ -e /usr/include/rocksdb/c.h ] || ../tests/packages.sh rocksdb-headers librocksdb-dev || true
