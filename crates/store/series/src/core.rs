@@ -4,7 +4,7 @@
 //! commit lock: the store's own thread, or the writer itself where there is none. So a head that
 //! is closed at position P holds exactly what came up to P.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +41,8 @@ pub(crate) struct Live {
     /// Oldest first; the last one takes batches.
     pub(crate) heads: Vec<Arc<HeadCell>>,
     pub(crate) parts: Arc<Parts>,
+    /// Roll-ups: one per partition at most.
+    pub(crate) rollups: Arc<BTreeMap<i64, Arc<Part>>>,
     pub(crate) tombstones: Arc<Vec<Tombstone>>,
     /// Last position applied.
     pub(crate) position: u64,
@@ -103,6 +105,8 @@ pub(crate) struct Core {
     pub(crate) maintain: Mutex<Manifest>,
     pub(crate) counters: Counters,
     pub(crate) trouble: Mutex<Option<String>>,
+    /// Partitions with a part that cannot be read: merges leave them alone.
+    pub(crate) damaged: Mutex<BTreeSet<i64>>,
     pub(crate) lock: Mutex<Option<Box<dyn Lock>>>,
     /// When the active head began, by the clock's monotone side.
     pub(crate) began: Mutex<Duration>,
@@ -125,6 +129,7 @@ impl Core {
         let live = Live {
             heads,
             parts: Arc::default(),
+            rollups: Arc::default(),
             tombstones: Arc::new(manifest.tombstones.clone()),
             position: manifest.sealed,
         };
@@ -140,6 +145,7 @@ impl Core {
             maintain: Mutex::new(manifest),
             counters: Counters::default(),
             trouble: Mutex::new(None),
+            damaged: Mutex::default(),
             lock: Mutex::new(Some(lock)),
             tick: Mutex::new(false),
             ticked: Condvar::new(),
@@ -162,8 +168,12 @@ impl Core {
         if let Some(row) = batch.row_max().filter(|r| *r >= self.catalog.rows()) {
             return Err(WriteError::UnknownRow(row));
         }
+        let times = || batch.times.iter().chain(&batch.event_times);
+        if let Some(time_ns) = times().copied().find(|t| *t == i64::MAX) {
+            return Err(WriteError::EndOfTime { time_ns });
+        }
         let oldest_ns = self.oldest_ns();
-        if let Some(time) = batch.times.iter().chain(&batch.event_times).find(|t| **t < oldest_ns) {
+        if let Some(time) = times().find(|t| **t < oldest_ns) {
             return Err(WriteError::TooOld { time_ns: *time, oldest_ns });
         }
         let logged = self.journal.read().is_some();

@@ -136,6 +136,12 @@ pub enum WriteError {
         /// The oldest that would be kept.
         oldest_ns: i64,
     },
+    /// A timestamp at the very end of time.
+    #[error("timestamp {time_ns} is the last there is and cannot be stored; correct the clock")]
+    EndOfTime {
+        /// The timestamp.
+        time_ns: i64,
+    },
     /// No room on the disk. The same call may succeed later; reads go on.
     #[error("no room on the disk: {0}; free space or lower the retention, then try again")]
     Full(String),

@@ -274,7 +274,7 @@ impl Head {
     /// Samples of a row in a range, settled; empty if it has none.
     pub(crate) fn read(&self, id: u32, range: TimeRange, want: Want, work: &mut Work) -> Table {
         let Some(row) = self.row(id) else { return Table::default() };
-        let columns = if want == Want::All || row.events { row.shape() } else { 1 };
+        let columns = if row.events { row.shape() } else { want.of(row.shape()) };
         let mut table = Table::with_columns(columns);
         if row.read(range, want, &mut table, work).is_none() {
             // Its own bytes: cannot be.

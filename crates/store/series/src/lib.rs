@@ -57,6 +57,8 @@ mod part;
 pub mod probe;
 mod query;
 mod record;
+mod retain;
+mod rollup;
 mod seal;
 mod store;
 mod table;

@@ -58,7 +58,7 @@ impl Manifest {
             ] {
                 b.extend_from_slice(&n.to_le_bytes());
             }
-            for n in [p.step_s, p.index_crc, p.rows] {
+            for n in [p.step_s, p.index_crc, p.rows, u32::from(p.alone)] {
                 b.extend_from_slice(&n.to_le_bytes());
             }
         }
@@ -98,6 +98,7 @@ impl Manifest {
                 step_s: input.u32()?,
                 index_crc: input.u32()?,
                 rows: input.u32()?,
+                alone: input.u32()? == 1,
             });
         }
         for _ in 0..input.u32()? {
@@ -153,7 +154,14 @@ mod tests {
 
     #[test]
     fn a_manifest_comes_back_and_no_flipped_bit_passes() {
-        let part = PartMeta { id: 3, partition: -2, rows: 9, index_crc: 77, ..PartMeta::default() };
+        let part = PartMeta {
+            id: 3,
+            partition: -2,
+            rows: 9,
+            index_crc: 77,
+            alone: true,
+            ..PartMeta::default()
+        };
         let tombstone = Tombstone { position: 9, range: TimeRange::ALL, rows: vec![(4, vec![1])] };
         let it = Manifest {
             sealed: 12,

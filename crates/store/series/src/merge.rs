@@ -1,16 +1,18 @@
-//! Merges of parts that are neighbours in position, and retention.
+//! Merges of parts that are neighbours in position.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 
-use crate::core::{Core, Parts};
+use crate::core::Core;
 use crate::error::{WriteError, refused};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
 use crate::model::{MergeOutcome, TimeRange};
 use crate::part::{Part, PartMeta, PartWriter};
 use crate::record::Tombstone;
+use crate::retain::is_due;
 use crate::table::{Table, Want, Work};
 
 /// A part joins the run of newer ones if it is at most so many times as large as they together.
@@ -23,7 +25,7 @@ const PARTS_MAX: usize = 8;
 const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
 impl Core {
-    fn now_ns(&self) -> i64 {
+    pub(crate) fn now_ns(&self) -> i64 {
         i64::try_from(self.options.clock.now_us()).unwrap_or(i64::MAX).saturating_mul(1000)
     }
 
@@ -34,47 +36,86 @@ impl Core {
         Ok(outcome)
     }
 
-    /// One merge, if any is worth it.
+    /// One merge or roll-up, if any is worth it.
     pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<bool, WriteError> {
         let mut manifest = self.maintain.lock();
         let live = self.live.read();
-        let (parts, tombstones) = (Arc::clone(&live.parts), Arc::clone(&live.tombstones));
+        let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
         drop(live);
+        // A delete whose record is not known to be sealed may be lost with the log.
+        let tombstones = manifest.tombstones.clone();
         let finished = self.now_ns().saturating_sub(FINISHED_NS);
-        let mut run = Vec::new();
-        for (partition, parts) in parts.iter() {
-            run = pick(parts, &tombstones, partition_range(*partition).to_ns < finished);
+        let damaged = self.damaged.lock().clone();
+        let whole = |p: &i64| !damaged.contains(p);
+        let is_finished = |p: i64| partition_range(p).to_ns < finished;
+        for (partition, parts) in parts.iter().filter(|(p, _)| whole(p)) {
+            let run = pick(parts, &tombstones, is_finished(*partition));
             if !run.is_empty() {
-                break;
+                let done = self.merge_run(&mut manifest, &run, &tombstones, outcome);
+                return self.noting(*partition, done).map(|()| true);
             }
         }
-        let Some(first) = run.first() else { return Ok(false) };
-        let mut next = manifest.clone();
+        if !self.options.rollups {
+            return Ok(false);
+        }
+        let all = parts.keys().chain(rollups.keys()).copied().collect::<BTreeSet<i64>>();
+        for partition in all.into_iter().filter(|p| whole(p) && is_finished(*p)) {
+            let parts = parts.get(&partition).map_or(&[][..], Vec::as_slice);
+            let rollup = rollups.get(&partition);
+            if is_due(parts, rollup.map(|r| &r.meta), &tombstones) {
+                let done = self.roll(&mut manifest, partition, None, outcome);
+                return self.noting(partition, done).map(|()| true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Remember a partition that is damaged, so that the others go on.
+    fn noting<T>(&self, partition: i64, done: Result<T, WriteError>) -> Result<T, WriteError> {
+        if matches!(done, Err(WriteError::Corrupt(_))) {
+            self.damaged.lock().insert(partition);
+        }
+        done
+    }
+
+    fn merge_run(
+        &self,
+        manifest: &mut Manifest,
+        run: &[Arc<Part>],
+        tombstones: &[Tombstone],
+        outcome: &mut MergeOutcome,
+    ) -> Result<(), WriteError> {
+        let Some(first) = run.first() else { return Ok(()) };
         let meta = PartMeta {
-            id: next.next_part,
+            id: manifest.next_part,
             position_min: first.meta.position_min,
             position_max: run.last().map_or(0, |p| p.meta.position_max),
             ..first.meta
         };
-        next.next_part += 1;
-        let merged = self.write_merged(&run, meta, &tombstones);
-        let replaced = merged.and_then(|merged| {
-            self.replace(&mut next, &run, merged)?;
-            Ok(merged)
+        manifest.next_part += 1;
+        let merged = self.write_merged(run, meta, tombstones, manifest.sealed);
+        self.put(manifest, run, meta, merged, outcome)
+    }
+
+    /// Put what was written in the place of some parts, or remove what came of it.
+    pub(crate) fn put(
+        &self,
+        manifest: &mut Manifest,
+        gone: &[Arc<Part>],
+        meta: PartMeta,
+        written: Result<Option<PartMeta>, WriteError>,
+        outcome: &mut MergeOutcome,
+    ) -> Result<(), WriteError> {
+        let replaced = written.and_then(|written| {
+            self.replace(manifest, gone, written)?;
+            Ok(written)
         });
-        let merged = match replaced {
-            Ok(merged) => merged,
-            Err(e) => {
-                self.remove_files(&[meta]);
-                return Err(e);
-            }
-        };
-        *manifest = next;
-        outcome.parts_before += run.len() as u32;
-        outcome.parts_after += u32::from(merged.is_some());
-        outcome.bytes_written += merged.map_or(0, |m| m.bytes);
-        outcome.bytes_removed += run.iter().map(|p| p.meta.bytes).sum::<u64>();
-        Ok(true)
+        let written = replaced.inspect_err(|_| self.remove_files(&[meta]))?;
+        outcome.parts_before += gone.len() as u32;
+        outcome.parts_after += u32::from(written.is_some());
+        outcome.bytes_written += written.map_or(0, |m| m.bytes);
+        outcome.bytes_removed += gone.iter().map(|p| p.meta.bytes).sum::<u64>();
+        Ok(())
     }
 
     fn write_merged(
@@ -82,93 +123,71 @@ impl Core {
         run: &[Arc<Part>],
         meta: PartMeta,
         tombstones: &[Tombstone],
+        sealed: u64,
     ) -> Result<Option<PartMeta>, WriteError> {
         let mut rows = RoaringBitmap::new();
         for part in run {
             rows |= RoaringBitmap::from_sorted_iter(part.rows()?).unwrap_or_default();
         }
+        let mut work = Work::default();
+        self.write_rows(meta, (sealed, false), rows.into_iter(), |row| {
+            merged_row(run, row, tombstones, &mut work)
+        })
+    }
+
+    /// Write a part of rows made one after another; `None` if there are none, unless it may be empty.
+    pub(crate) fn write_rows(
+        &self,
+        meta: PartMeta,
+        (sealed, even_empty): (u64, bool),
+        rows: impl Iterator<Item = u32>,
+        mut make: impl FnMut(u32) -> Result<Option<Table>, WriteError>,
+    ) -> Result<Option<PartMeta>, WriteError> {
         let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), meta)?;
         let mut work = Work::default();
         for row in rows {
-            if let Some(table) = merged_row(run, row, tombstones, &mut work)? {
+            if let Some(table) = make(row)? {
                 writer.row(row, &table, &mut work)?;
             }
         }
-        if writer.is_empty() {
+        if writer.is_empty() && !even_empty {
             drop(writer);
             self.remove_files(&[meta]);
             return Ok(None);
         }
-        let mut merged = writer.finish()?;
-        merged.applied = tombstones.iter().map(|t| t.position).max().unwrap_or(0);
-        Ok(Some(merged))
+        let mut written = writer.finish()?;
+        (written.applied, written.alone) = (sealed, meta.alone);
+        Ok(Some(written))
     }
 
-    /// Put a part, or nothing, in the place of a run of parts: durably, then for readers.
-    fn replace(
+    /// Put a part, or nothing, in the place of some parts: durably, then for readers.
+    pub(crate) fn replace(
         &self,
-        next: &mut Manifest,
-        run: &[Arc<Part>],
-        merged: Option<PartMeta>,
+        manifest: &mut Manifest,
+        gone: &[Arc<Part>],
+        new: Option<PartMeta>,
     ) -> Result<(), WriteError> {
         let dir = self.parts_dir();
         self.options.files.persist_dir(&dir).map_err(refused(&dir, "cannot persist"))?;
-        let gone = |id: u64| run.iter().any(|p| p.meta.id == id);
-        let at = next.parts.iter().position(|m| gone(m.id)).unwrap_or(0);
-        next.parts.retain(|m| !gone(m.id));
-        if let Some(merged) = merged {
-            next.parts.insert(at, merged);
-        }
+        let mut next = manifest.clone();
+        next.parts.retain(|m| gone.iter().all(|p| p.meta.id != m.id));
+        next.parts.extend(new);
         let sealed = next.sealed;
         let done = |t: &Tombstone| sealed >= t.position && next.parts.iter().all(|m| !waits(t, m));
         let over: Vec<u64> =
             next.tombstones.iter().filter(|t| done(t)).map(|t| t.position).collect();
         next.tombstones.retain(|t| !over.contains(&t.position));
         next.store(&*self.options.files, &self.dir)?;
+        *manifest = next;
         let mut live = self.live.write();
-        let mut parts = Parts::clone(&live.parts);
-        for part in run {
-            let Some(of) = parts.get_mut(&part.meta.partition) else { continue };
-            let at = of.iter().position(|p| p.meta.id == part.meta.id);
-            of.retain(|p| p.meta.id != part.meta.id);
-            if let (Some(at), Some(merged)) =
-                (at, merged.filter(|m| of.iter().all(|p| p.meta.id != m.id)))
-            {
-                of.insert(at, Arc::new(Part::new(&self.options.files, &dir, merged)));
-            }
-            if of.is_empty() {
-                parts.remove(&part.meta.partition);
-            }
-        }
-        live.parts = Arc::new(parts);
+        self.show(&mut live, manifest);
         let kept = live.tombstones.iter().filter(|t| !over.contains(&t.position));
         live.tombstones = Arc::new(kept.cloned().collect());
         drop(live);
-        for part in run {
+        for part in gone.iter().filter(|p| new.is_none_or(|new| new.id != p.meta.id)) {
             part.replace();
         }
         Ok(())
-    }
-
-    /// Drop partitions that are older, or more, than the retention keeps.
-    pub(crate) fn retain(&self) -> Result<MergeOutcome, WriteError> {
-        let mut outcome = MergeOutcome::default();
-        let mut manifest = self.maintain.lock();
-        loop {
-            let parts = Arc::clone(&self.live.read().parts);
-            let Some((partition, oldest)) = parts.first_key_value() else { return Ok(outcome) };
-            let bytes: u64 = parts.values().flatten().map(|p| p.meta.bytes).sum();
-            let old = partition_range(*partition).to_ns <= self.oldest_ns();
-            let over = self.options.retention.bytes_max.is_some_and(|max| bytes > max);
-            if !old && !over {
-                return Ok(outcome);
-            }
-            let mut next = manifest.clone();
-            self.replace(&mut next, oldest, None)?;
-            *manifest = next;
-            outcome.parts_before += oldest.len() as u32;
-            outcome.bytes_removed += oldest.iter().map(|p| p.meta.bytes).sum::<u64>();
-        }
     }
 }
 
@@ -197,11 +216,11 @@ fn merged_row(
 }
 
 /// Whether a tombstone has still to be applied to a part.
-fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
+pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
     let range = partition_range(part.partition);
     part.position_max < tombstone.position
         && tombstone.range.touches(range.from_ns, range.to_ns - 1)
-        && (tombstone.is_partial() || part.applied < tombstone.position)
+        && ((tombstone.is_partial() && part.step_s == 0) || part.applied < tombstone.position)
 }
 
 /// Neighbours worth merging.

@@ -308,6 +308,19 @@ impl Summary {
         (self.last, self.last_ns) = (later.last, later.last_ns);
     }
 
+    /// What is said of the samples of both, whichever came first.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let (mut early, late) =
+            if self.first_ns <= other.first_ns { (*self, other) } else { (*other, self) };
+        let (last, last_ns) = (early.last, early.last_ns);
+        early.add(late);
+        if last_ns > late.last_ns {
+            (early.last, early.last_ns) = (last, last_ns);
+        }
+        early
+    }
+
     /// Their arithmetic mean.
     pub fn mean(&self) -> f64 {
         self.sum / self.count as f64
@@ -409,6 +422,10 @@ pub struct StoreStats {
     pub index_bytes: u64,
     /// Partitions on disk.
     pub partitions: u64,
+    /// Roll-ups on disk.
+    pub rollups: u64,
+    /// Their bytes.
+    pub rollup_bytes: u64,
     /// Tombstones that are not applied everywhere yet.
     pub tombstones: u64,
     /// Bytes of batches handed to the log.

@@ -95,15 +95,7 @@ impl Core {
     }
 
     fn load_parts(&self, manifest: &Manifest) {
-        let mut parts = crate::core::Parts::new();
-        for meta in &manifest.parts {
-            let part = Arc::new(Part::new(&self.options.files, &self.parts_dir(), *meta));
-            parts.entry(meta.partition).or_default().push(part);
-        }
-        for of in parts.values_mut() {
-            of.sort_by_key(|p| p.meta.position_min);
-        }
-        self.live.write().parts = Arc::new(parts);
+        self.show(&mut self.live.write(), manifest);
     }
 
     /// Remove files of seals and merges that were interrupted.

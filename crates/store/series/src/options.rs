@@ -82,6 +82,13 @@ pub struct StoreOptions {
     pub segment_bytes: u64,
     /// Layout of the log.
     pub layout: journal::Layout,
+    /// Keep what is said of each 5 minutes beside the samples of finished partitions.
+    pub rollups: bool,
+    /// Age up to which roll-ups of 5 minutes stay when their samples went. `None`: they go with
+    /// the samples.
+    pub rollup_age: Option<Duration>,
+    /// Age up to which, after that, roll-ups of an hour stay. `None`: there are none.
+    pub hourly_age: Option<Duration>,
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
@@ -102,6 +109,9 @@ impl Default for StoreOptions {
             queued_samples_max: QUEUED_SAMPLES_MAX_DEFAULT,
             segment_bytes: journal::SEGMENT_BYTES_DEFAULT,
             layout: journal::Layout::Packed,
+            rollups: true,
+            rollup_age: None,
+            hourly_age: None,
             background: true,
             files: Arc::new(RealFiles),
             clock: Arc::new(SystemClock::new()),

@@ -44,6 +44,8 @@ pub(crate) struct PartMeta {
     pub(crate) samples: u64,
     /// Tombstones up to this position are applied.
     pub(crate) applied: u64,
+    /// A roll-up whose samples are gone.
+    pub(crate) alone: bool,
 }
 
 impl PartMeta {
@@ -85,7 +87,7 @@ impl PartWriter {
         let file = files.open(&path, Access::CREATE).map_err(refused(&path, "cannot create"))?;
         file.set_size(0).map_err(refused(&path, "cannot empty"))?;
         let base = partition_range(meta.partition).from_ns;
-        let (buffer, index) = (meta.header(), index::Builder::new(base));
+        let (buffer, index) = (meta.header(), index::Builder::new(base, meta.step_s == 0));
         Ok(Self { meta, file, path, buffer, written: 0, index })
     }
 
@@ -218,7 +220,8 @@ impl Part {
     /// What it has of a row.
     pub(crate) fn entry(&self, row: u32) -> Result<Option<Entry>, ReadError> {
         let base = partition_range(self.meta.partition).from_ns;
-        let entry = index::find(self.index()?, row, base).ok_or_else(|| self.odd_index())?;
+        let entry = index::find(self.index()?, row, base, self.meta.step_s == 0);
+        let entry = entry.ok_or_else(|| self.odd_index())?;
         Ok((!entry.chunks.is_empty()).then_some(entry))
     }
 
@@ -248,8 +251,7 @@ impl Part {
         work: &mut Work,
     ) -> Result<Option<Table>, ReadError> {
         let Some(entry) = self.entry(row)? else { return Ok(None) };
-        let columns = if want == Want::All { entry.columns } else { entry.columns.min(1) };
-        let mut table = Table::with_columns(columns);
+        let mut table = Table::with_columns(want.of(entry.columns));
         for chunk in entry.chunks.iter().filter(|c| range.touches(c.first, c.last)) {
             self.chunk(chunk, want, &mut table, work)?;
         }
@@ -312,7 +314,8 @@ pub(crate) fn push_stats(into: &mut Vec<u8>, all: &Summary) {
     let fits = |t: &f64| {
         numbers.iter().all(|v| {
             let digits = (v * t).round();
-            digits.abs() < 1e15 && (digits / t).to_bits() == v.to_bits()
+            // By way of the integer that is written: it has no negative zero.
+            digits.abs() < 1e15 && (digits as i64 as f64 / t).to_bits() == v.to_bits()
         })
     };
     let exponent = ten.iter().position(fits).unwrap_or(ten.len());

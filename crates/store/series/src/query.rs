@@ -4,7 +4,7 @@
 //! samples with the same time the one from the later source holds. Tombstones hide what is older
 //! than they.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::core::{Core, Parts};
@@ -15,6 +15,7 @@ use crate::part::{ChunkRef, Part, summary_of};
 use crate::record::Tombstone;
 use crate::table::{Table, Want, Work};
 
+mod rolled;
 mod scan;
 pub use scan::Scan;
 
@@ -24,6 +25,7 @@ pub use scan::Scan;
 pub struct Snapshot {
     heads: Vec<Arc<HeadCell>>,
     parts: Arc<Parts>,
+    rollups: Arc<BTreeMap<i64, Arc<Part>>>,
     tombstones: Arc<Vec<Tombstone>>,
 }
 
@@ -51,6 +53,7 @@ impl Snapshot {
         Self {
             heads: live.heads.clone(),
             parts: Arc::clone(&live.parts),
+            rollups: Arc::clone(&live.rollups),
             tombstones: Arc::clone(&live.tombstones),
         }
     }
@@ -73,7 +76,8 @@ impl Snapshot {
         let heads = self.of_heads(series, range);
         let mut events = Vec::new();
         for partition in self.partitions(range, &heads) {
-            let table = self.read(series, partition, range, &heads, &mut Work::default())?;
+            let columns = &series.columns;
+            let table = self.read(columns, partition, range, &heads, &mut Work::default())?;
             let pairs = table.times.into_iter().zip(table.texts);
             events.extend(pairs.map(|(time_ns, text)| Event { time_ns, text: text.into() }));
         }
@@ -130,13 +134,24 @@ impl Snapshot {
     ) -> Result<(), ReadError> {
         let heads = self.of_heads(series, range);
         let mut work = Work::default();
-        for partition in self.partitions(range, &heads) {
-            let mut pieces = self.pieces(series, partition, range, &heads)?;
+        for partition in self.all_partitions(range, &heads) {
+            let mut pieces = self.pieces(&series.columns, partition, range, &heads)?;
             pieces.sort_by_key(|p| p.span().0);
             let apart =
                 pieces.iter().zip(pieces.iter().skip(1)).all(|(a, b)| a.span().1 < b.span().0);
+            let known = |p: &Piece<'_>| self.known(p, range, &together).is_some();
+            let told = !pieces.is_empty() && apart && pieces.iter().all(known);
+            let found = if self.is_alone(partition) || !(told || pieces.is_empty()) {
+                self.by_rollup(series, partition, range, &heads, &together, &mut work)?
+            } else {
+                None
+            };
+            if found.is_some() {
+                found.iter().flatten().for_each(|some| take(some.first_ns, *some));
+                continue;
+            }
             if !apart {
-                let table = self.read(series, partition, range, &heads, &mut work)?;
+                let table = self.read(&series.columns, partition, range, &heads, &mut work)?;
                 pieces = vec![Piece::Table(table)];
             }
             for piece in pieces {
@@ -199,14 +214,14 @@ impl Snapshot {
     /// What a series has in a partition, sources with lower positions first.
     fn pieces<'a>(
         &'a self,
-        series: &Series,
+        columns: &[(u32, u16)],
         partition: i64,
         range: TimeRange,
         heads: &[Table],
     ) -> Result<Vec<Piece<'a>>, ReadError> {
         let mut pieces = Vec::new();
         let parts = self.parts.get(&partition).into_iter().flatten();
-        for (part, of) in parts.flat_map(|p| series.columns.iter().map(move |c| (p, *c))) {
+        for (part, of) in parts.flat_map(|p| columns.iter().map(move |c| (p, *c))) {
             let chunks = part.entry(of.0)?.unwrap_or_default().chunks.into_iter();
             let chunks = chunks.filter(|c| range.touches(c.first, c.last));
             pieces.extend(chunks.map(|c| Piece::Chunk(part, c, of)));
@@ -237,16 +252,16 @@ impl Snapshot {
     }
 
     /// All samples of a series in a partition and range, settled.
-    fn read(
+    pub(crate) fn read(
         &self,
-        series: &Series,
+        columns: &[(u32, u16)],
         partition: i64,
         range: TimeRange,
         heads: &[Table],
         work: &mut Work,
     ) -> Result<Table, ReadError> {
         let mut all: Option<Table> = None;
-        for piece in self.pieces(series, partition, range, heads)? {
+        for piece in self.pieces(columns, partition, range, heads)? {
             let table = self.open_piece(piece, range, work)?;
             match &mut all {
                 Some(all) => all.append(&table),
@@ -269,14 +284,7 @@ fn add(all: &mut Option<Summary>, some: Summary) {
 /// Summaries of the runs of a sorted table that lie together.
 fn runs(table: &Table, together: impl Fn(i64, i64) -> bool, mut take: impl FnMut(i64, Summary)) {
     let Some(column) = table.columns.first() else { return };
-    let floats: Vec<u64>;
-    let bits = if column.integers.contains(&true) {
-        let Values::F64(values) = values_of(table, 0, table.len(), true) else { return };
-        floats = values.into_iter().map(f64::to_bits).collect();
-        &floats
-    } else {
-        &column.bits
-    };
+    let bits = column.floats();
     let mut begin = 0;
     while let Some(first) = table.times.get(begin) {
         let rest = table.times.get(begin..).unwrap_or_default();
@@ -289,18 +297,14 @@ fn runs(table: &Table, together: impl Fn(i64, i64) -> bool, mut take: impl FnMut
     }
 }
 
-/// Values of rows of a table with one column; as floats whatever they are if asked for.
-fn values_of(table: &Table, begin: usize, end: usize, floats: bool) -> Values {
+/// Values of rows of a table with one column, all of one kind.
+fn values_of(table: &Table, begin: usize, end: usize) -> Values {
     let Some(column) = table.columns.first() else { return Values::F64(Vec::new()) };
     let bits = column.bits.get(begin..end).unwrap_or_default();
-    let integers = column.integers.get(begin..end).unwrap_or_default();
-    if integers.first() == Some(&true) && !floats {
+    if column.integers.get(begin) == Some(&true) {
         return Values::I64(bits.iter().map(|b| *b as i64).collect());
     }
-    let float = |(i, b): (usize, &u64)| {
-        if integers.get(i) == Some(&true) { *b as i64 as f64 } else { f64::from_bits(*b) }
-    };
-    Values::F64(bits.iter().enumerate().map(float).collect())
+    Values::F64(bits.iter().map(|b| f64::from_bits(*b)).collect())
 }
 
 /// The rows of a table as runs of one kind of value each.
@@ -314,7 +318,7 @@ fn as_runs(mut table: Table) -> Vec<Run> {
     let (mut begin, mut found) = (0, Vec::new());
     for end in table.chunk_ends(usize::MAX / 2) {
         let times = table.times.get(begin..end).unwrap_or_default().to_vec();
-        found.push(Run { times, values: values_of(&table, begin, end, false) });
+        found.push(Run { times, values: values_of(&table, begin, end) });
         begin = end;
     }
     found

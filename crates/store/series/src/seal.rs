@@ -3,12 +3,13 @@
 //! The order that makes it safe: parts and the catalogue are written and persisted, then their
 //! names, then the manifest that names them; only then the log below goes.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use env::files::Access;
 
-use crate::core::{Core, Parts};
+use crate::core::{Core, Live, Parts};
 use crate::error::{WriteError, refused};
 use crate::head::{HeadCell, partition_of, partition_range};
 use crate::manifest::Manifest;
@@ -64,9 +65,12 @@ impl Core {
     ) -> Result<(), WriteError> {
         let mut next = manifest.clone();
         let written = match head {
-            Some(head) => self.write_parts(head, &mut next.next_part)?,
-            None => Vec::new(),
+            Some(head) => self.write_parts(head, &mut next.next_part),
+            None => Ok(Vec::new()),
         };
+        // Whatever happens, no number is used twice.
+        manifest.next_part = next.next_part;
+        let written = written?;
         let published = self.publish(&mut next, &written, position, outcome);
         if let Err(e) = published {
             self.remove_files(&written);
@@ -77,18 +81,35 @@ impl Core {
         outcome.samples += written.iter().map(|m| m.samples).sum::<u64>();
         outcome.position = position;
         let mut live = self.live.write();
-        let mut parts = Parts::clone(&live.parts);
-        for meta in written {
-            let part = Arc::new(Part::new(&self.options.files, &self.parts_dir(), meta));
-            parts.entry(meta.partition).or_default().push(part);
-        }
-        live.parts = Arc::new(parts);
+        self.show(&mut live, manifest);
         if head.is_some() && live.heads.len() > 1 {
             live.heads.remove(0);
         }
         drop(live);
         self.trim(manifest);
         Ok(())
+    }
+
+    /// Let readers see the parts that a manifest names.
+    pub(crate) fn show(&self, live: &mut Live, manifest: &Manifest) {
+        let shown = live.parts.values().flatten().chain(live.rollups.values());
+        let known: HashMap<u64, Arc<Part>> = shown.map(|p| (p.meta.id, Arc::clone(p))).collect();
+        let (mut parts, mut rollups) = (Parts::new(), BTreeMap::new());
+        for meta in &manifest.parts {
+            let part = known.get(&meta.id).filter(|p| p.meta == *meta).cloned();
+            let part = part.unwrap_or_else(|| {
+                Arc::new(Part::new(&self.options.files, &self.parts_dir(), *meta))
+            });
+            if meta.step_s > 0 {
+                rollups.insert(meta.partition, part);
+            } else {
+                parts.entry(meta.partition).or_default().push(part);
+            }
+        }
+        for of in parts.values_mut() {
+            of.sort_by_key(|p| p.meta.position_min);
+        }
+        (live.parts, live.rollups) = (Arc::new(parts), Arc::new(rollups));
     }
 
     fn publish(
@@ -217,9 +238,12 @@ impl Core {
         Ok(done)
     }
 
-    /// Remove files of parts that no manifest names. What cannot be removed is at the next opening.
+    /// Remove files of parts that came to nothing. A manifest that could be put in place but not
+    /// persisted may name them: those stay. What cannot be removed is at the next opening.
     pub(crate) fn remove_files(&self, metas: &[PartMeta]) {
-        for meta in metas {
+        let Ok(manifest) = Manifest::load(&*self.options.files, &self.dir) else { return };
+        let named = manifest.unwrap_or_default().parts;
+        for meta in metas.iter().filter(|m| named.iter().all(|n| n.id != m.id)) {
             let _ = self.options.files.remove(&self.parts_dir().join(meta.file_name()));
         }
     }

@@ -283,6 +283,7 @@ impl Store {
         let core = &self.0.core;
         let live = core.live.read();
         let (heads, parts) = (live.heads.clone(), Arc::clone(&live.parts));
+        let rollups = Arc::clone(&live.rollups);
         let (position, tombstones) = (live.position, live.tombstones.len() as u64);
         drop(live);
         let metas = || parts.values().flatten().map(|p| p.meta);
@@ -306,6 +307,8 @@ impl Store {
             part_samples: metas().map(|m| m.samples).sum(),
             index_bytes: metas().map(|m| m.index_bytes).sum(),
             partitions: parts.len() as u64,
+            rollups: rollups.len() as u64,
+            rollup_bytes: rollups.values().map(|p| p.meta.bytes).sum(),
             tombstones,
             log_payload_bytes: core.counters.log_bytes.load(Ordering::Relaxed),
             log,

@@ -26,6 +26,29 @@ pub(crate) struct Table {
 pub(crate) enum Want {
     All,
     One(u16),
+    /// So many from one on.
+    Some(u16, u16),
+}
+
+impl Want {
+    fn takes(self, column: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(one) => usize::from(one) == column,
+            Self::Some(from, count) => {
+                (usize::from(from)..usize::from(from) + usize::from(count)).contains(&column)
+            }
+        }
+    }
+
+    /// How many columns are wanted of so many.
+    pub(crate) fn of(self, columns: usize) -> usize {
+        match self {
+            Self::All => columns,
+            Self::One(_) => columns.min(1),
+            Self::Some(_, count) => columns.min(usize::from(count)),
+        }
+    }
 }
 
 /// Room to work in, kept between chunks.
@@ -55,6 +78,15 @@ impl Column {
         let kind = self.is_integer(begin);
         let other = || (begin..end).find(|i| self.is_integer(*i) != kind);
         if self.integers.is_empty() { end } else { other().unwrap_or(end) }
+    }
+
+    /// Bits of the values as floats.
+    pub(crate) fn floats(&self) -> std::borrow::Cow<'_, [u64]> {
+        if self.integers.is_empty() {
+            return (&*self.bits).into();
+        }
+        let float = |(b, i): (&u64, &bool)| if *i { (*b as i64 as f64).to_bits() } else { *b };
+        self.bits.iter().zip(&self.integers).map(float).collect::<Vec<_>>().into()
     }
 
     /// The same values in another order.
@@ -234,7 +266,7 @@ impl Table {
         let mut into = self.columns.iter_mut();
         for (i, length) in lengths.iter().enumerate() {
             let mut block = Input(input.take(*length)?);
-            if matches!(want, Want::One(column) if usize::from(column) != i) {
+            if !want.takes(i) {
                 continue;
             }
             let column = into.next()?;

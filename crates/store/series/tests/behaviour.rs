@@ -55,6 +55,35 @@ fn a_series_beyond_the_limit_is_refused_by_name_and_known_ones_go_on() {
 }
 
 #[test]
+fn the_last_instant_there_is_is_refused_and_its_neighbour_kept() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Always);
+    let row = store.row(b"load host=a").unwrap();
+    for (time, fits) in [(i64::MAX, false), (i64::MAX - 1, true), (i64::MIN, true)] {
+        let mut batch = Batch::new();
+        batch.push(row, time, &[1.0]).unwrap();
+        assert_eq!(store.write(batch, Ack::Persisted).is_ok(), fits, "{time}");
+    }
+    store.seal().unwrap();
+    assert_eq!(count(&store), 2);
+}
+
+#[test]
+fn a_damaged_part_does_not_keep_others_from_being_merged() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    for _ in 0..2 {
+        hours(&store, 0, 6);
+        store.seal().unwrap();
+    }
+    let name = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    disk.flip(&PathBuf::from("/series/parts").join(name), 60, 3);
+    assert!(matches!(store.merge(), Err(WriteError::Corrupt(_))));
+    store.merge().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.parts, stats.partitions, stats.rollups), (4, 3, 2));
+}
+
+#[test]
 fn rows_of_the_wrong_shape_or_of_another_store_are_refused() {
     let (store, _) = open(&SimDisk::new(1), Wal::Always);
     let row = store.row(b"a|b host=x").unwrap();
@@ -167,7 +196,8 @@ fn merges_leave_one_part_and_take_less_space() {
     assert_eq!(contents(&store), all);
     assert!(disk.list(Path::new("/series/parts")).unwrap().len() > 1, "a snapshot keeps its files");
     drop(snapshot);
-    assert_eq!(disk.list(Path::new("/series/parts")).unwrap().len(), 1);
+    // The part and its roll-up.
+    assert_eq!(disk.list(Path::new("/series/parts")).unwrap().len(), 2);
 }
 
 #[test]

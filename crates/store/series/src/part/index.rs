@@ -3,6 +3,7 @@
 
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;
+use crate::rollup::FIELDS;
 use crate::table::Table;
 
 use super::{push_stats, read_stats, summary_of};
@@ -37,6 +38,8 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     base: i64,
+    /// Say what columns sum up to.
+    summaries: bool,
     directory: Vec<u8>,
     entries: Vec<u8>,
     /// Chunks of the row that is being written.
@@ -47,8 +50,8 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(base: i64) -> Self {
-        Self { base, ..Self::default() }
+    pub(crate) fn new(base: i64, summaries: bool) -> Self {
+        Self { base, summaries, ..Self::default() }
     }
 
     pub(crate) fn row(&mut self, id: u32, columns: usize) {
@@ -84,7 +87,8 @@ impl Builder {
         push_varint(&mut self.row, times.len() as u64);
         push_signed(&mut self.row, first.wrapping_sub(self.base));
         push_varint(&mut self.row, last.wrapping_sub(first) as u64);
-        for column in &table.columns {
+        let columns = if self.summaries { &*table.columns } else { &[] };
+        for column in columns {
             let integers = column.integers.get(begin..end).unwrap_or_default();
             let bits = column.bits.get(begin..end).unwrap_or_default();
             let usable = !integers.contains(&true);
@@ -122,7 +126,7 @@ pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
 }
 
 /// What an index says of a row; no columns and no chunks: nothing. `None`: it is no index.
-pub(crate) fn find(index: &[u8], row: u32, base: i64) -> Option<Entry> {
+pub(crate) fn find(index: &[u8], row: u32, base: i64, summarized: bool) -> Option<Entry> {
     let (directory, entries) = parts(index)?;
     let (rows, _) = directory.as_chunks::<DIRECTORY_BYTES>();
     let Ok(at) = rows.binary_search_by_key(&Some(row), |r| Input(r).u32()) else {
@@ -133,7 +137,7 @@ pub(crate) fn find(index: &[u8], row: u32, base: i64) -> Option<Entry> {
     let mut input = Input(entries.get(place.u32()? as usize..)?);
     let columns = usize::try_from(input.varint()?).ok()?;
     let count = input.varint()?;
-    if columns > crate::options::COLUMNS_MAX * 8 {
+    if columns > crate::options::COLUMNS_MAX * FIELDS {
         return None;
     }
     let (mut chunks, mut end) = (Vec::new(), 0u64);
@@ -143,8 +147,8 @@ pub(crate) fn find(index: &[u8], row: u32, base: i64) -> Option<Entry> {
         let rows = u32::try_from(input.varint()?).ok()?;
         let first = base.wrapping_add(input.signed()?);
         let last = first.wrapping_add(input.varint()? as i64);
-        let mut summaries = Vec::with_capacity(columns);
-        for _ in 0..columns {
+        let mut summaries = Vec::new();
+        for _ in 0..if summarized { columns } else { 0 } {
             if input.0.first() == Some(&NO_SUMMARY) {
                 input.u8()?;
                 summaries.push(None);

@@ -47,7 +47,7 @@ impl Iterator for Scan {
                 Direction::Backward => self.partitions.pop_back()?,
             };
             let (series, heads, work) = (&self.series, &self.heads, &mut self.work);
-            match self.snapshot.read(series, partition, self.range, heads, work) {
+            match self.snapshot.read(&series.columns, partition, self.range, heads, work) {
                 Err(e) => return Some(Err(e)),
                 Ok(table) if table.is_empty() => {}
                 Ok(table) => self.runs = as_runs(table).into(),

@@ -1,0 +1,124 @@
+//! Reads of roll-ups: where they say what the samples say, and where the samples are gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Snapshot, runs};
+use crate::error::ReadError;
+use crate::head::{partition_of, partition_range};
+use crate::model::{Series, Summary, TimeRange};
+use crate::part::Part;
+use crate::rollup::{self, Buckets, FIELDS};
+use crate::table::{Table, Want, Work};
+
+impl Snapshot {
+    /// The same without what is not sealed.
+    pub(crate) fn without_heads(self) -> Self {
+        Self { heads: Vec::new(), ..self }
+    }
+
+    /// The parts of a partition, and its roll-up.
+    pub(crate) fn files_of(&self, partition: i64) -> (Vec<Arc<Part>>, Option<Arc<Part>>) {
+        let parts = self.parts.get(&partition).cloned().unwrap_or_default();
+        (parts, self.rollups.get(&partition).cloned())
+    }
+
+    /// Partitions that may hold samples of a range, or what is left of them, ascending.
+    pub(super) fn all_partitions(&self, range: TimeRange, heads: &[Table]) -> BTreeSet<i64> {
+        let mut all = self.partitions(range, heads);
+        let alone = self.rollups.iter().filter(|(_, r)| r.meta.alone).map(|(p, _)| *p);
+        all.extend(alone.filter(|p| {
+            let of = partition_range(*p);
+            range.touches(of.from_ns, of.to_ns - 1)
+        }));
+        all
+    }
+
+    /// Whether the samples of a partition went before its roll-up.
+    pub(super) fn is_alone(&self, partition: i64) -> bool {
+        self.rollups.get(&partition).is_some_and(|r| r.meta.alone)
+    }
+
+    /// What a roll-up has of one metric, without the buckets that a later delete touches.
+    pub(crate) fn buckets(
+        &self,
+        rollup: &Part,
+        (row, column): (u32, u16),
+        work: &mut Work,
+    ) -> Result<Buckets, ReadError> {
+        let fields = FIELDS as u16;
+        let Some(from) = column.checked_mul(fields) else { return Ok(Buckets::new()) };
+        let table = rollup.table(row, TimeRange::ALL, Want::Some(from, fields), work)?;
+        let mut buckets = Buckets::new();
+        if let Some(table) = table {
+            rollup::buckets(&table, &mut buckets);
+        }
+        for t in self.tombstones.iter().filter(|t| t.hits(row, Some(column), rollup.meta.applied)) {
+            buckets.retain(|_, some| !t.range.touches(some.first_ns, some.last_ns));
+        }
+        Ok(buckets)
+    }
+
+    /// Summaries of a partition from its roll-up, oldest first; `None` where only the samples can
+    /// tell.
+    pub(super) fn by_rollup(
+        &self,
+        series: &Series,
+        partition: i64,
+        range: TimeRange,
+        heads: &[Table],
+        together: impl Fn(i64, i64) -> bool,
+        work: &mut Work,
+    ) -> Result<Option<Vec<Summary>>, ReadError> {
+        let Some(rollup) = self.rollups.get(&partition) else { return Ok(None) };
+        if rollup.meta.alone {
+            return self.of_alone(rollup, series, range, heads, together, work).map(Some);
+        }
+        let ([of], Some(parts)) = (&*series.columns, self.parts.get(&partition)) else {
+            return Ok(None);
+        };
+        let newer = parts.iter().any(|p| p.meta.position_max > rollup.meta.position_max);
+        let unsealed = heads.iter().flat_map(|t| &t.times).any(|t| partition_of(*t) == partition);
+        let buried = self.tombstones.iter().any(|t| t.hits(of.0, Some(of.1), rollup.meta.applied));
+        let width = rollup::width_ns(rollup.meta.step_s);
+        let begin = partition_range(partition).from_ns;
+        // Steps that cut buckets in two: not worth a look.
+        let fine = !together(begin, begin.saturating_add(width - 1));
+        if newer || unsealed || buried || fine {
+            return Ok(None);
+        }
+        let mut found = Vec::new();
+        for some in self.buckets(rollup, *of, work)?.into_values() {
+            if !range.touches(some.first_ns, some.last_ns) {
+                continue;
+            }
+            let inside = range.covers(some.first_ns, some.last_ns);
+            if !inside || !together(some.first_ns, some.last_ns) {
+                return Ok(None);
+            }
+            found.push(some);
+        }
+        Ok(Some(found))
+    }
+
+    /// A bucket whose samples are gone counts where its first sample was.
+    fn of_alone(
+        &self,
+        rollup: &Part,
+        series: &Series,
+        range: TimeRange,
+        heads: &[Table],
+        together: impl Fn(i64, i64) -> bool,
+        work: &mut Work,
+    ) -> Result<Vec<Summary>, ReadError> {
+        let mut found = Vec::new();
+        for of in &series.columns {
+            let buckets = self.buckets(rollup, *of, work)?.into_values();
+            found.extend(buckets.filter(|some| range.contains(some.first_ns)));
+        }
+        let table = self.read(&series.columns, rollup.meta.partition, range, heads, work)?;
+        runs(&table, together, |_, some| found.push(some));
+        found.sort_by_key(|some| some.first_ns);
+        Ok(found)
+    }
+}

@@ -1,0 +1,224 @@
+//! Retention, and the roll-ups that outlive their samples.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use roaring::RoaringBitmap;
+
+use crate::core::Core;
+use crate::error::{ReadError, WriteError};
+use crate::head::partition_range;
+use crate::manifest::Manifest;
+use crate::merge::waits;
+use crate::model::{MergeOutcome, TimeRange};
+use crate::part::{Part, PartMeta};
+use crate::query::Snapshot;
+use crate::record::Tombstone;
+use crate::rollup::{self, Buckets, STEPS_S};
+use crate::table::Work;
+
+/// Whether a roll-up of a finished partition is to be made, or made anew.
+pub(crate) fn is_due(
+    parts: &[Arc<Part>],
+    rollup: Option<&PartMeta>,
+    tombstones: &[Tombstone],
+) -> bool {
+    let Some(rollup) = rollup else { return !parts.is_empty() };
+    let newer = parts.iter().any(|p| p.meta.position_max > rollup.position_max);
+    // Several parts will be merged, or dropped, some day.
+    (newer && parts.len() == 1 && !rollup.alone) || tombstones.iter().any(|t| waits(t, rollup))
+}
+
+impl Core {
+    /// The time before which everything is older than an age.
+    fn older_than(&self, age: Option<Duration>) -> i64 {
+        let ns = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+        age.map_or(i64::MIN, |age| self.now_ns().saturating_sub(ns(age)))
+    }
+
+    /// Whether a partition is older than an age.
+    fn is_past(&self, partition: i64, age: Option<Duration>) -> bool {
+        partition_range(partition).to_ns <= self.older_than(age)
+    }
+
+    /// Drop partitions that are older, or more, than the retention keeps.
+    pub(crate) fn retain(&self) -> Result<MergeOutcome, WriteError> {
+        let mut outcome = MergeOutcome::default();
+        let mut manifest = self.maintain.lock();
+        while self.retain_once(&mut manifest, &mut outcome)? {}
+        Ok(outcome)
+    }
+
+    fn retain_once(
+        &self,
+        manifest: &mut Manifest,
+        outcome: &mut MergeOutcome,
+    ) -> Result<bool, WriteError> {
+        let retention = self.options.retention;
+        let (rollup_age, hourly_age) = (self.options.rollup_age, self.options.hourly_age);
+        let live = self.live.read();
+        let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
+        drop(live);
+        let all = parts.values().flatten().chain(rollups.values());
+        let bytes: u64 = all.map(|p| p.meta.bytes).sum();
+        let over = retention.bytes_max.is_some_and(|max| bytes > max);
+        let oldest = parts.first_key_value();
+        if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
+            self.drop_samples(manifest, *p, parts, rollups.get(p), outcome)?;
+            return Ok(true);
+        }
+        let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
+        let due = |(p, rollup): &(&i64, &Arc<Part>)| {
+            let age = if is_fine(rollup) { rollup_age } else { hourly_age };
+            over || (rollup.meta.alone && self.is_past(**p, Some(age.unwrap_or_default())))
+        };
+        let mut alone = rollups.iter().filter(|(p, _)| !parts.contains_key(*p));
+        let Some((p, rollup)) = alone.find(due) else { return Ok(false) };
+        let hourly = hourly_age.is_some() && !self.is_past(*p, hourly_age);
+        if is_fine(rollup) && hourly && !over {
+            self.roll(manifest, *p, Some(STEPS_S[1]), outcome)?;
+        } else {
+            self.forget(manifest, std::slice::from_ref(rollup), outcome)?;
+        }
+        Ok(true)
+    }
+
+    fn forget(
+        &self,
+        manifest: &mut Manifest,
+        parts: &[Arc<Part>],
+        outcome: &mut MergeOutcome,
+    ) -> Result<(), WriteError> {
+        self.replace(manifest, parts, None)?;
+        outcome.parts_before += parts.len() as u32;
+        outcome.bytes_removed += parts.iter().map(|p| p.meta.bytes).sum::<u64>();
+        Ok(())
+    }
+
+    /// Drop the samples of a partition; its roll-up stays alone if the retention says so.
+    fn drop_samples(
+        &self,
+        manifest: &mut Manifest,
+        partition: i64,
+        parts: &[Arc<Part>],
+        rollup: Option<&Arc<Part>>,
+        outcome: &mut MergeOutcome,
+    ) -> Result<(), WriteError> {
+        let age = self.options.rollup_age.max(self.options.hourly_age);
+        let kept = self.options.rollups
+            && age.is_some()
+            && partition_range(partition).to_ns > self.older_than(age);
+        if !kept {
+            let all: Vec<Arc<Part>> = parts.iter().chain(rollup).cloned().collect();
+            return self.forget(manifest, &all, outcome);
+        }
+        let fine = self.options.rollup_age.is_some();
+        let step_s = if fine { STEPS_S[0] } else { STEPS_S[1] };
+        self.roll(manifest, partition, Some(step_s), outcome)
+    }
+
+    /// Make the roll-up of a partition anew. With a step it is alone from then on, in buckets of
+    /// that width, and the samples go in the same moment.
+    pub(crate) fn roll(
+        &self,
+        manifest: &mut Manifest,
+        partition: i64,
+        alone: Option<u32>,
+        outcome: &mut MergeOutcome,
+    ) -> Result<(), WriteError> {
+        let snapshot = Snapshot::of(self).without_heads();
+        let (parts, rollup) = snapshot.files_of(partition);
+        let before = rollup.iter().find(|r| r.meta.alone);
+        // Samples beside a roll-up that is alone stay beside it until they go.
+        let with_samples = before.is_none() || alone.is_some();
+        let sources = || parts.iter().filter(|_| with_samples).chain(before);
+        let ends = |p: &Arc<Part>| (p.meta.position_min, p.meta.position_max);
+        let meta = PartMeta {
+            id: manifest.next_part,
+            partition,
+            step_s: alone.or(before.map(|r| r.meta.step_s)).unwrap_or(STEPS_S[0]),
+            position_min: sources().map(|p| ends(p).0).min().unwrap_or_default(),
+            position_max: sources().map(|p| ends(p).1).max().unwrap_or_default(),
+            alone: alone.is_some() || before.is_some(),
+            ..PartMeta::default()
+        };
+        manifest.next_part += 1;
+        let written = self.write_rollup(&snapshot, meta, manifest.sealed, with_samples);
+        let samples = if alone.is_some() { parts.as_slice() } else { &[] };
+        let gone: Vec<Arc<Part>> = samples.iter().chain(&rollup).cloned().collect();
+        self.put(manifest, &gone, meta, written, outcome)
+    }
+
+    fn write_rollup(
+        &self,
+        snapshot: &Snapshot,
+        meta: PartMeta,
+        sealed: u64,
+        with_samples: bool,
+    ) -> Result<Option<PartMeta>, WriteError> {
+        let (parts, rollup) = snapshot.files_of(meta.partition);
+        let mut rows = RoaringBitmap::new();
+        for part in parts.iter().chain(&rollup) {
+            match part.rows() {
+                Ok(some) => rows |= RoaringBitmap::from_sorted_iter(some).unwrap_or_default(),
+                // It goes now: what can be read of the others is kept.
+                Err(e) if meta.alone => tracing::warn!("roll-up: {e}"),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let mut work = Work::default();
+        // An empty one says that there is nothing to say, of events for instance.
+        let even_empty = !meta.alone && !parts.is_empty();
+        self.write_rows(meta, (sealed, even_empty), rows.into_iter(), |row| {
+            let columns = self.catalog.shape(row).filter(|(_, events)| !events).map_or(0, |s| s.0);
+            let mut metrics = Vec::with_capacity(usize::from(columns));
+            for of in (0..columns).map(|column| (row, column)) {
+                let (partition, step_s) = (meta.partition, meta.step_s);
+                let found = snapshot.rolled(of, partition, step_s, with_samples, &mut work);
+                metrics.push(readable(found, meta.alone)?);
+            }
+            let any = metrics.iter().any(|m| !m.is_empty());
+            Ok(any.then(|| rollup::table(&metrics)))
+        })
+    }
+}
+
+/// What could be read; where the samples go now, what could not is left out.
+fn readable(found: Result<Buckets, ReadError>, alone: bool) -> Result<Buckets, WriteError> {
+    match found {
+        Err(e) if alone => {
+            tracing::warn!("roll-up: {e}");
+            Ok(Buckets::new())
+        }
+        other => Ok(other?),
+    }
+}
+
+impl Snapshot {
+    /// What is known of one metric in a partition, in buckets: of samples if asked for, and of a
+    /// roll-up that is alone.
+    pub(crate) fn rolled(
+        &self,
+        (row, column): (u32, u16),
+        partition: i64,
+        step_s: u32,
+        with_samples: bool,
+        work: &mut Work,
+    ) -> Result<Buckets, ReadError> {
+        let mut buckets = Buckets::new();
+        if with_samples {
+            let table = self.read(&[(row, column)], partition, TimeRange::ALL, &[], work)?;
+            if let Some(of) = table.columns.first() {
+                rollup::roll(&table.times, of, step_s, &mut buckets);
+            }
+        }
+        let (_, rollup) = self.files_of(partition);
+        if let Some(rollup) = rollup.filter(|r| r.meta.alone) {
+            let old = self.buckets(&rollup, (row, column), work)?;
+            for (bucket, some) in rollup::widen(&old, step_s) {
+                rollup::join(&mut buckets, bucket, &some);
+            }
+        }
+        Ok(buckets)
+    }
+}

@@ -1,0 +1,167 @@
+//! Seals and trims that are cut, fail or run while others write: nothing acknowledged is lost.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use env::clock::SystemClock;
+use env::files::{Failure, Fault, SimDisk};
+use series::{Ack, Batch, Selector, Store, StoreOptions, TimeRange, Wal};
+use support::{Model, PARTITION_S, contents, open, options};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Rows of two series over five partitions, as one batch.
+fn spread(store: &Store, number: i64) {
+    let mut batch = Batch::new();
+    for host in ["a", "b"] {
+        let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+        for i in 0..50i64 {
+            let time = (i * PARTITION_S / 10 + number) * SECOND;
+            batch.push(row, time, &[(i + number) as f64]).unwrap();
+        }
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+}
+
+/// A store with something in the head, and the number of calls it took.
+fn before_a_seal(disk: &SimDisk) -> (Store, Model, u64) {
+    let (store, _) = open(disk, Wal::Always);
+    spread(&store, 0);
+    store.seal().unwrap();
+    spread(&store, 1);
+    let model = contents(&store);
+    (store, model, disk.calls())
+}
+
+/// The calls of one seal, from the first to the last.
+fn calls_of_a_seal() -> std::ops::RangeInclusive<u64> {
+    let disk = SimDisk::new(1);
+    let (store, _, before) = before_a_seal(&disk);
+    assert_eq!(store.seal().unwrap().parts, 5);
+    before + 1..=disk.calls()
+}
+
+#[test]
+fn a_seal_over_several_partitions_cut_anywhere_loses_nothing() {
+    for call in calls_of_a_seal() {
+        for after in 0..3 {
+            let disk = SimDisk::new(1);
+            let (store, model, _) = before_a_seal(&disk);
+            disk.fail(&[Fault { call, failure: Failure::PowerCut }]);
+            assert!(store.seal().is_err() || call == *calls_of_a_seal().end());
+            let image = disk.crash(call * 7 + after);
+            assert_eq!(contents(&open(&image, Wal::Always).0), model, "call {call}");
+        }
+    }
+}
+
+#[test]
+fn a_call_of_a_seal_that_fails_loses_nothing_whatever_comes_after_it() {
+    for call in calls_of_a_seal() {
+        for failure in [Failure::Io, Failure::Full] {
+            let disk = SimDisk::new(1);
+            let (store, model, _) = before_a_seal(&disk);
+            disk.fail(&[Fault { call, failure }]);
+            let failed = store.seal().is_err();
+            assert_eq!(contents(&store), model, "call {call} {failure:?}");
+            for image in [disk.kill(), disk.crash(call)] {
+                assert_eq!(
+                    contents(&open(&image, Wal::Always).0),
+                    model,
+                    "call {call} {failure:?}"
+                );
+            }
+            if failed && failure == Failure::Full {
+                store.seal().unwrap();
+                let image = disk.crash(call);
+                assert_eq!(contents(&open(&image, Wal::Always).0), model, "call {call} again");
+            }
+        }
+    }
+}
+
+#[test]
+fn names_outlive_the_log_that_defined_them() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    spread(&store, 0);
+    store.seal().unwrap();
+    let first = store.stats().log.unwrap();
+    // Enough that the segment with the definitions goes.
+    for number in 1..400 {
+        spread(&store, number);
+        if number % 40 == 0 {
+            store.seal().unwrap();
+        }
+    }
+    let late = store.row(b"late host=c").unwrap();
+    let mut batch = Batch::new();
+    batch.push(late, SECOND, &[1.0]).unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+    let log = journal::verify_with(&disk, Path::new("/series/log")).unwrap();
+    assert!(log.first_position > 1, "nothing was trimmed: {first:?}");
+    let model = contents(&store);
+    let (store, report) = open(&disk.crash(3), Wal::Always);
+    assert_eq!((report.rows, contents(&store)), (3, model));
+}
+
+#[test]
+fn batches_that_come_while_seals_run_are_all_there_after_a_kill() {
+    let disk = SimDisk::new(5);
+    let background = StoreOptions {
+        background: true,
+        clock: Arc::new(SystemClock::new()),
+        ..options(&disk, Wal::Always)
+    };
+    let (store, _) = Store::open(Path::new("/series"), background).unwrap();
+    let done = AtomicBool::new(false);
+    let seals = std::thread::scope(|scope| {
+        let sealer = scope.spawn(|| {
+            let mut seals = 0;
+            while !done.load(Ordering::Acquire) {
+                seals += u64::from(store.seal().unwrap().parts > 0);
+            }
+            seals
+        });
+        let writers: Vec<_> = (0..3)
+            .map(|w| (w, store.clone()))
+            .map(|(w, store)| {
+                scope.spawn(move || (0..100).for_each(|number| one_row(&store, w, number)))
+            })
+            .collect();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        done.store(true, Ordering::Release);
+        sealer.join().unwrap()
+    });
+    assert!(seals > 1, "no seal ran meanwhile");
+    for image in [disk.kill(), disk.crash(9)] {
+        let (store, _) = open(&image, Wal::Always);
+        let snapshot = store.snapshot();
+        let found = store.find(&Selector::metric("load"));
+        assert_eq!(found.len(), 3);
+        for series in found {
+            let all = snapshot.summary(&series, TimeRange::ALL).unwrap().unwrap();
+            assert_eq!((all.count, all.max), (100, 99.0), "{}", series.name());
+        }
+    }
+}
+
+fn one_row(store: &Store, writer: i64, number: i64) {
+    let row = store.row(format!("load writer={writer}").as_bytes()).unwrap();
+    let mut batch = Batch::new();
+    batch.push(row, number * 100 * SECOND, &[number as f64]).unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+}

@@ -1,0 +1,268 @@
+//! Roll-ups say what the samples say, under late rows, deletes and retention, and stay when the
+//! samples went.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::ManualClock;
+use env::files::SimDisk;
+use series::{
+    Ack, Batch, Direction, Retention, Selector, Store, StoreOptions, Summary, TimeRange, Wal,
+    WriteError,
+};
+use support::{Draw, Model, PARTITION_S, Samples, apply, batch, bury, delete, options, read};
+
+const SECOND: i64 = 1_000_000_000;
+const PARTITION_NS: i64 = PARTITION_S * SECOND;
+const RAW: i64 = 8;
+const FINE: i64 = 10;
+const HOURLY: i64 = 12;
+
+fn partitions(n: i64) -> Option<Duration> {
+    Some(Duration::from_secs((n * PARTITION_S) as u64))
+}
+
+fn opened(disk: &SimDisk, clock: &ManualClock) -> Store {
+    let options = StoreOptions {
+        retention: Retention { age: partitions(RAW), bytes_max: None },
+        rollup_age: partitions(FINE),
+        hourly_age: partitions(HOURLY),
+        clock: Arc::new(clock.clone()),
+        ..options(disk, Wal::Always)
+    };
+    Store::open(Path::new("/series"), options).unwrap().0
+}
+
+fn float(text: &str) -> f64 {
+    match text.split_at(1) {
+        ("f", bits) => f64::from_bits(u64::from_str_radix(bits, 16).unwrap()),
+        (_, integer) => integer.parse::<i64>().unwrap() as f64,
+    }
+}
+
+/// Samples whose partition went: by name and beginning of the bucket.
+type Rolled = BTreeMap<String, BTreeMap<i64, Samples>>;
+
+#[derive(Default)]
+struct Expected {
+    raw: Model,
+    rolled: Rolled,
+}
+
+impl Expected {
+    /// What retention does at a time.
+    fn retain(&mut self, now_ns: i64) {
+        let gone = |time: i64, age: i64| {
+            (time.div_euclid(PARTITION_NS) + 1) * PARTITION_NS <= now_ns - age * PARTITION_NS
+        };
+        for (name, samples) in &mut self.raw {
+            let (old, kept) = std::mem::take(samples).into_iter().partition(|(t, _)| gone(*t, RAW));
+            *samples = kept;
+            if !name.starts_with('!') {
+                let rolled = self.rolled.entry(name.clone()).or_default();
+                for (time, value) in Samples::into_iter(old) {
+                    let bucket = time.div_euclid(300 * SECOND) * 300 * SECOND;
+                    rolled.entry(bucket).or_default().insert(time, value);
+                }
+            }
+        }
+        self.raw.retain(|_, samples| !samples.is_empty());
+        for buckets in self.rolled.values_mut() {
+            for (bucket, samples) in std::mem::take(buckets) {
+                let wide = gone(bucket, FINE);
+                let hour = bucket.div_euclid(3600 * SECOND) * 3600 * SECOND;
+                let bucket = if wide { hour } else { bucket };
+                if !gone(bucket, HOURLY) {
+                    buckets.entry(bucket).or_default().extend(samples);
+                }
+            }
+        }
+    }
+
+    /// A delete takes whole buckets.
+    fn bury(&mut self, store: &Store, selector: &Selector, range: TimeRange) {
+        bury(&mut self.raw, store, selector, range);
+        for series in store.find(selector) {
+            let Some(buckets) = self.rolled.get_mut(&series.name()) else { continue };
+            buckets.retain(|_, samples| {
+                let (first, last) = (samples.keys().next(), samples.keys().next_back());
+                !(range.from_ns <= *last.unwrap() && *first.unwrap() < range.to_ns)
+            });
+        }
+    }
+
+    fn samples(&self, name: &str) -> Vec<(i64, f64)> {
+        let rolled = self.rolled.get(name).into_iter().flat_map(BTreeMap::values).flatten();
+        let raw = self.raw.get(name).into_iter().flatten();
+        let mut all: Vec<_> = rolled.chain(raw).map(|(t, v)| (*t, float(v))).collect();
+        all.sort_by_key(|(t, _)| *t);
+        all
+    }
+}
+
+fn summary(samples: &[(i64, f64)]) -> Option<Summary> {
+    let mut all: Option<Summary> = None;
+    for (time, value) in samples {
+        let one = Summary::of(*time, *value);
+        match &mut all {
+            Some(all) => all.add(&one),
+            None => all = Some(one),
+        }
+    }
+    all
+}
+
+/// All but the sum to the bit; the sum up to rounding.
+fn same(found: &Summary, expected: &Summary, when: &str) {
+    let exact = |s: &Summary| {
+        let bits = [s.min, s.max, s.first, s.last].map(f64::to_bits);
+        (s.count, bits, s.first_ns, s.last_ns)
+    };
+    assert_eq!(exact(found), exact(expected), "{when}");
+    if !found.min.is_nan() {
+        assert_eq!((found.min_ns, found.max_ns), (expected.min_ns, expected.max_ns), "{when}");
+    }
+    let scale = expected.sum.abs().max(found.max.abs()).max(found.min.abs()).max(1.0);
+    let near = (found.sum - expected.sum).abs() <= scale * 1e-9;
+    assert!(
+        near || found.sum.is_nan() == expected.sum.is_nan() && !found.sum.is_finite(),
+        "{when}"
+    );
+}
+
+fn check(store: &Store, expected: &Expected, draw: &mut Draw, when: &str) {
+    let snapshot = store.snapshot();
+    for series in store.find(&Selector::default()) {
+        let raw = read(&snapshot, &series, TimeRange::ALL, Direction::Forward);
+        let model = expected.raw.get(&series.name()).into_iter().flatten();
+        let model: Vec<(i64, String)> = model.map(|(t, v)| (*t, v.clone())).collect();
+        assert_eq!(raw, model, "{when}: samples of {}", series.name());
+        if series.is_events() {
+            continue;
+        }
+        let when = format!("{when}: {}", series.name());
+        let step_s = [60, 300, 600, 3600, 7200, 86_400][draw.below(6) as usize];
+        let first = draw.below(20) as i64 * 3600 * SECOND;
+        let last = first + draw.below(24) as i64 * 3600 * SECOND;
+        let range = TimeRange { from_ns: first, to_ns: last };
+        let samples = expected.samples(&series.name());
+        let inside: Vec<_> = samples.into_iter().filter(|(t, _)| range.contains(*t)).collect();
+        let found = snapshot.summary(&series, range).unwrap();
+        assert_eq!(found.is_some(), !inside.is_empty(), "{when}");
+        found.iter().for_each(|found| same(found, &summary(&inside).unwrap(), &when));
+        // What is left of the samples says nothing of steps finer than its buckets.
+        if step_s >= 3600 || expected.rolled.values().all(BTreeMap::is_empty) {
+            steps(
+                &snapshot.steps(&series, range, step_s * SECOND).unwrap(),
+                &inside,
+                first,
+                step_s,
+                &when,
+            );
+        }
+    }
+}
+
+fn steps(found: &[(i64, Summary)], samples: &[(i64, f64)], from: i64, step_s: i64, when: &str) {
+    let mut expected: BTreeMap<i64, Vec<(i64, f64)>> = BTreeMap::new();
+    for (time, value) in samples {
+        expected
+            .entry((time - from).div_euclid(step_s * SECOND))
+            .or_default()
+            .push((*time, *value));
+    }
+    let (a, b): (Vec<i64>, Vec<i64>) =
+        (found.iter().map(|(i, _)| *i).collect(), expected.keys().copied().collect());
+    assert_eq!(a, b, "{when} by {step_s} s");
+    for ((_, found), samples) in found.iter().zip(expected.values()) {
+        same(found, &summary(samples).unwrap(), &format!("{when} by {step_s} s"));
+    }
+}
+
+fn run(seed: u64, steps: u64) -> (u64, bool) {
+    let (disk, mut draw) = (SimDisk::new(seed), Draw(seed));
+    let clock = ManualClock::at((7 * PARTITION_S as u64) * 1_000_000);
+    let mut now_s = 7 * PARTITION_S;
+    let mut store = opened(&disk, &clock);
+    let (mut expected, mut clock_s, mut rollups) = (Expected::default(), 1000, 0);
+    let mut alone = false;
+    for step in 0..steps {
+        match draw.below(12) {
+            0 | 1 => drop(store.seal().unwrap()),
+            2 | 3 => drop(store.merge().unwrap()),
+            4 => {
+                let (selector, range) = delete(&mut draw);
+                store.delete(&selector, range).unwrap();
+                expected.bury(&store, &selector, range);
+            }
+            5 => {
+                store.close().unwrap();
+                store = opened(&disk, &clock);
+            }
+            6 if step > steps / 2 => {
+                let more = draw.below(PARTITION_S as u64 * 2);
+                clock.advance(Duration::from_secs(more));
+                now_s += more as i64;
+                store.seal().unwrap();
+                store.retain().unwrap();
+                expected.retain(now_s * SECOND);
+            }
+            _ => {
+                let (it, change) = batch(&store, &mut draw, &mut clock_s);
+                match store.write(it, Ack::Persisted) {
+                    Ok(_) => apply(&mut expected.raw, &change),
+                    Err(WriteError::TooOld { .. }) => {}
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        }
+        rollups = rollups.max(store.stats().rollups);
+        alone |= expected.rolled.values().any(|b| !b.is_empty());
+        check(&store, &expected, &mut draw, &format!("seed {seed} step {step}"));
+    }
+    (rollups, alone)
+}
+
+#[test]
+fn roll_ups_say_what_the_samples_say_and_outlive_them() {
+    let soak = std::env::var("HOLDFAST_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
+    let (mut rollups, mut alone) = (0, 0);
+    for seed in 0..20 * soak {
+        let (some, was) = run(seed, 50);
+        rollups += some;
+        alone += u64::from(was);
+    }
+    assert!(rollups > 20 && alone > 5, "nothing was tried: {rollups} {alone}");
+}
+
+#[test]
+fn roll_ups_of_a_partition_go_when_all_of_it_was_deleted() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(8 * PARTITION_S as u64 * 1_000_000));
+    let store = opened(&disk, &clock);
+    let row = store.row(b"load host=a").unwrap();
+    let mut it = Batch::new();
+    for i in 0..720 {
+        it.push(row, i * 10 * SECOND, &[i as f64]).unwrap();
+    }
+    store.write(it, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    store.merge().unwrap();
+    assert_eq!(store.stats().rollups, 1);
+    store.delete(&Selector::metric("load"), TimeRange::ALL).unwrap();
+    store.seal().unwrap();
+    store.merge().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.rollups, stats.parts, stats.tombstones), (0, 0, 0));
+}
