@@ -183,14 +183,12 @@ fn decimals(exponent: usize, values: &[u64], scratch: &mut Scratch) {
     let ten = TENS.get(exponent).copied().unwrap_or(1.0);
     scratch.digits.clear();
     scratch.exceptions.clear();
-    let mut wrong = 0u64;
     scratch.digits.extend(values.iter().map(|bits| {
-        let value = f64::from_bits(*bits);
-        let rounded = value * ten + MAGIC;
-        let digits = (rounded.to_bits() as i64).wrapping_sub(MAGIC_BITS);
-        wrong |= (whole(digits) / ten).to_bits() ^ bits;
-        digits
+        let rounded = f64::from_bits(*bits) * ten + MAGIC;
+        (rounded.to_bits() as i64).wrapping_sub(MAGIC_BITS)
     }));
+    let differ = |(digits, bits): (&i64, &u64)| (whole(*digits) / ten).to_bits() ^ bits;
+    let wrong = scratch.digits.iter().zip(values).map(differ).fold(0, |all, d| all | d);
     if wrong == 0 {
         return;
     }

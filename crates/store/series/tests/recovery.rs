@@ -12,7 +12,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::clock::SystemClock;
 use env::files::{Failure, Fault, SimDisk};
@@ -125,28 +125,23 @@ fn batches_that_come_while_seals_run_are_all_there_after_a_kill() {
         ..options(&disk, Wal::Always)
     };
     let (store, _) = Store::open(Path::new("/series"), background).unwrap();
-    let done = AtomicBool::new(false);
-    let seals = std::thread::scope(|scope| {
+    let (done, seals) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
         let sealer = scope.spawn(|| {
-            let mut seals = 0;
             while !done.load(Ordering::Acquire) {
-                seals += u64::from(store.seal().unwrap().parts > 0);
+                seals.fetch_add(u64::from(store.seal().unwrap().parts > 0), Ordering::AcqRel);
             }
-            seals
         });
         let writers: Vec<_> = (0..3)
-            .map(|w| (w, store.clone()))
-            .map(|(w, store)| {
-                scope.spawn(move || (0..100).for_each(|number| one_row(&store, w, number)))
-            })
+            .map(|w| (w, store.clone(), &seals))
+            .map(|(w, store, seals)| scope.spawn(move || rows_around_a_seal(&store, w, seals)))
             .collect();
         for writer in writers {
             writer.join().unwrap();
         }
         done.store(true, Ordering::Release);
-        sealer.join().unwrap()
+        sealer.join().unwrap();
     });
-    assert!(seals > 1, "no seal ran meanwhile");
     for image in [disk.kill(), disk.crash(9)] {
         let (store, _) = open(&image, Wal::Always);
         let snapshot = store.snapshot();
@@ -157,6 +152,15 @@ fn batches_that_come_while_seals_run_are_all_there_after_a_kill() {
             assert_eq!((all.count, all.max), (100, 99.0), "{}", series.name());
         }
     }
+}
+
+/// A hundred rows; the second half comes while or after something was sealed.
+fn rows_around_a_seal(store: &Store, writer: i64, seals: &AtomicU64) {
+    (0..50).for_each(|number| one_row(store, writer, number));
+    while seals.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    (50..100).for_each(|number| one_row(store, writer, number));
 }
 
 fn one_row(store: &Store, writer: i64, number: i64) {

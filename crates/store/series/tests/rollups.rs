@@ -55,6 +55,14 @@ fn float(text: &str) -> f64 {
 /// Samples whose partition went: by name and beginning of the bucket.
 type Rolled = BTreeMap<String, BTreeMap<i64, Samples>>;
 
+/// Put samples into buckets of so many seconds.
+fn rebucket(samples: Samples, step_s: impl Fn(i64) -> i64, into: &mut BTreeMap<i64, Samples>) {
+    for (time, value) in samples {
+        let width = step_s(time) * SECOND;
+        into.entry(time.div_euclid(width) * width).or_default().insert(time, value);
+    }
+}
+
 #[derive(Default)]
 struct Expected {
     raw: Model,
@@ -68,26 +76,18 @@ impl Expected {
             (time.div_euclid(PARTITION_NS) + 1) * PARTITION_NS <= now_ns - age * PARTITION_NS
         };
         for (name, samples) in &mut self.raw {
-            let (old, kept) = std::mem::take(samples).into_iter().partition(|(t, _)| gone(*t, RAW));
+            let (old, kept): (Samples, Samples) =
+                std::mem::take(samples).into_iter().partition(|(t, _)| gone(*t, RAW));
             *samples = kept;
             if !name.starts_with('!') {
-                let rolled = self.rolled.entry(name.clone()).or_default();
-                for (time, value) in Samples::into_iter(old) {
-                    let bucket = time.div_euclid(300 * SECOND) * 300 * SECOND;
-                    rolled.entry(bucket).or_default().insert(time, value);
-                }
+                rebucket(old, |_| 300, self.rolled.entry(name.clone()).or_default());
             }
         }
         self.raw.retain(|_, samples| !samples.is_empty());
         for buckets in self.rolled.values_mut() {
-            for (bucket, samples) in std::mem::take(buckets) {
-                let wide = gone(bucket, FINE);
-                let hour = bucket.div_euclid(3600 * SECOND) * 3600 * SECOND;
-                let bucket = if wide { hour } else { bucket };
-                if !gone(bucket, HOURLY) {
-                    buckets.entry(bucket).or_default().extend(samples);
-                }
-            }
+            let kept = std::mem::take(buckets).into_values().flatten();
+            let kept = kept.filter(|(t, _)| !gone(*t, HOURLY)).collect();
+            rebucket(kept, |t| if gone(t, FINE) { 3600 } else { 300 }, buckets);
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde_json::Value as Json;
 use series::Value;
 
+use super::eval::Expression;
 use super::{Cells, RowOut};
 use crate::time::SECOND_NS;
 
@@ -17,6 +18,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "derivative",
     "diff",
     "divide",
+    "eval",
     "ewma",
     "ewma-error",
     "multiply",
@@ -25,6 +27,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "sma",
     "sma-error",
     "sum",
+    "top",
 ];
 /// Widest window of a moving average, in samples.
 const WINDOW_MAX: usize = 1 << 16;
@@ -47,6 +50,10 @@ pub(super) enum Function {
     },
     /// Over the columns of a row.
     Fold(Fold),
+    /// An expression over the columns of a row.
+    Eval(Expression),
+    /// Only the lines whose values sum up to most.
+    Top(usize),
 }
 
 /// How columns become one.
@@ -85,19 +92,34 @@ impl Function {
             "diff" => Self::Fold(Fold::Diff),
             "multiply" => Self::Fold(Fold::Multiply),
             "divide" => Self::Fold(Fold::Divide),
+            "eval" => {
+                let text = value.get("expr").and_then(Json::as_str).ok_or_else(invalid)?;
+                Self::Eval(Expression::parse(text)?)
+            }
+            "top" => {
+                let n = value.get("N").or_else(|| value.get("n")).and_then(Json::as_u64);
+                Self::Top(n.and_then(|n| usize::try_from(n).ok()).ok_or_else(invalid)?)
+            }
             _ => return Err(format!("Query object has invalid apply field: unknown name {name}")),
         })
     }
 
-    /// Begin with a line.
-    pub(super) fn start(&self) -> Running {
-        Running { function: self.clone(), columns: Vec::new() }
+    /// How many lines it leaves, if it leaves only some.
+    pub(super) fn top(&self) -> Option<usize> {
+        if let Self::Top(most) = self { Some(*most) } else { None }
+    }
+
+    /// Begin with a line of columns with these names.
+    pub(super) fn start(&self, columns: &[String]) -> Running {
+        Running { function: self.clone(), names: columns.to_vec(), columns: Vec::new() }
     }
 }
 
 /// A function in the middle of a line.
 pub(super) struct Running {
     function: Function,
+    /// Names of the columns.
+    names: Vec<String>,
     columns: Vec<Memory>,
 }
 
@@ -116,6 +138,15 @@ impl Running {
         let time_ns = row.time_ns;
         let cells = match (&self.function, row.cells) {
             (_, cells @ (Cells::Empty | Cells::Text(_))) => cells,
+            (Function::Top(_), cells) => cells,
+            (Function::Eval(expression), cells) => {
+                let values = values(&cells);
+                let column = |name: &str| {
+                    let is = |c: &String| c == name || c.split(':').next() == Some(name);
+                    *values.get(self.names.iter().position(is)?)?
+                };
+                Cells::One(Value::F64(expression.value(column)?))
+            }
             (Function::Fold(fold), cells) => Cells::One(Value::F64(fold.of(&cells)?)),
             (_, Cells::One(value)) => {
                 Cells::One(Value::F64(self.step(0, time_ns, value.as_f64())?))
@@ -166,7 +197,7 @@ impl Running {
                 let now = m.window.iter().sum::<f64>() / m.window.len() as f64;
                 if *error { x - expected } else { now }
             }
-            Function::Fold(_) => return None,
+            Function::Fold(_) | Function::Eval(_) | Function::Top(_) => return None,
         })
     }
 }
@@ -174,17 +205,22 @@ impl Running {
 impl Fold {
     /// Of the values that are there; nothing if a column is missing where each one matters.
     fn of(self, cells: &Cells) -> Option<f64> {
-        let values: Vec<Option<f64>> = match cells {
-            Cells::One(value) => vec![Some(value.as_f64())],
-            Cells::Many(cells) => cells.iter().map(|c| c.map(Value::as_f64)).collect(),
-            Cells::Empty | Cells::Text(_) => return None,
-        };
+        let values = values(cells);
         match self {
             Self::Sum => values.iter().copied().flatten().reduce(|a, b| a + b),
             Self::Multiply => values.iter().copied().flatten().reduce(|a, b| a * b),
             Self::Diff => reduced(&values, |a, b| a - b),
             Self::Divide => reduced(&values, |a, b| a / b),
         }
+    }
+}
+
+/// The values of a row, by column.
+pub(super) fn values(cells: &Cells) -> Vec<Option<f64>> {
+    match cells {
+        Cells::One(value) => vec![Some(value.as_f64())],
+        Cells::Many(cells) => cells.iter().map(|c| c.map(Value::as_f64)).collect(),
+        Cells::Empty | Cells::Text(_) => Vec::new(),
     }
 }
 

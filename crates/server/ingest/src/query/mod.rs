@@ -6,18 +6,20 @@
 //! the others are there.
 
 mod apply;
+mod eval;
 mod meta;
 mod output;
 mod parse;
 mod plan;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use bytes::Bytes;
 use series::{Direction, Store, Value};
 
 pub(crate) use apply::FUNCTIONS;
+use apply::Function;
 pub(crate) use meta::{search, suggest};
 use output::Output;
 pub(crate) use parse::Query;
@@ -64,10 +66,12 @@ pub(crate) fn run(store: &Store, query: &Query, send: impl FnMut(Bytes) -> bool)
         output.end();
         return;
     }
-    let mut lines: Vec<Line> = plan::lines(store, query);
-    for line in &mut lines {
-        let rows = std::mem::replace(&mut line.rows, Box::new(std::iter::empty()));
-        line.rows = prepared(rows, &line.columns, query);
+    let mut lines = prepared_lines(store, query);
+    let tops = query.apply.iter().filter_map(Function::top);
+    if let Some(most) = tops.min() {
+        let names = largest(lines, most);
+        lines = prepared_lines(store, query);
+        lines.retain(|line| names.contains(&line.name));
     }
     let mut page = Page { offset: query.offset, left: query.limit.unwrap_or(u64::MAX) };
     let mut failures = Vec::new();
@@ -85,15 +89,45 @@ pub(crate) fn run(store: &Store, query: &Query, send: impl FnMut(Bytes) -> bool)
     output.end();
 }
 
+/// The lines of a query, their rows behind filter and functions.
+fn prepared_lines(store: &Store, query: &Query) -> Vec<Line> {
+    let mut lines: Vec<Line> = plan::lines(store, query);
+    for line in &mut lines {
+        let rows = std::mem::replace(&mut line.rows, Box::new(std::iter::empty()));
+        line.rows = prepared(rows, &line.columns, query);
+    }
+    lines
+}
+
+/// Names of the so many lines whose values sum up to most. Lines that cannot be read are among
+/// them, so that the answer says why.
+fn largest(lines: Vec<Line>, most: usize) -> HashSet<String> {
+    let mut sums: Vec<(f64, String)> = Vec::new();
+    let mut names = HashSet::new();
+    for line in lines {
+        let mut sum = 0.0;
+        for row in line.rows {
+            match row {
+                Ok(row) => sum += apply::values(&row.cells).iter().flatten().sum::<f64>(),
+                Err(_) => drop(names.insert(line.name.clone())),
+            }
+        }
+        sums.push((sum, line.name));
+    }
+    sums.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    names.extend(sums.into_iter().take(most).map(|(_, name)| name));
+    names
+}
+
 /// Rows behind filter and functions.
 fn prepared(rows: Rows, columns: &[String], query: &Query) -> Rows {
-    let (filter, columns) = (query.filter.clone(), columns.to_vec());
+    let (filter, names) = (query.filter.clone(), columns.to_vec());
     let mut rows: Rows = Box::new(rows.filter(move |row| match row {
-        Ok(row) => filter.passes(&columns, &row.cells),
+        Ok(row) => filter.passes(&names, &row.cells),
         Err(_) => true,
     }));
     for function in &query.apply {
-        let mut function = function.start();
+        let mut function = function.start(columns);
         rows = Box::new(rows.filter_map(move |row| match row {
             Ok(row) => function.apply(row).map(Ok),
             Err(e) => Some(Err(e)),
@@ -254,3 +288,6 @@ impl Iterator for Joined {
         Some(Ok(RowOut { time_ns, cells: Cells::Many(cells) }))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@ const REGULAR: u8 = 0x10;
 
 /// Widths, in bits, above which values are packed one by one.
 const NARROW_BITS: u32 = 32;
+/// Values looked at to choose the mode.
+const LOOKED_AT: usize = 160;
 
 /// Append `values`. `work` is room to work in.
 pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
@@ -88,38 +90,55 @@ fn again(work: &mut [i64]) {
     }
 }
 
-/// The mode whose values spread least, by the bits of their spread.
+/// The mode whose values spread least among the first, by the bits of their spread.
 fn narrowest(values: &[i64]) -> u8 {
-    let spread = |min: i64, max: i64| u64::BITS - (max.wrapping_sub(min) as u64).leading_zeros();
-    let (mut min, mut max) = (i64::MAX, i64::MIN);
-    for v in values {
-        min = min.min(*v);
-        max = max.max(*v);
+    let values = values.get(..LOOKED_AT).unwrap_or(values);
+    let (Some(first), Some(second)) = (values.first(), values.get(1)) else { return PLAIN };
+    let (mut plain, mut delta) = (Spread::of(*first), Spread::of(second.wrapping_sub(*first)));
+    plain.add(*second);
+    let mut delta2: Option<Spread> = None;
+    let (mut before, mut step) = (*second, second.wrapping_sub(*first));
+    for v in values.iter().skip(2) {
+        let next = v.wrapping_sub(before);
+        plain.add(*v);
+        delta.add(next);
+        let change = next.wrapping_sub(step);
+        delta2.get_or_insert(Spread::of(change)).add(change);
+        (before, step) = (*v, next);
     }
-    let plain = spread(min, max);
-    let (mut min, mut max) = (i64::MAX, i64::MIN);
-    for (b, a) in values.iter().skip(1).zip(values) {
-        let d = b.wrapping_sub(*a);
-        min = min.min(d);
-        max = max.max(d);
-    }
-    let delta = if values.len() > 1 { spread(min, max) } else { 0 };
+    let (plain, delta) = (plain.bits(), delta.bits());
+    let delta2 = delta2.map_or(u64::BITS, Spread::bits);
     if delta == 0 {
         return if plain == 0 { PLAIN } else { DELTA };
     }
-    let (mut min, mut max) = (i64::MAX, i64::MIN);
-    for ((c, b), a) in values.iter().skip(2).zip(values.iter().skip(1)).zip(values) {
-        let d = c.wrapping_sub(*b).wrapping_sub(b.wrapping_sub(*a));
-        min = min.min(d);
-        max = max.max(d);
-    }
-    let delta2 = if values.len() > 2 { spread(min, max) } else { u64::BITS };
     if plain <= delta && plain <= delta2 {
         PLAIN
     } else if delta <= delta2 {
         DELTA
     } else {
         DELTA2
+    }
+}
+
+/// Smallest and largest of some values.
+#[derive(Clone, Copy)]
+struct Spread {
+    min: i64,
+    max: i64,
+}
+
+impl Spread {
+    fn of(value: i64) -> Self {
+        Self { min: value, max: value }
+    }
+
+    fn add(&mut self, value: i64) {
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    fn bits(self) -> u32 {
+        u64::BITS - (self.max.wrapping_sub(self.min) as u64).leading_zeros()
     }
 }
 

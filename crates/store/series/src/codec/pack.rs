@@ -29,10 +29,10 @@ pub(crate) fn pack(values: &[u32; RUN], width: u32, into: &mut Vec<u8>) {
             }
             filled += 1;
             used -= 32;
-            // What did not fit: nothing if the word was filled exactly.
-            let fitted = width - used;
+            // What did not fit: nothing if the word was filled exactly. 1 to 32 bits fitted.
+            let fitted = width - used - 1;
             for (w, v) in word.iter_mut().zip(group) {
-                *w = v.checked_shr(fitted).unwrap_or(0);
+                *w = (v >> fitted) >> 1;
             }
         }
     }
@@ -52,42 +52,48 @@ pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN])
     }
     let bytes = input.take(width as usize * LANES * 4)?;
     let mut words = [[0u32; LANES]; 33];
-    for (word, from) in words.as_flattened_mut().iter_mut().zip(bytes.chunks_exact(4)) {
-        *word = u32::from_le_bytes(from.try_into().ok()?);
+    for (word, from) in words.iter_mut().zip(bytes.as_chunks::<16>().0) {
+        let four = u128::from_le_bytes(*from);
+        *word = [four as u32, (four >> 32) as u32, (four >> 64) as u32, (four >> 96) as u32];
     }
     let mask = u32::MAX >> (32 - width);
     let (groups, _) = values.as_chunks_mut::<LANES>();
     let mut bit = 0u32;
     for group in groups {
         let (at, shift) = ((bit / 32) as usize, bit % 32);
-        let [low, high] = words.get(at..at + 2)? else { return None };
+        let (Some(low), Some(high)) = (words.get(at), words.get(at + 1)) else { return None };
         for ((v, l), h) in group.iter_mut().zip(low).zip(high) {
-            let both = u64::from(*l) | (u64::from(*h) << 32);
-            *v = (both >> shift) as u32 & mask;
+            // Shifted twice: a shift by 32 is none.
+            *v = ((l >> shift) | ((h << 1) << (31 - shift))) & mask;
         }
         bit += width;
     }
     Some(())
 }
 
-/// Append values minus `min`, `width` (0 to 64) bits each, one after another, the last byte filled
-/// up with zeros.
+/// Append at most 128 values minus `min`, `width` (0 to 64) bits each, one after another, the last
+/// byte filled up with zeros.
 pub(crate) fn pack_wide(values: &[i64], min: i64, width: u32, into: &mut Vec<u8>) {
-    let (mut word, mut used) = (0u128, 0u32);
+    let mut words = [0u64; RUN + 1];
+    let mut bit = 0;
     for v in values {
-        word |= u128::from(v.wrapping_sub(min) as u64) << used;
-        used += width;
-        if used >= 64 {
-            into.extend_from_slice(&(word as u64).to_le_bytes());
-            word >>= 64;
-            used -= 64;
+        let v = v.wrapping_sub(min) as u64;
+        let (at, shift) = (bit / 64, bit % 64);
+        if let Some([low, high]) = words.get_mut(at..at + 2) {
+            *low |= v << shift;
+            *high |= (v >> 1) >> (63 - shift);
         }
+        bit += width as usize;
     }
-    let bytes = used.div_ceil(8) as usize;
-    into.extend_from_slice(word.to_le_bytes().get(..bytes).unwrap_or_default());
+    let begin = into.len();
+    let bytes = bit.div_ceil(8);
+    for word in words.iter().take(bit.div_ceil(64)) {
+        into.extend_from_slice(&word.to_le_bytes());
+    }
+    into.truncate(begin + bytes);
 }
 
-/// Read `count` values of `width` (0 to 64) bits, plus `min`.
+/// Read `count` (at most 128) values of `width` (0 to 64) bits, plus `min`.
 pub(crate) fn unpack_wide(
     input: &mut Input<'_>,
     count: usize,
@@ -95,28 +101,24 @@ pub(crate) fn unpack_wide(
     min: i64,
     values: &mut Vec<i64>,
 ) -> Option<()> {
-    let mut rest = input.take((count * width as usize).div_ceil(8))?;
-    let mask = if width == 64 { u64::MAX } else { (1u64 << width) - 1 };
-    let (mut word, mut held) = (0u128, 0u32);
-    for _ in 0..count {
-        if held < width {
-            let (next, bits);
-            (next, bits, rest) = match rest.split_first_chunk::<8>() {
-                Some((eight, after)) => (u64::from_le_bytes(*eight), 64, after),
-                None => last_word(rest),
-            };
-            word |= u128::from(next) << held;
-            held += bits;
-        }
-        values.push(min.wrapping_add((word as u64 & mask) as i64));
-        word >>= width;
-        held -= width;
+    let bytes = input.take((count * width as usize).div_ceil(8))?;
+    // Behind the last value there is room for a whole word.
+    let mut room = [0u8; RUN * 8 + 16];
+    room.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    let mask = u64::MAX.checked_shr(64 - width).unwrap_or(0);
+    let width = width as usize;
+    if width <= 56 {
+        values.extend((0..count).map(|i| {
+            let word = room.get(i * width / 8..).and_then(<[u8]>::first_chunk::<8>);
+            let word = u64::from_le_bytes(word.copied().unwrap_or_default());
+            min.wrapping_add(((word >> (i * width % 8)) & mask) as i64)
+        }));
+    } else {
+        values.extend((0..count).map(|i| {
+            let word = room.get(i * width / 8..).and_then(<[u8]>::first_chunk::<16>);
+            let word = u128::from_le_bytes(word.copied().unwrap_or_default());
+            min.wrapping_add(((word >> (i * width % 8)) as u64 & mask) as i64)
+        }));
     }
     Some(())
-}
-
-/// Fewer than 8 bytes as a word, with its bits.
-fn last_word(rest: &[u8]) -> (u64, u32, &[u8]) {
-    let word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    (word, rest.len() as u32 * 8, &[])
 }

@@ -1,0 +1,241 @@
+//! Arithmetic over the columns of a row: `x / y * 100`.
+//!
+//! Numbers, names of columns, `+ - * / ^`, brackets, and the functions of [`FUNCTIONS`]. A column
+//! that a row lacks makes its result missing.
+
+/// Most nodes of one expression.
+const NODES_MAX: usize = 1000;
+/// Deepest brackets of one expression.
+const DEPTH_MAX: usize = 64;
+
+/// Functions of one value, by name.
+const FUNCTIONS: &[(&str, fn(f64) -> f64)] = &[
+    ("abs", f64::abs),
+    ("ceil", f64::ceil),
+    ("cos", f64::cos),
+    ("exp", f64::exp),
+    ("floor", f64::floor),
+    ("ln", f64::ln),
+    ("log10", f64::log10),
+    ("log2", f64::log2),
+    ("round", f64::round),
+    ("sin", f64::sin),
+    ("sqrt", f64::sqrt),
+    ("tan", f64::tan),
+];
+
+/// A step of a calculation on a stack.
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Number(f64),
+    /// A column by name.
+    Column(String),
+    /// The place in [`FUNCTIONS`].
+    Call(usize),
+    Negate,
+    Of(char),
+}
+
+/// An expression, checked, in the order of its calculation.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Expression(Vec<Step>);
+
+struct Parser<'a> {
+    rest: &'a str,
+    steps: Vec<Step>,
+    depth: usize,
+}
+
+impl Expression {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut parser = Parser { rest: text, steps: Vec::new(), depth: 0 };
+        parser.sum()?;
+        parser.skip();
+        if !parser.rest.is_empty() {
+            return Err(format!("Expression cannot be read at: {}", parser.rest));
+        }
+        Ok(Self(parser.steps))
+    }
+
+    /// Its value; `column` gives a column's by name; without it there is none.
+    pub(super) fn value(&self, column: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+        let mut stack: Vec<f64> = Vec::new();
+        for step in &self.0 {
+            let value = match step {
+                Step::Number(n) => *n,
+                Step::Column(name) => column(name)?,
+                Step::Call(which) => FUNCTIONS.get(*which).map(|(_, f)| f)?(stack.pop()?),
+                Step::Negate => -stack.pop()?,
+                Step::Of(operator) => {
+                    let (b, a) = (stack.pop()?, stack.pop()?);
+                    match operator {
+                        '+' => a + b,
+                        '-' => a - b,
+                        '*' => a * b,
+                        '/' => a / b,
+                        _ => a.powf(b),
+                    }
+                }
+            };
+            stack.push(value);
+        }
+        stack.pop()
+    }
+}
+
+impl Parser<'_> {
+    fn skip(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    fn take(&mut self, any: &[char]) -> Option<char> {
+        self.skip();
+        let found = self.rest.chars().next().filter(|c| any.contains(c))?;
+        self.rest = self.rest.get(found.len_utf8()..)?;
+        Some(found)
+    }
+
+    fn push(&mut self, step: Step) -> Result<(), String> {
+        self.steps.push(step);
+        let fits = self.steps.len() <= NODES_MAX;
+        if fits { Ok(()) } else { Err(format!("Expression has more than {NODES_MAX} parts")) }
+    }
+
+    fn sum(&mut self) -> Result<(), String> {
+        self.product()?;
+        while let Some(operator) = self.take(&['+', '-']) {
+            self.product()?;
+            self.push(Step::Of(operator))?;
+        }
+        Ok(())
+    }
+
+    fn product(&mut self) -> Result<(), String> {
+        self.sign()?;
+        while let Some(operator) = self.take(&['*', '/']) {
+            self.sign()?;
+            self.push(Step::Of(operator))?;
+        }
+        Ok(())
+    }
+
+    fn sign(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(format!("Expression is nested more than {DEPTH_MAX} deep"));
+        }
+        match self.take(&['-', '+']) {
+            Some('-') => {
+                self.sign()?;
+                self.push(Step::Negate)?;
+            }
+            Some(_) => self.sign()?,
+            None => {
+                self.term()?;
+                if self.take(&['^']).is_some() {
+                    self.sign()?;
+                    self.push(Step::Of('^'))?;
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn brackets(&mut self) -> Result<(), String> {
+        self.sum()?;
+        self.take(&[')']).map(|_| ()).ok_or_else(|| "Expression lacks a )".to_owned())
+    }
+
+    fn term(&mut self) -> Result<(), String> {
+        if self.take(&['(']).is_some() {
+            return self.brackets();
+        }
+        let digits = self.number_bytes();
+        if let Some((number, rest)) =
+            self.rest.split_at_checked(digits).filter(|(n, _)| !n.is_empty())
+        {
+            let value =
+                number.parse().map_err(|_| format!("Expression has no number: {number}"))?;
+            self.rest = rest;
+            return self.push(Step::Number(value));
+        }
+        let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | ':');
+        let end = self.rest.find(|c| !part(c)).unwrap_or(self.rest.len());
+        let (name, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+        if name.is_empty() {
+            return Err(format!("Expression cannot be read at: {}", self.rest));
+        }
+        self.rest = rest;
+        if self.take(&['(']).is_none() {
+            return self.push(Step::Column(name.to_owned()));
+        }
+        let which = FUNCTIONS.iter().position(|(known, _)| *known == name);
+        let which = which.ok_or_else(|| format!("Expression has an unknown function: {name}"))?;
+        self.brackets()?;
+        self.push(Step::Call(which))
+    }
+
+    /// Bytes of the number that comes next; 0 if none does.
+    fn number_bytes(&self) -> usize {
+        let bytes = self.rest.as_bytes();
+        if !bytes.first().is_some_and(|b| b.is_ascii_digit() || *b == b'.') {
+            return 0;
+        }
+        let mut before = 0;
+        let end = bytes.iter().position(|b| {
+            let inside = b.is_ascii_digit()
+                || matches!(b, b'.' | b'e' | b'E')
+                || (matches!(b, b'-' | b'+') && matches!(before, b'e' | b'E'));
+            before = *b;
+            !inside
+        });
+        end.unwrap_or(bytes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_have_the_value_that_arithmetic_gives_them() {
+        let cases = [
+            ("x/y*100", Some(25.0)),
+            ("1 + 2 * 3 ^ 2", Some(19.0)),
+            ("-(x + 1.5e1) * -y", Some(64.0)),
+            ("-2 ^ 2", Some(-4.0)),
+            ("2 ^ 3 ^ 2", Some(512.0)),
+            ("sqrt(y) - abs(-x)", Some(1.0)),
+            ("8 - 4 - 2", Some(2.0)),
+            ("cpu.user + 1", Some(8.0)),
+            ("z", None),
+        ];
+        for (text, expected) in cases {
+            let column = |name: &str| match name {
+                "x" => Some(1.0),
+                "y" => Some(4.0),
+                "cpu.user" => Some(7.0),
+                _ => None,
+            };
+            assert_eq!(Expression::parse(text).unwrap().value(column), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_expression_is_refused_with_its_text() {
+        for (text, part) in [
+            ("", "read"),
+            ("1 +", "read"),
+            ("(x", ")"),
+            ("x y", "y"),
+            ("f(x)", "f"),
+            ("1.2.3", "1.2.3"),
+        ] {
+            let refusal = Expression::parse(text).unwrap_err();
+            assert!(refusal.contains(part), "{text}: {refusal}");
+        }
+        assert!(Expression::parse(&"(".repeat(1000)).unwrap_err().contains("deep"));
+        assert!(Expression::parse(&"1+".repeat(1000)).is_err());
+    }
+}

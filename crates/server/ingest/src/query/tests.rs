@@ -1,0 +1,237 @@
+use series::{Ack, Batch, StoreOptions, Wal};
+
+use super::*;
+
+/// Two hosts, one of them with two metrics that share times; events.
+fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
+    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
+    let both = store.row(b"cpu|mem dc=1 host=a").unwrap();
+    let one = store.row(b"cpu dc=1 host=b").unwrap();
+    let log = store.row(b"!log host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 1..=6 {
+        let x = f64::from(i);
+        batch.push(both, i64::from(i) * 10, &[x, 12.0 - 2.0 * x]).unwrap();
+    }
+    for i in 1..=3 {
+        batch.push(one, i64::from(i) * 10 + 5, &[f64::from(i) * 10.0]).unwrap();
+    }
+    for (time, text) in [(12, "start"), (22, "user=bob, again")] {
+        batch.push_event(log, time, text.as_bytes()).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    (folder, store)
+}
+
+fn answer(store: &Store, text: &str) -> String {
+    let query = match Query::parse(text.as_bytes()) {
+        Ok(query) => query,
+        Err(e) => return format!("-{e}"),
+    };
+    let mut answer = Vec::new();
+    run(store, &query, |piece| {
+        answer.extend_from_slice(&piece);
+        true
+    });
+    String::from_utf8(answer).unwrap()
+}
+
+/// Each case: fields of a query over everything, and the rows as CSV with raw times.
+const CASES: &[(&str, &str)] = &[
+    // Kinds of queries.
+    (r#""select": "mem", "limit": 2"#, "mem dc=1 host=a,10,10\nmem dc=1 host=a,20,8\n"),
+    (r#""select": "unknown""#, ""),
+    (
+        r#""select": "meta:names""#,
+        "!log host=a\ncpu dc=1 host=a\ncpu dc=1 host=b\nmem dc=1 host=a\n",
+    ),
+    (r#""select": "meta:names:mem""#, "mem dc=1 host=a\n"),
+    (r#""select-events": "!log""#, "!log host=a,12,start\n!log host=a,22,\"user=bob, again\"\n"),
+    (r#""select-events": "!log", "filter": "^user=""#, "!log host=a,22,\"user=bob, again\"\n"),
+    (
+        r#""aggregate": {"cpu": "count", "mem": ["sum", "mean"]}"#,
+        "cpu:count dc=1 host=b,35,3\ncpu:count dc=1 host=a,60,6\nmem:sum dc=1 host=a,60,30\n\
+         mem:mean dc=1 host=a,60,5\n",
+    ),
+    (
+        r#""aggregate": {"mem": ["min", "max", "first", "last"]}"#,
+        "mem:min dc=1 host=a,60,0\nmem:max dc=1 host=a,60,10\nmem:first dc=1 host=a,60,10\n\
+         mem:last dc=1 host=a,60,0\n",
+    ),
+    (
+        r#""aggregate": {"cpu": ["min_timestamp", "max_timestamp", "first_timestamp", "last_timestamp"]}, "where": {"host": "b"}"#,
+        "cpu:min_timestamp dc=1 host=b,15\ncpu:first_timestamp dc=1 host=b,15\n\
+         cpu:max_timestamp dc=1 host=b,35\ncpu:last_timestamp dc=1 host=b,35\n",
+    ),
+    (
+        r#""group-aggregate": {"metric": "cpu", "func": ["min", "sum"], "step": "30n"}, "where": {"host": "a"}"#,
+        "cpu:min|cpu:sum dc=1 host=a,0,1,3\ncpu:min|cpu:sum dc=1 host=a,30,3,12\n\
+         cpu:min|cpu:sum dc=1 host=a,60,6,6\n",
+    ),
+    (
+        r#""group-aggregate": {"metric": ["cpu", "mem"], "func": "max", "step": "60n"}, "where": {"host": "a"}, "order-by": "series""#,
+        "cpu:max dc=1 host=a,0,5\ncpu:max dc=1 host=a,60,6\nmem:max dc=1 host=a,0,10\n\
+         mem:max dc=1 host=a,60,0\n",
+    ),
+    (
+        r#""join": ["cpu", "mem"], "limit": 3"#,
+        "cpu|mem dc=1 host=a,10,1,10\ncpu|mem dc=1 host=b,15,10,\ncpu|mem dc=1 host=a,20,2,8\n",
+    ),
+    (
+        r#""group-aggregate-join": {"metric": ["cpu", "mem"], "func": "sum", "step": "30n"}, "where": {"host": "a"}"#,
+        "cpu:sum|mem:sum dc=1 host=a,0,3,18\ncpu:sum|mem:sum dc=1 host=a,30,12,12\n\
+         cpu:sum|mem:sum dc=1 host=a,60,6,0\n",
+    ),
+    // Which series, under which names.
+    (
+        r#""select": "cpu", "where": {"host": ["b", "z"], "dc": "1"}, "limit": 1"#,
+        "cpu dc=1 host=b,15,10\n",
+    ),
+    (
+        r#""select": "cpu", "where": [{"host": "b", "dc": "1"}], "limit": 1"#,
+        "cpu dc=1 host=b,15,10\n",
+    ),
+    (r#""select": "cpu", "where": {"host": "z"}"#, ""),
+    (
+        r#""select": "cpu", "pivot-by-tag": ["dc"], "limit": 3"#,
+        "cpu dc=1,10,1\ncpu dc=1,15,10\ncpu dc=1,20,2\n",
+    ),
+    (
+        r#""select": "cpu", "group-by-tag": ["dc"], "limit": 2"#,
+        "cpu host=a,10,1\ncpu host=b,15,10\n",
+    ),
+    (
+        r#""group-aggregate": {"metric": "cpu", "func": "max", "step": "1us"}, "pivot-by-tag": ["dc"]"#,
+        "cpu:max dc=1,0,30\n",
+    ),
+    // Which rows, in which order.
+    (
+        r#""select": "cpu", "order-by": "series", "offset": 5, "limit": 2"#,
+        "cpu dc=1 host=a,60,6\ncpu dc=1 host=b,15,10\n",
+    ),
+    (
+        r#""select": "cpu", "filter": {"gt": 5, "le": 20}"#,
+        "cpu dc=1 host=b,15,10\ncpu dc=1 host=b,25,20\ncpu dc=1 host=a,60,6\n",
+    ),
+    (
+        r#""join": ["cpu", "mem"], "filter": {"cpu": {"ge": 3}, "mem": {"lt": 5}}"#,
+        "cpu|mem dc=1 host=a,40,4,4\ncpu|mem dc=1 host=a,50,5,2\ncpu|mem dc=1 host=a,60,6,0\n",
+    ),
+    // Functions.
+    (
+        r#""select": "mem", "apply": [{"name": "scale", "weights": [-1]}, {"name": "abs"}], "limit": 2"#,
+        "mem dc=1 host=a,10,10\nmem dc=1 host=a,20,8\n",
+    ),
+    (
+        r#""select": "mem", "apply": [{"name": "rate"}], "limit": 1"#,
+        "mem dc=1 host=a,20,-200000000\n",
+    ),
+    (
+        r#""select": "cpu", "where": {"host": "a"}, "apply": [{"name": "accumulate"}], "limit": 3"#,
+        "cpu dc=1 host=a,10,1\ncpu dc=1 host=a,20,3\ncpu dc=1 host=a,30,6\n",
+    ),
+    (
+        r#""select": "cpu", "where": {"host": "b"}, "apply": [{"name": "ewma", "decay": 0.5}]"#,
+        "cpu dc=1 host=b,15,10\ncpu dc=1 host=b,25,15\ncpu dc=1 host=b,35,22.5\n",
+    ),
+    (
+        r#""select": "cpu", "where": {"host": "b"}, "apply": [{"name": "sma", "window-width": 2}]"#,
+        "cpu dc=1 host=b,15,10\ncpu dc=1 host=b,25,15\ncpu dc=1 host=b,35,25\n",
+    ),
+    (
+        r#""select": "cpu", "where": {"host": "b"}, "apply": [{"name": "cma"}]"#,
+        "cpu dc=1 host=b,15,10\ncpu dc=1 host=b,25,15\ncpu dc=1 host=b,35,20\n",
+    ),
+    (
+        r#""join": ["cpu", "mem"], "where": {"host": "a"}, "limit": 2, "apply": [{"name": "eval", "expr": "cpu / (cpu + mem) * 100"}]"#,
+        "cpu|mem dc=1 host=a,10,9.0909090909090917\ncpu|mem dc=1 host=a,20,20\n",
+    ),
+    (
+        r#""join": ["cpu", "mem"], "where": {"host": "a"}, "limit": 1, "apply": [{"name": "divide"}]"#,
+        "cpu|mem dc=1 host=a,10,0.10000000000000001\n",
+    ),
+    (
+        r#""select": "cpu", "apply": [{"name": "top", "N": 1}]"#,
+        "cpu dc=1 host=b,15,10\ncpu dc=1 host=b,25,20\ncpu dc=1 host=b,35,30\n",
+    ),
+];
+
+#[test]
+fn each_query_gives_its_rows() {
+    let (_folder, store) = store();
+    let output =
+        r#""range": {"from": 0, "to": 1000}, "output": {"format": "csv", "timestamp": "raw"}"#;
+    for (fields, rows) in CASES {
+        assert_eq!(answer(&store, &format!("{{{fields}, {output}}}")), *rows, "{fields}");
+    }
+}
+
+#[test]
+fn rows_come_backwards_when_the_range_does() {
+    let (_folder, store) = store();
+    let output =
+        r#""range": {"from": 36, "to": 9}, "output": {"format": "csv", "timestamp": "raw"}"#;
+    let rows =
+        answer(&store, &format!(r#"{{"select": "cpu", "limit": 3, "offset": 1, {output}}}"#));
+    assert_eq!(rows, "cpu dc=1 host=a,30,3\ncpu dc=1 host=b,25,20\ncpu dc=1 host=a,20,2\n");
+    let rows = answer(&store, &format!(r#"{{"select-events": "log", {output}}}"#));
+    assert_eq!(rows, "!log host=a,22,\"user=bob, again\"\n!log host=a,12,start\n");
+    let rows = answer(&store, &format!(r#"{{"join": ["cpu", "mem"], "limit": 2, {output}}}"#));
+    assert_eq!(rows, "cpu|mem dc=1 host=b,35,30,\ncpu|mem dc=1 host=a,30,3,6\n");
+}
+
+#[test]
+fn both_formats_and_both_kinds_of_time_say_the_same() {
+    let (_folder, store) = store();
+    let range = r#""range": {"from": 0, "to": 12}"#;
+    let ask = |fields: &str, output: &str| {
+        answer(&store, &format!(r#"{{{fields}, {range}, "output": {output}}}"#))
+    };
+    let join = r#""join": ["cpu", "mem"]"#;
+    assert_eq!(
+        ask(join, r#"{"format": "resp"}"#),
+        "+cpu|mem dc=1 host=a\r\n+19700101T000000.000000010\r\n*2\r\n+1\r\n+10\r\n"
+    );
+    assert_eq!(
+        ask(r#""select": "cpu""#, r#"{"format": "resp", "timestamp": "raw"}"#),
+        "+cpu dc=1 host=a\r\n:10\r\n+1\r\n"
+    );
+    assert_eq!(
+        ask(join, r#"{"format": "csv", "timestamp": "iso"}"#),
+        "cpu|mem dc=1 host=a,19700101T000000.000000010,1,10\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_and_says_why() {
+    let (_folder, store) = store();
+    let range = r#""range": {"from": 0, "to": 9}"#;
+    let cases = [
+        ("", "JSON"),
+        ("{}", "exactly one"),
+        (r#"{"select": "cpu"}"#, "range"),
+        (&*format!(r#"{{"select": "cpu", "select": "mem", {range}}}"#), "select"),
+        (&*format!(r#"{{"select": "cpu", "wher": 1, {range}}}"#), "wher"),
+        (&*format!(r#"{{"select": "!log", {range}}}"#), "select-events"),
+        (
+            &*format!(
+                r#"{{"select": "cpu", "apply": [{{"name": "eval", "expr": "(1"}}], {range}}}"#
+            ),
+            ")",
+        ),
+        (&*format!(r#"{{"select": "cpu", "apply": [{{"name": "top"}}], {range}}}"#), "apply"),
+        (&*format!(r#"{{"select": "cpu", "order-by": "size", {range}}}"#), "order-by"),
+        (
+            &*format!(
+                r#"{{"group-aggregate": {{"metric": "cpu", "func": "mode", "step": "1s"}}, {range}}}"#
+            ),
+            "mode",
+        ),
+    ];
+    for (text, part) in cases {
+        let refusal = answer(&store, text);
+        assert!(refusal.starts_with('-') && refusal.contains(part), "{text}: {refusal}");
+    }
+}
