@@ -137,8 +137,7 @@ impl Running {
     pub(super) fn apply(&mut self, row: RowOut) -> Option<RowOut> {
         let time_ns = row.time_ns;
         let cells = match (&self.function, row.cells) {
-            (_, cells @ (Cells::Empty | Cells::Text(_))) => cells,
-            (Function::Top(_), cells) => cells,
+            (_, cells @ (Cells::Empty | Cells::Text(_))) | (Function::Top(_), cells) => cells,
             (Function::Eval(expression), cells) => {
                 let values = values(&cells);
                 let column = |name: &str| {

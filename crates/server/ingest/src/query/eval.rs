@@ -8,8 +8,11 @@ const NODES_MAX: usize = 1000;
 /// Deepest brackets of one expression.
 const DEPTH_MAX: usize = 64;
 
+/// A function of one value, and its name.
+type Named = (&'static str, fn(f64) -> f64);
+
 /// Functions of one value, by name.
-const FUNCTIONS: &[(&str, fn(f64) -> f64)] = &[
+const FUNCTIONS: &[Named] = &[
     ("abs", f64::abs),
     ("ceil", f64::ceil),
     ("cos", f64::cos),
