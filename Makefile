@@ -6,7 +6,7 @@ SOAK ?= 100
 # Warnings are errors wherever a person or a machine decides whether a change is good.
 LINT := -D warnings
 
-.PHONY: help up build test check unit loom page fuzz-api soak fuzz clean
+.PHONY: help up build test check unit loom page fuzz-api netdata soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ page: ## The dashboard in a real Chromium against the real binary
 fuzz-api: ## A client and property-based requests from the OpenAPI document, against the real binary
 	cargo build --bin holdfast
 	./tests/fuzz_api.sh
+
+netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
+	./tests/netdata.sh
 
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
 	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \

@@ -4,7 +4,8 @@
 //! matters: the agent's queue first, then the server's state, then its registry. An agent that
 //! told less than the restored server knows repeats itself, which is harmless; the other way
 //! round it would believe told what the server does not have. The journal is not copied: a state
-//! holds everything up to its position, and a restored server begins a new journal behind it.
+//! holds everything up to its position, and a restored server begins a new journal behind it. The
+//! series store is copied only while the server is stopped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -46,8 +47,13 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     };
     fs::create_dir_all(to.agent()).with_context(|| to.agent().display().to_string())?;
     database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
+    let metrics = crate::agent::METRICS_FILE;
+    database(&from.agent().join(metrics), &to.agent().join(metrics))?;
     database(&from.state_db(), &to.state_db())?;
     database(&from.registry_db(), &to.registry_db())?;
+    if copy_series(&from, &to)? {
+        copied.push("series".into());
+    }
     copy_folder(&from.keys(), &to.keys())?;
     copy_folder(&from.rules(), &to.rules())?;
     for name in AGENT_FILES {
@@ -102,6 +108,27 @@ pub(crate) fn copy_database(from: &Path, to: &Path) -> anyhow::Result<()> {
     // A database in use by the server keeps its own permissions; the copy holds the same secrets.
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;
     Ok(())
+}
+
+/// Copy the series store if nobody has it open; whether it was copied. Its files change together:
+/// of one in use there is no copy that is of one moment.
+fn copy_series(from: &DataFolder, to: &DataFolder) -> anyhow::Result<bool> {
+    use env::files::Files as _;
+    let dir = from.series();
+    if !dir.is_dir() {
+        return Ok(false);
+    }
+    let lock = env::files::RealFiles.lock(&dir.join("lock"));
+    let Some(_held) = lock.with_context(|| dir.display().to_string())? else {
+        writeln_stdout(&format!(
+            "not copied: {}: it is in use; `holdfast backup` copies it while the server is stopped, \
+             `holdfast series export` its samples",
+            dir.display()
+        ))?;
+        return Ok(false);
+    };
+    copy_folder(&dir, &to.series())?;
+    Ok(true)
 }
 
 fn copy_file(from: &Path, to: &Path) -> anyhow::Result<()> {

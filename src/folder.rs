@@ -66,9 +66,14 @@ impl DataFolder {
     /// Make the token that followers of the journal show, readable by its owner alone, unless
     /// there is one.
     pub(crate) fn make_follower_token(&self) -> anyhow::Result<PathBuf> {
+        self.make_secret("follower")
+    }
+
+    /// Make a secret of that name among the keys, unless there is one; its file.
+    fn make_secret(&self, name: &str) -> anyhow::Result<PathBuf> {
         use std::io::Write as _;
         use std::os::unix::fs::OpenOptionsExt as _;
-        let path = self.keys().join("follower");
+        let path = self.keys().join(name);
         let what = || path.display().to_string();
         if path.exists() {
             return Ok(path);
@@ -90,6 +95,25 @@ impl DataFolder {
             .and_then(|()| File::open(self.keys())?.sync_all())
             .with_context(what)?;
         Ok(path)
+    }
+
+    /// The series store.
+    pub(crate) fn series(&self) -> PathBuf {
+        self.0.join("series")
+    }
+
+    /// The configuration of a series store that runs alone.
+    pub(crate) fn series_toml(&self) -> PathBuf {
+        self.0.join("series.toml")
+    }
+
+    /// What callers of the series store's ports show where those are not on a loopback address;
+    /// made, readable by its owner alone, unless it is there.
+    pub(crate) fn series_token(&self) -> anyhow::Result<ingest::Token> {
+        let path = self.make_secret("series")?;
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        ingest::Token::new(&text)
+            .with_context(|| format!("{}: not a token: one word of ASCII", path.display()))
     }
 
     /// The local agent of `holdfast up`.

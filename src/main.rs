@@ -17,6 +17,7 @@ mod local;
 mod logging;
 mod roles;
 mod scan;
+mod series;
 mod server;
 mod signals;
 mod up;
@@ -80,6 +81,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Config(ConfigCommand::Default { role }) => config::print_default(role)?,
         Command::Config(ConfigCommand::Check { role, file }) => config::check(role, &file)?,
         Command::Queue(command) => return agent_db::run(command),
+        Command::Series(command) => return series::run(command),
         Command::Journal(JournalCommand::Verify(args)) => return inspect::verify(&args),
         Command::Journal(JournalCommand::Stat(args)) => {
             let folder = args.dir.parent().unwrap_or(std::path::Path::new("."));
@@ -98,6 +100,6 @@ fn run(command: Command) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }

@@ -22,6 +22,9 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     if let Some(agents) = started.agents {
         console.line(&format!("agents: https://{agents}"));
     }
+    for (name, address) in &started.series {
+        console.line(&format!("listening: {name} {address}"));
+    }
     if let Some(password) = &started.password {
         console.line(&format!("log in: user admin, password {password} (shown once)"));
     }
@@ -55,6 +58,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
             folder: config.data,
             scan: config.scan,
             inventory: config.inventory,
+            metrics: config.metrics,
             queue: config.queue,
             sync: config.sync,
         };

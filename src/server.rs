@@ -28,6 +28,7 @@ use crate::config::{Layout, ServerConfig};
 use crate::folder::DataFolder;
 use crate::follow::{Marker, ServerFiles};
 use crate::host;
+use crate::series::{Ports, Secrets, read_tls, store_own};
 
 /// How often the registry sweeps and flushes.
 const TICK_EVERY: Duration = Duration::from_secs(1);
@@ -45,6 +46,8 @@ pub(crate) struct Server {
     stop: watch::Sender<bool>,
     upkeep: JoinHandle<()>,
     shipping: Shipping,
+    series: series::Store,
+    ports: Ports,
     _lock: File,
 }
 
@@ -57,6 +60,8 @@ pub(crate) struct Started {
     pub(crate) agents: Option<SocketAddr>,
     /// The administrator's password if it was just made.
     pub(crate) password: Option<String>,
+    /// The series store's own ports: name and address.
+    pub(crate) series: Vec<(&'static str, SocketAddr)>,
 }
 
 impl Server {
@@ -67,34 +72,42 @@ impl Server {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let opening = (config.clone(), folder.clone(), clock.clone());
-        let (state, commit, registry, shipping) = tokio::task::spawn_blocking(move || {
+        let (state, commit, registry, shipping, series) = tokio::task::spawn_blocking(move || {
             let (config, folder, clock) = opening;
             let (state, commit, journal) = open_stores(&config, &folder)?;
             let registry = open_registry(&config, &folder, clock.clone(), random)?;
             registry.warm_logins();
             let shipping = open_shipping(&config, &folder, (journal, &commit, &state), clock)?;
-            anyhow::Ok((state, commit, registry, shipping))
+            let (series, _) = series::Store::open(&folder.series(), config.series.store_options())
+                .context("series")?;
+            anyhow::Ok((state, commit, registry, shipping, series))
         })
         .await??;
         let password = first_password(&registry)?;
         let ready = Arc::new(AtomicBool::new(false));
         let rules = open_rules(config, &folder, &clock)?;
-        let router = api_router(config, (&registry, rules), &state, &commit, &clock, &ready)?;
+        let stores = (&state, &commit, &series);
+        let router = api_router(config, (&registry, rules), stores, &clock, &ready)?;
         let router = ship::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
-            sessions_options(config, &folder, &clock, router.clone()),
+            SessionsOptions {
+                series: Some(series.clone()),
+                ..sessions_options(config, &folder, &clock, router.clone())
+            },
             commit.clone(),
             state.clone(),
             registry.clone(),
         )
         .context("agents' side")?;
-        let api = serve_api(config, &registry, router).await?;
+        let ports =
+            Ports::open(&series, &config.series, &series_secrets(config, &registry)?).await?;
+        let api = serve_api(config, &registry, router.clone()).await?;
         ready.store(true, Ordering::Release);
-        let scheme = if config.api.plain_http { "http" } else { "https" };
         let started = Started {
-            url: format!("{scheme}://{}/", api.local_addr().unwrap_or(config.api.listen)),
+            url: url(config, &api),
             agents: sessions.local_addr(),
             password,
+            series: ports.open.clone(),
         };
         let (stop, stopped) = watch::channel(false);
         let upkeep = Upkeep {
@@ -104,8 +117,23 @@ impl Server {
             retention: retention(config),
             shipping: shipping.clone(),
         };
+        let every = config.series.own_metrics;
+        if every > Duration::ZERO {
+            tokio::spawn(store_own(series.clone(), router, every, stopped.clone()));
+        }
         let upkeep = tokio::spawn(upkeep.run(stopped));
-        let server = Self { registry, commit, sessions, api, stop, upkeep, shipping, _lock: lock };
+        let server = Self {
+            registry,
+            commit,
+            sessions,
+            api,
+            stop,
+            upkeep,
+            shipping,
+            series,
+            ports,
+            _lock: lock,
+        };
         Ok((server, started))
     }
 
@@ -117,11 +145,19 @@ impl Server {
         self.api.shutdown().await;
         self.sessions.shutdown().await;
         let _ = self.upkeep.await;
+        self.ports.close().await;
+        let series = tokio::task::spawn_blocking(move || self.series.close()).await?;
         // The one does not wait for the other's success: each keeps what it can.
         let commit = self.commit.close().await.context("commit");
         let registry = tokio::task::spawn_blocking(move || self.registry.close()).await?;
-        commit.and(registry.context("registry"))
+        commit.and(registry.context("registry")).and(series.context("series"))
     }
+}
+
+/// Where page and API are.
+fn url(config: &ServerConfig, api: &api::Server) -> String {
+    let scheme = if config.api.plain_http { "http" } else { "https" };
+    format!("{scheme}://{}/", api.local_addr().unwrap_or(config.api.listen))
 }
 
 fn open_stores(
@@ -281,8 +317,7 @@ fn open_rules(
 fn api_router(
     config: &ServerConfig,
     (registry, rules): (&Registry, Arc<RuleFolder>),
-    state: &Arc<dyn StateStore>,
-    commit: &Arc<Commit>,
+    (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, &series::Store),
     clock: &Arc<dyn Clock>,
     ready: &Arc<AtomicBool>,
 ) -> anyhow::Result<axum::Router> {
@@ -296,6 +331,7 @@ fn api_router(
         cors_origins: config.api.cors_origins.clone(),
         log: crate::logging::ring(),
         rules: Some(rules),
+        series: Some(series.clone()),
         ready: ready.clone(),
         ..api::ApiOptions::new(clock.clone())
     };
@@ -317,6 +353,21 @@ async fn serve_api(
         Some(api::TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem })
     };
     api::serve(api::ServeOptions::new(config.api.listen, tls), router).await.context("api")
+}
+
+/// The certificate and the token of the series store's ports, where those need them.
+fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<Secrets> {
+    if !Ports::need_secrets(&config.series) {
+        return Ok(Secrets::default());
+    }
+    let tls = if config.series.tls_cert.as_os_str().is_empty() {
+        let pair = registry.issue_server_certificate(&config.series.names)?;
+        api::TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem }
+    } else {
+        read_tls(&config.series)?
+    };
+    let token = DataFolder::new(&config.data).series_token()?;
+    Ok(Secrets { tls: Some(tls), token: Some(token) })
 }
 
 fn retention(config: &ServerConfig) -> Retention {

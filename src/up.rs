@@ -10,7 +10,8 @@ use sync::{EnrollOptions, IdentityFolder};
 use crate::agent::{Agent, AgentSettings, Console};
 use crate::cli::UpArgs;
 use crate::config::{
-    AgentsConfig, ApiConfig, InventoryConfig, QueueConfig, ScanConfig, ServerConfig, SyncConfig,
+    AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, ServerConfig,
+    SyncConfig,
 };
 use crate::folder::DataFolder;
 use crate::host;
@@ -98,6 +99,7 @@ async fn local_agent(
             root: args.system.clone(),
             ..InventoryConfig::default()
         },
+        metrics: MetricsConfig::default(),
         queue: QueueConfig::default(),
         sync: SyncConfig { heartbeat: HEARTBEAT, ..SyncConfig::default() },
     };

@@ -52,6 +52,16 @@ const COMMANDS: &[&[&str]] = &[
     &["journal", "bench"],
     &["journal", "follow"],
     &["journal", "promote"],
+    &["series"],
+    &["series", "serve"],
+    &["series", "init"],
+    &["series", "create"],
+    &["series", "delete"],
+    &["series", "stat"],
+    &["series", "verify"],
+    &["series", "export"],
+    &["series", "import"],
+    &["series", "bench"],
 ];
 
 #[test]

@@ -36,7 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store/series", &["env", "journal"]),
     ("store/commit", &["model", "env", "journal", "state"]),
     ("server/registry", &["model", "env", "state", "commit"]),
-    ("server/sessions", &["model", "env", "link", "commit", "state", "registry"]),
+    ("server/sessions", &["model", "env", "link", "commit", "state", "series", "registry"]),
     ("server/sigma", &["env"]),
     ("server/ship", &["model", "env", "journal", "commit"]),
     ("server/ingest", &["env", "series"]),

@@ -3,6 +3,7 @@
 
 mod console;
 mod heart;
+mod metrics;
 mod notes;
 mod packages;
 mod scan;
@@ -27,10 +28,11 @@ use tokio::time::{Duration, timeout};
 use tracing::warn;
 
 pub(crate) use console::Console;
+pub(crate) use metrics::FILE as METRICS_FILE;
 pub(crate) use notes::last_scan;
 
 use crate::config::{
-    Durability, InventoryConfig, QueueConfig, ScanConfig, SyncConfig, Transaction,
+    Durability, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig, Transaction,
 };
 
 /// How long a stop waits for the server to take the goodbye.
@@ -46,6 +48,7 @@ pub(crate) struct AgentSettings {
     pub(crate) rules: Rules,
     pub(crate) scan: ScanConfig,
     pub(crate) inventory: InventoryConfig,
+    pub(crate) metrics: MetricsConfig,
     pub(crate) queue: QueueConfig,
     pub(crate) sync: SyncConfig,
 }
@@ -62,6 +65,7 @@ pub(crate) struct Agent {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    metrics: Option<Arc<metrics::HostMetrics>>,
     scanner: thread::JoinHandle<()>,
     ended: mpsc::Receiver<Ended>,
 }
@@ -135,17 +139,27 @@ impl Agent {
             outcomes: Mutex::new(Vec::new()),
             ended,
         });
+        let metrics = if settings.metrics.enabled {
+            let (folder, config) = (&settings.folder, &settings.metrics);
+            Some(metrics::HostMetrics::open(folder, config, shared.clone())?)
+        } else {
+            None
+        };
         let scanning = scan::Scanning::new(&shared, settings, report.created, clock)?;
         let scanner = thread::Builder::new()
             .name("scan".into())
             .spawn(move || scanning.run(&inbox))
             .context("scan thread")?;
         let (stop, stopped) = watch::channel(false);
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(tell::run(shared.clone(), settings.sync.clone(), stopped.clone())),
-            tokio::spawn(heart::run(shared.clone(), settings.sync.heartbeat, stopped)),
+            tokio::spawn(heart::run(shared.clone(), settings.sync.heartbeat, stopped.clone())),
         ];
-        Ok(Self { shared, stop, tasks, scanner, ended: ended_inbox })
+        if let Some(metrics) = &metrics {
+            tasks.push(tokio::spawn(metrics.clone().look(stopped.clone())));
+            tasks.push(tokio::spawn(metrics.clone().send(stopped)));
+        }
+        Ok(Self { shared, stop, tasks, metrics, scanner, ended: ended_inbox })
     }
 
     /// Wait until the agent ends by itself.
@@ -169,7 +183,9 @@ impl Agent {
         if !matches!(timeout(GOODBYE_TIMEOUT, goodbye).await, Ok(Ok(_))) {
             warn!("the server did not take the goodbye; it will notice by the silence");
         }
-        self.shared.queue.close().context("agent's queue")
+        let metrics = self.metrics.map_or(Ok(()), |metrics| metrics.close());
+        self.shared.queue.close().context("agent's queue")?;
+        metrics.context("queue of metrics")
     }
 }
 

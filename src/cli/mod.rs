@@ -6,6 +6,7 @@ mod folder;
 mod journal;
 mod look;
 mod queue;
+mod series;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,10 @@ pub(crate) use self::journal::{
 };
 pub(crate) use self::look::{ChangesArgs, ScanArgs};
 pub(crate) use self::queue::QueueCommand;
+pub(crate) use self::series::{
+    SeriesBenchArgs, SeriesCommand, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat,
+    SeriesImportArgs, SeriesLookArgs, SeriesServeArgs, SeriesStatArgs,
+};
 
 /// Where data lives unless told otherwise.
 const DEFAULT_DATA: &str = "./data";
@@ -106,6 +111,9 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     /// Look into a journal.
     #[command(subcommand)]
     Journal(JournalCommand),
+    /// The series store: run it alone, look into it, fill and empty it.
+    #[command(subcommand)]
+    Series(SeriesCommand),
 }
 
 /// A configuration file.

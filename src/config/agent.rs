@@ -20,6 +20,7 @@ pub(crate) struct AgentConfig {
     pub(crate) name: String,
     pub(crate) scan: ScanConfig,
     pub(crate) inventory: InventoryConfig,
+    pub(crate) metrics: MetricsConfig,
     pub(crate) queue: QueueConfig,
     pub(crate) sync: SyncConfig,
     pub(crate) watch: detect::Rules,
@@ -33,6 +34,7 @@ impl Default for AgentConfig {
             name: String::new(),
             scan: ScanConfig::default(),
             inventory: InventoryConfig::default(),
+            metrics: MetricsConfig::default(),
             queue: QueueConfig::default(),
             sync: SyncConfig::default(),
             watch: detect::Rules::default(),
@@ -50,6 +52,7 @@ impl AgentConfig {
         within("sync.heartbeat", &self.sync.heartbeat, &tick, &Duration::from_hours(1))?;
         within("sync.check_interval", &self.sync.check_interval, &tick, &year)?;
         self.queue.validate()?;
+        self.metrics.validate()?;
         if !self.server.starts_with("https://") {
             bail!("server = {:?}: must begin with https://", self.server);
         }
@@ -97,6 +100,47 @@ pub(crate) struct InventoryConfig {
 impl Default for InventoryConfig {
     fn default() -> Self {
         Self { packages: true, interval: Duration::from_mins(5), root: "/".into() }
+    }
+}
+
+/// The host's metrics.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MetricsConfig {
+    pub(crate) enabled: bool,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) interval: Duration,
+    pub(crate) processes: Vec<String>,
+    pub(crate) limit_mib: u32,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        let interval = Duration::from_secs(10);
+        Self { enabled: true, interval, processes: Vec::new(), limit_mib: 64 }
+    }
+}
+
+/// Most processes that are looked at by name.
+const PROCESSES_MAX: usize = 64;
+/// Longest name of a process, bytes (`TASK_COMM_LEN` less its end, proc(5)).
+const PROCESS_BYTES_MAX: usize = 15;
+
+impl MetricsConfig {
+    fn validate(&self) -> anyhow::Result<()> {
+        let (least, most) = (Duration::from_millis(100), Duration::from_hours(24));
+        within("metrics.interval", &self.interval, &least, &most)?;
+        within("metrics.limit_mib", &self.limit_mib, &1, &1_048_576)?;
+        within("the number of metrics.processes", &self.processes.len(), &0, &PROCESSES_MAX)?;
+        for name in &self.processes {
+            if name.is_empty() || name.len() > PROCESS_BYTES_MAX || name.contains(['/', '\n']) {
+                bail!(
+                    "metrics.processes: {name:?} is no name as in /proc/PID/comm: 1 to \
+                     {PROCESS_BYTES_MAX} bytes"
+                );
+            }
+        }
+        Ok(())
     }
 }
 

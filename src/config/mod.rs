@@ -1,6 +1,7 @@
 //! Configuration files: TOML, every key optional, an unknown one refused with the nearest known.
 
 mod agent;
+mod series;
 mod server;
 
 use std::fs;
@@ -15,9 +16,10 @@ use serde::{Deserialize, Deserializer};
 use crate::cli::Role;
 
 pub(crate) use agent::{
-    AgentConfig, DEFAULT_AGENT, Durability, InventoryConfig, QueueConfig, ScanConfig, SyncConfig,
-    Transaction,
+    AgentConfig, DEFAULT_AGENT, Durability, InventoryConfig, MetricsConfig, QueueConfig,
+    ScanConfig, SyncConfig, Transaction,
 };
+pub(crate) use series::{Bytes, DEFAULT_SERIES, Listen, SeriesConfig, WalMode};
 pub(crate) use server::{AgentsConfig, ApiConfig, DEFAULT_SERVER, Layout, ServerConfig};
 
 /// Largest configuration that is read, bytes.
@@ -119,6 +121,7 @@ mod tests {
         assert_eq!(printed.scan, empty.scan);
         assert_eq!(printed.queue, empty.queue);
         assert_eq!(printed.inventory, empty.inventory);
+        assert_eq!(printed.metrics, empty.metrics);
         assert_eq!(printed.data, empty.data);
     }
 

@@ -7,10 +7,14 @@ use std::time::Duration;
 use anyhow::bail;
 use serde::Deserialize;
 
-use super::{duration, within};
+use super::{SeriesConfig, duration, within};
 
 /// A commented file with every key at its default.
-pub(crate) const DEFAULT_SERVER: &str = include_str!("server.default.toml");
+pub(crate) const DEFAULT_SERVER: &str = concat!(
+    include_str!("server.default.toml"),
+    "\n# The series store.\n[series]\n",
+    include_str!("series.default.toml")
+);
 
 /// The whole of `server.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -25,6 +29,7 @@ pub(crate) struct ServerConfig {
     pub(crate) cache: CacheConfig,
     pub(crate) journal: JournalConfig,
     pub(crate) retention: RetentionConfig,
+    pub(crate) series: SeriesConfig,
 }
 
 impl Default for ServerConfig {
@@ -39,6 +44,7 @@ impl Default for ServerConfig {
             cache: CacheConfig::default(),
             journal: JournalConfig::default(),
             retention: RetentionConfig::default(),
+            series: SeriesConfig::default(),
         }
     }
 }
@@ -60,6 +66,7 @@ impl ServerConfig {
         let hour = Duration::from_hours(1);
         within("retention.events_age", &self.retention.events_age, &hour, &(year * 100))?;
         within("retention.events_gib", &self.retention.events_gib, &1, &1_048_576)?;
+        self.series.validate("series.")?;
         if self.api.plain_http && !self.api.listen.ip().is_loopback() {
             bail!("api.plain_http: only on a loopback address, not on {}", self.api.listen);
         }

@@ -1,4 +1,4 @@
-//! The host's inventory: installed packages.
+//! The host's inventory, installed packages, and its metrics ([`metrics`]).
 //!
 //! - [`Dpkg::read`] reads the dpkg status database, stanza by stanza, and gives an [`Inventory`]
 //!   or says why there is none. It is whole or it is an error: a database that is missing, cut
@@ -14,6 +14,7 @@ mod deb822;
 mod dpkg;
 mod error;
 pub mod limits;
+pub mod metrics;
 mod plan;
 
 pub use dpkg::{Dpkg, Inventory, Stamp};

@@ -284,6 +284,16 @@ impl Queue {
         self.inner.submit(Job { dataset: id, events, ..Job::default() }).1.map(drop)
     }
 
+    /// Append events of a dataset, each written already, in one transaction. What they hold is for
+    /// who leases them: a queue that sessions are made of holds [`EventBody`]s alone.
+    ///
+    /// # Errors
+    /// When they could not be committed; then none was.
+    pub fn append_events(&self, dataset: &Dataset, events: Vec<Vec<u8>>) -> Result<(), QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        self.inner.submit(Job { dataset: id, events, ..Job::default() }).1.map(drop)
+    }
+
     /// Begin a cycle, or go on with the unfinished one. Committed when this returns.
     ///
     /// # Errors

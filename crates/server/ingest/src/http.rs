@@ -1,17 +1,20 @@
 //! The query port: `/api/...` of the store's own query language, `/write` for the Influx line
 //! protocol, `/api/v1/write` for Prometheus remote write.
 //!
-//! Writes are answered after they are persisted. Neither TLS nor users: the port belongs on a
-//! loopback address, or behind a proxy that has both.
+//! Writes are answered after they are persisted. [`HttpOptions`] says which token callers show and
+//! from which pages a browser may ask; a request from another page is refused, so that no page that
+//! somebody opens on this machine writes or reads here.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
@@ -19,6 +22,7 @@ use hyper::body::Frame;
 use series::{Ack, Store, WriteError};
 use tokio::sync::mpsc;
 
+use crate::guard::Token;
 use crate::intake::{Intake, Taken};
 use crate::{influx, net, query, remote};
 
@@ -29,8 +33,19 @@ pub const QUERY_BYTES_MAX: usize = 1 << 20;
 /// Pieces of an answer that wait for the client; the query waits then.
 const PIECES_MAX: usize = 4;
 
+/// For whom the query port is.
+#[derive(Debug, Clone, Default)]
+pub struct HttpOptions {
+    /// What callers must show; `None` lets everybody in: for loopback addresses and where somebody
+    /// else has looked.
+    pub token: Option<Token>,
+    /// Origins whose pages may ask from a browser, such as `http://grafana.example:3000`; `*` is
+    /// any.
+    pub cors_origins: Vec<String>,
+}
+
 /// The routes of the query port, over one store.
-pub fn router(store: Store) -> Router {
+pub fn router(store: Store, options: HttpOptions) -> Router {
     let writes = Router::new()
         .route("/write", post(write_lines))
         .route("/api/v1/write", post(write_remote))
@@ -44,9 +59,50 @@ pub fn router(store: Store) -> Router {
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
+        .route("/api/delete", post(delete))
         .merge(writes)
         .fallback(nothing)
+        .layer(from_fn_with_state(Arc::new(options), admit))
         .with_state(store)
+}
+
+/// Whose page asks, and whether the token is shown.
+async fn admit(State(options): State<Arc<HttpOptions>>, request: Request, next: Next) -> Response {
+    let header = |headers: &HeaderMap, name| {
+        headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok()).map(str::to_owned)
+    };
+    let origin = header(request.headers(), header::ORIGIN);
+    let shown = header(request.headers(), header::AUTHORIZATION).unwrap_or_default();
+    let known = |origin: &String| options.cors_origins.iter().any(|o| o == "*" || o == origin);
+    if let Some(origin) = origin.as_ref().filter(|origin| !known(origin)) {
+        let text = format!("-pages of {origin} may not ask here: name it in cors_origins\r\n");
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    let preflight = request.method() == Method::OPTIONS && origin.is_some();
+    let mut response = if preflight {
+        StatusCode::NO_CONTENT.into_response()
+    } else if options.token.as_ref().is_none_or(|token| token.shown_by(&shown)) {
+        next.run(request).await
+    } else {
+        let challenge = [(header::WWW_AUTHENTICATE, "Bearer, Basic realm=\"series\"")];
+        (StatusCode::UNAUTHORIZED, challenge, "-show the token: Authorization: Bearer TOKEN\r\n")
+            .into_response()
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    if let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(&origin).ok()) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
+    if preflight {
+        for (name, value) in [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, OPTIONS"),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, accept"),
+            (header::ACCESS_CONTROL_MAX_AGE, "600"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+    }
+    response
 }
 
 async fn nothing(uri: Uri) -> Response {
@@ -94,6 +150,17 @@ async fn search(State(store): State<Store>, body: Bytes) -> Response {
 
 async fn suggest(State(store): State<Store>, body: Bytes) -> Response {
     query::suggest(&store, &body).map_or_else(|e| query_error(&e), IntoResponse::into_response)
+}
+
+/// `{"metric", "where", "range"}`: delete samples and events; answered when that is persisted.
+async fn delete(State(store): State<Store>, body: Bytes) -> Response {
+    let deleting = tokio::task::spawn_blocking(move || query::delete(&store, &body)).await;
+    match deleting {
+        Ok(Ok(series)) => json(&serde_json::json!({ "series": series })),
+        Ok(Err(query::DeleteError::Query(text))) => refused(&text),
+        Ok(Err(query::DeleteError::Write(e))) => failed(&e),
+        Err(e) => refused(&format!("deleting failed: {e}")),
+    }
 }
 
 async fn run_query(State(store): State<Store>, body: Bytes) -> Response {

@@ -17,6 +17,9 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 pub struct Precision(i64);
 
 impl Precision {
+    /// Nanoseconds.
+    pub const NANOSECONDS: Self = Self(1);
+
     /// By its name in the query; nanoseconds without one.
     pub fn parse(name: Option<&str>) -> Option<Self> {
         Some(Self(match name.unwrap_or("ns") {

@@ -7,13 +7,14 @@
 //! # Invariants
 //! - A row that is refused does not concern its neighbours, closes no connection, and is answered
 //!   with its text where the protocol can answer.
-//! - HTTP answers a write after it is persisted as the store's log says. The end of a TCP stream
-//!   comes after everything it brought is persisted.
+//! - HTTP answers a write, and a TCP port a `sync`, after it is persisted as the store's log says.
+//!   A connection is closed after everything it brought is persisted.
 //! - Whatever bytes arrive: no panic, and memory within the limits below.
 //!
 //! # Limits
 //! Each is a constant of its module: lines, items, dictionaries, connections, bodies, replies.
 
+mod guard;
 mod http;
 pub mod influx;
 mod intake;
@@ -24,7 +25,8 @@ mod resp;
 mod telnet;
 mod time;
 
-pub use http::{QUERY_BYTES_MAX, WRITE_BYTES_MAX, router};
+pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
+pub use http::{HttpOptions, QUERY_BYTES_MAX, WRITE_BYTES_MAX, router};
 pub use intake::{Intake, REFUSALS_MAX, Refusal, Taken};
 pub use net::{
     CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX, REPLY_BYTES_MAX, serve_tcp,

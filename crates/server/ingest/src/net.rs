@@ -2,23 +2,29 @@
 //! connection stays open.
 //!
 //! Nothing answers a row that was taken: these protocols fire and forget, and what they bring is
-//! persisted within 100 ms (with the log on). A client that wants to know closes its side: the
-//! server closes its own only after everything taken is persisted, so the end of the stream is the
-//! acknowledgement.
+//! persisted within 100 ms (with the log on). A client that wants to know asks: `+sync` in RESP,
+//! `sync` in `OpenTSDB`'s lines is answered `+OK` or `ok` when everything before it on this
+//! connection is persisted, and by an error when some of it was not stored. The end of the stream
+//! is no answer: it looks the same when the server dies.
 //!
 //! Limits: [`CONNECTIONS_MAX`], [`READ_BYTES_MAX`], [`REPLY_BYTES_MAX`], [`PIPELINE_BATCHES_MAX`].
 
 use std::collections::VecDeque;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use series::{Ack, Batch, Store, Ticket, WriteError};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
+use crate::guard::{AUTH_TIME_MAX, Guard};
 use crate::intake::{Intake, Taken};
 use crate::resp::RespReader;
 use crate::telnet::{Asked, TelnetReader};
@@ -35,6 +41,12 @@ pub const PIPELINE_BATCHES_MAX: usize = 16;
 const DATAGRAMS_MAX: usize = 256;
 /// Largest datagram, in bytes.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+/// Longest time that the last replies wait for a client that does not read.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
+/// What a `sync` says when the store refused something before it.
+const LOST: &str = "some rows before were not stored; send them again";
+/// Pause after a failed accept: most often no file descriptor is free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a port speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +72,7 @@ pub async fn serve_tcp(
     listener: TcpListener,
     protocol: Protocol,
     store: Store,
+    guard: Guard,
     mut stop: watch::Receiver<bool>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -74,7 +87,7 @@ pub async fn serve_tcp(
             Ok((stream, _)) => stream,
             Err(e) => {
                 tracing::warn!("{}: accept: {e}", protocol.name());
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
@@ -83,14 +96,59 @@ pub async fn serve_tcp(
             let _ = stream.try_write(text.as_bytes());
             continue;
         };
-        let connection = Connection::new(stream, protocol, store.clone());
-        let stop = stop.clone();
+        let (store, guard, stop) = (store.clone(), guard.clone(), stop.clone());
         running.spawn(async move {
-            connection.run(stop).await;
+            attend(stream, protocol, store, &guard, stop).await;
             drop(permit);
         });
     }
     while running.join_next().await.is_some() {}
+}
+
+/// One connection, from the handshake to its end.
+async fn attend(
+    stream: TcpStream,
+    protocol: Protocol,
+    store: Store,
+    guard: &Guard,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Some(acceptor) = &guard.tls else {
+        return talk(stream, protocol, store, guard, stop).await;
+    };
+    let shaken = tokio::select! {
+        _ = stop.changed() => return,
+        shaken = timeout(AUTH_TIME_MAX, acceptor.accept(stream)) => shaken,
+    };
+    match shaken {
+        Ok(Ok(stream)) => talk(stream, protocol, store, guard, stop).await,
+        Ok(Err(e)) => tracing::debug!("{}: TLS: {e}", protocol.name()),
+        Err(_) => tracing::debug!("{}: TLS: the handshake took too long", protocol.name()),
+    }
+}
+
+async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    protocol: Protocol,
+    store: Store,
+    guard: &Guard,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut buffer = BytesMut::new();
+    if let Some(token) = &guard.token {
+        let shown = tokio::select! {
+            _ = stop.changed() => return,
+            shown = token.begins(&mut stream, &mut buffer) => shown,
+        };
+        if !shown {
+            tracing::warn!("{}: a connection did not show the token", protocol.name());
+            let text = b"-ERR begin the connection with the line: auth TOKEN\r\n";
+            let _ = timeout(GOODBYE_TIME_MAX, stream.write_all(text)).await;
+            let _ = timeout(GOODBYE_TIME_MAX, stream.shutdown()).await;
+            return;
+        }
+    }
+    Connection::new(stream, buffer, protocol, store).run(stop).await;
 }
 
 enum Reader {
@@ -98,31 +156,35 @@ enum Reader {
     OpenTsdb(TelnetReader),
 }
 
-struct Connection {
-    input: OwnedReadHalf,
-    output: OwnedWriteHalf,
+struct Connection<S> {
+    input: ReadHalf<S>,
+    output: WriteHalf<S>,
     store: Store,
     protocol: Protocol,
     reader: Reader,
     buffer: BytesMut,
     tickets: VecDeque<Ticket>,
     replies: Vec<u8>,
+    /// Rows since the last `sync` were not stored although they were good.
+    lost: bool,
 }
 
-impl Connection {
-    fn new(stream: TcpStream, protocol: Protocol, store: Store) -> Self {
-        let (input, output) = stream.into_split();
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    fn new(stream: S, buffer: BytesMut, protocol: Protocol, store: Store) -> Self {
+        let (input, output) = tokio::io::split(stream);
         let reader = match protocol {
             Protocol::Resp => Reader::Resp(RespReader::default()),
             Protocol::OpenTsdb => Reader::OpenTsdb(TelnetReader::default()),
         };
         let (tickets, replies) = (VecDeque::new(), Vec::new());
-        let buffer = BytesMut::new();
-        Self { input, output, store, protocol, reader, buffer, tickets, replies }
+        let lost = false;
+        Self { input, output, store, protocol, reader, buffer, tickets, replies, lost }
     }
 
     async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        loop {
+        // What came with the token's line.
+        let mut ended = !self.buffer.is_empty() && self.take().await;
+        while !ended {
             self.buffer.reserve(READ_BYTES_MAX.saturating_sub(self.buffer.len()).max(1));
             let room = self.tickets.len() < PIPELINE_BATCHES_MAX;
             tokio::select! {
@@ -130,35 +192,45 @@ impl Connection {
                 result = first(&mut self.tickets), if !self.tickets.is_empty() => {
                     self.failed(result.err());
                 }
-                read = self.input.read_buf(&mut self.buffer), if room => match read {
-                    Ok(0) => {
-                        self.end().await;
-                        break;
-                    }
-                    Ok(_) => if self.take().await { break },
-                    Err(e) => {
-                        tracing::debug!("{}: {e}", self.protocol.name());
-                        break;
-                    }
-                },
+                read = self.input.read_buf(&mut self.buffer), if room => {
+                    ended = self.took(read).await;
+                }
             }
-            self.reply();
+            self.reply().await;
         }
         self.settle().await;
+    }
+
+    /// What a read brought; whether nothing more is to come.
+    async fn took(&mut self, read: io::Result<usize>) -> bool {
+        match read {
+            Ok(0) => {
+                self.end().await;
+                true
+            }
+            Ok(_) => self.take().await,
+            Err(e) => {
+                tracing::debug!("{}: {e}", self.protocol.name());
+                true
+            }
+        }
     }
 
     /// Store what the buffer holds; whether the client asked for the end.
     async fn take(&mut self) -> bool {
         let mut intake = Intake::new(&self.store);
         let (done, asked) = match &mut self.reader {
-            Reader::Resp(reader) => (reader.read(&self.buffer, &mut intake), Vec::new()),
+            Reader::Resp(reader) => {
+                let done = reader.read(&self.buffer, &mut intake);
+                (done, Vec::from_iter(reader.take_sync().then_some(Asked::Sync)))
+            }
             Reader::OpenTsdb(reader) => reader.read(&self.buffer, &mut intake),
         };
         let taken = intake.finish();
         self.buffer.advance(done);
         self.submit(taken).await;
         for question in &asked {
-            self.answer(*question);
+            self.answer(*question).await;
         }
         asked.contains(&Asked::Exit)
     }
@@ -191,8 +263,8 @@ impl Connection {
         }
     }
 
-    /// Wait until everything is persisted, then tell what is left to tell.
-    async fn settle(&mut self) {
+    /// Wait until everything taken so far is persisted.
+    async fn persist(&mut self) {
         // A batch behind all others: it is persisted when they are.
         match self.store.submit_async(Batch::new(), Ack::Persisted).await {
             Ok(ticket) => self.tickets.push_back(ticket),
@@ -202,11 +274,23 @@ impl Connection {
             let result = first(&mut self.tickets).await;
             self.failed(result.err());
         }
-        self.reply();
+    }
+
+    /// Wait until everything is persisted, then tell what is left to tell.
+    async fn settle(&mut self) {
+        self.persist().await;
+        let replies = std::mem::take(&mut self.replies);
+        let goodbye = async {
+            self.output.write_all(&replies).await?;
+            self.output.shutdown().await
+        };
+        // Everything is stored: a client that is gone, or does not listen, loses only the words.
+        let _ = timeout(GOODBYE_TIME_MAX, goodbye).await;
     }
 
     fn failed(&mut self, error: Option<WriteError>) {
         let Some(error) = error else { return };
+        self.lost = true;
         tracing::warn!("{}: a batch was refused: {error}", self.protocol.name());
         let text = match self.protocol {
             Protocol::Resp => format!("-DB {error}\r\n"),
@@ -215,9 +299,19 @@ impl Connection {
         self.say(&text);
     }
 
-    fn answer(&mut self, question: Asked) {
+    async fn answer(&mut self, question: Asked) {
         let stats = self.store.stats();
         let text = match question {
+            Asked::Sync => {
+                self.persist().await;
+                let lost = std::mem::take(&mut self.lost);
+                match (self.protocol, lost) {
+                    (Protocol::Resp, false) => "+OK\r\n".into(),
+                    (Protocol::OpenTsdb, false) => "ok\n".into(),
+                    (Protocol::Resp, true) => format!("-DB {LOST}\r\n"),
+                    (Protocol::OpenTsdb, true) => format!("sync: {LOST}\n"),
+                }
+            }
             Asked::Version => format!("holdfast series {}\n", env!("CARGO_PKG_VERSION")),
             Asked::Stats => {
                 format!("series.samples {}\nseries.known {}\n", stats.samples, stats.series)
@@ -235,10 +329,21 @@ impl Connection {
 
     /// Hand over as much of the replies as the client takes now. Never waits: a client that does
     /// not read its replies goes on writing.
-    fn reply(&mut self) {
-        if let Ok(sent) = self.output.try_write(&self.replies) {
-            self.replies.drain(..sent);
+    async fn reply(&mut self) {
+        if self.replies.is_empty() {
+            return;
         }
+        let (output, replies) = (&mut self.output, &self.replies);
+        let sent = std::future::poll_fn(|cx| {
+            let sent = match Pin::new(&mut *output).poll_write(cx, replies) {
+                Poll::Ready(Ok(sent)) => sent,
+                _ => 0,
+            };
+            let _ = Pin::new(&mut *output).poll_flush(cx);
+            Poll::Ready(sent)
+        });
+        let sent = sent.await;
+        self.replies.drain(..sent);
     }
 }
 

@@ -1,6 +1,8 @@
 //! RESP as series clients write it: name, time, value; rows with `|`-joined metrics and an array of
 //! values; a dictionary of numbers for names.
 //!
+//! `+sync` asks to be answered when everything before it is persisted.
+//!
 //! A reader keeps its place between two buffers, so that a sample may be cut anywhere. After a
 //! refusal it goes on with the next item that can only be a name, so that neighbours are kept.
 //!
@@ -17,6 +19,9 @@ use crate::time::{parse_int, parse_iso};
 pub const ITEM_BYTES_MAX: usize = 16 << 10;
 /// Most names in the dictionary of one connection.
 pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
+
+/// Asks for an acknowledgement.
+const SYNC: &[u8] = b"sync";
 
 /// One item of the stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,6 +66,8 @@ pub struct RespReader {
     named: Option<Row>,
     /// Inside a line that is too long, until its end.
     overlong: bool,
+    /// The client asked for an acknowledgement of everything before.
+    sync: bool,
 }
 
 impl Default for RespReader {
@@ -73,6 +80,7 @@ impl Default for RespReader {
             values: Vec::new(),
             named: None,
             overlong: false,
+            sync: false,
         }
     }
 }
@@ -118,6 +126,11 @@ impl RespReader {
         }
     }
 
+    /// Whether `+sync` was read since this was last asked.
+    pub fn take_sync(&mut self) -> bool {
+        std::mem::take(&mut self.sync)
+    }
+
     /// Whether an event's text is due, which may look like anything.
     fn awaits_text(&self) -> bool {
         self.place == Place::Value && self.row.is_some_and(Row::is_events)
@@ -140,6 +153,13 @@ impl RespReader {
     }
 
     fn take(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+        if item == Item::Text(SYNC) && !self.awaits_text() {
+            if !matches!(self.place, Place::Name | Place::Skip(_)) {
+                intake.refuse(0, "PARSER a sample is not whole before", SYNC);
+            }
+            (self.sync, self.place) = (true, Place::Name);
+            return;
+        }
         match self.place {
             Place::Skip(left) => self.skip(item, left, intake),
             Place::Name => self.name(item, intake),

@@ -1,6 +1,7 @@
 //! The telnet commands of `OpenTSDB`: `put metric time value tag=value ...`, a line each.
 //!
 //! Nothing answers a `put` that was taken; one that was not is answered by a line that repeats it.
+//! `sync` asks to be answered when everything before it is persisted.
 
 use crate::intake::{Intake, parse_float};
 use crate::time::{parse_guess, parse_int};
@@ -16,6 +17,8 @@ pub enum Asked {
     Version,
     /// Totals.
     Stats,
+    /// An answer when everything before is persisted.
+    Sync,
     /// The end of the connection.
     Exit,
 }
@@ -73,6 +76,7 @@ impl TelnetReader {
             b"" => None,
             b"version" => Some(Asked::Version),
             b"stats" => Some(Asked::Stats),
+            b"sync" => Some(Asked::Sync),
             b"exit" | b"quit" => Some(Asked::Exit),
             b"put" => {
                 if let Err(reason) = self.put(rest, intake) {
@@ -81,7 +85,11 @@ impl TelnetReader {
                 None
             }
             _ => {
-                intake.refuse(self.line, "unknown command; use put, version, stats or exit", line);
+                intake.refuse(
+                    self.line,
+                    "unknown command; use put, sync, version, stats or exit",
+                    line,
+                );
                 None
             }
         }

@@ -10,7 +10,7 @@
 
 use std::net::SocketAddr;
 
-use ingest::Protocol;
+use ingest::{Guard, HttpOptions, Protocol};
 use series::{Store, StoreOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,9 +37,21 @@ async fn ports() -> Ports {
         opentsdb: opentsdb.local_addr().unwrap(),
         http: http.local_addr().unwrap(),
     };
-    tokio::spawn(ingest::serve_tcp(resp, Protocol::Resp, store.clone(), stopped.clone()));
-    tokio::spawn(ingest::serve_tcp(opentsdb, Protocol::OpenTsdb, store.clone(), stopped));
-    let router = ingest::router(store);
+    tokio::spawn(ingest::serve_tcp(
+        resp,
+        Protocol::Resp,
+        store.clone(),
+        Guard::default(),
+        stopped.clone(),
+    ));
+    tokio::spawn(ingest::serve_tcp(
+        opentsdb,
+        Protocol::OpenTsdb,
+        store.clone(),
+        Guard::default(),
+        stopped,
+    ));
+    let router = ingest::router(store, HttpOptions::default());
     tokio::spawn(async move { axum::serve(http, router).await.unwrap() });
     ports
 }

@@ -34,6 +34,7 @@ mod plan;
 mod remove;
 mod reports;
 mod router;
+mod rows;
 mod seats;
 mod server;
 mod stateful;

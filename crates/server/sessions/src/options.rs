@@ -135,6 +135,8 @@ pub struct SessionsOptions {
     /// The boot of this host as its own agent names it (`link::Instance::boot`); empty when unknown.
     /// An agent on this very boot need not wait for the silence of one on an earlier boot.
     pub boot: String,
+    /// Where agents' metrics go; without it `POST /series` is 503.
+    pub series: Option<series::Store>,
     /// Only the routes of the contract, as an older server has them: no `POST /digest`.
     pub contract_only: bool,
     /// What answers local callers of the unix socket for everything that is not a route of the
@@ -157,6 +159,7 @@ impl Default for SessionsOptions {
             clock: Arc::new(SystemClock::new()),
             metrics: None,
             boot: String::new(),
+            series: None,
             contract_only: false,
             local: None,
         }

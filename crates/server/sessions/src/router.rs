@@ -19,13 +19,13 @@ use crate::identity::{Origin, Peer};
 use crate::meter::add;
 use crate::options::{HEADER_BYTES_MAX, LocalCaller, TARGET_BYTES_MAX};
 use crate::server::App;
-use crate::{control, digest, enroll, remove, reports, stateful};
+use crate::{control, digest, enroll, remove, reports, rows, stateful};
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     let routes = if app.options.contract_only {
         Router::new()
     } else {
-        Router::new().route("/digest", post(digest::digest))
+        Router::new().route("/digest", post(digest::digest)).route("/series", post(rows::rows))
     };
     routes
         .route("/", get(banner))

@@ -45,6 +45,8 @@ pub struct ApiOptions {
     pub log: LogRing,
     /// The detection rules; without them `/rules/files` answers 503.
     pub rules: Option<Arc<RuleFolder>>,
+    /// The series store; without it `/series` answers 503.
+    pub series: Option<series::Store>,
     /// Set to `true` when everything behind the API is up; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
 }
@@ -64,6 +66,7 @@ impl ApiOptions {
             request_timeout_ms: REQUEST_TIMEOUT_MS,
             log: LogRing::default(),
             rules: None,
+            series: None,
             ready: Arc::new(AtomicBool::new(true)),
         }
     }
@@ -94,6 +97,8 @@ pub(crate) struct Api {
     /// Store requests that may run or wait.
     pub(crate) waiting: Arc<Semaphore>,
     pub(crate) metrics: Option<PrometheusHandle>,
+    /// The routes of the series store; who may ask was decided before.
+    pub(crate) series: Option<Router>,
     /// The OpenAPI document, as bytes.
     pub(crate) openapi: Vec<u8>,
 }
@@ -111,6 +116,10 @@ impl Api {
                 options.requests_per_minute_max,
                 options.requests_per_minute_all_max,
             ),
+            series: options
+                .series
+                .clone()
+                .map(|store| ingest::router(store, ingest::HttpOptions::default())),
             options,
             registry,
             state,

@@ -102,6 +102,8 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("DELETE", "/commands/1", ""),
     ("PUT", "/rules/files/new.yml", RULE),
     ("DELETE", "/rules/files/new.yml", ""),
+    ("POST", "/series/write?precision=s", "cpu,host=a user=1 1795287000"),
+    ("POST", "/series/delete", r#"{"metric":"cpu_user"}"#),
     ("DELETE", "/agents?agents_list=003&status=all&older_than=0s", ""),
     (
         "PUT",
@@ -115,7 +117,13 @@ const WRITES: &[(&str, &str, &str)] = &[
 ];
 
 /// Operations that read although their method is one of those that write.
-const READS: &[&str] = &["/v1/agents/summary", "/v1/agents/restartinfo"];
+const READS: &[&str] = &[
+    "/v1/agents/summary",
+    "/v1/agents/restartinfo",
+    "/series/query",
+    "/series/search",
+    "/series/suggest",
+];
 
 /// Whether a path with values is one of a description's path with names.
 fn fits(described: &str, path: &str) -> bool {
@@ -137,6 +145,7 @@ async fn every_operation_that_changes_something_leaves_a_row_in_the_audit_log() 
         let kind = match body.get(..1) {
             Some("<") => "application/xml",
             Some("t") => "application/octet-stream",
+            Some("c") => "text/plain",
             _ => "application/json",
         };
         let headers = [("authorization", bearer.as_str()), ("content-type", kind)];

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use serde_json::Value as Json;
-use series::{Selector, Store, Test};
+use series::{Selector, Store, Test, TimeRange, WriteError};
 
 use super::Query;
-use super::parse::{Fields, read_where, text};
+use super::parse::{Fields, read_range, read_where, text};
 
 /// Names of series of a metric ("": of all) that pass a query's tests of tags.
 pub(super) fn names(store: &Store, metric: &str, query: &Query) -> Vec<String> {
@@ -69,4 +69,46 @@ pub(crate) fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
         "tag-values" => store.tag_values(needed("metric")?, needed("tag")?, prefix),
         other => return Err(format!("Unknown select: {other}")),
     }))
+}
+
+/// Why nothing, or not all, was deleted.
+pub(crate) enum DeleteError {
+    /// The request makes no sense.
+    Query(String),
+    /// The store refuses.
+    Write(WriteError),
+}
+
+/// `{"metric": name, "where": {...}, "range": {"from", "to"}}`: delete what series of the metric
+/// hold in the range (exclusive of its later end); the number of series. Without a range all they
+/// hold; the metric may only be left out where there are tags to choose by.
+pub(crate) fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
+    let (mut metric, mut sets, mut range) = (None, Vec::new(), TimeRange::ALL);
+    let mut read = || -> Result<(), String> {
+        for (name, value) in Fields::parse(body)?.0 {
+            match name.as_str() {
+                "metric" => metric = Some(text(&value, "metric")?),
+                "where" => sets = read_where(&value)?,
+                "range" => range = read_range(&value)?.0,
+                _ => return Err(format!("Unknown field: {name}")),
+            }
+        }
+        Ok(())
+    };
+    read().map_err(DeleteError::Query)?;
+    let chosen = metric.is_some() || (!sets.is_empty() && sets.iter().all(|set| !set.is_empty()));
+    if !chosen {
+        return Err(DeleteError::Query("Name a metric, or tags in where".into()));
+    }
+    if sets.is_empty() {
+        sets.push(Vec::new());
+    }
+    let metric = metric.map_or(Test::Any, |metric| Test::is(&metric));
+    let mut deleted = 0;
+    for tags in sets {
+        let selector = Selector { metric: metric.clone(), tags };
+        deleted += store.find(&selector).len();
+        store.delete(&selector, range).map_err(DeleteError::Write)?;
+    }
+    Ok(deleted)
 }

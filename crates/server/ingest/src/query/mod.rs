@@ -20,7 +20,7 @@ use series::{Direction, Store, Value};
 
 pub(crate) use apply::FUNCTIONS;
 use apply::Function;
-pub(crate) use meta::{search, suggest};
+pub(crate) use meta::{DeleteError, delete, search, suggest};
 use output::Output;
 pub(crate) use parse::Query;
 use parse::What;

@@ -152,7 +152,7 @@ impl Query {
             }
             match name.as_str() {
                 "range" => {
-                    query.read_range(value)?;
+                    (query.range, query.direction) = read_range(value)?;
                     ranged = true;
                 }
                 "filter" if value.is_string() => pattern = Some(text(value, name)?),
@@ -208,28 +208,6 @@ impl Query {
         Ok(())
     }
 
-    fn read_range(&mut self, value: &Json) -> Result<(), String> {
-        let time = |end: &str| {
-            let value = value.get(end).ok_or_else(|| format!("Field range.{end} is missing"))?;
-            let time = match value {
-                Json::String(text) => {
-                    parse_iso(text.as_bytes()).or_else(|| parse_int(text.as_bytes()))
-                }
-                other => other.as_i64(),
-            };
-            time.ok_or_else(|| format!("Field range.{end} is no time: {value}"))
-        };
-        let (from, to) = (time("from")?, time("to")?);
-        if from > to {
-            self.direction = Direction::Backward;
-            let (from_ns, to_ns) = (to.saturating_add(1), from.saturating_add(1));
-            self.range = TimeRange { from_ns, to_ns };
-        } else {
-            self.range = TimeRange { from_ns: from, to_ns: to };
-        }
-        Ok(())
-    }
-
     fn read_output(&mut self, value: &Json) -> Result<(), String> {
         for (name, value) in value.as_object().ok_or("Field output is no object")? {
             match (name.as_str(), value.as_str()) {
@@ -242,6 +220,25 @@ impl Query {
         }
         Ok(())
     }
+}
+
+/// `{"from", "to"}`: times as text or numbers. From the later to the earlier is backward; the
+/// first end is inside, the second is not.
+pub(super) fn read_range(value: &Json) -> Result<(TimeRange, Direction), String> {
+    let time = |end: &str| {
+        let value = value.get(end).ok_or_else(|| format!("Field range.{end} is missing"))?;
+        let time = match value {
+            Json::String(text) => parse_iso(text.as_bytes()).or_else(|| parse_int(text.as_bytes())),
+            other => other.as_i64(),
+        };
+        time.ok_or_else(|| format!("Field range.{end} is no time: {value}"))
+    };
+    let (from, to) = (time("from")?, time("to")?);
+    if from > to {
+        let (from_ns, to_ns) = (to.saturating_add(1), from.saturating_add(1));
+        return Ok((TimeRange { from_ns, to_ns }, Direction::Backward));
+    }
+    Ok((TimeRange { from_ns: from, to_ns: to }, Direction::Forward))
 }
 
 /// The kind of query a field asks for.

@@ -16,6 +16,7 @@ mod overview;
 mod rules_files;
 mod scans;
 mod security;
+mod series;
 mod server;
 mod states;
 mod summary;
@@ -55,6 +56,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         rules_files::OPERATIONS,
         cluster::OPERATIONS,
         local::OPERATIONS,
+        series::OPERATIONS,
     ]
     .into_iter()
     .flatten()
@@ -81,6 +83,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         ("RulesFileName".into(), text()),
         ("RulesFileContent".into(), object()),
         ("AgentNumbers".into(), numbers()),
+        ("SeriesQuery".into(), object()),
         of::<Problem>(),
         of::<FailedItem>(),
         of::<FailedError>(),

@@ -111,6 +111,12 @@ fn ready(call: &Call) -> Result<Answer, Failure> {
         tracing::warn!("not ready: {cause}");
         return Err(Failure::busy("sessions are not taken: see the server's log", 5));
     }
+    if let Some(store) = &call.api.options.series
+        && let Some(cause) = store.stats().trouble
+    {
+        tracing::warn!("not ready: series: {cause}");
+        return Err(Failure::busy("the series store takes nothing: see the server's log", 5));
+    }
     call.state().applied()?;
     call.registry().status_summary()?;
     Ok(ok())
@@ -167,12 +173,38 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
     ] {
         gauge!(name).set(value as f64);
     }
+    if let Some(store) = &call.api.options.series {
+        series_gauges(&store.stats());
+    }
     recorder.run_upkeep();
     Ok(Answer::Raw {
         status: StatusCode::OK,
         content_type: METRICS,
         body: recorder.render().into_bytes(),
     })
+}
+
+/// Where the series store stands; what came by which protocol is counted where it came.
+fn series_gauges(stats: &series::StoreStats) {
+    for (name, value) in [
+        ("holdfast_series_rows", stats.rows),
+        ("holdfast_series_known", stats.series),
+        ("holdfast_series_rows_active", stats.rows_active),
+        ("holdfast_series_samples", stats.samples),
+        ("holdfast_series_batches", stats.batches),
+        ("holdfast_series_batches_failed", stats.batches_failed),
+        ("holdfast_series_head_bytes", stats.head_bytes),
+        ("holdfast_series_position", stats.position),
+        ("holdfast_series_sealed_position", stats.sealed_position),
+        ("holdfast_series_parts", stats.parts),
+        ("holdfast_series_part_bytes", stats.part_bytes),
+        ("holdfast_series_part_samples", stats.part_samples),
+        ("holdfast_series_partitions", stats.partitions),
+        ("holdfast_series_log_payload_bytes", stats.log_payload_bytes),
+        ("holdfast_series_trouble", u64::from(stats.trouble.is_some())),
+    ] {
+        gauge!(name).set(value as f64);
+    }
 }
 
 fn description(call: &Call) -> Answer {

@@ -142,6 +142,8 @@ pub fn world_with(edit: impl FnOnce(&mut ApiOptions)) -> World {
     let rules = folder.path().join("rules");
     let rules = sigma::RuleFolder::open(&rules, RULES_TTL, Arc::clone(&options.clock)).unwrap();
     options.rules = Some(Arc::new(rules));
+    let series = series::StoreOptions { wal: series::Wal::Off, ..series::StoreOptions::default() };
+    options.series = Some(series::Store::open(&folder.path().join("series"), series).unwrap().0);
     edit(&mut options);
     let router =
         api::router(options, registry.clone(), Arc::clone(&state), Arc::clone(&commit)).unwrap();

@@ -1,0 +1,147 @@
+//! The host's metrics, from `/proc` (proc(5)): one look gives rows, each a name with its tags and
+//! its values. Counters are told as the kernel counts them, since boot; whoever asks takes the
+//! differences.
+//!
+//! What cannot be read or is not as described gives no row and one line in [`Look::problems`]; the
+//! other rows are there. Limits: [`ROWS_MAX`], [`TEXT_BYTES_MAX`], [`PROCESSES_MAX`].
+
+mod process;
+mod system;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Most rows of one look; further devices, mounts and interfaces are left out.
+pub const ROWS_MAX: usize = 512;
+/// Largest file of `/proc` that is read, bytes.
+pub const TEXT_BYTES_MAX: u64 = 4 << 20;
+/// Most processes that are looked at for those with a name.
+pub const PROCESSES_MAX: usize = 100_000;
+
+/// Values that share a name, tags and a time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricRow {
+    /// `metric|metric tag=value`, special signs escaped with `\`.
+    pub name: String,
+    /// One for each metric. Bytes, seconds, counts.
+    pub values: Vec<f64>,
+}
+
+/// What one look found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Look {
+    /// What could be read.
+    pub rows: Vec<MetricRow>,
+    /// What could not, one line each.
+    pub problems: Vec<String>,
+}
+
+impl Look {
+    fn row(&mut self, metrics: &[&str], tag: (&str, &str), values: Vec<f64>) {
+        if self.rows.len() < ROWS_MAX {
+            let (key, value) = (tag.0, escaped(tag.1));
+            let name = format!("{} {key}={value}", metrics.join("|"));
+            self.rows.push(MetricRow { name, values });
+        }
+    }
+
+    /// Take the rows of one source, or note why there are none.
+    fn part(&mut self, what: &str, read: impl FnOnce(&mut Self) -> Option<()>) {
+        if read(self).is_none() {
+            self.problems.push(format!("{what}: not there, or not as proc(5) describes it"));
+        }
+    }
+}
+
+/// Where to look.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    root: PathBuf,
+    names: Vec<String>,
+}
+
+impl Metrics {
+    /// Of the system below `root` (`/`), and of processes with these names (the 15 bytes of
+    /// `/proc/PID/comm`).
+    pub fn new(root: &Path, names: &[String]) -> Self {
+        Self { root: root.to_owned(), names: names.to_vec() }
+    }
+
+    /// Look now. Blocks on the kernel alone: no network file system is asked.
+    pub fn look(&self) -> Look {
+        let mut look = Look::default();
+        look.part("/proc/stat", |look| system::stat(&self.text("stat")?, look));
+        look.part("/proc/loadavg", |look| system::load(&self.text("loadavg")?, look));
+        look.part("/proc/meminfo", |look| system::memory(&self.text("meminfo")?, look));
+        look.part("/proc/net/dev", |look| system::network(&self.text("net/dev")?, look));
+        look.part("/proc/diskstats", |look| {
+            let whole = |device: &str| self.root.join("sys/block").join(device).exists();
+            system::disks(&self.text("diskstats")?, whole, look)
+        });
+        look.part("/proc/self/mounts", |look| system::space(&self.text("self/mounts")?, look));
+        if !self.names.is_empty() {
+            look.part("/proc", |look| process::named(&self.root.join("proc"), &self.names, look));
+        }
+        look
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        text(&self.root.join("proc").join(name))
+    }
+}
+
+/// A file of `/proc`; `None` if it cannot be read or is larger than is to be expected.
+fn text(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).ok()?.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
+    if read as u64 > TEXT_BYTES_MAX {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A tag's value as it stands in a name; an empty one is `-`.
+fn escaped(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' ' | '=' | '|' | '\\' => name.extend(['\\', c]),
+            c if c.is_control() => name.push('?'),
+            c => name.push(c),
+        }
+    }
+    if name.is_empty() { "-".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_metrics_and_all_of_them_are_numbers() {
+        let own = text(Path::new("/proc/self/comm")).unwrap();
+        let look = Metrics::new(Path::new("/"), &[own.trim().to_owned()]).look();
+        assert_eq!(look.problems, Vec::<String>::new());
+        for wanted in ["cpu.user|", "load.1|", "memory.total|", "process.count|"] {
+            assert!(look.rows.iter().any(|row| row.name.starts_with(wanted)), "{wanted}: {look:?}");
+        }
+        for row in &look.rows {
+            let (metrics, _) = row.name.split_once(' ').unwrap();
+            assert_eq!(metrics.split('|').count(), row.values.len(), "{row:?}");
+            assert!(row.values.iter().all(|v| v.is_finite() && *v >= 0.0), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_gives_no_row() {
+        let look = Metrics::new(Path::new("/does/not/exist"), &["x".into()]).look();
+        assert_eq!((look.rows.len(), look.problems.len()), (0, 7), "{look:?}");
+    }
+
+    #[test]
+    fn names_are_escaped() {
+        assert_eq!(escaped("/mnt/a b|c=d\\e\n"), "/mnt/a\\ b\\|c\\=d\\\\e?");
+        assert_eq!(escaped(""), "-");
+    }
+}

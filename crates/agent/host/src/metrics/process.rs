@@ -1,0 +1,91 @@
+//! Processes with a name: how many, their processor time, memory, reads and writes.
+
+use std::path::Path;
+
+use super::system::TICKS_PER_SECOND;
+use super::{Look, PROCESSES_MAX, text};
+
+/// Sums over the processes of one name.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    ticks: u64,
+    resident_bytes: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    /// The kernel let all of them be asked for their reads and writes.
+    io: bool,
+}
+
+/// Look through `/proc`. Processes that end meanwhile are left out.
+pub(super) fn named(proc: &Path, names: &[String], look: &mut Look) -> Option<()> {
+    let mut sums: Vec<Sum> = names.iter().map(|_| Sum { io: true, ..Sum::default() }).collect();
+    let numbered = std::fs::read_dir(proc).ok()?.flatten().filter(|entry| {
+        entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
+    });
+    for entry in numbered.take(PROCESSES_MAX) {
+        let folder = entry.path();
+        let Some(name) = text(&folder.join("comm")) else { continue };
+        let place = names.iter().position(|n| n == name.trim_end());
+        if let Some(sum) = place.and_then(|at| sums.get_mut(at)) {
+            add(&folder, sum);
+        }
+    }
+    for (name, sum) in names.iter().zip(sums) {
+        let tag = ("name", name.as_str());
+        let values =
+            vec![sum.count as f64, sum.ticks as f64 / TICKS_PER_SECOND, sum.resident_bytes as f64];
+        look.row(&["process.count", "process.cpu_seconds", "process.resident_bytes"], tag, values);
+        if sum.io && sum.count > 0 {
+            let values = vec![sum.read_bytes as f64, sum.written_bytes as f64];
+            look.row(&["process.read_bytes", "process.written_bytes"], tag, values);
+        }
+    }
+    Some(())
+}
+
+fn add(folder: &Path, sum: &mut Sum) {
+    let stat = text(&folder.join("stat"));
+    let Some(ticks) = stat.as_deref().and_then(ticks) else { return };
+    sum.count += 1;
+    sum.ticks += ticks;
+    // Threads of the kernel have no memory of their own.
+    let status = text(&folder.join("status")).unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident = resident.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse().ok());
+    sum.resident_bytes += resident.unwrap_or(0_u64) * 1024;
+    let io = text(&folder.join("io"));
+    let bytes = |name: &str| {
+        let line = io.as_deref()?.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<u64>().ok()
+    };
+    match (bytes("read_bytes:"), bytes("write_bytes:")) {
+        (Some(read), Some(written)) => {
+            sum.read_bytes += read;
+            sum.written_bytes += written;
+        }
+        _ => sum.io = false,
+    }
+}
+
+/// Ticks in user and kernel mode (fields 14 and 15 of proc(5)). The name in parentheses may hold
+/// anything: what counts begins behind the last one.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(field(14)? + field(15)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let rest = "S 1 1 1 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 1 0 5 1000 77 1844";
+        assert_eq!(ticks(&format!("42 (a) b) {rest}")), Some(42));
+        assert_eq!(ticks("42 (a) S 1"), None);
+        assert_eq!(ticks("nonsense"), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! Rows of metrics to the server's series store (`docs/format/rows.md`).
+
+use serde::Deserialize;
+
+use crate::client::{protocol, refused};
+use crate::{SyncError, Syncer};
+
+/// Content type of rows: one JSON object a line.
+const ROWS_TYPE: &str = "application/x-ndjson";
+/// Where they go.
+const ROUTE: &str = "/series";
+
+/// What became of rows that were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct RowsReport {
+    /// Rows that are persisted.
+    pub rows: u64,
+    /// Rows that the server will never take.
+    pub refused: u64,
+}
+
+impl Syncer {
+    /// Send lines of rows; when this returns, the server has persisted them. Sending them again is
+    /// harmless.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or does not take them now.
+    pub async fn send_rows(&self, lines: Vec<u8>) -> Result<RowsReport, SyncError> {
+        let reply = self.client().post(ROUTE, None, ROWS_TYPE, lines.into()).await?;
+        if !reply.status.is_success() {
+            return Err(refused(ROUTE, &reply));
+        }
+        serde_json::from_slice(&reply.body).map_err(|e| protocol(ROUTE, &e.to_string()))
+    }
+}

@@ -1,0 +1,162 @@
+//! Who may use a port that is not on a loopback address: TLS, and a token.
+//!
+//! HTTP says the token as `Authorization: Bearer TOKEN`, or as the password of `Basic`. A
+//! connection of lines begins with a line `auth TOKEN` (RESP: `+auth TOKEN`), within
+//! [`AUTH_TIME_MAX`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf as _, BytesMut};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio_rustls::TlsAcceptor;
+
+/// Longest time from the beginning of a connection to the end of its first line.
+pub const AUTH_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest token, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 256;
+/// Longest first line, in bytes.
+const LINE_BYTES_MAX: usize = TOKEN_BYTES_MAX + 16;
+
+/// What a caller must show. The default lets everybody in: for loopback addresses.
+#[derive(Clone, Default)]
+pub struct Guard {
+    /// The certificate that connections of lines are taken with.
+    pub tls: Option<TlsAcceptor>,
+    /// What callers must know.
+    pub token: Option<Token>,
+}
+
+/// What connections of lines are taken with, of a certificate chain (leaf first) and its key, both
+/// PEM.
+///
+/// # Errors
+/// When they are no certificate and key, or do not fit together.
+pub fn tls(cert_chain_pem: &str, key_pem: &str) -> Result<TlsAcceptor, String> {
+    let chain = CertificateDer::pem_slice_iter(cert_chain_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| e.to_string())?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|e| e.to_string())?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|e| e.to_string())?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// A secret that callers show.
+#[derive(Clone)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    /// Of a text, spaces around it left out; `None` if it is empty, longer than
+    /// [`TOKEN_BYTES_MAX`] or holds anything but visible ASCII.
+    pub fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let fits = !text.is_empty() && text.len() <= TOKEN_BYTES_MAX;
+        (fits && text.bytes().all(|c| c.is_ascii_graphic())).then(|| Self(text.into()))
+    }
+
+    /// Whether a text is the token; takes as long for one wrong text as for another of its length.
+    pub fn is(&self, text: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let differs = own.iter().zip(text).fold(0, |all, (a, b)| all | (a ^ b));
+        own.len() == text.len() && std::hint::black_box(differs) == 0
+    }
+
+    /// Whether the value of an `Authorization` header shows it.
+    pub(crate) fn shown_by(&self, authorization: &str) -> bool {
+        let Some((scheme, shown)) = authorization.split_once(' ') else { return false };
+        let shown = shown.trim();
+        if scheme.eq_ignore_ascii_case("bearer") || scheme.eq_ignore_ascii_case("token") {
+            return self.is(shown.as_bytes());
+        }
+        let pair = STANDARD.decode(shown).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"));
+        let pair = pair.unwrap_or_default();
+        let colon = pair.iter().position(|c| *c == b':');
+        colon.and_then(|at| pair.get(at + 1..)).is_some_and(|password| self.is(password))
+    }
+
+    /// Read the first line of a connection into `buffer` and take it away; whether it shows the
+    /// token. What came behind it stays in the buffer.
+    pub(crate) async fn begins<S: AsyncRead + Unpin>(
+        &self,
+        stream: &mut S,
+        buffer: &mut BytesMut,
+    ) -> bool {
+        let line = tokio::time::timeout(AUTH_TIME_MAX, first_line(stream, buffer)).await;
+        let Ok(Some(end)) = line else { return false };
+        let line = buffer.get(..end).unwrap_or_default().trim_ascii();
+        let line = line.strip_prefix(b"+").unwrap_or(line);
+        let shown =
+            line.split_at_checked(5).filter(|(word, _)| word.eq_ignore_ascii_case(b"auth "));
+        let shown = shown.is_some_and(|(_, token)| self.is(token.trim_ascii()));
+        buffer.advance(end);
+        shown
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Read until there is a line; where the next one begins.
+async fn first_line<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> Option<usize> {
+    loop {
+        if let Some(end) = buffer.iter().position(|c| *c == b'\n') {
+            return Some(end + 1);
+        }
+        if buffer.len() > LINE_BYTES_MAX {
+            return None;
+        }
+        buffer.reserve(LINE_BYTES_MAX);
+        match stream.read_buf(buffer).await {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_shown_as_bearer_or_as_a_password() {
+        let token = Token::new(" secret\n").unwrap();
+        assert!(token.shown_by("Bearer secret"));
+        assert!(token.shown_by("basic YW55Ym9keTpzZWNyZXQ="));
+        for wrong in
+            ["", "Bearer", "Bearer secre", "Bearer secrett", "Basic c2VjcmV0", "Digest secret"]
+        {
+            assert!(!token.shown_by(wrong), "{wrong}");
+        }
+        for no_token in ["", "  ", "two words", "täglich", &"x".repeat(TOKEN_BYTES_MAX + 1)] {
+            assert!(Token::new(no_token).is_none(), "{no_token}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_line_shows_it_and_the_rest_stays() {
+        let token = Token::new("secret").unwrap();
+        for (sent, taken) in
+            [("auth secret\nput", true), ("+AUTH secret\r\nput", true), ("put\nput", false)]
+        {
+            let mut buffer = BytesMut::new();
+            let mut stream = sent.as_bytes();
+            assert_eq!(token.begins(&mut stream, &mut buffer).await, taken, "{sent}");
+            assert_eq!(&*buffer, b"put");
+        }
+        let mut endless = tokio::io::repeat(b'x');
+        assert!(!token.begins(&mut endless, &mut BytesMut::new()).await);
+    }
+}

@@ -1,0 +1,117 @@
+//! `POST /series`: an agent's rows of metrics, into the series store (`docs/format/rows.md`).
+//!
+//! Answered 200 after everything is persisted. A row that is refused does not concern its
+//! neighbours and is not asked for again: the answer counts it. Sending the same rows again changes
+//! nothing.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use series::{Ack, Batch, Store, Value, WriteError};
+use tracing::warn;
+
+use crate::answer::Refusal;
+use crate::body;
+use crate::identity::Peer;
+use crate::server::App;
+
+/// Most bytes of one request.
+pub(crate) const ROWS_BYTES_MAX: usize = 4 << 20;
+/// Why a store that refuses now may take later, seconds until it is worth another try.
+const RETRY_SECONDS: u64 = 10;
+/// The tag that says which agent a row is from; none that an agent names itself.
+const AGENT_TAG: &str = "agent";
+
+/// One look: a line of the body.
+#[derive(Deserialize)]
+struct Look {
+    /// Nanoseconds since the epoch.
+    time_ns: i64,
+    /// Names with their values.
+    rows: Vec<(String, Vec<f64>)>,
+}
+
+/// What became of a request.
+#[derive(Serialize)]
+pub(crate) struct Taken {
+    rows: u64,
+    refused: u64,
+}
+
+pub(crate) async fn rows(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Json<Taken>, Refusal> {
+    let (parts, incoming) = request.into_parts();
+    let caller = app.caller(&peer, &parts.headers)?;
+    app.seated(&peer, &parts.headers, &caller).await?;
+    let Some(store) = app.options.series.clone() else {
+        return Err(Refusal::busy("this server runs without a series store", RETRY_SECONDS));
+    };
+    let length = body::length(&parts.headers, ROWS_BYTES_MAX)?;
+    let _share =
+        app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
+    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    let agent = caller.agent.to_string();
+    let reading = tokio::task::spawn_blocking(move || {
+        let read = read(&store, &agent, &bytes)?;
+        Ok::<_, Refusal>((store, read))
+    });
+    let (store, (batches, taken)) = reading.await??;
+    for batch in batches {
+        store.write_async(batch, Ack::Persisted).await.map_err(|e| refused(&e))?;
+    }
+    metrics::counter!("holdfast_series_samples_total", "protocol" => "agent").increment(taken.rows);
+    if taken.refused > 0 {
+        warn!(agent = %caller.agent, refused = taken.refused, "rows of metrics were refused");
+    }
+    Ok(Json(taken))
+}
+
+fn refused(error: &WriteError) -> Refusal {
+    Refusal::busy(format!("series: {error}"), RETRY_SECONDS)
+}
+
+/// The batches of a body, and how many rows are in them.
+fn read(store: &Store, agent: &str, body: &[u8]) -> Result<(Vec<Batch>, Taken), Refusal> {
+    let (mut batches, mut taken) = (vec![Batch::new()], Taken { rows: 0, refused: 0 });
+    for line in body.split(|c| *c == b'\n').filter(|line| !line.is_empty()) {
+        let look: Look = serde_json::from_slice(line)
+            .map_err(|e| Refusal::invalid(format!("a line of rows: {e}")))?;
+        for (name, values) in look.rows {
+            match push(store, &mut batches, (&name, agent), look.time_ns, &values) {
+                Some(()) => taken.rows += 1,
+                None => taken.refused += 1,
+            }
+        }
+    }
+    Ok((batches, taken))
+}
+
+fn push(
+    store: &Store,
+    batches: &mut Vec<Batch>,
+    (name, agent): (&str, &str),
+    time_ns: i64,
+    values: &[f64],
+) -> Option<()> {
+    let mut name = series::RowName::parse(name.as_bytes()).ok()?;
+    if time_ns < store.oldest_ns() || name.tags.iter().any(|(tag, _)| tag == AGENT_TAG) {
+        return None;
+    }
+    name.tags.push((AGENT_TAG.into(), agent.into()));
+    let name = series::RowName::new(name.metrics, name.tags).ok()?;
+    let row = store.row_of(&name).ok().filter(|row| !row.is_events())?;
+    let values: Vec<Value> = values.iter().map(|v| Value::F64(*v)).collect();
+    let last = batches.last_mut()?;
+    if matches!(last.push_values(row, time_ns, &values), Err(WriteError::TooLarge { .. })) {
+        let mut next = Batch::new();
+        next.push_values(row, time_ns, &values).ok()?;
+        batches.push(next);
+        return Some(());
+    }
+    (row.columns() == values.len()).then_some(())
+}

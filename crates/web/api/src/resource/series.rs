@@ -1,0 +1,152 @@
+//! The series store behind the API: its own query language and its writes, for whoever may. What a
+//! body may hold: `docs/reference/series.md`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use tower::ServiceExt as _;
+
+use crate::call::Call;
+use crate::envelope::{Answer, JSON, Stream};
+use crate::error::Failure;
+use crate::operation::{Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Influx lines.
+const LINES: &str = "text/plain";
+/// Most of a refusal's text that is told, bytes.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+const READ: Access = action("series:read", "*:*");
+const WRITE: Access = action("series:write", "*:*");
+
+const fn post(
+    path: &'static str,
+    id: &'static str,
+    about: &'static str,
+    access: Access,
+    body: &'static str,
+    shape: Shape,
+    code: fn(Arc<Call>) -> Answering,
+) -> Operation {
+    Operation {
+        verb: Verb::Post,
+        path,
+        id,
+        about,
+        access,
+        parameters: &[],
+        body: Some(body),
+        shape,
+        handler: Handler::Waiting(code),
+    }
+}
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    post(
+        "/series/query",
+        "series.query",
+        "Rows of series: select, aggregate, group-aggregate, join, events.",
+        READ,
+        "SeriesQuery",
+        Shape::Raw(TEXT),
+        |call| Box::pin(ask(call, Method::POST, "/api/query", TEXT)),
+    ),
+    post(
+        "/series/search",
+        "series.search",
+        "Names of series by metric and tags.",
+        READ,
+        "SeriesQuery",
+        Shape::Raw(TEXT),
+        |call| Box::pin(ask(call, Method::POST, "/api/search", TEXT)),
+    ),
+    post(
+        "/series/suggest",
+        "series.suggest",
+        "Names of metrics, names of tags and their values that begin so.",
+        READ,
+        "SeriesQuery",
+        Shape::Raw(TEXT),
+        |call| Box::pin(ask(call, Method::POST, "/api/suggest", TEXT)),
+    ),
+    Operation {
+        verb: Verb::Get,
+        path: "/series/stats",
+        id: "series.stats",
+        about: "How much the series store holds, and where its log stands.",
+        access: READ,
+        parameters: &[],
+        body: None,
+        shape: Shape::Raw(JSON),
+        handler: Handler::Waiting(|call| Box::pin(ask(call, Method::GET, "/api/stats", JSON))),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/series/write",
+        id: "series.write",
+        about: "Store Influx lines; answered when they are persisted.",
+        access: WRITE,
+        parameters: &[&[query(
+            "precision",
+            Kind::Word(&["ns", "us", "ms", "s", "m", "h"]),
+            "Unit of the lines' times; ns when absent.",
+        )]],
+        body: Some(LINES),
+        shape: Shape::Message,
+        handler: Handler::Waiting(|call| Box::pin(lines(call))),
+    },
+    post(
+        "/series/delete",
+        "series.delete",
+        "Delete what series hold in a range; answered when that is persisted.",
+        action("series:delete", "*:*"),
+        "SeriesQuery",
+        Shape::Raw(JSON),
+        |call| Box::pin(ask(call, Method::POST, "/api/delete", JSON)),
+    ),
+];
+
+async fn lines(call: Arc<Call>) -> Result<Answer, Failure> {
+    let precision = call.parameters.text("precision").unwrap_or("ns");
+    let path = format!("/write?precision={precision}");
+    ask(call, Method::POST, &path, TEXT).await
+}
+
+/// Hand a request to the store's own routes.
+async fn ask(
+    call: Arc<Call>,
+    method: Method,
+    path: &str,
+    content_type: &'static str,
+) -> Result<Answer, Failure> {
+    let Some(series) = &call.api.series else {
+        return Err(Failure::busy("this server runs without a series store", 60));
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::CONTENT_TYPE, content_type)
+        .body(Body::from(call.body.clone()))
+        .map_err(|e| Failure::internal(&e))?;
+    let response = match series.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    match response.status() {
+        StatusCode::OK => Ok(Answer::Stream(Stream { content_type, body: response.into_body() })),
+        StatusCode::NO_CONTENT => Ok(Answer::Message("Everything was stored".into())),
+        status => {
+            let text = Limited::new(response.into_body(), REFUSAL_BYTES_MAX).collect().await;
+            let text = text.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            if status.is_server_error() {
+                tracing::warn!("series: {status}: {text}");
+                return Err(Failure::busy("the series store takes nothing now: see the log", 5));
+            }
+            Err(Failure::bad(text))
+        }
+    }
+}

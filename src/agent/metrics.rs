@@ -1,0 +1,208 @@
+//! The host's metrics: looked at on an interval, kept in a queue of their own (`metrics.db`) until
+//! the server has persisted them. First in, first out; above the queue's limit the oldest go, which
+//! is told as a gap.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use env::clock::{Clock, SystemClock};
+use env::random::{Random as _, SystemRandom};
+use host::metrics::{Look, MetricRow, Metrics};
+use model::{Coverage, Dataset, EventBody};
+use queue::{EventLease, Queue, QueueError, QueueOptions};
+use serde_json::json;
+use sync::{SyncError, backoff};
+use tokio::sync::{Notify, watch};
+use tracing::{debug, info, warn};
+
+use super::Shared;
+use crate::config::MetricsConfig;
+
+/// The queue's file in the agent's folder.
+pub(crate) const FILE: &str = "metrics.db";
+/// Looks sent at once, at most.
+const LOOKS_MAX: usize = 200;
+/// Bytes sent at once, about.
+const BYTES_MAX: usize = 512 * 1024;
+/// How long the server is given to take rows when nothing was to be sent for a while.
+const SEND_EVERY: Duration = Duration::from_mins(1);
+
+/// The dataset that the queue's events are of.
+fn dataset() -> Dataset {
+    Dataset::new("host-metrics")
+}
+
+/// Looks, and sends what was seen.
+pub(super) struct HostMetrics {
+    queue: Queue,
+    shared: Arc<Shared>,
+    clock: Arc<SystemClock>,
+    interval: Duration,
+    metrics: Metrics,
+    /// There is something to be sent.
+    ready: Notify,
+}
+
+impl HostMetrics {
+    /// Open the queue.
+    pub(super) fn open(
+        folder: &Path,
+        config: &MetricsConfig,
+        shared: Arc<Shared>,
+    ) -> anyhow::Result<Arc<Self>> {
+        let clock = Arc::new(SystemClock::new());
+        let options = QueueOptions {
+            byte_limit: u64::from(config.limit_mib) << 20,
+            cache_bytes: 1 << 20,
+            journal_size_limit_bytes: 4 << 20,
+            wal_autocheckpoint_pages: 500,
+            ..QueueOptions::default()
+        };
+        let random = Arc::new(SystemRandom);
+        let (queue, _) = Queue::open(&folder.join(FILE), options, clock.clone(), random)
+            .context("queue of metrics")?;
+        Ok(Arc::new(Self {
+            queue,
+            shared,
+            clock,
+            interval: config.interval,
+            metrics: Metrics::new(Path::new("/"), &config.processes),
+            ready: Notify::new(),
+        }))
+    }
+
+    /// Look until stopped. The first look comes at a random instant of the first interval, so that
+    /// machines that start together do not look, and send, together.
+    pub(super) async fn look(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+        let random = SystemRandom.next_u64().unwrap_or(0) as f64 / u64::MAX as f64;
+        let mut at = tokio::time::Instant::now() + self.interval.mul_f64(random);
+        let mut told = Vec::new();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(at) => {}
+                _ = stopped.wait_for(|s| *s) => return,
+            }
+            // After a pause of the machine the looks it missed are not made up for.
+            at = (at + self.interval).max(tokio::time::Instant::now());
+            let own = self.clone();
+            match tokio::task::spawn_blocking(move || own.once()).await {
+                Ok(Ok(problems)) => {
+                    warn_of(&problems, &told);
+                    told = problems;
+                    self.ready.notify_one();
+                }
+                Ok(Err(e)) => warn!("metrics were not kept: {e}"),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// One look, kept; what could not be read.
+    fn once(&self) -> Result<Vec<String>, QueueError> {
+        let time_us = self.clock.now_us();
+        let Look { mut rows, problems } = self.metrics.look();
+        rows.push(own_row(&self.queue.status()?));
+        let rows: Vec<_> = rows.iter().map(|row| json!([row.name, row.values])).collect();
+        let line = json!({ "time_ns": time_us.saturating_mul(1000), "rows": rows });
+        self.queue.append_events(&dataset(), vec![line.to_string().into_bytes()])?;
+        Ok(problems)
+    }
+
+    /// Send until stopped.
+    pub(super) async fn send(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+        let mut failures = 0;
+        loop {
+            let wait = match self.send_all().await {
+                Ok(()) if failures == 0 => SEND_EVERY,
+                Ok(()) => {
+                    info!("the server takes metrics again");
+                    failures = 0;
+                    SEND_EVERY
+                }
+                Err(problem) => {
+                    debug!(failures, "metrics are kept until the server takes them: {problem}");
+                    let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
+                    let wait = backoff::delay(failures, random, problem.retry_after());
+                    failures += 1;
+                    wait
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.ready.notified(), if failures == 0 => {}
+                _ = stopped.wait_for(|s| *s) => return,
+            }
+        }
+    }
+
+    /// Send everything there is, oldest first.
+    async fn send_all(&self) -> Result<(), SyncError> {
+        loop {
+            let queue = self.queue.clone();
+            let lease = move || queue.lease_events(LOOKS_MAX, BYTES_MAX);
+            let lease = blocking(lease).await??;
+            if lease.items.is_empty() {
+                return Ok(());
+            }
+            let (lines, gaps) = lines(&lease);
+            let report = if lines.is_empty() {
+                sync::RowsReport::default()
+            } else {
+                self.shared.syncer.send_rows(lines).await?
+            };
+            debug!(rows = report.rows, refused = report.refused, "metrics persisted");
+            let (queue, shared) = (self.queue.clone(), self.shared.clone());
+            let done = move || {
+                let mut told = gaps.into_iter();
+                told.try_for_each(|gap| shared.queue.append_coverage(&shared.dataset, gap))?;
+                queue.ack_events(lease)
+            };
+            blocking(done).await??;
+        }
+    }
+
+    /// Close the queue.
+    pub(super) fn close(&self) -> Result<(), QueueError> {
+        self.queue.close()
+    }
+}
+
+/// Say what could not be read, when it is not what was said the last time.
+fn warn_of(problems: &[String], told: &[String]) {
+    for problem in problems.iter().filter(|_| problems != told) {
+        warn!("metrics: {problem}");
+    }
+}
+
+/// The lines of a lease, and the gaps among them that the queue itself told of.
+fn lines(lease: &EventLease) -> (Vec<u8>, Vec<Coverage>) {
+    let (mut lines, mut gaps) = (Vec::new(), Vec::new());
+    for event in &lease.items {
+        let gap = serde_json::from_slice::<EventBody>(&event.body).ok();
+        if let Some(gap) = gap.and_then(|event| event.holdfast.coverage) {
+            gaps.push(gap);
+            continue;
+        }
+        lines.extend_from_slice(&event.body);
+        lines.push(b'\n');
+    }
+    (lines, gaps)
+}
+
+/// How the queue of metrics itself stands.
+fn own_row(status: &queue::QueueStatus) -> MetricRow {
+    let names = ["agent.looks_queued", "agent.looks_dropped", "agent.queue_bytes"];
+    let values = [status.events, status.events_dropped, status.file_bytes];
+    MetricRow {
+        name: format!("{} queue=metrics", names.join("|")),
+        values: values.map(|n| n as f64).to_vec(),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SyncError> {
+    tokio::task::spawn_blocking(call).await.map_err(|_| SyncError::Stopping)
+}

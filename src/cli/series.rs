@@ -1,0 +1,198 @@
+//! `holdfast series`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::DataArg;
+use crate::config::{Bytes, Listen, WalMode};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SeriesCommand {
+    /// Run the series store alone: metric protocols in, queries out.
+    #[command(after_help = "Examples:\n  holdfast series serve --data ./data\n  holdfast series \
+serve --data ./data --wal off --http 127.0.0.1:8181\n\nPrints `listening: PROTOCOL ADDRESS` for each \
+port and then `ready: URL`. Ports are 8282 (RESP over TCP), 8383 (RESP over UDP), 4242 (OpenTSDB) and \
+8181 (queries, Influx lines, remote write) on 127.0.0.1 unless said otherwise here or in \
+DIR/series.toml.")]
+    Serve(SeriesServeArgs),
+    /// Write a commented configuration, DIR/series.toml, with every key at its default.
+    #[command(after_help = "Example:\n  holdfast series init --data ./data")]
+    Init(DataArg),
+    /// Make an empty store.
+    #[command(after_help = "Example:\n  holdfast series create --data ./data")]
+    Create(DataArg),
+    /// Delete samples of a metric, or with --all the whole store. Nobody may have it open.
+    #[command(
+        after_help = "Examples:\n  holdfast series delete --data ./data --metric cpu.user --tag \
+host=web1\n  holdfast series delete --data ./data --metric cpu.user --from 2026-01-01T00:00:00Z --to \
+2026-01-02T00:00:00Z\n  holdfast series delete --data ./data --all"
+    )]
+    Delete(SeriesDeleteArgs),
+    /// How much is in it: rows, samples, parts, bytes; of a running store too.
+    #[command(
+        after_help = "Examples:\n  holdfast series stat --data ./data --json\n  holdfast series \
+stat --url http://127.0.0.1:8181"
+    )]
+    Stat(SeriesStatArgs),
+    /// Read every file and say whether all are whole. Exit code 1 if not. Nobody may have it open.
+    #[command(after_help = "Example:\n  holdfast series verify --data ./data")]
+    Verify(SeriesLookArgs),
+    /// Print samples and events as RESP, series by series: what `import` and port 8282 take.
+    #[command(
+        after_help = "Example:\n  holdfast series export --data ./data --metric cpu.user | gzip \
+> cpu.resp.gz"
+    )]
+    Export(SeriesExportArgs),
+    /// Read samples and events from files, or from stdin. Exit code 1 if some were refused.
+    #[command(
+        after_help = "Examples:\n  zcat cpu.resp.gz | holdfast series import --data ./data\n  \
+holdfast series import --data ./data --format influx lines.txt"
+    )]
+    Import(SeriesImportArgs),
+    /// Measure what the log costs here: points a second, CPU and bytes a point, by when the log is
+    /// persisted.
+    #[command(after_help = "Example:\n  holdfast series bench --series 1000 --rows 1000 --wal \
+always,off --json")]
+    Bench(SeriesBenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeriesServeArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// The configuration (TOML); DIR/series.toml if that is there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// When the log is persisted: before each answer, every 100 ms, or never.
+    #[arg(long, value_enum)]
+    pub(crate) wal: Option<WalMode>,
+    /// Most bytes of parts on disk, for example 20GiB; the oldest go first.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) size_max: Option<Bytes>,
+    /// Age above which samples go, for example 90days.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) age_max: Option<Duration>,
+    /// RESP over TCP.
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) resp: Option<Listen>,
+    /// RESP over UDP; only on a loopback address.
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) udp: Option<Listen>,
+    /// Lines of `put`, as clients of `OpenTSDB` write them.
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) opentsdb: Option<Listen>,
+    /// Queries, Influx lines, remote write.
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) http: Option<Listen>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeriesDeleteArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// The whole store, with everything in it.
+    #[arg(long, conflicts_with_all = ["metric", "tag", "from", "to"])]
+    pub(crate) all: bool,
+    /// Of this metric.
+    #[arg(long, value_name = "NAME", required_unless_present = "all")]
+    pub(crate) metric: Option<String>,
+    /// With this tag; may be given more than once.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) tag: Vec<String>,
+    /// Not older than this (RFC 3339, or nanoseconds since the epoch).
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// Older than this.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeriesStatArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// Of the running store whose query port this is.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// The token of that port, where it asks for one.
+    #[arg(long, env = "HOLDFAST_SERIES_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeriesLookArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeriesExportArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// Only this metric.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) metric: Option<String>,
+    /// Only with this tag; may be given more than once.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) tag: Vec<String>,
+    /// Not older than this (RFC 3339, or nanoseconds since the epoch).
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// Older than this.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeriesImportArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// What the lines are.
+    #[arg(long, value_enum, default_value = "resp")]
+    pub(crate) format: SeriesFormat,
+    /// The files; stdin without any.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Vec<PathBuf>,
+}
+
+/// What an import reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SeriesFormat {
+    /// What `export` prints.
+    Resp,
+    /// Influx lines, times in nanoseconds.
+    Influx,
+    /// Lines of `put`.
+    Opentsdb,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeriesBenchArgs {
+    /// Where the stores are written, and removed again; the folder for temporary files unless
+    /// given.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Row series.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) series: u32,
+    /// Metrics of each.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) metrics: u16,
+    /// Rows of each.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rows: u32,
+    /// When the log is persisted.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "always,interval,off")]
+    pub(crate) wal: Vec<WalMode>,
+    /// One JSON object per case.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,214 @@
+//! `[series]` of `server.toml`, and `series.toml` of a store alone.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use serde::{Deserialize, Deserializer};
+
+use super::{duration, within};
+
+/// A commented file with every key at its default.
+pub(crate) const DEFAULT_SERIES: &str = include_str!("series.default.toml");
+
+/// When the log is persisted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WalMode {
+    /// Before each answer.
+    Always,
+    /// After an interval.
+    Interval,
+    /// There is no log.
+    Off,
+}
+
+/// Where a port is, or that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Off,
+    At(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let address = text.parse().map(Self::At);
+        address
+            .map_err(|_| format!("`{text}` is neither HOST:PORT, such as 127.0.0.1:8282, nor off"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A number of bytes: `20GiB`, `512MiB`, `1000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = match text.get(digits.len()..).unwrap_or_default().trim() {
+            "" | "B" => Some(1),
+            "KiB" => Some(1 << 10),
+            "MiB" => Some(1 << 20),
+            "GiB" => Some(1 << 30),
+            "TiB" => Some(1_u64 << 40),
+            _ => None,
+        };
+        let number = digits.parse::<u64>().ok();
+        let bytes = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+        bytes.map(Self).ok_or_else(|| format!("`{text}` is not a size such as 512MiB or 20GiB"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// How a series store runs, and where it listens.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SeriesConfig {
+    pub(crate) resp: Option<Listen>,
+    pub(crate) udp: Option<Listen>,
+    pub(crate) opentsdb: Option<Listen>,
+    pub(crate) http: Option<Listen>,
+    pub(crate) tls_cert: PathBuf,
+    pub(crate) tls_key: PathBuf,
+    pub(crate) names: Vec<String>,
+    pub(crate) cors_origins: Vec<String>,
+    pub(crate) wal: WalMode,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) interval: Duration,
+    pub(crate) segment_mib: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) seal_after: Duration,
+    pub(crate) head_mib: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) age_max: Duration,
+    pub(crate) size_max: Bytes,
+    pub(crate) series_max: u64,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) own_metrics: Duration,
+}
+
+impl Default for SeriesConfig {
+    fn default() -> Self {
+        Self {
+            resp: None,
+            udp: None,
+            opentsdb: None,
+            http: None,
+            tls_cert: PathBuf::new(),
+            tls_key: PathBuf::new(),
+            names: Vec::new(),
+            cors_origins: Vec::new(),
+            wal: WalMode::Always,
+            interval: Duration::from_millis(100),
+            segment_mib: 16,
+            seal_after: Duration::from_mins(15),
+            head_mib: 256,
+            age_max: Duration::from_hours(400 * 24),
+            size_max: Bytes(20 << 30),
+            series_max: series::SERIES_MAX_DEFAULT,
+            own_metrics: Duration::ZERO,
+        }
+    }
+}
+
+impl SeriesConfig {
+    /// What is not said of a store's ports is as it is in `holdfast series serve`.
+    pub(crate) fn alone(mut self) -> Self {
+        let local = |port| Some(Listen::At(SocketAddr::from(([127, 0, 0, 1], port))));
+        self.resp = self.resp.or(local(8282));
+        self.udp = self.udp.or(local(8383));
+        self.opentsdb = self.opentsdb.or(local(4242));
+        self.http = self.http.or(local(8181));
+        self
+    }
+
+    /// Values that no store can run with, each by its key, behind `prefix`.
+    pub(crate) fn validate(&self, prefix: &str) -> anyhow::Result<()> {
+        let (tick, year) = (Duration::from_millis(1), Duration::from_hours(365 * 24));
+        let key = |name: &str| format!("{prefix}{name}");
+        within(&key("interval"), &self.interval, &tick, &Duration::from_mins(1))?;
+        within(&key("segment_mib"), &self.segment_mib, &1, &1024)?;
+        within(&key("seal_after"), &self.seal_after, &Duration::from_secs(1), &(year / 365))?;
+        within(&key("head_mib"), &self.head_mib, &1, &65_536)?;
+        within(&key("age_max"), &self.age_max, &Duration::from_hours(1), &(year * 100))?;
+        within(&key("size_max"), &self.size_max, &Bytes(1 << 20), &Bytes(1 << 60))?;
+        within(&key("series_max"), &self.series_max, &1, &u64::from(u32::MAX))?;
+        within(&key("own_metrics"), &self.own_metrics, &Duration::ZERO, &(year / 365))?;
+        if let Some(Listen::At(address)) = self.udp
+            && !address.ip().is_loopback()
+        {
+            bail!("{}: UDP has neither TLS nor token: only on a loopback address", key("udp"));
+        }
+        if self.tls_cert.as_os_str().is_empty() != self.tls_key.as_os_str().is_empty() {
+            bail!("{} and {}: name both or none", key("tls_cert"), key("tls_key"));
+        }
+        Ok(())
+    }
+
+    /// What the store is opened with.
+    pub(crate) fn store_options(&self) -> series::StoreOptions {
+        series::StoreOptions {
+            wal: match self.wal {
+                WalMode::Always => series::Wal::Always,
+                WalMode::Interval => series::Wal::Interval(self.interval),
+                WalMode::Off => series::Wal::Off,
+            },
+            head_bytes_max: (self.head_mib as usize) << 20,
+            seal_after: self.seal_after,
+            retention: series::Retention {
+                age: Some(self.age_max),
+                bytes_max: Some(self.size_max.0),
+            },
+            series_max: self.series_max,
+            segment_bytes: u64::from(self.segment_mib) << 20,
+            ..series::StoreOptions::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    #[test]
+    fn the_printed_defaults_are_the_defaults() {
+        assert_eq!(parse::<SeriesConfig>(DEFAULT_SERIES).unwrap(), SeriesConfig::default());
+        let ports: String = DEFAULT_SERIES
+            .lines()
+            .filter_map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = \"127")))
+            .fold(String::new(), |all, line| all + line + "\n");
+        assert_eq!(parse::<SeriesConfig>(&ports).unwrap(), SeriesConfig::default().alone());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!("20GiB".parse(), Ok(Bytes(20 << 30)));
+        assert_eq!("512 MiB".parse(), Ok(Bytes(512 << 20)));
+        assert_eq!("1000".parse(), Ok(Bytes(1000)));
+        for wrong in ["", "GiB", "1GB", "99999999999TiB", "-1"] {
+            assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
+        }
+    }
+}

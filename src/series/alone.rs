@@ -1,0 +1,122 @@
+//! `holdfast series serve`, `init` and `create`: the store without the rest.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use series::{Store, StoreOptions};
+
+use super::{Ports, Secrets};
+use crate::agent::Console;
+use crate::cli::{DataArg, SeriesServeArgs};
+use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
+use crate::folder::DataFolder;
+use crate::signals::Stop;
+
+/// Run until SIGINT or SIGTERM.
+pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
+    let mut stop = Stop::listen()?;
+    let console = Console::new();
+    let folder = DataFolder::new(&args.data.data);
+    let config = configuration(&args, &folder)?;
+    let secrets = secrets(&config, &folder)?;
+    let (dir, options) = (folder.series(), config.store_options());
+    make(&folder)?;
+    let opened = tokio::task::spawn_blocking(move || Store::open(&dir, options)).await?;
+    let (store, report) = opened.context("series")?;
+    if report.replayed_batches > 0 {
+        console.line(&format!(
+            "replayed: {} samples of {} batches in {:.3} s",
+            report.replayed_samples,
+            report.replayed_batches,
+            report.elapsed.as_secs_f64()
+        ));
+    }
+    let ports = Ports::open(&store, &config, &secrets).await?;
+    for (name, address) in &ports.open {
+        console.line(&format!("listening: {name} {address}"));
+    }
+    let scheme = if secrets.tls.is_some() { "https" } else { "http" };
+    let http = ports.open.iter().find(|(name, _)| *name == "http");
+    let url = http.map_or_else(|| "no query port".into(), |(_, a)| format!("{scheme}://{a}/"));
+    console.line(&format!("ready: {url}"));
+    stop.wait().await;
+    console.line("stopping");
+    ports.close().await;
+    tokio::task::spawn_blocking(move || store.close()).await?.context("series")?;
+    console.line("stopped");
+    Ok(())
+}
+
+/// The file's configuration with what the command line says.
+fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<SeriesConfig> {
+    let own = folder.series_toml();
+    let file = args.config.clone().or_else(|| own.exists().then_some(own));
+    let mut config: SeriesConfig =
+        file.as_deref().map(config::load).transpose()?.unwrap_or_default();
+    config.wal = args.wal.unwrap_or(config.wal);
+    config.size_max = args.size_max.unwrap_or(config.size_max);
+    config.age_max = args.age_max.unwrap_or(config.age_max);
+    config.resp = args.resp.or(config.resp);
+    config.udp = args.udp.or(config.udp);
+    config.opentsdb = args.opentsdb.or(config.opentsdb);
+    config.http = args.http.or(config.http);
+    let config = config.alone();
+    config.validate("")?;
+    Ok(config)
+}
+
+fn secrets(config: &SeriesConfig, folder: &DataFolder) -> anyhow::Result<Secrets> {
+    if !Ports::need_secrets(config) {
+        return Ok(Secrets::default());
+    }
+    let tls = if config.tls_cert.as_os_str().is_empty() { None } else { Some(read_tls(config)?) };
+    folder.make_keys()?;
+    Ok(Secrets { tls, token: Some(folder.series_token()?) })
+}
+
+/// Certificate and key that a configuration names.
+pub(crate) fn read_tls(config: &SeriesConfig) -> anyhow::Result<api::TlsPem> {
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| path.display().to_string());
+    Ok(api::TlsPem { cert_chain_pem: read(&config.tls_cert)?, key_pem: read(&config.tls_key)? })
+}
+
+/// Make the data folder, as a server makes it.
+fn make(folder: &DataFolder) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let what = || folder.path().display().to_string();
+    if folder.path().exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder.path()).with_context(what)?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o750)).with_context(what)
+}
+
+/// Write the commented configuration.
+pub(super) fn init(data: &DataArg) -> anyhow::Result<()> {
+    let folder = DataFolder::new(&data.data);
+    make(&folder)?;
+    let path = folder.series_toml();
+    let file = fs::File::create_new(&path);
+    let mut file = file.with_context(|| format!("{}: it is left as it is", path.display()))?;
+    std::io::Write::write_all(&mut file, DEFAULT_SERIES.as_bytes())?;
+    Console::new().line(&format!("written: {}", path.display()));
+    Ok(())
+}
+
+/// Make an empty store.
+pub(super) fn create(data: &DataArg) -> anyhow::Result<()> {
+    let folder = DataFolder::new(&data.data);
+    let dir = folder.series();
+    if dir.exists() {
+        bail!(
+            "{}: there is a store already; `holdfast series delete --all` removes it",
+            dir.display()
+        );
+    }
+    make(&folder)?;
+    let (store, _) = Store::open(&dir, StoreOptions::default()).context("series")?;
+    store.close().context("series")?;
+    Console::new().line(&format!("created: {}", dir.display()));
+    Ok(())
+}

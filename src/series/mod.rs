@@ -1,0 +1,29 @@
+//! `holdfast series`: the series store run alone, and tools that look into one.
+
+mod alone;
+mod bench;
+mod own;
+mod ports;
+mod tools;
+
+use crate::cli::SeriesCommand;
+
+pub(crate) use alone::read_tls;
+pub(crate) use own::store as store_own;
+pub(crate) use ports::{Ports, Secrets};
+
+/// Run one command: `false` when something is not as it should be.
+pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {
+    match command {
+        SeriesCommand::Serve(args) => crate::runtime()?.block_on(alone::serve(args))?,
+        SeriesCommand::Init(data) => alone::init(&data)?,
+        SeriesCommand::Create(data) => alone::create(&data)?,
+        SeriesCommand::Delete(args) => tools::delete(&args)?,
+        SeriesCommand::Stat(args) => crate::runtime()?.block_on(tools::stat(&args))?,
+        SeriesCommand::Verify(args) => return tools::verify(&args),
+        SeriesCommand::Export(args) => tools::export(&args)?,
+        SeriesCommand::Import(args) => return tools::import(&args),
+        SeriesCommand::Bench(args) => bench::run(&args)?,
+    }
+    Ok(true)
+}

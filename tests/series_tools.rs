@@ -1,0 +1,260 @@
+//! The tools of a series store, its ports, and what other programs ask of it, with the real binary.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+#[path = "common/series.rs"]
+mod alone;
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use alone::{Alone, request, tell};
+use common::{Running, folder, run};
+
+#[test]
+fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
+    let base = folder("series-tools");
+    let (first, second) = (base.join("first"), base.join("second"));
+    let (first, second) = (first.to_str().unwrap(), second.to_str().unwrap());
+    let lines = base.join("lines.txt");
+    let event = base.join("event.resp");
+    fs::write(&lines, "cpu,host=a user=1.25,sys=3i 1000\nlog,host=a text=\"one line\" 1000\n")
+        .unwrap();
+    fs::write(&event, "+!log_text host=a\r\n:1001\r\n$9\r\ntwo\nlines\r\n").unwrap();
+    let ok = |words: &[&str]| {
+        let (code, out, error) = run(&[&["series"], words].concat());
+        assert_eq!(code, 0, "{words:?}: {out}{error}");
+        out
+    };
+    ok(&["init", "--data", first]);
+    assert_eq!(run(&["series", "init", "--data", first]).0, 2, "what is there is left as it is");
+    ok(&["create", "--data", first]);
+    ok(&["import", "--data", first, "--format", "influx", lines.to_str().unwrap()]);
+    ok(&["import", "--data", first, event.to_str().unwrap()]);
+    let exported = ok(&["export", "--data", first]);
+    assert!(exported.contains("+cpu_user host=a\r\n:1000\r\n+1.25\r\n"), "{exported}");
+    assert!(exported.contains("\r\n:1001\r\n$9\r\ntwo\nlines\r\n"), "{exported}");
+    let dump = base.join("dump");
+    fs::write(&dump, &exported).unwrap();
+    ok(&["import", "--data", second, dump.to_str().unwrap()]);
+    assert_eq!(ok(&["export", "--data", second]), exported);
+
+    fs::write(&dump, "+cpu host=a\r\n:5\r\n+nonsense\r\n+cpu host=a\r\n:6\r\n+1\r\n").unwrap();
+    let (code, out, error) = run(&["series", "import", "--data", second, dump.to_str().unwrap()]);
+    assert_eq!((code, out.trim()), (1, "imported: 1 samples, 1 refused"), "{error}");
+    assert!(error.contains("nonsense"), "{error}");
+
+    let stat: serde_json::Value =
+        serde_json::from_str(&ok(&["stat", "--data", second, "--json"])).unwrap();
+    // The series of the refused sample exists; it holds the good one.
+    assert_eq!(stat["series"], 4);
+    assert_eq!(stat["part_samples"], 5);
+    ok(&["delete", "--data", second, "--metric", "cpu_user", "--tag", "host=a"]);
+    assert!(!ok(&["export", "--data", second]).contains("cpu_user"));
+    assert!(ok(&["verify", "--data", second]).contains("whole"));
+    ok(&["delete", "--data", second, "--all"]);
+    assert_eq!(run(&["series", "stat", "--data", second]).0, 2);
+}
+
+#[test]
+fn a_damaged_part_is_named_by_verify_and_a_store_in_use_is_left_alone() {
+    let base = folder("series-damage");
+    let data = base.join("data");
+    let store = Alone::start(&data, &["--age-max", "90years"]);
+    let words = data.to_str().unwrap();
+    let rows: Vec<String> =
+        (0..100).map(|t| format!("put cpu 17000000{t:02} {t} host=a\n")).collect();
+    assert_eq!(
+        tell(store.opentsdb, format!("{}sync\n", rows.concat()).as_bytes()).unwrap(),
+        "ok\n"
+    );
+    let (code, _, error) = run(&["series", "verify", "--data", words]);
+    assert_eq!(code, 2);
+    assert!(error.contains("already open"), "{error}");
+    let url = format!("http://{}", store.http);
+    let (code, out, error) = run(&["series", "stat", "--url", &url, "--json"]);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains(r#""samples":100"#), "{out}");
+    assert_eq!(store.process.stop(), 0);
+
+    let part = fs::read_dir(data.join("series/parts")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&part).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&part, bytes).unwrap();
+    let (code, out, error) = run(&["series", "verify", "--data", words]);
+    assert_eq!(code, 1, "{error}");
+    assert!(out.contains(part.file_name().unwrap().to_str().unwrap()), "{out}");
+}
+
+#[test]
+fn ports_beyond_this_machine_need_a_certificate_and_udp_is_never_among_them() {
+    let base = folder("series-ports");
+    let data = base.join("data");
+    let serve = |port: &str| {
+        let words = ["series", "serve", "--data", data.to_str().unwrap(), port, "0.0.0.0:0"];
+        let mut process = Running::start(&words, &base.join("log"));
+        (process.wait(), fs::read_to_string(base.join("log")).unwrap())
+    };
+    let (code, error) = serve("--udp");
+    assert_eq!(code, 2);
+    assert!(error.contains("udp") && error.contains("loopback"), "{error}");
+    let (code, error) = serve("--resp");
+    assert_eq!(code, 2);
+    assert!(error.contains("tls_cert"), "{error}");
+}
+
+/// The requests of the Akumuli data source of Grafana, as a browser sends them: its page is of another
+/// origin.
+#[test]
+fn grafana_asks_from_its_own_origin_and_is_answered() {
+    let base = folder("series-grafana");
+    let data = base.join("data");
+    let origin = "origin: http://grafana.example:3000";
+    fs::create_dir_all(&data).unwrap();
+    fs::write(data.join("series.toml"), "cors_origins = [\"http://grafana.example:3000\"]\n")
+        .unwrap();
+    let store = Alone::start(&data, &["--age-max", "90years"]);
+    let line = |host: &str, seconds: i64| {
+        format!("put cpu.user {} {seconds} host={host} dc=1\n", 1_700_000_000 + seconds)
+    };
+    let rows: Vec<String> =
+        ["a", "b"].iter().flat_map(|host| (0..40).map(move |s| line(host, s))).collect();
+    let rows = rows.concat();
+    assert_eq!(tell(store.opentsdb, (rows + "sync\n").as_bytes()).unwrap(), "ok\n");
+
+    let asked = [
+        origin,
+        "access-control-request-method: POST",
+        "access-control-request-headers: content-type",
+    ];
+    let (status, head, _) = request("OPTIONS", store.http, "/api/query", &asked, b"").unwrap();
+    assert_eq!(status, 204);
+    let head = head.to_lowercase();
+    for wanted in [
+        "access-control-allow-origin: http://grafana.example:3000",
+        "access-control-allow-headers: authorization, content-type, accept",
+        "access-control-allow-methods: get, post, options",
+    ] {
+        assert!(head.contains(wanted), "{wanted}: {head}");
+    }
+    let ask = |path: &str, body: &str| {
+        let kind = "content-type: application/json";
+        let (status, head, body) =
+            request("POST", store.http, path, &[origin, kind], body.as_bytes()).unwrap();
+        assert_eq!(status, 200, "{body}");
+        assert!(
+            head.to_lowercase().contains("access-control-allow-origin: http://grafana"),
+            "{head}"
+        );
+        body
+    };
+    assert_eq!(
+        ask("/api/suggest", r#"{"select":"metric-names","starts-with":"cp"}"#),
+        "+cpu.user\r\n"
+    );
+    let tags = r#"{"select":"tag-names","metric":"cpu.user","starts-with":""}"#;
+    assert_eq!(ask("/api/suggest", tags), "+dc\r\n+host\r\n");
+    let values = r#"{"select":"tag-values","metric":"cpu.user","tag":"host","starts-with":""}"#;
+    assert_eq!(ask("/api/suggest", values), "+a\r\n+b\r\n");
+    let panel = r#"{"group-aggregate":{"metric":"cpu.user","step":"20000000000n","func":["mean"]},
+        "range":{"from":"20231114T221320.000000","to":"20231114T221400.000000"},
+        "where":{"host":["a"]},"order-by":"series","apply":[]}"#;
+    let name = "+cpu.user:mean dc=1 host=a\r\n";
+    assert_eq!(
+        ask("/api/query", panel),
+        format!(
+            "{name}+20231114T221320.000000000\r\n+9.5\r\n{name}+20231114T221340.000000000\r\n+29.5\r\n"
+        )
+    );
+    let raw = r#"{"select":"cpu.user","range":{"from":"20231114T221320","to":"20231114T221322"},
+        "where":{"host":["b","c"]},"order-by":"series"}"#;
+    assert_eq!(ask("/api/query", raw).matches("+cpu.user dc=1 host=b\r\n").count(), 2);
+    let unknown = panel.replace("cpu.user", "no.such");
+    assert_eq!(ask("/api/query", &unknown), "", "a series that is not there is an empty panel");
+
+    let other = ["origin: http://elsewhere.example", "content-type: application/json"];
+    let (status, head, _) =
+        request("POST", store.http, "/api/query", &other, raw.as_bytes()).unwrap();
+    assert_eq!(status, 403);
+    assert!(!head.to_lowercase().contains("access-control-allow-origin"), "{head}");
+    assert_eq!(store.process.stop(), 0);
+}
+
+/// A real netdata sends its charts to the port of `OpenTSDB`. Skipped where Debian's netdata is not
+/// installed: `tests/netdata.sh` installs it and runs this.
+#[test]
+fn a_real_netdata_sends_its_charts() {
+    let found = Command::new("netdata").arg("-v").output();
+    if !found.is_ok_and(|out| out.status.success()) {
+        println!("SKIPPED: netdata is not installed; tests/netdata.sh installs it");
+        return;
+    }
+    let base = folder("series-netdata");
+    let store = Alone::start(&base.join("data"), &[]);
+    for name in ["config", "cache", "lib", "log"] {
+        fs::create_dir_all(base.join(name)).unwrap();
+    }
+    let dir = |name: &str| base.join(name).display().to_string();
+    fs::write(
+        base.join("config/netdata.conf"),
+        format!(
+            "[global]\n  run as user = root\n  hostname = testhost\n[directories]\n  config = {}\n  \
+             cache = {}\n  lib = {}\n  log = {}\n[db]\n  mode = ram\n  update every = 1\n[web]\n  \
+             mode = none\n[ml]\n  enabled = no\n[plugins]\n  apps = no\n  go.d = no\n  python.d = no\n  \
+             charts.d = no\n  ebpf = no\n",
+            dir("config"), dir("cache"), dir("lib"), dir("log")
+        ),
+    )
+    .unwrap();
+    fs::write(
+        base.join("config/exporting.conf"),
+        format!(
+            "[exporting:global]\n  enabled = yes\n[opentsdb:store]\n  enabled = yes\n  destination = \
+             {}\n  update every = 1\n",
+            store.opentsdb
+        ),
+    )
+    .unwrap();
+    let config = base.join("config/netdata.conf");
+    let mut netdata = Command::new("netdata")
+        .args(["-D", "-c", config.to_str().unwrap(), "-P", &dir("pid")])
+        .stdout(std::process::Stdio::null())
+        .stderr(fs::File::create(base.join("netdata.err")).unwrap())
+        .spawn()
+        .unwrap();
+    let query = r#""group-aggregate": {"metric": "netdata.system.cpu.user", "step": "1h", "func": ["count"]},
+        "range": {"from": "20200101T000000", "to": "20990101T000000"}"#;
+    let mut answer = String::new();
+    common::eventually("netdata's samples arrive", || {
+        answer = store.query(query);
+        let count = answer.lines().next().and_then(|line| line.split(',').nth(2)?.parse().ok());
+        if count.unwrap_or(0.0) >= 3.0 {
+            return Ok(());
+        }
+        let (_, _, names) = request(
+            "POST",
+            store.http,
+            "/api/suggest",
+            &[],
+            br#"{"select":"metric-names","starts-with":""}"#,
+        )
+        .unwrap();
+        Err(format!("{answer}; {} names: {:.300}", names.lines().count(), names))
+    });
+    assert!(answer.contains("host=testhost"), "{answer}");
+    netdata.kill().unwrap();
+    netdata.wait().unwrap();
+    assert_eq!(store.process.stop(), 0);
+}
