@@ -6,7 +6,15 @@ SOAK ?= 100
 # Warnings are errors wherever a person or a machine decides whether a change is good.
 LINT := -D warnings
 
-.PHONY: help up build test check unit loom page fuzz-api netdata soak fuzz clean
+# Where `make install` puts things; BIN installs that program instead of building one.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+DESTDIR ?=
+BIN ?=
+INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
+	BIN="$(abspath $(or $(BIN),target/release/holdfast))" ./packaging/install.sh
+
+.PHONY: help up build install uninstall test check unit loom page fuzz-api netdata soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +26,14 @@ up: ## Build and run server and local agent in ./data (more flags: ARGS="--watch
 build: ## The release binary, target/release/holdfast
 	cargo build --release --bin holdfast
 
-test: check unit loom page ## Everything that must pass before a change lands
+install: ## The program with units, completions and manual pages (PREFIX, DESTDIR, BIN)
+	$(if $(BIN),,cargo build --release --bin holdfast)
+	@$(INSTALL) install
+
+uninstall: ## Take it away again; configuration and data stay
+	@$(INSTALL) uninstall
+
+test: check unit loom page fuzz-api ## Everything that must pass before a change lands
 	@echo "make test: all passed"
 
 check: ## Formatting, lints, documentation, dashboard files

@@ -15,6 +15,8 @@ mod inspect;
 mod journal_bench;
 mod local;
 mod logging;
+mod manual;
+mod notify;
 mod roles;
 mod scan;
 mod series;
@@ -96,6 +98,8 @@ fn run(command: Command) -> anyhow::Result<bool> {
         }
         Command::Journal(JournalCommand::Repair(args)) => return inspect::repair(&args),
         Command::Journal(JournalCommand::Bench(args)) => journal_bench::run(&args)?,
+        Command::Completions { shell } => manual::completions(shell)?,
+        Command::Man { to } => manual::man(to.as_deref())?,
     }
     Ok(true)
 }

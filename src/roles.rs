@@ -8,6 +8,7 @@ use sync::IdentityFolder;
 
 use crate::agent::{Agent, AgentSettings, Console};
 use crate::config::{self, AgentConfig, ServerConfig};
+use crate::notify::Notify;
 use crate::server::Server;
 use crate::signals::Stop;
 
@@ -17,6 +18,7 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     let config: ServerConfig = config::load(file)?;
     config.validate()?;
     let console = Console::new();
+    let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
     console.line(&format!("page: {}", started.url));
     if let Some(agents) = started.agents {
@@ -29,9 +31,12 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
         console.line(&format!("log in: user admin, password {password} (shown once)"));
     }
     console.line(&format!("ready: {}", started.url));
+    let watchdog = notify.ready();
     stop.wait().await;
+    notify.stopping();
     console.line("stopping");
     server.stop().await?;
+    drop(watchdog);
     console.line("stopped");
     Ok(())
 }
@@ -40,6 +45,7 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let console = Console::new();
+    let notify = Notify::of_environment();
     loop {
         // Read anew after an ordered restart: that is what it is for.
         let config: AgentConfig = config::load(file)?;
@@ -64,11 +70,16 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         };
         let mut agent = Agent::start(&settings, console.clone())?;
         console.line(&format!("ready: agent {} {} of {}", who.id, who.name, config.server));
+        let watchdog = notify.ready();
         let ended = tokio::select! {
             ended = agent.ended() => ended,
             () = stop.wait() => None,
         };
+        if ended.is_none() {
+            notify.stopping();
+        }
         agent.stop().await?;
+        drop(watchdog);
         if ended.is_none() {
             console.line("stopped");
             return Ok(());

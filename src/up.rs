@@ -15,6 +15,7 @@ use crate::config::{
 };
 use crate::folder::DataFolder;
 use crate::host;
+use crate::notify::Notify;
 use crate::server::{Server, Started};
 use crate::signals::Stop;
 
@@ -32,12 +33,16 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         console.line(&format!("not there, skipped: {}", path.display()));
     }
     let config = server_config(&args);
+    let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
     greet(&console, &started);
+    let watchdog = notify.ready();
     let folder = DataFolder::new(&args.data.data);
     let ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop).await;
+    notify.stopping();
     console.line("stopping");
     let stopped = server.stop().await;
+    drop(watchdog);
     ended.and(stopped)?;
     console.line("stopped");
     Ok(())

@@ -62,6 +62,8 @@ const COMMANDS: &[&[&str]] = &[
     &["series", "export"],
     &["series", "import"],
     &["series", "bench"],
+    &["completions"],
+    &["man"],
 ];
 
 #[test]

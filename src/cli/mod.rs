@@ -114,6 +114,22 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     /// The series store: run it alone, look into it, fill and empty it.
     #[command(subcommand)]
     Series(SeriesCommand),
+    /// Print the completions of this command line for a shell.
+    #[command(after_help = "Example:\n  holdfast completions bash >\
+/usr/share/bash-completion/completions/holdfast")]
+    Completions {
+        /// Which shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    #[command(after_help = "Example:\n  holdfast man | man -l -\n  holdfast man --to \
+/usr/share/man/man1")]
+    Man {
+        /// Write a page of each command into this folder instead.
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
 }
 
 /// A configuration file.

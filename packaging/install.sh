@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs the program with its units, completions and manual pages, or takes all of it away again.
+# What people wrote (the configuration) and what the program keeps (its data) is never removed.
+# usage: install.sh install|uninstall
+#   BIN         the program to install
+#   DESTDIR     in front of every path, for packages ("")
+#   PREFIX      /usr/local
+#   SYSCONFDIR  /etc
+set -euo pipefail
+cd "$(dirname "$0")"
+prefix=${PREFIX:-/usr/local}
+sysconfdir=${SYSCONFDIR:-/etc}
+root=${DESTDIR:-}
+bindir=$prefix/bin
+# In these folders everything that begins with our name is ours.
+man=$root$prefix/share/man/man1
+units=$root$prefix/lib/systemd/system
+bash=$root$prefix/share/bash-completion/completions/holdfast
+zsh=$root$prefix/share/zsh/site-functions/_holdfast
+fish=$root$prefix/share/fish/vendor_completions.d/holdfast.fish
+config=$root$sysconfdir/holdfast
+
+install_all() {
+  local bin=${BIN:?names the program to install}
+  install -D -m 0755 "$bin" "$root$bindir/holdfast"
+  install -d "$(dirname "$bash")" "$(dirname "$zsh")" "$(dirname "$fish")" "$man" "$units" "$config"
+  "$bin" completions bash > "$bash"
+  "$bin" completions zsh > "$zsh"
+  "$bin" completions fish > "$fish"
+  "$bin" man --to "$man"
+  for unit in holdfast-server holdfast-agent; do
+    sed -e "s#@BINDIR@#$bindir#g" -e "s#@SYSCONFDIR@#$sysconfdir#g" "$unit.service" \
+      > "$units/$unit.service"
+    chmod 0644 "$units/$unit.service"
+  done
+  chmod 0644 "$bash" "$zsh" "$fish" "$man"/holdfast*.1
+  # An agent's configuration names its server: `holdfast config default agent` prints one.
+  if [ ! -e "$config/server.toml" ]; then
+    "$bin" config default server > "$config/server.toml"
+    chmod 0644 "$config/server.toml"
+  fi
+}
+
+uninstall_all() {
+  rm -f "$root$bindir/holdfast" "$bash" "$zsh" "$fish" "$man"/holdfast.1 "$man"/holdfast-*.1 \
+    "$units"/holdfast-server.service "$units"/holdfast-agent.service
+}
+
+case "${1:-}" in
+  install) install_all ;;
+  uninstall) uninstall_all ;;
+  *) echo "usage: $0 install|uninstall" >&2; exit 2 ;;
+esac

@@ -1,0 +1,33 @@
+//! `holdfast completions` and `holdfast man`: both are made from the command line's own
+//! description, so they cannot differ from it.
+
+use std::fs;
+use std::io::{Write as _, stdout};
+use std::path::Path;
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::cli::Cli;
+
+/// Print the completions for a shell.
+pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "holdfast", &mut text);
+    stdout().write_all(&text).context("stdout")
+}
+
+/// Print the manual page, or write one of each command into a folder.
+pub(crate) fn man(to: Option<&Path>) -> anyhow::Result<()> {
+    let command = Cli::command().disable_help_subcommand(true);
+    let Some(folder) = to else {
+        let mut page = Vec::new();
+        Man::new(command).render(&mut page).context("manual page")?;
+        return stdout().write_all(&page).context("stdout");
+    };
+    fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(command, folder))
+        .with_context(|| folder.display().to_string())
+}

@@ -1,0 +1,126 @@
+//! What the service manager is told, as `sd_notify(3)` describes it: one datagram with lines of
+//! `NAME=VALUE` to the unix socket that `NOTIFY_SOCKET` names. Without it nothing is sent.
+//!
+//! `READY=1` is sent once everything listens, `STOPPING=1` when a stop begins. With `WATCHDOG_USEC`
+//! (microseconds) the program must show every so often that it works, or it is killed and started
+//! again: `WATCHDOG=1` goes out at half that time, and only when the runtime has just run a task on
+//! each of its kinds of threads, so that a process that hangs falls silent.
+
+use std::env::{var, var_os};
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+/// The service manager's end.
+#[derive(Debug)]
+pub(crate) struct Notify {
+    socket: Option<UnixDatagram>,
+}
+
+impl Notify {
+    /// Where the environment says.
+    pub(crate) fn of_environment() -> Self {
+        let Some(name) = var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Self { socket: None };
+        };
+        match connect(name.as_bytes()) {
+            Ok(socket) => Self { socket: Some(socket) },
+            Err(cause) => {
+                warn!(
+                    "NOTIFY_SOCKET {}: {cause}: the service manager is told nothing",
+                    name.display()
+                );
+                Self { socket: None }
+            }
+        }
+    }
+
+    /// Everything listens. From now on the watchdog is fed, until the result is dropped.
+    pub(crate) fn ready(&self) -> Watchdog {
+        self.send("READY=1");
+        let every = watchdog_interval(
+            var("WATCHDOG_USEC").ok().as_deref(),
+            var("WATCHDOG_PID").ok().as_deref(),
+            std::process::id(),
+        );
+        let socket = self.socket.as_ref().and_then(|socket| socket.try_clone().ok());
+        Watchdog(every.zip(socket).map(|(every, socket)| tokio::spawn(feed(socket, every))))
+    }
+
+    /// A stop begins.
+    pub(crate) fn stopping(&self) {
+        self.send("STOPPING=1");
+    }
+
+    fn send(&self, text: &str) {
+        if let Some(socket) = &self.socket
+            && let Err(cause) = socket.send(text.as_bytes())
+        {
+            warn!("the service manager does not take {text}: {cause}");
+        }
+    }
+}
+
+/// Feeds the service manager's watchdog while it lives.
+#[derive(Debug)]
+pub(crate) struct Watchdog(Option<JoinHandle<()>>);
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+async fn feed(socket: UnixDatagram, every: Duration) {
+    loop {
+        // Says nothing while no thread for blocking work is to be had.
+        if tokio::task::spawn_blocking(|| ()).await.is_ok()
+            && let Err(cause) = socket.send(b"WATCHDOG=1")
+        {
+            warn!("the service manager does not take WATCHDOG=1: {cause}");
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// A name with `@` in front is one of the abstract namespace (unix(7)).
+fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    match name.strip_prefix(b"@") {
+        Some(name) => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        None => socket.connect(std::ffi::OsStr::from_bytes(name))?,
+    }
+    // A manager that does not read must not stop the program.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Half of what the service manager waits, if it watches this process.
+fn watchdog_interval(usec: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
+    let usec: u64 = usec?.parse().ok().filter(|usec| *usec > 0)?;
+    let watched = pid.is_none_or(|pid| pid.parse() == Ok(own));
+    watched.then(|| Duration::from_micros(usec / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_fed_at_half_its_time_and_only_by_the_process_it_watches() {
+        let half = Some(Duration::from_secs(15));
+        assert_eq!(watchdog_interval(Some("30000000"), None, 7), half);
+        assert_eq!(watchdog_interval(Some("30000000"), Some("7"), 7), half);
+        assert_eq!(watchdog_interval(Some("30000000"), Some("8"), 7), None);
+        for nothing in [None, Some(""), Some("0"), Some("-1"), Some("soon")] {
+            assert_eq!(watchdog_interval(nothing, None, 7), None, "{nothing:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `make install` into a folder of its own: what is there, that it runs, that systemd takes the
+//! units, and that `make uninstall` leaves only what people wrote.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::folder;
+
+/// Highest exposure that `systemd-analyze security` may see in a unit, in tenths (0 is none, 100
+/// all); the agent reads every file of the machine as root.
+const EXPOSURE_MAX: [(&str, &str); 2] =
+    [("holdfast-server.service", "15"), ("holdfast-agent.service", "45")];
+
+fn make(target: &str, variables: &[(&str, &Path)]) -> Output {
+    let mut command = Command::new("make");
+    command.arg("--no-print-directory").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    for (name, value) in variables {
+        command.arg(format!("{name}={}", value.display()));
+    }
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "make {target}: {}", String::from_utf8_lossy(&out.stderr));
+    out
+}
+
+/// Every file below a folder, relative, sorted.
+fn files(root: &Path) -> Vec<String> {
+    let (mut found, mut todo) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            todo.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        } else {
+            found.push(path.strip_prefix(root).unwrap().to_string_lossy().into_owned());
+        }
+    }
+    found.sort();
+    found
+}
+
+fn installed(name: &str) -> PathBuf {
+    let to = folder(name);
+    make(
+        "install",
+        &[
+            ("DESTDIR", &to),
+            ("PREFIX", Path::new("/usr")),
+            ("BIN", Path::new(env!("CARGO_BIN_EXE_holdfast"))),
+        ],
+    );
+    to
+}
+
+#[test]
+fn what_is_installed_is_complete_runs_and_goes_again_but_for_the_configuration() {
+    let to = installed("install");
+    let found = files(&to);
+    for wanted in [
+        "etc/holdfast/server.toml",
+        "usr/bin/holdfast",
+        "usr/lib/systemd/system/holdfast-agent.service",
+        "usr/lib/systemd/system/holdfast-server.service",
+        "usr/share/bash-completion/completions/holdfast",
+        "usr/share/fish/vendor_completions.d/holdfast.fish",
+        "usr/share/man/man1/holdfast-up.1",
+        "usr/share/man/man1/holdfast.1",
+        "usr/share/zsh/site-functions/_holdfast",
+    ] {
+        assert!(found.iter().any(|f| f == wanted), "{wanted} is not in {found:#?}");
+    }
+
+    let program = to.join("usr/bin/holdfast");
+    let ran = |words: &[&str]| Command::new(&program).args(words).output().unwrap();
+    assert!(ran(&["--version"]).status.success());
+    let config = to.join("etc/holdfast/server.toml");
+    let checked = ran(&["config", "check", "server", config.to_str().unwrap()]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+
+    let bash = to.join("usr/share/bash-completion/completions/holdfast");
+    assert!(Command::new("bash").arg("-n").arg(&bash).status().unwrap().success());
+    assert!(fs::read_to_string(&bash).unwrap().contains("journal"));
+    let page = fs::read_to_string(to.join("usr/share/man/man1/holdfast.1")).unwrap();
+    assert!(page.contains(".TH holdfast 1") && page.contains("holdfast\\-server(1)"), "{page}");
+    let unit = to.join("usr/lib/systemd/system/holdfast-server.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/holdfast server --config /etc/holdfast/server.toml"));
+
+    fs::write(&config, "# mine\n").unwrap();
+    make(
+        "install",
+        &[
+            ("DESTDIR", &to),
+            ("PREFIX", Path::new("/usr")),
+            ("BIN", Path::new(env!("CARGO_BIN_EXE_holdfast"))),
+        ],
+    );
+    assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n", "kept by another installation");
+    make("uninstall", &[("DESTDIR", &to), ("PREFIX", Path::new("/usr"))]);
+    assert_eq!(files(&to), ["etc/holdfast/server.toml"]);
+}
+
+#[test]
+fn systemd_takes_the_units_and_finds_them_hardened() {
+    let analyze = |words: &[&str], unit: &Path| {
+        Command::new("systemd-analyze").args(words).arg(unit).output().unwrap()
+    };
+    if !Command::new("systemd-analyze").arg("--version").output().is_ok_and(|o| o.status.success())
+    {
+        println!("systemd-analyze is not here: the units are not looked at");
+        return;
+    }
+    // With the folder in the paths, so that the program is where the units say.
+    let to = folder("install-units");
+    make(
+        "install",
+        &[
+            ("PREFIX", &to),
+            ("SYSCONFDIR", &to.join("etc")),
+            ("BIN", Path::new(env!("CARGO_BIN_EXE_holdfast"))),
+        ],
+    );
+    for (name, exposure) in EXPOSURE_MAX {
+        let unit = to.join("lib/systemd/system").join(name);
+        let verified = analyze(&["verify", "--man=no", "--recursive-errors=no"], &unit);
+        let said = String::from_utf8_lossy(&verified.stderr);
+        assert!(verified.status.success() && !said.contains(name), "{name}: {said}");
+        let words = ["security", "--no-pager", "--offline=true", "--threshold", exposure];
+        let secured = analyze(&words, &unit);
+        let told = String::from_utf8_lossy(&secured.stdout);
+        assert!(secured.status.success(), "{name} is too exposed:\n{told}");
+    }
+}

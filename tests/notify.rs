@@ -1,0 +1,96 @@
+//! What the service manager is told, over a real socket by the real program.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use common::{PATIENCE, Running, folder};
+
+fn listen(path: &Path) -> UnixDatagram {
+    let socket = UnixDatagram::bind(path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn next(socket: &UnixDatagram) -> String {
+    let mut bytes = [0; 256];
+    let n = socket.recv(&mut bytes).unwrap();
+    String::from_utf8(bytes[..n].to_vec()).unwrap()
+}
+
+/// Ready once it serves, alive again and again, stopping before it ends; nothing else.
+fn tells(words: &[&str], home: &Path) {
+    let path = home.join("notify.sock");
+    let socket = listen(&path);
+    let mut running = Running::start_with(
+        words,
+        &home.join("log"),
+        &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")],
+    );
+    assert_eq!(next(&socket), "READY=1");
+    running.line("ready: ");
+    for _ in 0..3 {
+        assert_eq!(next(&socket), "WATCHDOG=1");
+    }
+    running.signal("TERM");
+    let last = loop {
+        match next(&socket) {
+            alive if alive == "WATCHDOG=1" => {}
+            other => break other,
+        }
+    };
+    assert_eq!(last, "STOPPING=1");
+    assert_eq!(running.wait(), 0);
+}
+
+#[test]
+fn the_server_says_when_it_is_ready_that_it_lives_and_that_it_stops() {
+    let home = folder("notify-server");
+    let config = home.join("server.toml");
+    fs::write(
+        &config,
+        format!(
+            "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
+             [agents]\nlisten = \"127.0.0.1:0\"\n",
+            home.join("data")
+        ),
+    )
+    .unwrap();
+    tells(&["server", "--config", config.to_str().unwrap()], &home);
+}
+
+#[test]
+fn up_says_the_same() {
+    let home = folder("notify-up");
+    fs::create_dir(home.join("tree")).unwrap();
+    let (data, tree) = (home.join("data"), home.join("tree"));
+    tells(
+        &[
+            "up",
+            "--data",
+            data.to_str().unwrap(),
+            "--watch",
+            tree.to_str().unwrap(),
+            "--api",
+            "127.0.0.1:0",
+            "--agents",
+            "127.0.0.1:0",
+            "--plain-http",
+        ],
+        &home,
+    );
+}
