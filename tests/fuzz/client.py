@@ -39,7 +39,7 @@ def main():
         answer = done("PUT", "/agents/001/restart")
         assert answer["error"] == 0 and items(answer) == ["001"], answer
         command = answer["data"]["command"]
-        assert done("GET", f"/commands/{command}")["data"]["counts"]["total"] == 1
+        assert done("GET", f"/commands/{command}")["data"]["command"]["counts"]["total"] == 1
         answer = done("PUT", "/agents/restart?agents_list=002,999,000")
         codes = sorted(item["error"]["code"] for item in answer["data"]["failed_items"])
         assert answer["error"] == 1 and codes == [1701, 1703, 1707], answer
