@@ -1,0 +1,87 @@
+//! A token is verified by its signature alone: a second server process with the same keys takes it
+//! without asking the one that made it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Running, folder, run};
+use reqwest::Method;
+
+const PASSWORD: &str = "Two-Servers-22";
+
+fn start(home: &Path, name: &str) -> (Running, String) {
+    let config = home.join(format!("{name}.toml"));
+    let data = home.join(name);
+    fs::write(
+        &config,
+        format!(
+            "data = {data:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
+             [agents]\nlisten = \"127.0.0.1:0\"\n"
+        ),
+    )
+    .unwrap();
+    let words = ["server", "--config", config.to_str().unwrap()];
+    let log = home.join(format!("{name}.log"));
+    let running = Running::start_with(&words, &log, &[("HOLDFAST_ADMIN_PASSWORD", PASSWORD)]);
+    let url = running.line("ready: ");
+    (running, url)
+}
+
+/// Status and text of one request, over a connection of its own.
+fn ask(
+    method: Method,
+    url: &str,
+    authorize: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
+) -> (u16, String) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let request = authorize(reqwest::Client::new().request(method, url));
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    })
+}
+
+#[test]
+fn a_token_of_one_server_is_good_at_another_with_its_keys_while_the_first_is_gone() {
+    let home = folder("two-servers");
+    let (first, first_url) = start(&home, "first");
+    let login = format!("{first_url}security/user/authenticate?raw=true");
+    let (status, token) = ask(Method::POST, &login, |r| r.basic_auth("admin", Some(PASSWORD)));
+    assert_eq!(status, 200, "{token}");
+
+    let path = |name: &str| home.join(name).to_str().unwrap().to_owned();
+    let (code, _, error) = run(&["backup", "--data", &path("first"), "--to", &path("copy")]);
+    assert_eq!(code, 0, "{error}");
+    let (code, _, error) = run(&["restore", "--from", &path("copy"), "--data", &path("second")]);
+    assert_eq!(code, 0, "{error}");
+    let (second, second_url) = start(&home, "second");
+    let agents = format!("{second_url}agents");
+    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&token)).0, 200, "beside the first");
+    first.kill();
+    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&token)).0, 200, "without the first");
+
+    // Nor is it taken for its looks: with one character of its signature changed it is not.
+    let (body, signature) = token.rsplit_once('.').unwrap();
+    let swapped = if signature.starts_with('A') { 'B' } else { 'A' };
+    let forged = format!("{body}.{swapped}{}", &signature[1..]);
+    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&forged)).0, 401);
+    let revoke = format!("{second_url}security/user/revoke");
+    assert_eq!(ask(Method::PUT, &revoke, |r| r.bearer_auth(&token)).0, 200);
+    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&token)).0, 401, "after new keys");
+    assert_eq!(second.stop(), 0);
+}
