@@ -52,6 +52,8 @@ pub struct Crowd {
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub requests_per_second: f64,
+    /// How many were answered.
+    pub requests: f64,
 }
 
 /// `clients` connections ask for `path` for a while, each as fast as it is answered.
@@ -90,9 +92,10 @@ pub fn crowd(
     })?;
     let seconds = started.elapsed().as_secs_f64();
     let mut took = all.into_inner().map_err(|_| anyhow::anyhow!("a client panicked"))?;
-    let requests_per_second = took.len() as f64 / seconds;
+    let requests = took.len() as f64;
+    let requests_per_second = requests / seconds;
     let (p50_ms, p99_ms) = (quantile(&mut took, 0.5), quantile(&mut took, 0.99));
-    Ok(Crowd { p50_ms, p99_ms, requests_per_second })
+    Ok(Crowd { p50_ms, p99_ms, requests_per_second, requests })
 }
 
 /// What a round of heartbeats came to.

@@ -1,33 +1,121 @@
 //! Logins: how long they take with so many hashing threads, and what others wait meanwhile.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use holdfast_bench::{Results, quick, wanted};
 
 use crate::client::Client;
 use crate::load::quantile;
+use crate::plot;
 use crate::server::{LOGIN, Server, basic};
+use crate::{SUBJECT, results_file};
+
+/// Hashing threads that are tried.
+const WORKERS: [u32; 4] = [1, 2, 5, 10];
+/// Logins a second of the plot.
+const PLOT_RATE: f64 = 15.0;
 
 /// What logins at a steady rate took.
 pub struct Logins {
-    pub p50_ms: f64,
-    pub p99_ms: f64,
+    /// When each began, seconds from the start, and how long it took, milliseconds.
+    took: Vec<(f64, f64)>,
     /// Those that were told to come back later.
     pub refused: usize,
     /// p99 of another request asked all the while.
     pub other_p99_ms: f64,
 }
 
+impl Logins {
+    /// The p-th part of those that began within this part of the time (0 to 1).
+    fn quantile(&self, p: f64, time: Duration, part: std::ops::Range<f64>) -> f64 {
+        let seconds = time.as_secs_f64();
+        let within = |at: f64| part.contains(&(at / seconds));
+        let mut took: Vec<f64> =
+            self.took.iter().filter(|(at, _)| within(*at)).map(|(_, ms)| *ms).collect();
+        quantile(&mut took, p)
+    }
+}
+
+/// Logins on their own, at 5 and 15 a second beside other requests, and by hashing threads.
+pub fn run(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<()> {
+    beside_others(&Server::start(binary, data, "")?, results)?;
+    by_workers(binary, data, results)
+}
+
+fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
+    let token = &server.login()?;
+    let seconds = |short: u64, long: u64| Duration::from_secs(if quick() { short } else { long });
+    let each = alone(server, if quick() { 10 } else { 50 })?;
+    results.add("login", SUBJECT, "p50_ms", "ms", each.0);
+    results.add("login", SUBJECT, "cpu_ms", "ms", each.1);
+    let idle = idle(server, token, seconds(2, 10))?;
+    results.add("login", SUBJECT, "other_idle_p99_ms", "ms", idle);
+    let minute = if wanted("FULL") { 60 } else { 20 };
+    for (rate, time) in [(5.0, seconds(3, 20)), (15.0, seconds(3, minute))] {
+        let case = format!("login, {rate}/s");
+        let logins = steadily(server, token, rate, time)?;
+        let mut add = |metric, unit, value| results.add(&case, SUBJECT, metric, unit, value);
+        add("p50_ms", "ms", logins.quantile(0.5, time, 0.0..1.0));
+        add("p99_ms", "ms", logins.quantile(0.99, time, 0.0..1.0));
+        add("refused", "", logins.refused as f64);
+        add("other_p99_ms", "ms", logins.other_p99_ms);
+        add("other_p99_to_idle", "ratio", logins.other_p99_ms / idle);
+    }
+    Ok(())
+}
+
+/// One login after the other: p50 and the server's CPU, milliseconds.
+fn alone(server: &Server, times: usize) -> anyhow::Result<(f64, f64)> {
+    let mut client = Client::tcp(server.address)?;
+    let (mut took, before) = (Vec::new(), server.cpu_s());
+    for _ in 0..times {
+        let answer = client.send("POST", LOGIN, &basic(), b"")?;
+        ensure!(answer.status == 200, "login: {}", answer.status);
+        took.push(answer.took.as_secs_f64() * 1e3);
+    }
+    Ok((quantile(&mut took, 0.5), (server.cpu_s() - before) * 1e3 / times as f64))
+}
+
+/// A new server with so many threads each; its first logins beside its later ones.
+fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<()> {
+    let time = Duration::from_secs(match (quick(), wanted("FULL")) {
+        (true, _) => 2,
+        (false, false) => 10,
+        (false, true) => 300,
+    });
+    let names = ["p50, first fifth", "p99, first fifth", "p50, last fifth", "p99, last fifth"];
+    let mut lines: Vec<plot::Line> = names.map(|name| (name.to_owned(), Vec::new())).into();
+    for workers in WORKERS {
+        let more = format!("[auth]\nworkers = {workers}\n[db]\nreaders = {workers}\n");
+        let server = Server::start(binary, data, &more)?;
+        let token = server.login()?;
+        let logins = steadily(&server, &token, PLOT_RATE, time)?;
+        let case = format!("login, {PLOT_RATE}/s, {workers} workers");
+        let figures = [
+            ("first_p50_ms", 0.5, 0.0..0.2),
+            ("first_p99_ms", 0.99, 0.0..0.2),
+            ("last_p50_ms", 0.5, 0.8..1.0),
+            ("last_p99_ms", 0.99, 0.8..1.0),
+        ];
+        for ((metric, p, part), (_, points)) in figures.into_iter().zip(&mut lines) {
+            let value = logins.quantile(p, time, part);
+            results.add(&case, SUBJECT, metric, "ms", value);
+            points.push((f64::from(workers), value));
+        }
+        results.add(&case, SUBJECT, "refused", "", logins.refused as f64);
+        results.add(&case, SUBJECT, "other_p99_ms", "ms", logins.other_p99_ms);
+    }
+    let title = format!("Login at {PLOT_RATE}/s by hashing threads");
+    results_file("api-login.svg", &plot::svg(&title, "auth.workers", "ms", &lines))
+}
+
 /// `rate` logins a second for a while, each begun at its time however long the ones before it take;
 /// beside them one client asks for the counters.
-pub fn steadily(
-    server: &Server,
-    token: &str,
-    rate: f64,
-    time: Duration,
-) -> anyhow::Result<Logins> {
+fn steadily(server: &Server, token: &str, rate: f64, time: Duration) -> anyhow::Result<Logins> {
     let took = Mutex::new(Vec::new());
     let refused = Mutex::new(0);
     let stop = AtomicBool::new(false);
@@ -46,8 +134,9 @@ pub fn steadily(
             workers.push(scope.spawn(move || -> anyhow::Result<()> {
                 let mut client = Client::tcp(server.address)?;
                 let answer = client.send("POST", LOGIN, &basic(), b"")?;
+                let entry = (at.as_secs_f64(), answer.took.as_secs_f64() * 1e3);
                 match answer.status {
-                    200 => took.lock().map_err(|_| lost())?.push(answer.took.as_secs_f64() * 1e3),
+                    200 => took.lock().map_err(|_| lost())?.push(entry),
                     429 | 503 => *refused.lock().map_err(|_| lost())? += 1,
                     status => anyhow::bail!("login: {status}"),
                 }
@@ -60,10 +149,8 @@ pub fn steadily(
         stop.store(true, Ordering::Relaxed);
         other.join().map_err(|_| lost())?
     })?;
-    let mut took = took.into_inner().map_err(|_| lost())?;
     Ok(Logins {
-        p50_ms: quantile(&mut took, 0.5),
-        p99_ms: quantile(&mut took, 0.99),
+        took: took.into_inner().map_err(|_| lost())?,
         refused: refused.into_inner().map_err(|_| lost())?,
         other_p99_ms: quantile(&mut others, 0.99),
     })
@@ -83,7 +170,7 @@ fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Vec<
 }
 
 /// p99 of the counters while nobody logs in.
-pub fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<f64> {
+fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<f64> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| quiet(server, token, &stop));

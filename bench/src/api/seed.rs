@@ -17,7 +17,7 @@ const PLATFORMS: [(&str, &str, &str); 6] = [
     ("SUSE Linux", "sles", "15.5"),
 ];
 /// Agents written in one transaction.
-const BATCH: u32 = 10_000;
+pub const BATCH: u32 = 10_000;
 
 /// What share of a fleet is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

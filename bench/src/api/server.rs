@@ -19,18 +19,20 @@ const PASSWORD: &str = "Bench-Marking-9";
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
+    /// Where agents are taken over TLS.
+    pub agents: SocketAddr,
     pub socket: PathBuf,
 }
 
 impl Server {
-    /// Start the release binary on a folder. `more` goes to the end of its configuration.
+    /// Start the release binary on a folder. `more`: further tables of its configuration.
     pub fn start(binary: &Path, data: &Path, more: &str) -> anyhow::Result<Self> {
         let config = data.join("server.toml");
         fs::write(
             &config,
             format!(
                 "data = {data:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-                 [agents]\nlisten = \"127.0.0.1:0\"\n{more}"
+                 {more}\n[agents]\nlisten = \"127.0.0.1:0\"\n"
             ),
         )?;
         let mut child = Command::new(binary)
@@ -42,30 +44,29 @@ impl Server {
             .spawn()
             .with_context(|| binary.display().to_string())?;
         let out = child.stdout.take().context("stdout")?;
-        let mut address = None;
+        let (mut address, mut agents) = (None, None);
         let mut lines = BufReader::new(out).lines();
         for line in lines.by_ref() {
-            if let Some(url) = line?.strip_prefix("ready: http://") {
+            let line = line?;
+            if let Some(url) = line.strip_prefix("agents: https://") {
+                agents = url.parse().ok();
+            }
+            if let Some(url) = line.strip_prefix("ready: http://") {
                 address = url.trim_end_matches('/').parse().ok();
                 break;
             }
         }
         // What it says later must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        let Some(address) = address else { bail!("the server did not start") };
-        Ok(Self { child, address, socket: data.join("holdfast.sock") })
+        let (Some(address), Some(agents)) = (address, agents) else {
+            bail!("the server did not start")
+        };
+        Ok(Self { child, address, agents, socket: data.join("holdfast.sock") })
     }
 
     /// CPU time of the whole process so far, threads that ended included, seconds.
     pub fn cpu_s(&self) -> f64 {
-        let mut clock = 0;
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: both pointers are valid for the calls, which only fill them.
-        let failed = unsafe {
-            libc::clock_getcpuclockid(self.child.id() as i32, &mut clock) != 0
-                || libc::clock_gettime(clock, &mut time) != 0
-        };
-        if failed { f64::NAN } else { time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 }
+        cpu_of(self.child.id())
     }
 
     /// Resident memory, MB.
@@ -112,4 +113,24 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// CPU time of a process so far, threads that ended included, seconds.
+pub fn cpu_of(process: u32) -> f64 {
+    let mut clock = 0;
+    // SAFETY: the pointer is valid for the call, which only fills it.
+    let failed = unsafe { libc::clock_getcpuclockid(process as i32, &mut clock) != 0 };
+    if failed { f64::NAN } else { read_clock(clock) }
+}
+
+/// CPU time of this process so far, seconds.
+pub fn own_cpu_s() -> f64 {
+    read_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn read_clock(clock: libc::clockid_t) -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is valid for the call, which only fills it.
+    let failed = unsafe { libc::clock_gettime(clock, &mut time) != 0 };
+    if failed { f64::NAN } else { time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 }
 }
