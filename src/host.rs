@@ -15,6 +15,20 @@ pub(crate) fn hostname() -> String {
     if name.is_empty() { "localhost".into() } else { name }
 }
 
+/// Raise this process's limit of open files as far as the system allows; what it is then. Each
+/// connection of an agent is an open file.
+pub(crate) fn raise_open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // None is no limit.
+    let Some(now) = current else { return u64::MAX };
+    let raised = Rlimit { current: maximum, maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum.unwrap_or(u64::MAX),
+        Err(_) => now,
+    }
+}
+
 /// The operating system, from `/etc/os-release` (freedesktop's os-release(5)) and uname(2).
 pub(crate) fn os() -> AgentOs {
     let release = fs::read_to_string("/etc/os-release")
@@ -52,6 +66,14 @@ mod tests {
         assert_eq!(field(text, "NAME").as_deref(), Some("Debian GNU/Linux"));
         assert_eq!(field(text, "ID").as_deref(), Some("debian"));
         assert_eq!(field(text, "VERSION_ID"), None);
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_to_what_is_allowed() {
+        use rustix::process::{Resource, getrlimit};
+        let most = raise_open_files();
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), most);
+        assert_eq!(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX), most);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use registry::{Registry, RegistryOptions, SqliteRegistry};
-use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions};
+use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsLimits, SessionsOptions, Timeouts};
 use ship::{ShipOptions, Shipping};
 use sigma::RuleFolder;
 use state::{Retention, SqliteState, StateOptions, StateStore};
@@ -32,6 +32,9 @@ use crate::series::{Ports, Secrets, read_tls, store_own};
 
 /// How often the registry sweeps and flushes.
 const TICK_EVERY: Duration = Duration::from_secs(1);
+/// Open files beside the agents' connections: 1,024 callers of the API, 128 of the unix socket,
+/// databases and journal.
+const OTHER_FILES: u64 = 1_408;
 /// How often old events are dropped.
 const RETAIN_EVERY: Duration = Duration::from_hours(1);
 /// Name of the environment variable that gives the first administrator's password.
@@ -176,7 +179,8 @@ fn open_stores(
     if restored.exists() {
         SqliteState::prepare_restored(&folder.state_db()).context("restored state")?;
     }
-    let state = SqliteState::open(&folder.state_db(), StateOptions::default()).context("state")?;
+    let options = StateOptions { readers: config.db.readers, ..StateOptions::default() };
+    let state = SqliteState::open(&folder.state_db(), options).context("state")?;
     let state: Arc<dyn StateStore> = Arc::new(state);
     let options = Options {
         layout: match config.journal.layout {
@@ -250,7 +254,9 @@ fn open_registry(
         ..RegistryOptions::default()
     };
     folder.make_keys()?;
-    let store = SqliteRegistry::open(&folder.registry_db()).context("registry")?;
+    let store = SqliteRegistry::open_with(&folder.registry_db(), config.db.readers);
+    let store = store.context("registry")?;
+    store.warm().context("registry")?;
     Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")
 }
 
@@ -284,7 +290,21 @@ fn sessions_options(
     } else {
         config.agents.allowed_uids.clone()
     };
+    let files = host::raise_open_files();
+    let connections = usize::try_from(files - OTHER_FILES.min(files / 2)).unwrap_or(usize::MAX);
+    let limits = SessionsLimits {
+        connections_max: config.agents.connections_max.min(connections),
+        ..defaults.limits
+    };
+    if limits.connections_max < config.agents.connections_max {
+        info!(
+            connections = limits.connections_max,
+            "fewer connections of agents than agents.connections_max: raise the limit of open files"
+        );
+    }
     SessionsOptions {
+        limits,
+        timeouts: Timeouts { header: config.agents.idle_time, ..defaults.timeouts },
         https: Some(config.agents.listen),
         names: config.agents.names.clone(),
         unix: Some(folder.path().join(&config.agents.socket)),

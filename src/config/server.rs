@@ -25,6 +25,7 @@ pub(crate) struct ServerConfig {
     pub(crate) node_name: String,
     pub(crate) api: ApiConfig,
     pub(crate) auth: AuthConfig,
+    pub(crate) db: DbConfig,
     pub(crate) agents: AgentsConfig,
     pub(crate) cache: CacheConfig,
     pub(crate) journal: JournalConfig,
@@ -40,6 +41,7 @@ impl Default for ServerConfig {
             node_name: "node01".into(),
             api: ApiConfig::default(),
             auth: AuthConfig::default(),
+            db: DbConfig::default(),
             agents: AgentsConfig::default(),
             cache: CacheConfig::default(),
             journal: JournalConfig::default(),
@@ -56,6 +58,9 @@ impl ServerConfig {
         within("api.token_timeout", &self.api.token_timeout, &second, &year)?;
         within("api.request_timeout", &self.api.request_timeout, &second, &year)?;
         within("auth.workers", &self.auth.workers, &1, &50)?;
+        within("db.readers", &self.db.readers, &1, &64)?;
+        within("agents.connections_max", &self.agents.connections_max, &1, &1_000_000)?;
+        within("agents.idle_time", &self.agents.idle_time, &second, &year)?;
         within("auth.block_time", &self.auth.block_time, &second, &year)?;
         let silent = &self.agents.disconnection_time;
         within("agents.disconnection_time", silent, &second, &year)?;
@@ -132,6 +137,18 @@ impl Default for AuthConfig {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub(crate) struct DbConfig {
+    pub(crate) readers: usize,
+}
+
+impl Default for DbConfig {
+    fn default() -> Self {
+        Self { readers: 3 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct AgentsConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) names: Vec<String>,
@@ -139,6 +156,9 @@ pub(crate) struct AgentsConfig {
     pub(crate) allowed_uids: Vec<u32>,
     #[serde(deserialize_with = "duration")]
     pub(crate) disconnection_time: Duration,
+    pub(crate) connections_max: usize,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) idle_time: Duration,
 }
 
 impl Default for AgentsConfig {
@@ -149,6 +169,8 @@ impl Default for AgentsConfig {
             socket: "holdfast.sock".into(),
             allowed_uids: Vec::new(),
             disconnection_time: Duration::from_mins(15),
+            connections_max: 20_000,
+            idle_time: Duration::from_mins(1),
         }
     }
 }

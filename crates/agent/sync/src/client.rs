@@ -15,6 +15,9 @@ use crate::{SyncError, tls};
 /// Longest wait for one answer: the server's own deadline is 300 s (`spec/sync.md` 1.8), but an
 /// agent that waited so long would be silent for as long.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
+/// How long a connection without a request is kept: longer than a heartbeat's usual interval, and
+/// below the server's minute, so that no request meets a connection that is just closing.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(40);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer that is read, bytes.
@@ -107,8 +110,7 @@ pub(crate) fn http(config: rustls::ClientConfig) -> Result<reqwest::Client, Sync
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(REQUEST_TIMEOUT)
         .pool_max_idle_per_host(2)
-        // Below the server's 10 s, so that no request meets a connection that is just closing.
-        .pool_idle_timeout(Duration::from_secs(5))
+        .pool_idle_timeout(IDLE_TIME_MAX)
         .build()
         .map_err(|e| SyncError::Identity(chain(&e)))
 }

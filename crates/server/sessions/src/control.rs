@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use link::json::{ControlAgent, ControlCommand};
 use link::{ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest};
@@ -33,7 +35,7 @@ pub(crate) async fn control(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
     request: Request,
-) -> Result<Json<ControlAnswer>, Refusal> {
+) -> Result<Response, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
     let instance = app.seated(&peer, &parts.headers, &caller).await?;
@@ -52,7 +54,11 @@ pub(crate) async fn control(
         let started_at_s = Some(scan.started_at_s);
         app.registry.scanned(caller.agent, LastScan { started_at_s, ended_at_s: scan.ended_at_s });
     }
-    Ok(Json(answer(&app, &caller, request.action).await?))
+    let mut response = Json(answer(&app, &caller, request.action).await?).into_response();
+    if app.seats.doubted(caller.agent) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }
 
 fn heard(app: &App, peer: &Peer, caller: &Caller, request: &ControlRequest) -> Result<(), Refusal> {

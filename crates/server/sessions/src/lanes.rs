@@ -25,10 +25,19 @@ pub(crate) struct Lanes {
 struct Lane {
     turn: Arc<tokio::sync::Mutex<()>>,
     requests: AtomicUsize,
-    /// The last session that the store has applied, once known.
-    session: Mutex<Option<String>>,
+    /// The last session that the store has applied.
+    session: Mutex<Last>,
     /// Ids of the sessions applied last.
     applied: Mutex<VecDeque<String>>,
+}
+
+/// The last session of an agent that the store has applied.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Last {
+    /// Whether the store was asked.
+    known: bool,
+    /// Its id; `None` when there was none.
+    pub(crate) id: Option<String>,
 }
 
 /// A place in a lane; given up when dropped.
@@ -58,15 +67,21 @@ impl Lanes {
             .map(|_| Place { lane })
     }
 
-    /// The last session known to be applied.
-    pub(crate) fn session(&self, agent: AgentId) -> Option<String> {
-        self.by_agent.lock().get(&agent).and_then(|l| l.session.lock().clone())
+    /// The last session applied; `None` when it is not known: ask the store.
+    pub(crate) fn session(&self, agent: AgentId) -> Option<Last> {
+        let lane = self.by_agent.lock().get(&agent).map(Arc::clone)?;
+        let last = lane.session.lock();
+        last.known.then(|| last.clone())
     }
 
-    /// Remember what the store said.
-    pub(crate) fn remember(&self, agent: AgentId, session: &str) {
+    /// Remember what the store said, also that there was none: else each heartbeat of an agent that
+    /// has told nothing yet would ask again.
+    pub(crate) fn remember(&self, agent: AgentId, session: Option<&str>) {
         let lane = self.lane(agent);
-        lane.session.lock().get_or_insert_with(|| session.to_owned());
+        let mut last = lane.session.lock();
+        if !last.known {
+            *last = Last { known: true, id: session.map(str::to_owned) };
+        }
     }
 
     fn lane(&self, agent: AgentId) -> Arc<Lane> {
@@ -92,7 +107,7 @@ impl Turn {
     pub(crate) fn knows(&self, session: &str) -> bool {
         let lane = &self.place.lane;
         !session.is_empty()
-            && (lane.session.lock().as_deref() == Some(session)
+            && (lane.session.lock().id.as_deref() == Some(session)
                 || lane.applied.lock().iter().any(|s| s == session))
     }
 
@@ -105,7 +120,8 @@ impl Turn {
             }
             applied.push_back(session.to_owned());
         }
-        *self.place.lane.session.lock() = session.map(str::to_owned);
+        *self.place.lane.session.lock() =
+            Last { known: session.is_some(), id: session.map(str::to_owned) };
     }
 }
 
@@ -144,12 +160,27 @@ mod tests {
         assert!(lanes.join(AgentId(1)).is_some());
     }
 
+    #[tokio::test]
+    async fn that_there_was_no_session_is_known_until_there_is_one() {
+        let lanes = Lanes::new(4, 1);
+        let known = || lanes.session(AgentId(1)).map(|last| last.id);
+        assert_eq!(known(), None);
+        lanes.remember(AgentId(1), None);
+        assert_eq!(known(), Some(None));
+        let turn = lanes.join(AgentId(1)).unwrap().turn().await;
+        turn.applied(Some("s"));
+        lanes.remember(AgentId(1), None);
+        assert_eq!(known(), Some(Some("s".into())), "what was asked before comes too late");
+        turn.applied(None);
+        assert_eq!(known(), None, "the agent was removed");
+    }
+
     #[test]
     fn idle_lanes_are_forgotten() {
         let lanes = Lanes::new(4, 1);
         let kept = lanes.join(AgentId(0)).unwrap();
         for n in 1..100 {
-            lanes.remember(AgentId(n), "s");
+            lanes.remember(AgentId(n), Some("s"));
         }
         assert!(lanes.by_agent.lock().len() <= 5);
         assert!(lanes.join(AgentId(0)).is_none());

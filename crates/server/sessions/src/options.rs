@@ -82,7 +82,8 @@ impl Default for SessionsLimits {
 pub struct Timeouts {
     /// TLS handshake.
     pub handshake: Duration,
-    /// A request's header; also how long a connection may stay idle.
+    /// A request's header; also how long a connection may stay idle: longer than a heartbeat's
+    /// interval, or each heartbeat would cost a handshake.
     pub header: Duration,
     /// A request's body.
     pub body: Duration,
@@ -96,7 +97,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(10),
-            header: Duration::from_secs(10),
+            header: Duration::from_mins(1),
             body: Duration::from_secs(30),
             response: Duration::from_mins(5),
             shutdown: Duration::from_secs(10),

@@ -109,6 +109,12 @@ impl Seats {
         self.0.lock().entry(agent).or_insert_with(|| Seat::new(holder, silence, 0, now));
     }
 
+    /// Whether somebody waits for the holder's silence: only what the holder says over a connection
+    /// newer than that proves it alive, so it should make one.
+    pub(crate) fn doubted(&self, agent: AgentId) -> bool {
+        self.0.lock().get(&agent).is_some_and(|seat| seat.candidate.is_some())
+    }
+
     /// The agent was removed.
     pub(crate) fn forget(&self, agent: AgentId) {
         self.0.lock().remove(&agent);
@@ -285,10 +291,12 @@ mod tests {
         let seats = Seats::default();
         seats.hear(A, &word("aa.b1.1", 1, 0));
         seats.hear(A, &word("aa.b2.2", 2, 10));
-        // Over its old connection it may be a late packet.
+        // Over its old connection it may be a late packet; it is made to take a new one.
         assert!(goes(&seats.hear(A, &word("aa.b1.1", 1, 11))));
+        assert!(seats.doubted(A));
         let verdict = seats.hear(A, &word("aa.b1.1", 3, 12));
         assert!(matches!(&verdict, Verdict::Go(Some(c)) if c.refused.instance.nonce == "2"));
+        assert!(!seats.doubted(A));
         assert!(matches!(seats.hear(A, &word("aa.b2.2", 4, 99)), Verdict::Copy(None, _)));
     }
 

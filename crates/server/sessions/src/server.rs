@@ -95,13 +95,11 @@ impl App {
 
     /// The last session of the agent that the store has applied.
     pub(crate) async fn last_session(&self, agent: AgentId) -> Result<Option<String>, Refusal> {
-        if let Some(session) = self.lanes.session(agent) {
-            return Ok(Some(session));
+        if let Some(last) = self.lanes.session(agent) {
+            return Ok(last.id);
         }
         let session = self.read(move |state| state.last_session(agent)).await?;
-        if let Some(session) = &session {
-            self.lanes.remember(agent, session);
-        }
+        self.lanes.remember(agent, session.as_deref());
         Ok(session)
     }
 

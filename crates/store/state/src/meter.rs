@@ -3,9 +3,11 @@
 //! part of the statement that fired it.
 //!
 //! Counts are kept per thread: a caller takes them before and after the work that it does on one
-//! thread. Nothing is shared, so the cost is a few nanoseconds per row.
+//! thread. Only the number of statements is also kept for the process; the cost is a few
+//! nanoseconds per row.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
@@ -13,6 +15,9 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 thread_local! {
     static COST: Cell<Cost> = const { Cell::new(Cost { queries: 0, rows: 0 }) };
 }
+
+/// Statements of all threads since the start.
+static STATEMENTS: AtomicU64 = AtomicU64::new(0);
 
 /// What statements cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,6 +33,11 @@ pub fn take() -> Cost {
     COST.take()
 }
 
+/// Statements that read or wrote, of all threads since the process started.
+pub fn statements() -> u64 {
+    STATEMENTS.load(Ordering::Relaxed)
+}
+
 /// Count what runs on this connection.
 pub(crate) fn attach(conn: &mut Connection) -> rusqlite::Result<()> {
     let codes = TraceEventCodes::SQLITE_TRACE_STMT | TraceEventCodes::SQLITE_TRACE_ROW;
@@ -37,7 +47,10 @@ pub(crate) fn attach(conn: &mut Connection) -> rusqlite::Result<()> {
 fn count(event: &TraceEvent<'_>) {
     let mut cost = COST.get();
     match event {
-        TraceEvent::Stmt(_, sql) if counts(sql) => cost.queries += 1,
+        TraceEvent::Stmt(_, sql) if counts(sql) => {
+            cost.queries += 1;
+            STATEMENTS.fetch_add(1, Ordering::Relaxed);
+        }
         TraceEvent::Row(_) => cost.rows += 1,
         _ => return,
     }
@@ -70,6 +83,7 @@ mod tests {
         take();
         let tx = conn.transaction().unwrap();
         tx.execute("INSERT INTO t VALUES (1), (2)", []).unwrap();
+        assert!(statements() >= 1, "of all threads together");
         let mut all = tx.prepare("SELECT a FROM t").unwrap();
         assert_eq!(all.query_map([], |r| r.get::<_, i64>(0)).unwrap().count(), 2);
         drop(all);

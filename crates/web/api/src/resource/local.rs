@@ -118,28 +118,22 @@ fn bare(value: &Value) -> Answer {
     Answer::Raw { status: StatusCode::OK, content_type: JSON, body: to_bytes(value, false) }
 }
 
-fn numbers(ids: &[AgentId]) -> Answer {
-    let mut text = String::with_capacity(ids.len() * 7 + 2);
-    text.push('[');
-    for (at, id) in ids.iter().filter(|id| **id != AgentId::SERVER).enumerate() {
-        if at > 0 {
-            text.push(',');
-        }
-        text.push_str(&id.0.to_string());
-    }
-    text.push(']');
-    Answer::Raw { status: StatusCode::OK, content_type: JSON, body: text.into_bytes() }
+fn numbers(ids: &[AgentId]) -> Result<Answer, Failure> {
+    let numbers: Vec<u32> =
+        ids.iter().filter(|id| **id != AgentId::SERVER).map(|id| id.0).collect();
+    let body = serde_json::to_vec(&numbers).map_err(|e| Failure::internal(&e))?;
+    Ok(Answer::Raw { status: StatusCode::OK, content_type: JSON, body })
 }
 
 fn ids(call: &Call) -> Result<Answer, Failure> {
     let query = AgentQuery { permitted: call.scope(), ..AgentQuery::default() };
-    Ok(numbers(&call.registry().agent_ids(&query)?))
+    numbers(&call.registry().agent_ids(&query)?)
 }
 
 fn group_ids(call: &Call) -> Result<Answer, Failure> {
     let group = vec![existing(call)?];
     let query = AgentQuery { permitted: call.scope(), group, ..AgentQuery::default() };
-    Ok(numbers(&call.registry().agent_ids(&query)?))
+    numbers(&call.registry().agent_ids(&query)?)
 }
 
 fn ids_groups(call: &Call) -> Result<Answer, Failure> {

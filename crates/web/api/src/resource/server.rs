@@ -158,6 +158,7 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
         counter!("holdfast_rules_file_reads_total").absolute(counts.file_reads);
         counter!("holdfast_rules_folder_reads_total").absolute(counts.folder_reads);
     }
+    counter!("holdfast_database_statements_total").absolute(state::meter::statements());
     let commit = call.commit().stats();
     for (name, value) in [
         ("holdfast_commit_applied_position", commit.applied.0),

@@ -429,7 +429,8 @@ pub(super) fn ids(
     let mut ids: Vec<AgentId> = statement
         .query_map(params_from_iter(&filter.values), |r| r.get(0).map(AgentId))?
         .collect::<Result<_, _>>()?;
-    ids.sort_unstable();
+    // Stable, for that sort joins runs: the index gives one for each of its few values.
+    ids.sort();
     Ok(ids)
 }
 

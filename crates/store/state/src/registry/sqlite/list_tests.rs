@@ -1,9 +1,12 @@
 //! The plans of lists and counters: what may scan the fleet and what may not.
 
+use std::cell::RefCell;
+
 use rusqlite::Connection;
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use super::*;
-use crate::registry::sqlite::SqliteRegistry;
+use crate::registry::sqlite::{SqliteRegistry, agents, commands, counters};
 
 fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
@@ -85,19 +88,96 @@ fn sorts_by_name_version_status_and_number_are_read_from_an_index() {
     }
 }
 
-#[test]
-fn counters_are_read_by_key_and_never_counted() {
+thread_local! {
+    static RAN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note(event: &TraceEvent<'_>) {
+    if let TraceEvent::Stmt(_, sql) = event {
+        RAN.with_borrow_mut(|ran| ran.push((*sql).to_owned()));
+    }
+}
+
+/// The statements that `work` really runs, each with its plan.
+fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    let conn = store.writer.lock();
-    let steps = plan(
-        &conn,
-        "SELECT value, n FROM counter WHERE kind = ?1 ORDER BY n DESC, value",
-        &[Bound::One(Value::Text("status".into()))],
-    );
-    assert!(steps[0].starts_with("SEARCH counter USING PRIMARY KEY"), "{steps:?}");
-    let steps = plan(&conn, "SELECT name, agents, config_sum FROM agent_group ORDER BY name", &[]);
-    assert!(steps.iter().all(|s| !s.contains("membership") && !s.contains("agent a")));
+    let mut conn = store.readers[0].lock();
+    let note = |event: TraceEvent<'_>| note(&event);
+    conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note)).unwrap();
+    RAN.take();
+    let tx = conn.transaction().unwrap();
+    work(&tx);
+    drop(tx);
+    conn.trace_v2(TraceEventCodes::empty(), None::<fn(TraceEvent<'_>)>).unwrap();
+    let reads = RAN.take().into_iter().filter(|sql| sql.starts_with("SELECT"));
+    reads.map(|sql| (sql.clone(), plan_of_any(&conn, &sql))).collect()
+}
+
+/// The plan whatever the values are.
+fn plan_of_any(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    statement.raw_query().mapped(|r| r.get(3)).collect::<Result<_, _>>().unwrap()
+}
+
+/// Steps that look at every row of a table that grows with the fleet, or sort its rows.
+fn grows(plan: &[String]) -> bool {
+    let big = ["agent", "a", "membership", "m", "command_outcome", "o", "certificate", "audit"];
+    plan.iter().any(|step| {
+        let table = step.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next());
+        table.is_some_and(|table| big.contains(&table))
+    })
+}
+
+#[test]
+fn no_counter_looks_at_every_agent() {
+    let statements = ran(|tx| {
+        status_summary(tx).unwrap();
+        counters::summary(tx).unwrap();
+        counters::overview(tx).unwrap();
+        agents::last(tx).unwrap();
+    });
+    assert!(statements.len() >= 8, "{statements:#?}");
+    for (sql, plan) in statements {
+        assert!(!grows(&plan), "{sql}: {plan:?}");
+        // What is sorted is a handful of counters.
+        let sorted = sorts(&plan) && !sql.contains("FROM counter");
+        assert!(!sorted, "{sql}: {plan:?}");
+    }
+}
+
+#[test]
+fn the_status_is_counted_by_one_statement_on_one_key() {
+    let statements = ran(|tx| {
+        status_summary(tx).unwrap();
+    });
+    assert_eq!(statements.len(), 1, "{statements:#?}");
+    let (_, plan) = &statements[0];
+    assert!(plan[0].starts_with("SEARCH counter USING PRIMARY KEY (kind=?)"), "{plan:?}");
+}
+
+#[test]
+fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
+    let statements = ran(|tx| {
+        commands::newest(tx, 10).unwrap();
+        commands::one(tx, 1).unwrap();
+        commands::outcomes(tx, 1, None, Some(AgentId(7)), 10).unwrap();
+        commands::outstanding(tx).unwrap();
+    });
+    assert_eq!(statements.len(), 4, "{statements:#?}");
+    for (sql, plan) in statements {
+        assert!(!grows(&plan) && !sorts(&plan), "{sql}: {plan:?}");
+    }
+}
+
+#[test]
+fn the_total_of_a_plain_list_is_not_counted() {
+    let status = vec![AgentStatus::Active];
+    for query in [AgentQuery::default(), AgentQuery { status, ..AgentQuery::default() }] {
+        let statements = ran(|tx| drop(page(tx, &AgentQuery { limit: 1, ..query }, 0).unwrap()));
+        let counts = statements.iter().filter(|(sql, _)| sql.contains("count(*)"));
+        assert_eq!(counts.count(), 0, "{statements:#?}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::meter;
 
-/// Connections for readers; each holds its own page cache.
+/// Connections for readers unless told otherwise; each holds its own page cache.
 const READERS: usize = 3;
 /// How long a connection waits for another process that holds the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,12 +55,20 @@ impl SqliteRegistry {
     /// # Errors
     /// `Newer` when a later program wrote it; `Corrupt` when it is no registry.
     pub fn open(path: &Path) -> StoreResult<Self> {
+        Self::open_with(path, READERS)
+    }
+
+    /// As [`SqliteRegistry::open`], with so many connections for readers, at least one.
+    ///
+    /// # Errors
+    /// As [`SqliteRegistry::open`].
+    pub fn open_with(path: &Path, readers: usize) -> StoreResult<Self> {
         create_private(path)?;
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
         schema::migrate(&mut writer)?;
-        let readers = (0..READERS)
+        let readers = (0..readers.max(1))
             .map(|_| {
                 let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
                 reader.pragma_update(None, "query_only", true)?;
@@ -69,6 +77,24 @@ impl SqliteRegistry {
             .collect::<StoreResult<_>>()?;
         let turn = AtomicUsize::new(0);
         Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers, turn })
+    }
+
+    /// Have every reader run what lists and counters ask, so that the first requests find their
+    /// statements prepared and their pages at hand.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn warm(&self) -> StoreResult<()> {
+        let page = AgentQuery { limit: 1, ..AgentQuery::default() };
+        for reader in &self.readers {
+            let mut conn = reader.lock();
+            let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+            counters::summary(&tx)?;
+            counters::overview(&tx)?;
+            list::page(&tx, &page, 0)?;
+            list::ids(&tx, &AgentQuery::default(), 0)?;
+        }
+        Ok(())
     }
 
     /// Where the database is.
