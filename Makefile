@@ -44,6 +44,8 @@ check: ## Formatting, lints, documentation, dashboard files
 
 unit: ## All Rust tests: units, models, crash images, real processes
 	cargo test --workspace
+	HOLDFAST_TRANSACTION=per_event cargo test --workspace --test acknowledgements --test coalescing \
+		--test datasets --test limits --test readers --test recovery --test tools
 
 loom: ## The hand-offs between writers of journal and queue, in every order of events
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model

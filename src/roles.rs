@@ -80,9 +80,12 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         }
         agent.stop().await?;
         drop(watchdog);
-        if ended.is_none() {
+        let Some(ended) = ended else {
             console.line("stopped");
             return Ok(());
+        };
+        if let Some(error) = ended.error() {
+            return Err(error);
         }
         console.line("the agent restarts as ordered");
     }

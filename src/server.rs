@@ -366,13 +366,11 @@ async fn serve_api(
     if config.api.plain_http && !config.api.listen.ip().is_loopback() {
         bail!("api: plain HTTP is only served on a loopback address, not on {}", config.api.listen);
     }
-    let tls = if config.api.plain_http {
-        None
-    } else {
-        let pair = registry.issue_server_certificate(&config.api.names)?;
-        Some(api::TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem })
-    };
-    api::serve(api::ServeOptions::new(config.api.listen, tls), router).await.context("api")
+    let mut options = api::ServeOptions::new(config.api.listen, None);
+    if !config.api.plain_http {
+        options.resolver = Some(Arc::new(registry.server_certificate(&config.api.names)?));
+    }
+    api::serve(options, router).await.context("api")
 }
 
 /// The certificate and the token of the series store's ports, where those need them.

@@ -115,8 +115,9 @@ async fn local_agent(
             () = stop.wait() => None,
         };
         agent.stop().await?;
-        if ended.is_none() {
-            return Ok(());
+        let Some(ended) = ended else { return Ok(()) };
+        if let Some(error) = ended.error() {
+            return Err(error);
         }
         console.line("the agent restarts as ordered");
     }

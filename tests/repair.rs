@@ -1,5 +1,5 @@
-//! Documents vanish from the server's database, and the agent dies: its next start compares both
-//! sides, and the server ends equal to the disk without being told everything again.
+//! Documents vanish from the server's database, or the agent's database or identity is lost: the next
+//! start compares both sides, the server ends equal to the disk, and what changed meanwhile is told.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 use rusqlite::Connection;
@@ -64,23 +64,96 @@ fn remove_documents(database: &Path, below: &Path) -> usize {
     removed
 }
 
+/// Some files, and server and agent on them as separate processes.
+struct House {
+    base: PathBuf,
+    tree: PathBuf,
+}
+
+impl House {
+    fn new(name: &str) -> Self {
+        let base = folder(name);
+        let tree = base.join("tree");
+        for n in 0..FOLDERS * FILES {
+            let path = tree.join(format!("d{}/f{n}", n % FOLDERS));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("content {n}")).unwrap();
+        }
+        configure(&base, &tree);
+        Self { base, tree }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.base.join("server")
+    }
+
+    fn server(&self) -> (Running, Api) {
+        let server = start(&self.base, "server");
+        server.line("ready: ");
+        (server, Api::of(&self.data()))
+    }
+
+    fn agent(&self) -> Running {
+        start(&self.base, "agent")
+    }
+
+    /// Enrol; exit code and what was printed as an error.
+    fn enroll(&self, name: &str) -> (i32, String) {
+        let (code, token, error) = run(&["token", "--data", self.data().to_str().unwrap()]);
+        assert_eq!(code, 0, "{error}");
+        let config = self.base.join("agent.toml");
+        let config = config.to_str().unwrap();
+        let words = ["enroll", "--config", config, "--name", name, "--token", token.trim()];
+        let (code, _, error) = run(&words);
+        (code, error)
+    }
+
+    /// Remove the agent's files whose names begin so.
+    fn lose(&self, prefixes: &[&str]) {
+        for entry in fs::read_dir(self.base.join("agent")).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+
+    /// Wait until what the server holds of the agent is what is on the disk.
+    fn equal(&self, api: &Api, agent: &str) {
+        eventually("the server equals the disk", || {
+            differences(&disk(&self.tree), &stored(api, agent))
+        });
+    }
+}
+
+/// Kind, path and size before and after of every change of an agent, sorted.
+fn changes(api: &Api, agent: &str) -> Vec<(String, String, Option<u64>, Option<u64>)> {
+    let mut found: Vec<_> = api
+        .history(&format!("/changes?agents_list={agent}"))
+        .iter()
+        .map(|change| {
+            let size = |of: &str| change[of]["size"].as_u64();
+            let text = |of: &str| change[of].as_str().unwrap().to_owned();
+            (text("kind"), text("path"), size("before"), size("after"))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// The kinds of all gaps of an agent.
+fn gaps(api: &Api, agent: &str) -> Vec<String> {
+    let all = api.history(&format!("/coverage?agents_list={agent}"));
+    all.iter().map(|gap| gap["kind"].as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
 fn documents_lost_by_the_server_are_found_and_sent_again_after_a_kill_of_the_agent() {
-    let base = folder("repair");
-    let (tree, data) = (base.join("tree"), base.join("server"));
-    for n in 0..FOLDERS * FILES {
-        let path = tree.join(format!("d{}/f{n}", n % FOLDERS));
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, format!("content {n}")).unwrap();
-    }
-    configure(&base, &tree);
-    let server = start(&base, "server");
-    server.line("ready: ");
-    let (code, token, error) = run(&["token", "--data", data.to_str().unwrap()]);
-    assert_eq!(code, 0, "{error}");
-    let config = base.join("agent.toml");
-    let words = ["enroll", "--config", config.to_str().unwrap(), "--name", "repaired", "--token"];
-    let (code, _, error) = run(&[&words[..], &[token.trim()]].concat());
+    let house = House::new("repair");
+    let (base, tree, data) = (house.base.clone(), house.tree.clone(), house.data());
+    let (server, _) = house.server();
+    let (code, error) = house.enroll("repaired");
     assert_eq!(code, 0, "{error}");
 
     let agent = start(&base, "agent");
@@ -114,6 +187,83 @@ fn documents_lost_by_the_server_are_found_and_sent_again_after_a_kill_of_the_age
         let found = (kinds("created"), kinds("deleted"));
         if found == (1, 1) { Ok(()) } else { Err(format!("{found:?}")) }
     });
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_held() {
+    let house = House::new("lost-database");
+    let (server, api) = house.server();
+    assert_eq!(house.enroll("forgetful").0, 0);
+    let agent = house.agent();
+    agent.line("synchronised: ");
+    house.equal(&api, "001");
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(changes(&api, "001"), []);
+
+    house.lose(&["agent.db"]);
+    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
+    fs::write(house.tree.join("d5/new"), "new").unwrap();
+    fs::remove_file(house.tree.join("d6/f6")).unwrap();
+    let agent = house.agent();
+    agent.line("compared with what the server was told before: 1 created, ");
+    house.equal(&api, "001");
+    let shown = |name: &str| house.tree.join(name).to_str().unwrap().to_owned();
+    let expected = [
+        ("created".to_owned(), shown("d5/new"), None, Some(3)),
+        ("deleted".to_owned(), shown("d6/f6"), Some(9), None),
+        ("modified".to_owned(), shown("d1/f1"), Some(9), Some(18)),
+    ];
+    eventually("the changes are in the history", || {
+        let found = changes(&api, "001");
+        if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+    });
+    assert!(gaps(&api, "001").contains(&"database_rebuilt".to_owned()));
+    assert_eq!(agent.stop(), 0);
+
+    // The same database again is no lost one.
+    let told = changes(&api, "001").len();
+    let agent = house.agent();
+    agent.line("synchronised: ");
+    api.rescan("001");
+    house.equal(&api, "001");
+    assert_eq!(changes(&api, "001").len(), told);
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn an_agent_that_lost_its_identity_is_refused_its_old_name_and_told_whole_under_a_new_one() {
+    let house = House::new("lost-identity");
+    let (server, api) = house.server();
+    assert_eq!(house.enroll("lost").0, 0);
+    let agent = house.agent();
+    agent.line("synchronised: ");
+    house.equal(&api, "001");
+    assert_eq!(agent.stop(), 0);
+
+    // The database stays: it was told to another agent number.
+    house.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
+    fs::write(house.tree.join("d5/new"), "new").unwrap();
+    let (code, error) = house.enroll("lost");
+    assert_ne!(code, 0);
+    assert!(error.contains("named lost is already") && error.contains("remove it"), "{error}");
+    assert_eq!(house.enroll("lost-2").0, 0);
+    let agent = house.agent();
+    house.equal(&api, "002");
+    assert_eq!(agent.stop(), 0);
+
+    // As the refusal says: the old one removed, its name is free again.
+    let data = house.data();
+    let (code, _, error) = run(&["remove", "001", "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    house.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
+    fs::remove_file(house.tree.join("d6/f6")).unwrap();
+    let (code, error) = house.enroll("lost");
+    assert_eq!(code, 0, "{error}");
+    let agent = house.agent();
+    house.equal(&api, "003");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }

@@ -3,11 +3,14 @@
 
 mod console;
 mod heart;
+mod lost;
 mod metrics;
 mod notes;
 mod packages;
 mod scan;
 mod tell;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use std::thread;
 
 use anyhow::Context as _;
 use detect::{Cancel, Rules, SystemNames};
-use env::clock::SystemClock;
+use env::clock::{Clock, SystemClock};
 use env::random::SystemRandom;
 use link::ControlAction;
 use model::Dataset;
@@ -25,7 +28,7 @@ use sync::{IdentityFolder, SyncOptions, Syncer};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};
-use tracing::warn;
+use tracing::{error, warn};
 
 pub(crate) use console::Console;
 pub(crate) use metrics::FILE as METRICS_FILE;
@@ -58,6 +61,37 @@ pub(crate) struct AgentSettings {
 pub(crate) enum Ended {
     /// The server asked for a restart.
     Restart,
+    /// A part of it ended although nobody told it to.
+    Broken(&'static str),
+}
+
+impl Ended {
+    /// The error to end with; `None` when it is to start again.
+    pub(crate) fn error(self) -> Option<anyhow::Error> {
+        match self {
+            Self::Restart => None,
+            Self::Broken(part) => Some(anyhow::anyhow!(
+                "the agent's {part} ended unexpectedly: a defect, please report it with the log; \
+                 nothing that was committed is lost, start the agent again"
+            )),
+        }
+    }
+}
+
+/// Ends the agent when the part that holds it ends, by a panic too, and was not told to.
+struct Part {
+    shared: Arc<Shared>,
+    name: &'static str,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.shared.cancel.is_cancelled() {
+            error!(part = self.name, "ended unexpectedly; the agent stops");
+            // When there is no room the agent ends already.
+            let _ = self.shared.ended.try_send(Ended::Broken(self.name));
+        }
+    }
 }
 
 /// A running agent.
@@ -77,6 +111,7 @@ struct Shared {
     names: Arc<SystemNames>,
     dataset: Dataset,
     packages: Dataset,
+    rules: Rules,
     console: Console,
     cancel: Cancel,
     orders: std::sync::mpsc::SyncSender<scan::Order>,
@@ -98,7 +133,14 @@ impl Shared {
 impl Agent {
     /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
     pub(crate) fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
-        let clock = Arc::new(SystemClock::new());
+        Self::start_at(settings, console, Arc::new(SystemClock::new()))
+    }
+
+    fn start_at(
+        settings: &AgentSettings,
+        console: Console,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
         let path = settings.folder.join("agent.db");
         let (queue, report) = Queue::open(
             &path,
@@ -108,6 +150,7 @@ impl Agent {
         )
         .context("agent's queue")?;
         announce(&console, &report);
+        notes::begin(&queue)?;
         let names = Arc::new(SystemNames::new());
         let options = SyncOptions {
             module: "fim".into(),
@@ -131,6 +174,7 @@ impl Agent {
             names,
             dataset: Dataset::fim_files(),
             packages: Dataset::inventory_packages(),
+            rules: settings.rules.clone(),
             console,
             cancel: Cancel::new(),
             orders,
@@ -146,14 +190,14 @@ impl Agent {
             None
         };
         let scanning = scan::Scanning::new(&shared, settings, report.created, clock)?;
-        let scanner = thread::Builder::new()
-            .name("scan".into())
-            .spawn(move || scanning.run(&inbox))
-            .context("scan thread")?;
+        let part = |name| Part { shared: shared.clone(), name };
+        let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
         let (stop, stopped) = watch::channel(false);
+        let telling = tell::run(shared.clone(), settings.sync.clone(), stopped.clone());
+        let beating = heart::run(shared.clone(), settings.sync.heartbeat, stopped.clone());
         let mut tasks = vec![
-            tokio::spawn(tell::run(shared.clone(), settings.sync.clone(), stopped.clone())),
-            tokio::spawn(heart::run(shared.clone(), settings.sync.heartbeat, stopped.clone())),
+            tokio::spawn(guarded(part("telling task"), telling)),
+            tokio::spawn(guarded(part("heartbeat task"), beating)),
         ];
         if let Some(metrics) = &metrics {
             tasks.push(tokio::spawn(metrics.clone().look(stopped.clone())));
@@ -187,6 +231,22 @@ impl Agent {
         self.shared.queue.close().context("agent's queue")?;
         metrics.context("queue of metrics")
     }
+}
+
+fn spawn_scanner(
+    part: Part,
+    scanning: scan::Scanning,
+    inbox: std::sync::mpsc::Receiver<scan::Order>,
+) -> anyhow::Result<thread::JoinHandle<()>> {
+    let run = move || {
+        let _part = part;
+        scanning.run(&inbox);
+    };
+    thread::Builder::new().name("scan".into()).spawn(run).context("scan thread")
+}
+
+async fn guarded(_part: Part, work: impl Future<Output = ()>) {
+    work.await;
 }
 
 fn queue_options(config: &QueueConfig) -> QueueOptions {

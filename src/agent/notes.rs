@@ -11,6 +11,8 @@ const ALIVE: &str = "agent.alive_us";
 const RULES: &str = "scan.rules";
 /// The gaps that were told and are not over, as JSON.
 const GAPS: &str = "scan.gaps";
+/// Not empty while the server is to be compared before the first file is told.
+const COMPARE: &str = "agent.compare";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
@@ -72,6 +74,22 @@ pub(crate) fn scanned(queue: &Queue) -> Result<bool, QueueError> {
 pub(crate) fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueError> {
     let note = queue::peek_note(database, LAST_SCAN)?;
     Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+/// A database that has not seen a whole scan does not know what the server was told: remember that
+/// the two are to be compared before the first file is told.
+pub(crate) fn begin(queue: &Queue) -> Result<(), QueueError> {
+    if scanned(queue)? { Ok(()) } else { queue.meta_set(COMPARE, b"due") }
+}
+
+/// Whether that comparison was not made yet.
+pub(crate) fn compare_due(queue: &Queue) -> Result<bool, QueueError> {
+    Ok(queue.meta_get(COMPARE)?.is_some_and(|note| !note.is_empty()))
+}
+
+/// Remember that it was made.
+pub(crate) fn set_compared(queue: &Queue) -> Result<(), QueueError> {
+    queue.meta_set(COMPARE, b"")
 }
 
 fn text(note: Option<Vec<u8>>) -> Option<String> {

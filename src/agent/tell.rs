@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::packages::{self, Known};
-use super::{Shared, notes};
+use super::{Shared, lost, notes};
 use crate::config::SyncConfig;
 
 /// A cycle is tried at least so often, whether or not anybody asked: nothing pending costs nothing.
@@ -93,8 +93,14 @@ impl Teller {
     }
 
     async fn cycle_and_check(&mut self) -> Result<(), SyncError> {
-        for what in [Told::Files, Told::Packages] {
-            self.cycle(what).await?;
+        let settled = lost::settle(&self.shared).await?;
+        if settled {
+            self.cycle(Told::Files).await?;
+        }
+        self.cycle(Told::Packages).await?;
+        if !settled {
+            // The scan's end asks for the next cycle; a check before that would tell files too.
+            return Ok(());
         }
         let reason = self.shared.syncer.check_due();
         if reason.is_none() && Instant::now() < self.check_at {

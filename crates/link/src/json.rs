@@ -209,6 +209,9 @@ pub struct DigestRequest {
     pub ranges: Vec<String>,
     /// By how many hex digits each is split; 0 asks for the documents themselves.
     pub split: u8,
+    /// Documents with their bodies; an older server gives them without.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bodies: bool,
 }
 
 /// Number of documents and sum of hashes of one part of a range; on the wire `[17,"90ab..."]`.
@@ -249,6 +252,9 @@ pub struct DigestItem {
     pub version: u64,
     /// Its `checksum.hash.sha1`.
     pub checksum: String,
+    /// The document, JSON, if it was asked for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub body: String,
 }
 
 /// The answer to [`DigestRequest`].

@@ -2,7 +2,8 @@
 
 use model::SkipReason;
 
-use crate::cycle::{AckOutcome, Lease, LeasedItem, Skip};
+use crate::cycle::{AckOutcome, Skip};
+use crate::lease::{Lease, LeasedItem};
 use crate::transition::{Row, acknowledge, restamp};
 use crate::writer::Txn;
 
@@ -30,11 +31,11 @@ pub(crate) fn answer(
     let mut skips = skipped.to_vec();
     skips.sort_by_key(|skip| skip.index);
     let mut skips = skips.into_iter().peekable();
-    for (index, (item, directory)) in lease.items().iter().zip(&lease.places).enumerate() {
-        let place = (id, *directory, item.key.name.as_slice());
+    for (index, (directory, item)) in lease.placed().enumerate() {
+        let place = (id, directory, item.key.name);
         match skips.next_if(|skip| skip.index == index) {
-            Some(skip) => refuse(txn, place, item, skip, &mut outcome)?,
-            None if item.body.is_gone() => {
+            Some(skip) => refuse(txn, place, &item, skip, &mut outcome)?,
+            None if item.gone => {
                 if let Some(row) = txn.row(place)?
                     && acknowledge(row, item.seen).is_none()
                 {
@@ -56,7 +57,7 @@ pub(crate) fn answer(
 fn refuse(
     txn: &mut Txn<'_>,
     place: (i64, i64, &[u8]),
-    item: &LeasedItem,
+    item: &LeasedItem<'_>,
     skip: Skip,
     outcome: &mut AckOutcome,
 ) -> rusqlite::Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::traits::PortError;
 use model::{Baseline, BaselineItem, ItemKey, Observation};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::body::DOCUMENT_TAG;
 use crate::error::QueueError;
@@ -83,6 +83,30 @@ impl Baseline for QueueBaseline {
             .filter(|(path, _)| path[..] != prefix[..])
             .map(|(path, _)| path.to_vec())
             .collect())
+    }
+}
+
+impl Inner {
+    /// The stored bytes of an item that is not gone.
+    pub(crate) fn stored(
+        &self,
+        dataset: i64,
+        key: &ItemKey,
+    ) -> Result<Option<Vec<u8>>, QueueError> {
+        let directory = {
+            let catalog = self.catalog.read();
+            let state = catalog.datasets.get(&dataset);
+            state.and_then(|state| state.paths.get(key.directory.as_slice()).copied())
+        };
+        let Some(directory) = directory else { return Ok(None) };
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT observation FROM item \
+                 WHERE dataset = ?1 AND directory = ?2 AND name = ?3 AND gone = 0",
+            )?
+            .query_row((dataset, directory, &key.name), |row| row.get(0))
+            .optional()
+        })
     }
 }
 

@@ -11,9 +11,9 @@ use model::{Dataset, ItemKey, SkipReason};
 use rusqlite::Connection;
 
 use crate::answer::{answer, stamp};
-use crate::body::Body;
 use crate::catalog::Head;
 use crate::error::QueueError;
+use crate::lease::Lease;
 use crate::queue::Inner;
 use crate::writer::Txn;
 
@@ -33,17 +33,6 @@ pub struct Cycle {
     pub resumed: bool,
 }
 
-/// One item to be told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeasedItem {
-    /// Which.
-    pub key: ItemKey,
-    /// Its version.
-    pub seen: u64,
-    /// What it holds, or that it is gone.
-    pub body: Body,
-}
-
 /// Where a walk stands: the next item is the first at or behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Cursor {
@@ -53,41 +42,10 @@ pub(crate) struct Cursor {
     pub(crate) name: Vec<u8>,
 }
 
-/// Items handed out for one session; answer with [`crate::Queue::ack`] or
-/// [`crate::Queue::return_`]. Dropping it is the same as returning it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    pub(crate) dataset: Dataset,
-    pub(crate) cycle: u64,
-    pub(crate) start: Cursor,
-    /// Place of each item, parallel to `items`.
-    pub(crate) places: Vec<i64>,
-    items: Vec<LeasedItem>,
-}
-
-impl Lease {
-    /// The items in the order of their keys; at least one.
-    pub fn items(&self) -> &[LeasedItem] {
-        &self.items
-    }
-
-    /// Which dataset they belong to.
-    pub fn dataset(&self) -> &Dataset {
-        &self.dataset
-    }
-
-    /// Keep the first `count` items (at least one) and give back the rest: the next lease begins
-    /// with them. For sessions that turn out too large.
-    pub fn truncate(&mut self, count: usize) {
-        self.items.truncate(count.max(1));
-        self.places.truncate(count.max(1));
-    }
-}
-
 /// One item of a lease that the server left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skip {
-    /// Its place in [`Lease::items`].
+    /// Its place in [`crate::Lease::items`].
     pub index: usize,
     /// Why.
     pub reason: SkipReason,
@@ -188,10 +146,10 @@ impl Iterator for Candidates<'_> {
 }
 
 /// How far a lease got in one directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filled {
     Through,
     Full,
-    Undecodable(ItemKey),
 }
 
 impl Inner {
@@ -219,20 +177,15 @@ impl Inner {
         byte_budget: usize,
     ) -> Result<Option<Lease>, QueueError> {
         let walk = self.walk(dataset)?;
-        let mut lease = Lease {
-            dataset: dataset.clone(),
-            cycle: walk.cycle,
-            start: walk.start.clone(),
-            places: Vec::new(),
-            items: Vec::new(),
-        };
+        let database = Arc::from(self.path.as_path());
+        let mut lease = Lease::new(dataset.clone(), walk.cycle, walk.start.clone(), database);
         self.read(|conn| {
             conn.execute_batch("BEGIN")?;
             let filled = self.fill(conn, &walk, byte_budget, &mut lease);
             conn.execute_batch("COMMIT")?;
             filled
-        })??;
-        Ok((!lease.items.is_empty()).then_some(lease))
+        })?;
+        Ok((lease.len() > 0).then_some(lease))
     }
 
     fn walk(&self, dataset: &Dataset) -> Result<Walk, QueueError> {
@@ -252,23 +205,21 @@ impl Inner {
             .ok_or_else(|| QueueError::NoCycle { dataset: dataset.to_string() })
     }
 
-    /// Collect items until the budget is used up. The outer error is the engine's.
+    /// Collect items until the budget is used up.
     fn fill(
         &self,
         conn: &Connection,
         walk: &Walk,
         byte_budget: usize,
         lease: &mut Lease,
-    ) -> rusqlite::Result<Result<(), QueueError>> {
+    ) -> rusqlite::Result<()> {
         let mut left = byte_budget;
         for (id, path) in Candidates::new(self, walk) {
-            match fill_from(conn, walk, (id, &path), &mut left, lease)? {
-                Filled::Through => {}
-                Filled::Full => break,
-                Filled::Undecodable(key) => return Ok(Err(self.undecodable(&key))),
+            if fill_from(conn, walk, (id, &path), &mut left, lease)? == Filled::Full {
+                break;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     pub(crate) fn ack(&self, lease: &Lease, skipped: &[Skip]) -> Result<AckOutcome, QueueError> {
@@ -277,16 +228,14 @@ impl Inner {
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or_else(|| self.closed())?;
         let mut head = self.head(id, &lease.dataset)?;
-        let (Some(directory), Some(item)) = (lease.places.last(), lease.items.last()) else {
-            return Err(stale());
-        };
+        let (directory, item) = lease.placed().next_back().ok_or_else(stale)?;
         if !head.marks.unfinished || head.cycle != lease.cycle || head.cursor != lease.start {
             return Err(stale());
         }
-        let mut name = item.key.name.clone();
+        let mut name = item.key.name.to_vec();
         // The smallest name behind it.
         name.push(0);
-        head.cursor = Cursor { directory: *directory, name };
+        head.cursor = Cursor { directory, name };
         let outcome = self.transact(writer, "acknowledge", |txn| {
             store(txn.conn, id, &head)?;
             answer(txn, id, lease, skipped)
@@ -364,7 +313,7 @@ impl Inner {
 fn fill_from(
     conn: &Connection,
     walk: &Walk,
-    (id, path): (i64, &[u8]),
+    (id, path): (i64, &Arc<[u8]>),
     left: &mut usize,
     lease: &mut Lease,
 ) -> rusqlite::Result<Filled> {
@@ -373,20 +322,18 @@ fn fill_from(
          WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND seen > ?4 ORDER BY name",
     )?;
     let mut rows = select.query((walk.id, id, walk.first_name(id), walk.told as i64))?;
+    lease.enter(path);
     while let Some(row) = rows.next()? {
         let name = row.get_ref(0)?.as_blob()?;
         let blob = row.get_ref(3)?.as_blob()?;
         let bytes = estimate(path, name, blob);
-        let full = bytes > *left || lease.items.len() >= model::limits::SESSION_VALUES_MAX;
-        if full && !lease.items.is_empty() {
+        let full = bytes > *left || lease.len() >= model::limits::SESSION_VALUES_MAX;
+        if full && lease.len() > 0 {
             return Ok(Filled::Full);
         }
         *left = left.saturating_sub(bytes);
-        let key = ItemKey::new(path, name);
-        let body = if row.get(2)? { Some(Body::Gone) } else { Body::decode(blob) };
-        let Some(body) = body else { return Ok(Filled::Undecodable(key)) };
-        lease.places.push(id);
-        lease.items.push(LeasedItem { key, seen: row.get::<_, i64>(1)? as u64, body });
+        let seen = row.get::<_, i64>(1)? as u64;
+        lease.push(id, name, (seen, row.get(2)?), blob);
     }
     Ok(Filled::Through)
 }

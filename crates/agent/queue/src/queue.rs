@@ -12,11 +12,13 @@ use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, ffi};
 
 use crate::baseline::QueueBaseline;
+use crate::body::Body;
 use crate::catalog::{Catalog, Head};
-use crate::cycle::{AckOutcome, Cycle, Lease, Skip};
+use crate::cycle::{AckOutcome, Cycle, Skip};
 use crate::error::QueueError;
 use crate::events::EventLease;
 use crate::gather::ScanSink;
+use crate::lease::Lease;
 use crate::open;
 use crate::options::{OpenReport, QueueOptions};
 use crate::readers::Reading;
@@ -272,6 +274,18 @@ impl Queue {
     ) -> Result<(), QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         self.inner.read(|conn| crate::baseline::documents(conn, id, visit))
+    }
+
+    /// What an item holds, if it is there.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or the item cannot be decoded.
+    pub fn body(&self, dataset: &Dataset, key: &ItemKey) -> Result<Option<Body>, QueueError> {
+        let id = self.inner.dataset_id(dataset)?;
+        let stored = self.inner.stored(id, key)?;
+        let decode = |bytes: Vec<u8>| Body::decode(&bytes);
+        let damaged = || self.inner.undecodable(key);
+        stored.map(|bytes| decode(bytes).ok_or_else(damaged)).transpose()
     }
 
     /// Append a coverage event that no sink carries.

@@ -85,6 +85,25 @@ impl Snapshot {
         &self,
         visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
     ) -> Result<(), QueueError> {
+        self.for_each_up_to(self.told as i64, visit)
+    }
+
+    /// As [`Snapshot::for_each`], pending items too, as they are now.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn for_each_held(
+        &self,
+        visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
+    ) -> Result<(), QueueError> {
+        self.for_each_up_to(i64::MAX, visit)
+    }
+
+    fn for_each_up_to(
+        &self,
+        last: i64,
+        visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
+    ) -> Result<(), QueueError> {
         let failed = |error| classify(&self.path, "read a snapshot", error);
         let mut paths = Paths::new(&self.conn);
         let mut select = self
@@ -96,7 +115,7 @@ impl Snapshot {
                     AND e.directory = i.directory AND e.name = i.name)",
             )
             .map_err(failed)?;
-        let mut rows = select.query((self.dataset, self.told as i64)).map_err(failed)?;
+        let mut rows = select.query((self.dataset, last)).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let read = || -> rusqlite::Result<_> { Ok((row.get(0)?, row.get(1)?, row.get(2)?)) };
             let (directory, name, seen): (i64, Vec<u8>, i64) = read().map_err(failed)?;

@@ -258,6 +258,11 @@ impl Inner {
         if let Some(detail) = &writer.poisoned {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
+        if !writer.conn.is_autocommit() {
+            // Left open by a panic.
+            let rolled_back = writer.conn.execute_batch("ROLLBACK");
+            rolled_back.map_err(|error| self.failed(writer, "roll back", error))?;
+        }
         match self.try_transact(writer, change) {
             Ok((value, delta)) => {
                 self.catalog.write().apply(delta);

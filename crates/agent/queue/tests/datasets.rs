@@ -114,7 +114,7 @@ fn documents_of_any_dataset_are_told_and_equal_ones_are_not() {
         queue.begin_cycle(&packages).unwrap();
         let mut sent = Vec::new();
         while let Some(lease) = queue.lease(&packages, usize::MAX).unwrap() {
-            sent.extend(lease.items().iter().map(|i| (i.key.name.clone(), i.body.clone())));
+            sent.extend(lease.items().map(|i| (i.key.name.to_vec(), i.body().unwrap())));
             queue.ack(lease, &[]).unwrap();
         }
         queue.end_cycle(&packages).unwrap();

@@ -98,16 +98,16 @@ struct Server {
 impl Server {
     fn take(&mut self, lease: &Lease, refuse: Option<usize>) -> Vec<Skip> {
         let mut skipped = Vec::new();
-        for (index, item) in lease.items().iter().enumerate() {
-            let size = item.body.observation().map(|observation| observation.size);
-            let held = self.documents.get(&item.key).map_or(0, |stored| stored.version);
+        for (index, item) in lease.items().enumerate() {
+            let size = item.observation().unwrap().map(|observation| observation.size);
+            let held = self.documents.get(&item.key.to_owned()).map_or(0, |stored| stored.version);
             if item.seen < held {
-                assert!(self.power_lost, "{} went back", item.key.document_id());
+                assert!(self.power_lost, "{} went back", item.key.to_owned().document_id());
                 skipped.push(Skip { index, reason: SkipReason::Stale, version: held });
             } else if refuse == Some(index) && size.is_some() {
                 skipped.push(Skip { index, reason: SkipReason::Json, version: 0 });
             } else {
-                self.documents.insert(item.key.clone(), Stored { version: item.seen, size });
+                self.documents.insert(item.key.to_owned(), Stored { version: item.seen, size });
             }
         }
         skipped
@@ -228,11 +228,11 @@ impl World {
             outcome => outcome.unwrap(),
         };
         for skip in skipped.iter().filter(|skip| skip.reason != SkipReason::Stale) {
-            let item = &lease.items()[skip.index];
-            let size = item.body.observation().map(|observation| observation.size);
+            let item = lease.items().nth(skip.index).unwrap();
+            let size = item.observation().unwrap().map(|observation| observation.size);
             // What changed meanwhile is sent again and no exception.
-            if self.disk.get(&item.key).copied() == size {
-                self.refused.insert(item.key.clone());
+            if self.disk.get(&item.key.to_owned()).copied() == size {
+                self.refused.insert(item.key.to_owned());
             }
         }
     }

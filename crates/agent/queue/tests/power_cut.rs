@@ -93,9 +93,7 @@ fn tell(queue: &Queue, server: &mut Server) -> Result<(), queue::QueueError> {
     queue.begin_cycle(&files())?;
     while let Some(lease) = queue.lease(&files(), 4000)? {
         let mut skipped = Vec::new();
-        for (index, (item, (path, size))) in
-            lease.items().iter().zip(common::paths(&lease)).enumerate()
-        {
+        for (index, (item, (path, size))) in lease.items().zip(common::paths(&lease)).enumerate() {
             let held = server.get(&path).map_or(0, |held| held.0);
             if held > item.seen {
                 skipped.push(Skip { index, reason: SkipReason::Stale, version: held });

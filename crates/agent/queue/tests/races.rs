@@ -58,7 +58,7 @@ fn send(queue: &Queue, written: &AtomicBool) -> Server {
         queue.begin_cycle(&files()).unwrap();
         while let Some(lease) = queue.lease(&files(), 12_000).unwrap() {
             session += 1;
-            for (item, (path, size)) in lease.items().iter().zip(common::paths(&lease)) {
+            for (item, (path, size)) in lease.items().zip(common::paths(&lease)) {
                 let held = server.documents.entry(path).or_default();
                 assert!(item.seen >= held.0, "a version went back");
                 *held = (item.seen, size);

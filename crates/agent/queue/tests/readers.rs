@@ -27,7 +27,7 @@ fn small_log() -> QueueOptions {
     QueueOptions {
         wal_autocheckpoint_pages: 50,
         journal_size_limit_bytes: 256 * 1024,
-        ..QueueOptions::default()
+        ..common::usual()
     }
 }
 

@@ -13,11 +13,16 @@ mod common;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::{
     apply, base, baseline, changed, crash_image, cycle, open, open_new, own, try_open, with_suffix,
 };
-use model::{CoverageKind, EventBody};
+use env::clock::{Clock, SystemClock};
+use env::random::SystemRandom;
+use model::{CoverageKind, Dataset, EventBody};
 use queue::{Queue, QueueError, QueueOptions};
 
 fn fill(queue: &Queue) {
@@ -235,4 +240,40 @@ fn a_clean_end_leaves_one_file_and_no_doubt() {
     // The event that was queued keeps the id it may have been told under.
     assert_eq!(queue.lease_events(1, 1).unwrap().items[0].id, format!("{epoch}-1"));
     assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 1)]);
+}
+
+/// The system's clock that breaks once when told to.
+struct BreakingClock(SystemClock, AtomicBool);
+
+impl Clock for BreakingClock {
+    fn now_us(&self) -> u64 {
+        assert!(!self.1.swap(false, Ordering::SeqCst), "the clock broke");
+        self.0.now_us()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
+#[test]
+fn a_panic_within_a_transaction_leaves_no_half_of_it_and_blocks_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(BreakingClock(SystemClock::new(), AtomicBool::new(false)));
+    let path = folder.path().join("agent.db");
+    let random = Arc::new(SystemRandom);
+    let (queue, _) = Queue::open(&path, QueueOptions::default(), clock.clone(), random).unwrap();
+    let packages = Dataset::inventory_packages();
+    assert!(queue.put_document(&packages, b"a", b"1").unwrap());
+    clock.1.store(true, Ordering::SeqCst);
+    let dying = {
+        let (queue, packages) = (queue.clone(), packages.clone());
+        std::thread::spawn(move || queue.put_document(&packages, b"b", b"2"))
+    };
+    assert!(dying.join().is_err());
+    assert!(queue.put_document(&packages, b"c", b"3").unwrap());
+    let mut held = Vec::new();
+    queue.documents(&packages, &mut |key, _| held.push(key.to_vec())).unwrap();
+    assert_eq!(held, [b"a".to_vec(), b"c".to_vec()]);
+    queue.close().unwrap();
 }

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use crate::control::Begun;
 use crate::difference::{Descent, Differing, Own};
+use crate::documents::Maker;
 use crate::syncer::{Syncer, blocking};
 use crate::{SyncError, client, documents};
 
@@ -99,11 +100,11 @@ impl Syncer {
             let snapshot = queue.snapshot(&dataset)?;
             let complete = snapshot.pending().is_empty() && snapshot.exceptions().is_empty();
             let (mut checksums, mut hashes) = (Vec::new(), Own::default());
+            let mut maker = Maker::new(&dataset, names.as_ref());
             snapshot.for_each(&mut |item| {
-                let document =
-                    documents::build(&dataset, &item.key, item.seen, &item.body, names.as_ref());
-                checksums.extend(raw(&document.checksum));
-                hashes.add(&document.id, &document.checksum);
+                let document = maker.make(item.key.borrowed(), item.seen, (&item.body).into());
+                checksums.extend(raw(document.checksum));
+                hashes.add(document.id, document.checksum);
                 Ok(())
             })?;
             hashes.sort();
@@ -141,12 +142,16 @@ impl Syncer {
             .await
     }
 
-    fn url(&self, route: &str) -> String {
+    pub(crate) fn url(&self, route: &str) -> String {
         format!("{}{route}", self.client().identity().server_url)
     }
 
     /// Where the server differs; `None` when it is an older one that compares no ranges.
-    async fn compare(&self, dataset: &Dataset, own: Own) -> Result<Option<Differing>, SyncError> {
+    pub(crate) async fn compare(
+        &self,
+        dataset: &Dataset,
+        own: Own,
+    ) -> Result<Option<Differing>, SyncError> {
         let client = self.client();
         let mut descent = Descent::new(&own, dataset.wire());
         while let Some(question) = descent.question() {
@@ -171,16 +176,14 @@ impl Syncer {
         let names = std::sync::Arc::clone(&self.names);
         blocking(move || {
             let snapshot = queue.snapshot(&dataset)?;
-            let mut resend = Vec::new();
+            let (mut resend, mut maker) = (Vec::new(), Maker::new(&dataset, names.as_ref()));
             snapshot.for_each(&mut |item| {
-                resend.extend(found.missing(&dataset, item, names.as_ref()));
+                resend.extend(found.missing(&mut maker, item));
                 Ok(())
             })?;
-            for key in snapshot.pending() {
-                found.theirs.remove(&documents::id(&dataset, key));
-            }
-            for exception in snapshot.exceptions() {
-                found.theirs.remove(&documents::id(&dataset, &exception.key));
+            let refused = snapshot.exceptions().iter().map(|exception| &exception.key);
+            for key in snapshot.pending().iter().chain(refused) {
+                found.theirs.remove(maker.id(key.borrowed()));
             }
             Ok((resend, found.theirs.into_values().collect()))
         })

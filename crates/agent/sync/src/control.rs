@@ -215,9 +215,18 @@ impl Syncer {
             found: None,
             detail: "the server knows sessions of this agent that its database does not: agent.db \
                      was lost or an older copy was put back, or this identity runs on a second \
-                     machine too; what changed meanwhile is not told as changes"
+                     machine too; of what changed meanwhile at most the first and the last state \
+                     are told, as far as the server can be compared with"
                 .into(),
         }
+    }
+
+    /// The first heartbeat, if there was none yet: limits and orders of the server.
+    pub(crate) async fn greet(&self) -> Result<(), SyncError> {
+        if !self.facts.lock().greeted {
+            self.heartbeat(ControlAction::Startup, &[]).await?;
+        }
+        Ok(())
     }
 
     async fn learn(

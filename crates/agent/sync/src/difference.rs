@@ -10,10 +10,10 @@ use std::collections::HashMap;
 
 use link::digest::{KeyRange, Sum, hash, key};
 use link::{DigestAnswer, DigestItem, DigestRequest};
-use model::{Dataset, ItemKey, Names};
+use model::ItemKey;
 use queue::ToldItem;
 
-use crate::documents;
+use crate::documents::Maker;
 
 /// Ranges of up to so many documents are listed instead of split.
 const LIST_MAX: u64 = 64;
@@ -35,6 +35,11 @@ pub(crate) struct Own(Vec<(u64, u64)>);
 impl Own {
     pub(crate) fn add(&mut self, id: &str, checksum: &str) {
         self.0.push((key(id), hash(id, checksum)));
+    }
+
+    /// How many documents.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// To be called once everything was added.
@@ -69,17 +74,12 @@ pub(crate) struct Differing {
 impl Differing {
     /// The key of an item that the server has not, or not as it is; what it has of it is crossed
     /// off.
-    pub(crate) fn missing(
-        &mut self,
-        dataset: &Dataset,
-        item: ToldItem,
-        names: &dyn Names,
-    ) -> Option<ItemKey> {
-        if !self.covers(&documents::id(dataset, &item.key)) {
+    pub(crate) fn missing(&mut self, maker: &mut Maker<'_>, item: ToldItem) -> Option<ItemKey> {
+        if !self.covers(maker.id(item.key.borrowed())) {
             return None;
         }
-        let document = documents::build(dataset, &item.key, item.seen, &item.body, names);
-        let theirs = self.theirs.remove(&document.id);
+        let document = maker.make(item.key.borrowed(), item.seen, (&item.body).into());
+        let theirs = self.theirs.remove(document.id);
         let same = theirs.is_some_and(|their| their.checksum == document.checksum);
         (!same).then_some(item.key)
     }
@@ -132,7 +132,8 @@ impl<'a> Descent<'a> {
             let asked = self.list.iter().rev().take(RANGES_MAX).take_while(fits);
             (asked.map(|(r, _)| r.name()).collect(), 0)
         };
-        (!ranges.is_empty()).then(|| DigestRequest { index: self.index.clone(), ranges, split })
+        let (index, bodies) = (self.index.clone(), false);
+        (!ranges.is_empty()).then_some(DigestRequest { index, ranges, split, bodies })
     }
 
     /// Take the answer to the question asked last.

@@ -50,6 +50,7 @@ impl<'a> Held<'a> {
                     id: (*id).to_owned(),
                     version: 1_700_000_000_000_000,
                     checksum: (*checksum).to_owned(),
+                    body: String::new(),
                 }));
                 continue;
             }

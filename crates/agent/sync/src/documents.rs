@@ -1,57 +1,103 @@
 //! From what the queue holds to what the wire carries.
 
-use model::{Dataset, FileWriter, ItemKey, Names};
+use model::{Dataset, FileWriter, KeyRef, Names, Observation};
 use queue::Body;
 use sha1::{Digest as _, Sha1};
 
-/// Bytes of a file's document that are reserved ahead.
-const DOCUMENT_BYTES_USUAL: usize = 768;
+/// What a document is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Content<'a> {
+    /// A file as it was last observed.
+    Observation(&'a Observation),
+    /// JSON ready to be sent.
+    Document(&'a [u8]),
+    /// It is no longer there.
+    Gone,
+}
 
-/// One item as a document.
-pub(crate) struct Document {
+impl<'a> From<&'a Body> for Content<'a> {
+    fn from(body: &'a Body) -> Self {
+        match body {
+            Body::Observation(observation) => Self::Observation(observation),
+            Body::Document(json) => Self::Document(json),
+            Body::Gone => Self::Gone,
+        }
+    }
+}
+
+/// One item as a document, until the next one is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Document<'a> {
     /// The id on the wire.
-    pub(crate) id: String,
+    pub(crate) id: &'a str,
     /// JSON; empty for an item that is gone.
-    pub(crate) json: Vec<u8>,
+    pub(crate) json: &'a [u8],
     /// `checksum.hash.sha1`; empty for an item that is gone.
-    pub(crate) checksum: String,
+    pub(crate) checksum: &'a str,
 }
 
-/// The id of an item: for files SHA-1 of the path, for other datasets the key itself when it can
-/// stand in an id, else its SHA-1.
-pub(crate) fn id(dataset: &Dataset, key: &ItemKey) -> String {
-    if dataset.name() == Dataset::FIM_FILES {
-        return key.document_id();
+/// Makes documents one after the other in buffers of its own.
+pub(crate) struct Maker<'a> {
+    dataset: &'a Dataset,
+    names: &'a dyn Names,
+    writer: FileWriter,
+    id: String,
+    json: Vec<u8>,
+    checksum: String,
+}
+
+impl<'a> Maker<'a> {
+    pub(crate) fn new(dataset: &'a Dataset, names: &'a dyn Names) -> Self {
+        let (id, json, checksum) = (String::new(), Vec::new(), String::new());
+        Self { dataset, names, writer: FileWriter::default(), id, json, checksum }
     }
-    match std::str::from_utf8(&key.name) {
-        Ok(text) if !text.is_empty() && text.len() <= model::limits::DOCUMENT_ID_BYTES_MAX => {
-            text.to_owned()
+
+    /// The id of an item: for files SHA-1 of the path, for other datasets the key itself when it
+    /// can stand in an id, else its SHA-1.
+    pub(crate) fn id(&mut self, key: KeyRef<'_>) -> &str {
+        self.id.clear();
+        if self.dataset.name() == Dataset::FIM_FILES {
+            push_ascii(&mut self.id, &self.writer.document_id(key));
+            return &self.id;
         }
-        _ => hex::encode(Sha1::digest(&key.name)),
+        match std::str::from_utf8(key.name) {
+            Ok(text) if !text.is_empty() && text.len() <= model::limits::DOCUMENT_ID_BYTES_MAX => {
+                self.id.push_str(text);
+            }
+            _ => self.id.push_str(&hex::encode(Sha1::digest(key.name))),
+        }
+        &self.id
+    }
+
+    /// The document of an item.
+    pub(crate) fn make(
+        &mut self,
+        key: KeyRef<'_>,
+        seen: u64,
+        content: Content<'_>,
+    ) -> Document<'_> {
+        self.id(key);
+        self.json.clear();
+        self.checksum.clear();
+        match content {
+            Content::Gone => {}
+            Content::Observation(o) => {
+                let checksum = self.writer.write(&mut self.json, key, o, seen, self.names);
+                push_ascii(&mut self.checksum, &checksum);
+            }
+            Content::Document(json) => {
+                self.json.extend_from_slice(json);
+                let checksum = checksum_within(json);
+                self.checksum = checksum.unwrap_or_else(|| hex::encode(Sha1::digest(json)));
+            }
+        }
+        Document { id: &self.id, json: &self.json, checksum: &self.checksum }
     }
 }
 
-/// Build the document of an item.
-pub(crate) fn build(
-    dataset: &Dataset,
-    key: &ItemKey,
-    seen: u64,
-    body: &Body,
-    names: &dyn Names,
-) -> Document {
-    let id = id(dataset, key);
-    match body {
-        Body::Gone => Document { id, json: Vec::new(), checksum: String::new() },
-        Body::Observation(observation) => {
-            let mut json = Vec::with_capacity(DOCUMENT_BYTES_USUAL);
-            let checksum = FileWriter::default().write(&mut json, key, observation, seen, names);
-            Document { id, json, checksum: String::from_utf8_lossy(&checksum).into_owned() }
-        }
-        Body::Document(json) => {
-            let checksum = checksum_within(json).unwrap_or_else(|| hex::encode(Sha1::digest(json)));
-            Document { id, json: json.clone(), checksum }
-        }
-    }
+/// Append digits, which always are text.
+fn push_ascii(into: &mut String, digits: &[u8]) {
+    into.push_str(std::str::from_utf8(digits).unwrap_or_default());
 }
 
 /// `checksum.hash.sha1` of a document that carries it.
@@ -93,7 +139,8 @@ mod tests {
     #[test]
     fn other_datasets_are_known_by_their_key() {
         let packages = Dataset::new("inventory-packages");
-        assert_eq!(id(&packages, &ItemKey::new(b"".as_slice(), b"bash".as_slice())), "bash");
-        assert_eq!(id(&packages, &ItemKey::new(b"".as_slice(), b"\xff".as_slice())).len(), 40);
+        let mut maker = Maker::new(&packages, &model::document::NoNames);
+        assert_eq!(maker.id(KeyRef { directory: b"", name: b"bash" }), "bash");
+        assert_eq!(maker.id(KeyRef { directory: b"", name: b"\xff" }).len(), 40);
     }
 }

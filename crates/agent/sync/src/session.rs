@@ -5,7 +5,7 @@ use link::{Operation, SessionBuilder, Start};
 use model::{Coverage, CoverageKind, Dataset, EventBody, Names, SkipReason};
 use queue::{EventLease, Lease, Queue, QueueError, Skip};
 
-use crate::documents;
+use crate::documents::{Content, Maker};
 
 /// Most events in one session; the rest of the room belongs to documents.
 const SESSION_EVENTS_MAX: usize = 5_000;
@@ -53,14 +53,21 @@ pub(crate) fn draft(
     let mut lease = queue.lease(dataset, room.bytes)?;
     if let Some(lease) = &mut lease {
         let mut taken = 0;
+        let mut maker = Maker::new(dataset, names);
         for item in lease.items() {
-            let document = documents::build(dataset, &item.key, item.seen, &item.body, names);
-            let cost = SessionBuilder::cost(&document.id, &wire, &document.json);
+            let observation = item.observation()?;
+            let content = match (&observation, item.document()) {
+                (Some(observation), _) => Content::Observation(observation),
+                (None, Some(json)) => Content::Document(json),
+                (None, None) => Content::Gone,
+            };
+            let document = maker.make(item.key, item.seen, content);
+            let cost = SessionBuilder::cost(document.id, &wire, document.json);
             if taken > 0 && (builder.bytes() + cost > room.bytes || taken == room.values) {
                 break;
             }
-            let operation = if item.body.is_gone() { Operation::Delete } else { Operation::Upsert };
-            builder.push(operation, &document.id, &wire, item.seen, &document.json);
+            let operation = if item.gone { Operation::Delete } else { Operation::Upsert };
+            builder.push(operation, document.id, &wire, item.seen, document.json);
             taken += 1;
         }
         lease.truncate(taken);
@@ -171,8 +178,8 @@ impl Group {
 impl Refused {
     /// The document at this place of the lease.
     pub(crate) fn document(&mut self, draft: &Draft, index: usize, reason: SkipReason) {
-        let item = draft.lease.as_ref().and_then(|l| l.items().get(index));
-        let Some(item) = item.filter(|i| !i.body.is_gone()) else { return };
+        let item = draft.lease.as_ref().and_then(|l| l.items().nth(index));
+        let Some(item) = item.filter(|i| !i.gone) else { return };
         let name = || model::path::show(&item.key.path()).into_owned();
         Group::add(&mut self.documents, name, reason);
     }

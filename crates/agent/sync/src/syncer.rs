@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use env::clock::Clock;
 use link::json::ControlScan;
-use link::{Answer, ControlAction, Instance, Mode, Start};
+use link::{Answer, Instance, Mode, Start};
 use model::{AgentOs, Dataset, Names, SkipReason};
 use parking_lot::Mutex;
 use queue::{Queue, Skip};
@@ -126,9 +126,7 @@ impl Syncer {
     /// # Errors
     /// When a session fails; what it carried is pending again, what was answered before is told.
     pub async fn cycle(&self, dataset: &Dataset) -> Result<CycleReport, SyncError> {
-        if !self.facts.lock().greeted {
-            self.heartbeat(ControlAction::Startup, &[]).await?;
-        }
+        self.greet().await?;
         let queue = self.queue.clone();
         let events = blocking(move || Ok(queue.status()?.events)).await?;
         let mut run = Run {

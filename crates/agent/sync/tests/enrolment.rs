@@ -10,6 +10,7 @@
 mod common;
 
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Server, files};
@@ -89,6 +90,55 @@ async fn a_certificate_is_renewed_with_a_heartbeat_and_the_old_one_dies() {
     let mut agent = agent.restart();
     agent.write("/etc/b", 2);
     agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+/// The certificate that the server shows to a new connection, DER.
+async fn shown_certificate(server: &Server) -> Vec<u8> {
+    let (url, ca) = (server.proxy.url(), server.registry().ca_pem());
+    let ask = move || {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = "127.0.0.1".try_into().unwrap();
+        let mut tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+        let address = url.strip_prefix("https://").unwrap();
+        let mut tcp = std::net::TcpStream::connect(address).unwrap();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut tcp).unwrap();
+        }
+        tls.peer_certificates().unwrap()[0].to_vec()
+    };
+    tokio::task::spawn_blocking(ask).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_renews_its_own_certificate_without_dropping_a_connection() {
+    let now_us = SystemClock::new().now_us();
+    let days = |n: u64| Duration::from_secs(n * 24 * 3600);
+    let server = Server::start_at(now_us - days(266).as_micros() as u64).await;
+    let mut agent = server.agent("web").await;
+    agent.write("/etc/a", 1);
+    agent.cycle().await;
+    let shown = async || shown_certificate(&server).await;
+    let old = shown().await;
+    assert_eq!(shown().await, old);
+    server.clock.jump_to(now_us);
+    let connections = server.proxy.connections();
+    agent.write("/etc/b", 2);
+    agent.cycle().await;
+    assert_eq!(server.proxy.connections(), connections, "the connection went on");
+    let new = shown().await;
+    assert_ne!(new, old);
+    assert_eq!(shown().await, new);
+    server.cut_connections();
+    agent.write("/etc/c", 3);
+    while agent.syncer.cycle(&files()).await.is_err() {}
     assert_eq!(server.held(&agent), agent.expected());
 }
 

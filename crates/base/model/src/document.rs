@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
+use crate::change::Field;
 use crate::observation::{Kind, Observation};
 use crate::path::{ItemKey, show};
 use crate::timestamp;
@@ -49,6 +50,17 @@ pub struct HashBody {
     /// BLAKE3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blake3: Option<String>,
+}
+
+impl HashBody {
+    /// Whether a digest that both have differs.
+    fn contradicts(&self, other: &Self) -> bool {
+        let differ = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
+        differ(&self.md5, &other.md5)
+            || differ(&self.sha1, &other.sha1)
+            || differ(&self.sha256, &other.sha256)
+            || differ(&self.blake3, &other.blake3)
+    }
 }
 
 /// One file as it stands in documents and events. Absent means unknown or not applicable.
@@ -146,6 +158,32 @@ impl FileBody {
                 .collect(),
             error: o.error.map(|e| e.to_string()),
         }
+    }
+}
+
+impl FileBody {
+    /// The fields in which `other` differs: names of users and groups are none of them.
+    pub fn difference(&self, other: &Self) -> Vec<Field> {
+        let differs = |field: &Field| match field {
+            Field::Kind => self.kind != other.kind,
+            Field::Size => self.size != other.size,
+            Field::Hash => match (&self.hash, &other.hash) {
+                (Some(hash), Some(other)) => hash.contradicts(other),
+                _ => false,
+            },
+            Field::Mode => self.mode != other.mode,
+            Field::Uid => self.uid != other.uid,
+            Field::Gid => self.gid != other.gid,
+            Field::Mtime => self.mtime != other.mtime,
+            Field::Ctime => self.ctime != other.ctime,
+            Field::Inode => self.inode != other.inode,
+            Field::Device => self.device != other.device,
+            Field::Target => self.target_path != other.target_path,
+            Field::Xattrs => self.xattrs != other.xattrs,
+            Field::Error => self.error != other.error,
+            Field::Links => self.links != other.links,
+        };
+        Field::ALL.iter().copied().filter(differs).collect()
     }
 }
 

@@ -4,17 +4,16 @@
 //! Rare shapes (names that are not UTF-8, extended attributes) go through [`FileDocument`].
 
 use sha1::{Digest as _, Sha1};
-use time::OffsetDateTime;
 
+use crate::ascii::{Decimals, hex, hex_to, instant, number, octal};
 use crate::document::{FileDocument, Names};
 use crate::observation::{Kind, Observation};
-use crate::path::ItemKey;
+use crate::path::KeyRef;
 
-/// Longest decimal number, bytes.
-const NUMBER_BYTES_MAX: usize = 20;
 /// `2026-11-21T18:52:02`, bytes.
 const SECONDS_BYTES: usize = 19;
-const NANOS_PER_US: i128 = 1_000;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// Writes documents of files one after the other; keep one for a whole session.
 #[derive(Debug, Default)]
@@ -32,12 +31,12 @@ impl FileWriter {
     pub fn write(
         &mut self,
         into: &mut Vec<u8>,
-        key: &ItemKey,
+        key: KeyRef<'_>,
         o: &Observation,
         seen: u64,
         names: &dyn Names,
     ) -> [u8; 40] {
-        let text = (std::str::from_utf8(&key.directory), std::str::from_utf8(&key.name), &o.target);
+        let text = (std::str::from_utf8(key.directory), std::str::from_utf8(key.name), &o.target);
         let (Ok(directory), Ok(name), None) = text else {
             return by_parts(into, key, o, seen, names);
         };
@@ -48,11 +47,7 @@ impl FileWriter {
         let (owner, group) = (names.user(o.uid), names.group(o.gid));
         let people = (owner.as_deref(), group.as_deref());
         self.path.clear();
-        self.path.extend_from_slice(directory.as_bytes());
-        if !directory.is_empty() && !directory.ends_with('/') && !name.is_empty() {
-            self.path.push(b'/');
-        }
-        self.path.extend_from_slice(name.as_bytes());
+        key.join(&mut self.path);
         self.file(into, directory, name, o, people);
         let checksum = self.checksum(o, people);
         into.extend_from_slice(b",\"checksum\":{\"hash\":{\"sha1\":\"");
@@ -60,17 +55,27 @@ impl FileWriter {
         into.extend_from_slice(b"\"}},\"state\":{\"document_version\":");
         number(into, seen);
         into.extend_from_slice(b",\"modified_at\":\"");
-        instant(into, i128::from(seen) * NANOS_PER_US, 6);
+        let micros = (seen % MICROS_PER_SECOND) as u32;
+        instant(into, (seen / MICROS_PER_SECOND) as i64, micros * 1000, Decimals::Micros);
         into.extend_from_slice(b"\"}}");
         checksum
+    }
+
+    /// [`crate::ItemKey::document_id`] of a key.
+    pub fn document_id(&mut self, key: KeyRef<'_>) -> [u8; 40] {
+        self.path.clear();
+        key.join(&mut self.path);
+        sha1_hex(&self.path)
     }
 
     fn times(&mut self, o: &Observation) {
         self.mtime.clear();
         self.ctime.clear();
         if o.kind != Kind::Directory {
-            instant(&mut self.mtime, i128::from(o.mtime_ns), 9);
-            instant(&mut self.ctime, i128::from(o.ctime_ns), 9);
+            for (into, ns) in [(&mut self.mtime, o.mtime_ns), (&mut self.ctime, o.ctime_ns)] {
+                let nanos = ns.rem_euclid(NANOS_PER_SECOND) as u32;
+                instant(into, ns.div_euclid(NANOS_PER_SECOND), nanos, Decimals::Nanos);
+            }
         }
     }
 
@@ -179,21 +184,24 @@ impl FileWriter {
             s.push(b':');
             digest(s, hash);
         }
-        let mut hex = [0; 40];
-        // Twice as long as the digest: always fits.
-        let _ = hex::encode_to_slice(Sha1::digest(s), &mut hex);
-        hex
+        sha1_hex(s)
     }
+}
+
+fn sha1_hex(bytes: &[u8]) -> [u8; 40] {
+    let mut text = [0; 40];
+    hex_to(&mut text, &Sha1::digest(bytes));
+    text
 }
 
 fn by_parts(
     into: &mut Vec<u8>,
-    key: &ItemKey,
+    key: KeyRef<'_>,
     o: &Observation,
     seen: u64,
     names: &dyn Names,
 ) -> [u8; 40] {
-    let document = FileDocument::new(key, o, seen, names);
+    let document = FileDocument::new(&key.to_owned(), o, seen, names);
     // A struct of strings and numbers always serialises.
     let _ = serde_json::to_writer(into, &document);
     document.checksum.hash.sha1.as_bytes().try_into().unwrap_or([b'0'; 40])
@@ -222,13 +230,11 @@ fn hashes(into: &mut Vec<u8>, o: &Observation) {
     }
 }
 
-/// Lower-case hex.
+/// Lower-case hex, of nothing nothing.
 fn digest(into: &mut Vec<u8>, hash: Option<&[u8]>) {
-    let Some(hash) = hash else { return };
-    let start = into.len();
-    into.resize(start + hash.len() * 2, 0);
-    // Exactly as long as its hex.
-    let _ = hex::encode_to_slice(hash, into.get_mut(start..).unwrap_or_default());
+    if let Some(hash) = hash {
+        hex(into, hash);
+    }
 }
 
 fn field(into: &mut Vec<u8>, name: &str, value: &str) {
@@ -249,67 +255,12 @@ fn string(into: &mut Vec<u8>, text: &str) {
     into.push(b'"');
 }
 
-fn number(into: &mut Vec<u8>, mut n: u64) {
-    let mut digits = [0; NUMBER_BYTES_MAX];
-    let mut at = digits.len();
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (n % 10) as u8;
-        n /= 10;
-        at -= 1;
-        if n == 0 {
-            break;
-        }
-    }
-    into.extend_from_slice(digits.get(at..).unwrap_or_default());
-}
-
-/// At least four octal digits.
-fn octal(into: &mut Vec<u8>, mode: u32) {
-    if mode > 0o7777 {
-        into.extend_from_slice(format!("{mode:04o}").as_bytes());
-        return;
-    }
-    for shift in [9, 6, 3, 0] {
-        into.push(b'0' + (mode >> shift & 7) as u8);
-    }
-}
-
-/// `n` with `width` digits.
-fn padded(into: &mut Vec<u8>, mut n: u32, width: usize) {
-    let start = into.len();
-    into.resize(start + width, b'0');
-    for digit in into.iter_mut().skip(start).rev() {
-        *digit = b'0' + (n % 10) as u8;
-        n /= 10;
-    }
-}
-
-/// As [`crate::timestamp`] writes it, with six or nine decimals.
-fn instant(into: &mut Vec<u8>, ns: i128, decimals: usize) {
-    let at = OffsetDateTime::from_unix_timestamp_nanos(ns).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    // Neither 64-bit nanoseconds nor a version lie before the year 1677.
-    padded(into, at.year().unsigned_abs(), 4);
-    for (sign, part) in [
-        (b'-', u8::from(at.month())),
-        (b'-', at.day()),
-        (b'T', at.hour()),
-        (b':', at.minute()),
-        (b':', at.second()),
-    ] {
-        into.push(sign);
-        padded(into, u32::from(part), 2);
-    }
-    into.push(b'.');
-    let fraction = if decimals == 6 { at.microsecond() } else { at.nanosecond() };
-    padded(into, fraction, decimals);
-    into.push(b'Z');
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ItemKey;
     use crate::document::NoNames;
     use crate::observation::tests::any_observation;
 
@@ -328,7 +279,9 @@ mod tests {
     fn same(key: &ItemKey, o: &Observation, seen: u64, names: &dyn Names) {
         let document = FileDocument::new(key, o, seen, names);
         let mut written = Vec::new();
-        let checksum = FileWriter::default().write(&mut written, key, o, seen, names);
+        let mut writer = FileWriter::default();
+        assert_eq!(writer.document_id(key.borrowed()), key.document_id().as_bytes());
+        let checksum = writer.write(&mut written, key.borrowed(), o, seen, names);
         assert_eq!(String::from_utf8(written).unwrap(), serde_json::to_string(&document).unwrap());
         assert_eq!(checksum, document.checksum.hash.sha1.as_bytes());
     }

@@ -113,6 +113,43 @@ impl EventBody {
         }
     }
 
+    /// The event of a file known by documents alone: found (no `before`), gone (no `after`) or
+    /// changed, found at this time in microseconds since the epoch; `None` when there is neither,
+    /// or no [`Field`] differs.
+    pub fn of_file(
+        before: Option<&FileBody>,
+        after: Option<&FileBody>,
+        found_at_us: u64,
+    ) -> Option<Self> {
+        let kind = match (before, after) {
+            (None, None) => return None,
+            (None, Some(_)) => ChangeKind::Created,
+            (Some(_), None) => ChangeKind::Deleted,
+            (Some(_), Some(_)) => ChangeKind::Modified,
+        };
+        let fields = before.zip(after).map(|(a, b)| a.difference(b)).unwrap_or_default();
+        if kind == ChangeKind::Modified && fields.is_empty() {
+            return None;
+        }
+        Some(Self {
+            timestamp: timestamp::micros(found_at_us),
+            event: EventMeta {
+                kind: "event".into(),
+                category: vec!["file".into()],
+                kinds: vec![kind.ecs_type().into()],
+                action: kind.name().into(),
+            },
+            file: after.or(before).cloned(),
+            package: None,
+            holdfast: HoldfastBody {
+                previous: before.filter(|_| after.is_some()).cloned(),
+                changed_fields: fields.into_iter().map(Field::name).map(String::from).collect(),
+                cause: Some(Cause::default()),
+                ..HoldfastBody::default()
+            },
+        })
+    }
+
     /// The event of a package that was installed (no `before`), removed (no `after`) or changed,
     /// found at this time in microseconds since the epoch; `None` when there is neither.
     pub fn of_package(
@@ -225,6 +262,36 @@ mod tests {
         let event = EventBody::of_change(&change, &NoNames);
         assert_eq!(event.event.action, "deleted");
         assert!(event.file.is_some() && event.holdfast.previous.is_none());
+    }
+
+    #[test]
+    fn documents_tell_the_same_change_as_observations() {
+        let before = Observation::empty(Kind::File);
+        let mut after = before.clone();
+        (after.size, after.ctime_ns, after.inode) = (7, 1, 2);
+        after.hashes.sha256 = Some([1; 32]);
+        let key = ItemKey::of_path(b"/etc/passwd");
+        let bodies = [&before, &after].map(|o| FileBody::new(&key, o, &NoNames));
+        let change = |before: Option<&Observation>, after: Option<&Observation>, kind| Change {
+            key: key.clone(),
+            kind,
+            fields: before.zip(after).map(|(a, b)| a.difference(b)).unwrap_or_default(),
+            before: before.cloned(),
+            after: after.cloned(),
+            found_at_us: 9,
+        };
+        for (from, to, kind) in [
+            (Some(0), Some(1), ChangeKind::Modified),
+            (None, Some(1), ChangeKind::Created),
+            (Some(0), None, ChangeKind::Deleted),
+        ] {
+            let seen = |at: Option<usize>| at.map(|at| [&before, &after][at]);
+            let known = |at: Option<usize>| at.map(|at| &bodies[at]);
+            let expected = EventBody::of_change(&change(seen(from), seen(to), kind), &NoNames);
+            assert_eq!(EventBody::of_file(known(from), known(to), 9), Some(expected));
+        }
+        assert_eq!(EventBody::of_file(Some(&bodies[0]), Some(&bodies[0]), 9), None);
+        assert_eq!(EventBody::of_file(None, None, 9), None);
     }
 
     #[test]

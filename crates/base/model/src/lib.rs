@@ -5,6 +5,7 @@
 //! One word per concept; the glossary stands in `ARCHITECTURE.md`.
 
 pub mod agent;
+mod ascii;
 pub mod change;
 mod codec;
 pub mod coverage;
@@ -29,6 +30,6 @@ pub use event::EventBody;
 pub use ids::{AgentId, Dataset, Incarnation, Position};
 pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
 pub use package::{PackageBody, PackageDocument};
-pub use path::ItemKey;
+pub use path::{ItemKey, KeyRef};
 pub use record::{Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write};
 pub use traits::{Baseline, BaselineItem, Batch, Op, Sink, SinkOutcome};

@@ -34,6 +34,11 @@ impl ItemKey {
         }
     }
 
+    /// Without its own bytes.
+    pub fn borrowed(&self) -> KeyRef<'_> {
+        KeyRef { directory: &self.directory, name: &self.name }
+    }
+
     /// The whole path; for an item that is not a file its name alone.
     pub fn path(&self) -> Vec<u8> {
         join(&self.directory, &self.name)
@@ -45,14 +50,41 @@ impl ItemKey {
     }
 }
 
+/// An [`ItemKey`] that lies elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct KeyRef<'a> {
+    /// [`ItemKey::directory`].
+    pub directory: &'a [u8],
+    /// [`ItemKey::name`].
+    pub name: &'a [u8],
+}
+
+impl KeyRef<'_> {
+    /// With bytes of its own.
+    pub fn to_owned(self) -> ItemKey {
+        ItemKey::new(self.directory, self.name)
+    }
+
+    /// [`ItemKey::path`].
+    pub fn path(self) -> Vec<u8> {
+        join(self.directory, self.name)
+    }
+
+    /// Append the whole path.
+    pub fn join(self, path: &mut Vec<u8>) {
+        let Self { directory, name } = self;
+        path.extend_from_slice(directory);
+        if !directory.is_empty() && !directory.ends_with(b"/") && !name.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+    }
+}
+
 /// `directory`/`name` as bytes.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
-    path.extend_from_slice(directory);
-    if !directory.is_empty() && !directory.ends_with(b"/") && !name.is_empty() {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
+    KeyRef { directory, name }.join(&mut path);
     path
 }
 

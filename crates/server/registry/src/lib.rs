@@ -37,6 +37,7 @@ mod options;
 mod passwords;
 mod rbac;
 mod security;
+mod shown;
 mod tokens;
 mod types;
 mod users;
@@ -62,6 +63,7 @@ pub use groups::GroupChange;
 pub use keys::{ForceRules, ImportReport, InsertAgent, Inserted};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
+pub use shown::ServerCertificate;
 pub use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, Command, CommandCounts, CommandKind,
     CommandRow, CompareOp, Condition, DistinctPage, EnrolmentTokenRow, GroupConfig, GroupCount,
@@ -284,6 +286,14 @@ impl Registry {
     /// SHA-256 of the certificate authority's DER bytes, lower-case hex.
     pub fn ca_fingerprint(&self) -> String {
         self.inner.authority.fingerprint.clone()
+    }
+
+    /// A certificate for this server under all of `names`, renewed while it is shown.
+    ///
+    /// # Errors
+    /// As [`Registry::issue_server_certificate`].
+    pub fn server_certificate(&self, names: &[String]) -> Result<ServerCertificate, RegistryError> {
+        ServerCertificate::new(self.clone(), names)
     }
 
     /// A server certificate for `names` (DNS names and IP addresses) and localhost, 127.0.0.1,

@@ -8,7 +8,8 @@ pub const PASSWORD_CHARS_MAX: usize = 64;
 pub const PASSWORD_MADE_CHARS: usize = 24;
 /// Life of an agent's certificate, seconds: 365 days.
 pub const AGENT_CERTIFICATE_SECONDS: i64 = 365 * 24 * 3600;
-/// Life of a server certificate, seconds: 397 days. A new one is issued at every start.
+/// Life of a server certificate, seconds: 397 days. A new one is issued at every start, and after
+/// two thirds of its life.
 pub const SERVER_CERTIFICATE_SECONDS: i64 = 397 * 24 * 3600;
 /// Life of the certificate authority, seconds: 20 years.
 pub const CA_SECONDS: i64 = 20 * 365 * 24 * 3600;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{csr, der, house, options, try_open};
+use env::clock::Clock as _;
 use model::AgentId;
 use registry::{EnrollError, IdentityError, RegistryError, RegistryStore as _, SqliteRegistry};
 use rustls::RootCertStore;
@@ -57,6 +58,34 @@ fn a_tls_library_accepts_the_servers_certificate_for_each_of_its_names() {
     }
     assert!(!accepts("other.example.org"));
     assert!(house.registry.issue_server_certificate(&["a b".into()]).is_err());
+}
+
+#[test]
+fn the_certificate_shown_is_another_one_after_two_thirds_of_its_life_and_not_before() {
+    let house = house();
+    let shown = house.registry.server_certificate(&[]).unwrap();
+    let of = |key: Arc<rustls::sign::CertifiedKey>| key.cert[0].to_vec();
+    let first = of(shown.current());
+    let life_s = registry::limits::SERVER_CERTIFICATE_SECONDS as u64;
+    house.clock.advance(Duration::from_secs(life_s / 3 * 2 - 1));
+    assert_eq!(of(shown.current()), first);
+    house.clock.advance(Duration::from_secs(1));
+    let second = of(shown.current());
+    assert_ne!(second, first);
+    assert_eq!(of(shown.current()), second);
+    let ca = roots(&house.registry.ca_pem());
+    let verifier = WebPkiServerVerifier::builder_with_provider(ca, provider()).build().unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let at = |at| {
+        let certificate = CertificateDer::from(second.clone());
+        verifier.verify_server_cert(&certificate, &[], &name, &[], at).is_ok()
+    };
+    let now = Duration::from_micros(house.clock.now_us());
+    assert!(at(UnixTime::since_unix_epoch(now)));
+    assert!(at(UnixTime::since_unix_epoch(now + Duration::from_secs(life_s - 1))));
+    // A clock set back: the new one would not be valid yet.
+    house.clock.jump_to(common::START_US);
+    assert_ne!(of(shown.current()), second);
 }
 
 #[test]

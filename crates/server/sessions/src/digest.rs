@@ -13,7 +13,10 @@ use state::{StateError, StateStore};
 use crate::answer::Refusal;
 use crate::body;
 use crate::identity::Peer;
-use crate::options::{DIGEST_ITEMS_MAX, DIGEST_PARTS_MAX, DIGEST_RANGES_MAX, SMALL_BODY_BYTES_MAX};
+use crate::options::{
+    DIGEST_BODY_BYTES_MAX, DIGEST_ITEMS_MAX, DIGEST_PARTS_MAX, DIGEST_RANGES_MAX,
+    SMALL_BODY_BYTES_MAX,
+};
 use crate::plan::documents;
 use crate::server::App;
 
@@ -38,10 +41,10 @@ pub(crate) async fn digest(
     let _turn = place.turn().await;
     app.commit.barrier().await?;
     let store = app.store.clone();
-    let split = asked.split;
+    let (split, bodies) = (asked.split, asked.bodies);
     let answer = app
         .read(move |state| match split {
-            0 => listing(state, agent, &dataset, &ranges),
+            0 => listing(state, agent, &dataset, &ranges, bodies),
             _ => sums(state, agent, &dataset, &ranges, split),
         })
         .await?;
@@ -106,10 +109,14 @@ fn listing(
     agent: AgentId,
     dataset: &Dataset,
     ranges: &[KeyRange],
+    bodies: bool,
 ) -> Result<DigestAnswer, StateError> {
-    let mut items = Vec::new();
-    let mut whole = 0;
+    let mut items: Vec<DigestItem> = Vec::new();
+    let (mut whole, mut bytes) = (0, 0);
     for range in ranges {
+        if bytes > DIGEST_BODY_BYTES_MAX {
+            break;
+        }
         let before = items.len();
         let mut fits = true;
         state.each_in_range(
@@ -123,13 +130,20 @@ fn listing(
                 }
                 fits = items.len() < DIGEST_ITEMS_MAX;
                 let (id, checksum) = (id.to_owned(), sum.to_owned());
-                items.extend(fits.then_some(DigestItem { id, version, checksum }));
+                let body = String::new();
+                items.extend(fits.then_some(DigestItem { id, version, checksum, body }));
                 fits
             },
         )?;
         if !fits {
             items.truncate(before);
             break;
+        }
+        for item in items.iter_mut().skip(before).filter(|_| bodies) {
+            if let Some(found) = state.document(agent, dataset, &item.id)? {
+                item.body = String::from_utf8(found.body).unwrap_or_default();
+                bytes += item.body.len();
+            }
         }
         whole += 1;
     }

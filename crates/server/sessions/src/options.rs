@@ -37,6 +37,8 @@ pub(crate) const REPORT_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(crate) const LANES_MAX: usize = 65_536;
 /// Most documents in one answer about ranges.
 pub(crate) const DIGEST_ITEMS_MAX: usize = 10_000;
+/// Bodies of documents in one answer about ranges, bytes; the range that passes it is still whole.
+pub(crate) const DIGEST_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most ranges in one question.
 pub(crate) const DIGEST_RANGES_MAX: usize = 2_048;
 /// Most parts of ranges in one answer.

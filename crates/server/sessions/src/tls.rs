@@ -6,8 +6,8 @@ use std::sync::Arc;
 use registry::Registry;
 use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::SessionsError;
 
@@ -20,9 +20,7 @@ pub(crate) fn server_config(
 ) -> Result<Arc<ServerConfig>, SessionsError> {
     let tls = |e: &dyn std::fmt::Display| SessionsError::Tls(e.to_string());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let issued = registry.issue_server_certificate(names)?;
-    let chain = certificates(&issued.cert_chain_pem)?;
-    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).map_err(|e| tls(&e))?;
+    let own = Arc::new(registry.server_certificate(names)?);
     let mut roots = RootCertStore::empty();
     for authority in certificates(&registry.ca_pem())? {
         roots.add(authority).map_err(|e| tls(&e))?;
@@ -36,8 +34,7 @@ pub(crate) fn server_config(
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(|e| tls(&e))?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .map_err(|e| tls(&e))?;
+        .with_cert_resolver(own);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.session_storage = ServerSessionMemoryCache::new(RESUMABLE_MAX);
     Ok(Arc::new(config))

@@ -256,7 +256,12 @@ async fn ranges_are_summed_and_listed() {
     let agent = server.enroll("web").await;
     let values = (0..25).map(|n| document(&format!("f{n:02}"), n + 1, 'a')).collect();
     assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
-    let ask = |ranges: Vec<String>, split| DigestRequest { index: FILES.into(), ranges, split };
+    let ask = |ranges: Vec<String>, split| DigestRequest {
+        index: FILES.into(),
+        ranges,
+        split,
+        bodies: false,
+    };
     let sums: DigestAnswer = agent.json("/digest", &ask(vec![String::new()], 1)).await;
     assert_eq!((sums.ranges, sums.parts.len(), sums.items.len()), (1, 16, 0));
     assert_eq!(sums.store, server.state.store_id());
@@ -284,7 +289,7 @@ async fn ranges_are_summed_and_listed() {
         (FILES, vec![String::new()], 3),
         (FILES, vec!["a".into(); 2_000], 2),
     ] {
-        let request = DigestRequest { index: index.into(), ranges, split };
+        let request = DigestRequest { index: index.into(), ranges, split, bodies: false };
         let body = serde_json::to_vec(&request).unwrap();
         assert_eq!(agent.post("/digest", body).await.status, 400, "{index}");
     }

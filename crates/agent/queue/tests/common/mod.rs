@@ -11,7 +11,7 @@ use model::{
     Baseline as _, Batch, Change, ChangeKind, Dataset, Fields, ItemKey, Kind, Observation, Op,
     Sink as _,
 };
-use queue::{Lease, OpenReport, Queue, QueueError, QueueOptions, Skip};
+use queue::{Lease, OpenReport, Queue, QueueError, QueueOptions, Skip, Transaction};
 
 /// 2026-11-21 in microseconds.
 pub(crate) const START_US: u64 = 1_795_000_000_000_000;
@@ -28,12 +28,20 @@ pub(crate) fn try_open(
     Queue::open(path, options, Arc::new(clock.clone()), Arc::new(SystemRandom))
 }
 
+/// The default options; with `HOLDFAST_TRANSACTION=per_event` each change has a transaction of its
+/// own, as in the published design.
+pub(crate) fn usual() -> QueueOptions {
+    let asked = std::env::var("HOLDFAST_TRANSACTION").unwrap_or_default();
+    let transaction = if asked == "per_event" { Transaction::PerEvent } else { Transaction::Group };
+    QueueOptions { transaction, ..QueueOptions::default() }
+}
+
 pub(crate) fn open(path: &Path, clock: &ManualClock) -> (Queue, OpenReport) {
-    try_open(path, QueueOptions::default(), clock).unwrap()
+    try_open(path, usual(), clock).unwrap()
 }
 
 pub(crate) fn open_new() -> (tempfile::TempDir, PathBuf, ManualClock, Queue) {
-    open_new_with(QueueOptions::default())
+    open_new_with(usual())
 }
 
 pub(crate) fn open_new_with(
@@ -106,10 +114,9 @@ pub(crate) fn baseline(queue: &Queue, directory: &str) -> Vec<(String, u64)> {
 pub(crate) fn paths(lease: &Lease) -> Vec<(String, Option<u64>)> {
     lease
         .items()
-        .iter()
         .map(|item| {
             let path = String::from_utf8(item.key.path()).unwrap();
-            (path, item.body.observation().map(|observation| observation.size))
+            (path, item.observation().unwrap().map(|observation| observation.size))
         })
         .collect()
 }

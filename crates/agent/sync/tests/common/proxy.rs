@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,6 +26,7 @@ struct Shared {
     /// Bytes passed on to the server and to the agent.
     passed: [Mutex<u64>; 2],
     cuts: Mutex<u64>,
+    connections: AtomicU64,
 }
 
 impl Proxy {
@@ -37,10 +39,12 @@ impl Proxy {
             answers: Mutex::new(None),
             passed: Default::default(),
             cuts: Mutex::new(0),
+            connections: AtomicU64::new(0),
         });
         let all = Arc::clone(&shared);
         tokio::spawn(async move {
             while let Ok((agent, _)) = listener.accept().await {
+                all.connections.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(serve(agent, Arc::clone(&all)));
             }
         });
@@ -76,6 +80,11 @@ impl Proxy {
     /// Connections cut so far.
     pub(crate) fn cuts(&self) -> u64 {
         *self.shared.cuts.lock()
+    }
+
+    /// Connections made so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
     }
 
     /// Bytes passed on so far, to the server and to the agent.

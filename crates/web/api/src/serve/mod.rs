@@ -19,6 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::server::ResolvesServerCert;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -70,6 +71,8 @@ pub struct ServeOptions {
     pub addr: SocketAddr,
     /// Certificate and key; without them plain HTTP, on loopback only.
     pub tls: Option<TlsPem>,
+    /// What gives certificate and key anew at each handshake, in place of `tls`.
+    pub resolver: Option<Arc<dyn ResolvesServerCert>>,
     /// Connections at once.
     pub connections_max: usize,
 }
@@ -77,7 +80,7 @@ pub struct ServeOptions {
 impl ServeOptions {
     /// With the default limit of connections.
     pub fn new(addr: SocketAddr, tls: Option<TlsPem>) -> Self {
-        Self { addr, tls, connections_max: CONNECTIONS_MAX }
+        Self { addr, tls, resolver: None, connections_max: CONNECTIONS_MAX }
     }
 }
 
@@ -122,10 +125,14 @@ impl Server {
 /// When the address is not to be had, the certificate is not usable, or plain HTTP is asked for on
 /// an address that is not loopback.
 pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, ServeError> {
-    if options.tls.is_none() && !options.addr.ip().is_loopback() {
+    let plain = options.tls.is_none() && options.resolver.is_none();
+    if plain && !options.addr.ip().is_loopback() {
         return Err(ServeError::PlainHttp(options.addr));
     }
-    let acceptor = options.tls.as_ref().map(tls::acceptor).transpose()?;
+    let acceptor = match (options.resolver, &options.tls) {
+        (Some(resolver), _) => Some(tls::resolved(resolver)?),
+        (None, pem) => pem.as_ref().map(tls::acceptor).transpose()?,
+    };
     let bind = |source| ServeError::Bind { address: options.addr.to_string(), source };
     let listener = TcpListener::bind(options.addr).await.map_err(bind)?;
     let local = listener.local_addr().map_err(bind)?;

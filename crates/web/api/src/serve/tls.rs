@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use rustls::server::ResolvesServerCert;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
@@ -24,13 +26,18 @@ pub(super) fn acceptor(pem: &TlsPem) -> Result<TlsAcceptor, ServeError> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| refused(&e))?;
     let key = PrivateKeyDer::from_pem_slice(pem.key_pem.as_bytes()).map_err(|e| refused(&e))?;
+    let provider = rustls::crypto::ring::default_provider();
+    let key = CertifiedKey::from_der(chain, key, &provider).map_err(|e| refused(&e))?;
+    resolved(Arc::new(SingleCertAndKey::from(key)))
+}
+
+pub(super) fn resolved(own: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, ServeError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| refused(&e))?
+        .map_err(|e| ServeError::Tls(e.to_string()))?
         .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|e| refused(&e))?;
+        .with_cert_resolver(own);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -1,0 +1,152 @@
+//! What a cycle hands out for one session: the rows' own bytes, one after the other in one buffer.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use model::{Dataset, KeyRef, Observation};
+
+use crate::body::{Body, DOCUMENT_TAG};
+use crate::cycle::Cursor;
+use crate::error::QueueError;
+
+/// One item to be told, as it lies in its [`Lease`].
+#[derive(Debug, Clone, Copy)]
+pub struct LeasedItem<'a> {
+    /// Which.
+    pub key: KeyRef<'a>,
+    /// Its version.
+    pub seen: u64,
+    /// It is no longer there: a delete is to be told.
+    pub gone: bool,
+    stored: &'a [u8],
+    database: &'a Path,
+}
+
+impl<'a> LeasedItem<'a> {
+    /// The observation, if it holds one.
+    ///
+    /// # Errors
+    /// [`QueueError::Corrupt`] when what is stored is neither an observation nor a document.
+    pub fn observation(&self) -> Result<Option<Observation>, QueueError> {
+        if self.gone || self.document().is_some() {
+            return Ok(None);
+        }
+        Observation::decode(self.stored).map(Some).ok_or_else(|| self.undecodable())
+    }
+
+    /// The document, if it holds one ready-made.
+    pub fn document(&self) -> Option<&'a [u8]> {
+        match self.stored.split_first() {
+            Some((&DOCUMENT_TAG, document)) if !self.gone => Some(document),
+            _ => None,
+        }
+    }
+
+    /// What it holds, with bytes of its own.
+    ///
+    /// # Errors
+    /// As [`LeasedItem::observation`].
+    pub fn body(&self) -> Result<Body, QueueError> {
+        if self.gone {
+            return Ok(Body::Gone);
+        }
+        Body::decode(self.stored).ok_or_else(|| self.undecodable())
+    }
+
+    fn undecodable(&self) -> QueueError {
+        let name = model::path::show_terminal(&self.key.path());
+        QueueError::Corrupt { path: self.database.into(), detail: format!("content of {name}") }
+    }
+}
+
+/// Where an item lies in its lease: its name and what is stored follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Leased {
+    directory: i64,
+    /// Place of the directory's path.
+    path: usize,
+    seen: u64,
+    gone: bool,
+    start: usize,
+    stored: usize,
+    end: usize,
+}
+
+/// Items handed out for one session; answer with [`crate::Queue::ack`] or
+/// [`crate::Queue::return_`]. Dropping it is the same as returning it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub(crate) dataset: Dataset,
+    pub(crate) cycle: u64,
+    pub(crate) start: Cursor,
+    database: Arc<Path>,
+    paths: Vec<Arc<[u8]>>,
+    leased: Vec<Leased>,
+    bytes: Vec<u8>,
+}
+
+impl Lease {
+    pub(crate) fn new(dataset: Dataset, cycle: u64, start: Cursor, database: Arc<Path>) -> Self {
+        let (paths, leased, bytes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { dataset, cycle, start, database, paths, leased, bytes }
+    }
+
+    /// The items in the order of their keys; at least one.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = LeasedItem<'_>> {
+        self.leased.iter().map(|leased| self.item(leased))
+    }
+
+    /// How many items.
+    pub(crate) fn len(&self) -> usize {
+        self.leased.len()
+    }
+
+    /// Which dataset they belong to.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// Keep the first `count` items (at least one) and give back the rest: the next lease begins
+    /// with them. For sessions that turn out too large.
+    pub fn truncate(&mut self, count: usize) {
+        self.leased.truncate(count.max(1));
+    }
+
+    fn item(&self, leased: &Leased) -> LeasedItem<'_> {
+        let directory = self.paths.get(leased.path).map(|path| &path[..]).unwrap_or_default();
+        let name = self.bytes.get(leased.start..leased.stored).unwrap_or_default();
+        LeasedItem {
+            key: KeyRef { directory, name },
+            seen: leased.seen,
+            gone: leased.gone,
+            stored: self.bytes.get(leased.stored..leased.end).unwrap_or_default(),
+            database: &self.database,
+        }
+    }
+
+    /// The items that follow lie in this directory.
+    pub(crate) fn enter(&mut self, path: &Arc<[u8]>) {
+        self.paths.push(Arc::clone(path));
+    }
+
+    /// Append an item of the directory entered last.
+    pub(crate) fn push(
+        &mut self,
+        directory: i64,
+        name: &[u8],
+        (seen, gone): (u64, bool),
+        stored: &[u8],
+    ) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(name);
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(stored);
+        let (path, end) = (self.paths.len().saturating_sub(1), self.bytes.len());
+        self.leased.push(Leased { directory, path, seen, gone, start, stored: at, end });
+    }
+
+    /// Items with the numbers of their directories.
+    pub(crate) fn placed(&self) -> impl DoubleEndedIterator<Item = (i64, LeasedItem<'_>)> {
+        self.leased.iter().map(|leased| (leased.directory, self.item(leased)))
+    }
+}

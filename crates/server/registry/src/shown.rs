@@ -1,0 +1,96 @@
+//! The certificate that this server shows to whoever connects: issued at start and, after two
+//! thirds of its life, anew for the next connection. Connections that are there keep theirs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::crypto::ring::default_provider;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::limits::{CLOCK_SKEW_SECONDS, SERVER_CERTIFICATE_SECONDS};
+use crate::{Registry, RegistryError};
+
+/// How long a certificate that could not be issued is not tried again, seconds.
+const RETRY_SECONDS: i64 = 60;
+
+/// A server's certificate with its key, as a TLS library asks for it at each handshake.
+pub struct ServerCertificate {
+    registry: Registry,
+    names: Vec<String>,
+    held: RwLock<Held>,
+}
+
+struct Held {
+    key: Arc<CertifiedKey>,
+    /// Good until then: also a clock that was set back past its beginning asks for a new one.
+    issued_at_s: i64,
+    renew_at_s: i64,
+}
+
+impl ServerCertificate {
+    pub(crate) fn new(registry: Registry, names: &[String]) -> Result<Self, RegistryError> {
+        let now_s = registry.now().s;
+        let held = RwLock::new(issue(&registry, names, now_s)?);
+        Ok(Self { registry, names: names.to_vec(), held })
+    }
+
+    /// The one to show now.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        let now_s = self.registry.now().s;
+        {
+            let held = self.held.read();
+            if held.is_good(now_s) {
+                return Arc::clone(&held.key);
+            }
+        }
+        let mut held = self.held.write();
+        // Another connection may have come first.
+        if !held.is_good(now_s) {
+            match issue(&self.registry, &self.names, now_s) {
+                Ok(new) => {
+                    *held = new;
+                    tracing::info!("the server's certificate was renewed");
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the server's certificate was not renewed");
+                    (held.issued_at_s, held.renew_at_s) = (now_s, now_s + RETRY_SECONDS);
+                }
+            }
+        }
+        Arc::clone(&held.key)
+    }
+}
+
+impl Held {
+    fn is_good(&self, now_s: i64) -> bool {
+        (self.issued_at_s - CLOCK_SKEW_SECONDS..self.renew_at_s).contains(&now_s)
+    }
+}
+
+fn issue(registry: &Registry, names: &[String], now_s: i64) -> Result<Held, RegistryError> {
+    let bad = |e: &dyn fmt::Display| RegistryError::Certificate(e.to_string());
+    let pair = registry.issue_server_certificate(names)?;
+    let chain = CertificateDer::pem_slice_iter(pair.cert_chain_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| bad(&e))?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(|e| bad(&e))?;
+    let key = CertifiedKey::from_der(chain, key, &default_provider()).map_err(|e| bad(&e))?;
+    let renew_at_s = now_s + SERVER_CERTIFICATE_SECONDS / 3 * 2;
+    Ok(Held { key: Arc::new(key), issued_at_s: now_s, renew_at_s })
+}
+
+impl ResolvesServerCert for ServerCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl fmt::Debug for ServerCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerCertificate").field("names", &self.names).finish_non_exhaustive()
+    }
+}

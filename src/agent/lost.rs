@@ -1,0 +1,67 @@
+//! The first cycle of a database that does not know what the server was told: what changed while
+//! it was lost becomes events first.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use detect::Rules;
+use queue::QueueError;
+use sync::{SyncError, Watched};
+
+use super::{Shared, notes};
+
+/// How it stands with the comparison.
+enum Due {
+    No,
+    /// Not before the first whole scan.
+    Later,
+    Now(Watched),
+}
+
+/// Compare if that is due; whether files may be told now.
+pub(super) async fn settle(shared: &Arc<Shared>) -> Result<bool, SyncError> {
+    let own = shared.clone();
+    let watched = match blocking(move || due(&own)).await? {
+        Due::No => return Ok(true),
+        Due::Later => return Ok(false),
+        Due::Now(watched) => watched,
+    };
+    let found = shared.syncer.tell_lost_changes(&shared.dataset, watched).await?;
+    let own = shared.clone();
+    blocking(move || notes::set_compared(&own.queue)).await?;
+    if found.created + found.modified + found.deleted > 0 {
+        shared.console.line(&format!(
+            "compared with what the server was told before: {} created, {} modified, {} deleted",
+            found.created, found.modified, found.deleted
+        ));
+    }
+    Ok(true)
+}
+
+fn due(shared: &Shared) -> Result<Due, QueueError> {
+    if !notes::compare_due(&shared.queue)? {
+        return Ok(Due::No);
+    }
+    if !notes::scanned(&shared.queue)? {
+        return Ok(Due::Later);
+    }
+    let gaps = notes::gaps(&shared.queue)?.into_iter().map(|gap| gap.path).collect();
+    Ok(Due::Now(Watched { roots: roots(&shared.rules), gaps }))
+}
+
+/// Where the watched paths really lie.
+fn roots(rules: &Rules) -> Vec<Vec<u8>> {
+    let real = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+    let paths = rules.0.iter().map(|watch| real(&watch.path));
+    paths.map(|path| path.into_os_string().into_encoded_bytes()).collect()
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, QueueError> + Send + 'static,
+) -> Result<T, SyncError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(SyncError::Stopping),
+    }
+}
