@@ -27,7 +27,12 @@ case "$name" in
     ./peers/wiredtiger.sh target/peers/wiredtiger
     features=(--features journal)
     ;;
-  series) features=(--features series) ;;
+  series)
+    # A comparison without one of them is still one: who is missing is said.
+    ./peers/victoriametrics.sh "$PWD/target/peers/victoriametrics"
+    ./peers/prometheus.sh
+    features=(--features series)
+    ;;
   sync) features=(--features sync) ;;
 esac
 cargo build --release --quiet --bin "$name" ${features[@]+"${features[@]}"}

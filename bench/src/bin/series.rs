@@ -3,8 +3,18 @@
 
 #[path = "../series/cases.rs"]
 mod cases;
+#[path = "../series/client.rs"]
+mod client;
 #[path = "../series/generate.rs"]
 mod generate;
+#[path = "../series/payload.rs"]
+mod payload;
+#[path = "../api/plot.rs"]
+mod plot;
+#[path = "../series/sockets.rs"]
+mod sockets;
+#[path = "../series/subject.rs"]
+mod subject;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,6 +40,7 @@ fn main() -> anyhow::Result<()> {
         ["--child", dir, "abandon", rows, times] => {
             cases::abandon(Path::new(dir), rows.parse()?, times.parse()?)
         }
+        ["--child", dir, "serve", wal] => subject::serve(Path::new(dir), cases::options(wal)),
         ["--child", dir, "replay"] => cases::replay(Path::new(dir)),
         ["--child", dir, "query"] => cases::query(Path::new(dir)),
         ["--child", _, "codec"] => {
@@ -51,7 +62,7 @@ fn child(dir: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, f64)>> {
 }
 
 fn unit(metric: &str) -> (&'static str, &'static str) {
-    const UNITS: [(&str, &str); 15] = [
+    const UNITS: [(&str, &str); 16] = [
         ("replay_points_per_cpu_second", "1/s"),
         ("points_per_second", "1/s"),
         ("cpu_us_per_point", "us"),
@@ -60,6 +71,7 @@ fn unit(metric: &str) -> (&'static str, &'static str) {
         ("log_written_per_point", "B"),
         ("samples_per_flush", "1"),
         ("bytes_per_point", "B"),
+        ("rollup_bytes_per_point", "B"),
         ("index_bytes_per_series", "B"),
         ("memory_bytes_per_series", "B"),
         ("head_bytes_per_series", "B"),
@@ -134,6 +146,10 @@ fn compare() -> anyhow::Result<()> {
     let times = if quick() { "20" } else { "50" };
     let many = ROWS_MANY.to_string();
     add(&mut results, "350000 series", child(fresh()?, &["memory", &many, times])?);
+    let fresh_path = || fresh().map(Path::to_path_buf);
+    sockets::compare(&mut results, &fresh_path)?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    sockets::scale(&mut results, &fresh_path, &folder)?;
     fresh()?;
     results.print(SUBJECT);
     results.save("series")

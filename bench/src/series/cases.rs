@@ -26,7 +26,8 @@ fn rss() -> f64 {
     line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }
 
-fn options(wal: &str) -> StoreOptions {
+/// How a store is opened for a setting of its log.
+pub fn options(wal: &str) -> StoreOptions {
     let wal = match wal {
         "off" => Wal::Off,
         "interval" => Wal::Interval(Duration::from_millis(100)),
@@ -85,6 +86,7 @@ pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> any
         say("samples_per_flush", samples / log.flushes.max(1) as f64);
     }
     say("bytes_per_point", stats.part_bytes as f64 / samples);
+    say("rollup_bytes_per_point", stats.rollup_bytes as f64 / samples);
     let entries = (stats.series * stats.partitions) as f64;
     say("index_bytes_per_series", stats.index_bytes as f64 / entries);
     store.close()?;

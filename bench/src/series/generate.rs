@@ -68,6 +68,28 @@ impl Generator {
         (sum - 2 * 0xffff) * sigma / 37_837
     }
 
+    fn values(&mut self, row: usize, values: &mut [f64; COLUMNS]) {
+        for (c, value) in values.iter_mut().enumerate() {
+            let at = row * COLUMNS + c;
+            let step = self.step(50);
+            match self.kind {
+                Kind::Gauges => {
+                    self.digits[at] += step;
+                    *value = self.digits[at] as f64 / 100.0;
+                }
+                Kind::Counters => {
+                    self.digits[at] += 1000 + step * 4;
+                    *value = self.digits[at] as f64;
+                }
+                Kind::Floats => {
+                    self.floats[at] +=
+                        step as f64 / 50.0 + (self.draw() >> 11) as f64 / (1u64 << 53) as f64;
+                    *value = self.floats[at];
+                }
+            }
+        }
+    }
+
     /// Rows `from..to` of the row series at one time.
     pub fn fill(
         &mut self,
@@ -79,28 +101,28 @@ impl Generator {
         let time_ns = BEGIN_NS + time * STEP_S * 1_000_000_000;
         let mut values = [0.0; COLUMNS];
         for i in from..to {
-            for (c, value) in values.iter_mut().enumerate() {
-                let at = i * COLUMNS + c;
-                let step = self.step(50);
-                match self.kind {
-                    Kind::Gauges => {
-                        self.digits[at] += step;
-                        *value = self.digits[at] as f64 / 100.0;
-                    }
-                    Kind::Counters => {
-                        self.digits[at] += 1000 + step * 4;
-                        *value = self.digits[at] as f64;
-                    }
-                    Kind::Floats => {
-                        self.floats[at] +=
-                            step as f64 / 50.0 + (self.draw() >> 11) as f64 / (1u64 << 53) as f64;
-                        *value = self.floats[at];
-                    }
-                }
-            }
+            self.values(i, &mut values);
             batch.push(self.rows[i], time_ns, &values)?;
         }
         Ok(())
+    }
+}
+
+/// The same walks without a store.
+pub struct Walks(Generator);
+
+impl Walks {
+    pub fn new(kind: Kind, rows: usize) -> Self {
+        let n = rows * COLUMNS;
+        let (digits, floats) = (vec![10_000; n], vec![1000.0; n]);
+        Self(Generator { kind, state: 42, digits, floats, rows: Vec::new() })
+    }
+
+    /// The next values of a row.
+    pub fn next(&mut self, row: usize) -> [f64; COLUMNS] {
+        let mut values = [0.0; COLUMNS];
+        self.0.values(row, &mut values);
+        values
     }
 }
 

@@ -1,0 +1,232 @@
+//! Servers under measurement, each a process of its own: the store behind its ports, and peers.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::client::{Http, cpu_of};
+use crate::payload::Protocol;
+
+/// Who is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// The store, with its log always, by interval or off.
+    Ours(&'static str),
+    VictoriaMetrics(PathBuf),
+    Prometheus,
+}
+
+/// A running server.
+pub struct Subject {
+    pub kind: Kind,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<BufReader<ChildStdout>>,
+    pub resp: u16,
+    pub http: u16,
+    pub dir: PathBuf,
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        // One that is gone already cannot be ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+impl Subject {
+    /// Start it; with `cores`, held to these (as `taskset -c` takes them).
+    pub fn start(kind: Kind, dir: &Path, cores: Option<&str>) -> anyhow::Result<Self> {
+        let mut words: Vec<String> = cores
+            .map_or_else(Vec::new, |cores| ["taskset", "-c", cores].map(String::from).to_vec());
+        let (port, shown) = (free_port()?, dir.display());
+        match &kind {
+            Kind::Ours(wal) => {
+                words.push(std::env::current_exe()?.display().to_string());
+                words.extend(["--child".into(), shown.to_string(), "serve".into(), (*wal).into()]);
+            }
+            Kind::VictoriaMetrics(program) => words.extend([
+                program.display().to_string(),
+                format!("-storageDataPath={shown}"),
+                format!("-httpListenAddr=127.0.0.1:{port}"),
+                "-retentionPeriod=100y".into(),
+                "-search.latencyOffset=0s".into(),
+                "-selfScrapeInterval=0s".into(),
+                "-loggerLevel=ERROR".into(),
+            ]),
+            Kind::Prometheus => {
+                let config = dir.join("prometheus.yml");
+                std::fs::write(&config, "global: {}\n")?;
+                words.extend([
+                    "prometheus".into(),
+                    format!("--config.file={}", config.display()),
+                    format!("--storage.tsdb.path={shown}/data"),
+                    format!("--web.listen-address=127.0.0.1:{port}"),
+                    "--web.enable-remote-write-receiver".into(),
+                    "--storage.tsdb.retention.time=100y".into(),
+                    "--log.level=error".into(),
+                ]);
+            }
+        }
+        let (program, args) = words.split_first().context("no program")?;
+        let ours = matches!(kind, Kind::Ours(_));
+        let piped = || if ours { Stdio::piped() } else { Stdio::null() };
+        let mut command = Command::new(program);
+        command.args(args).stdin(piped()).stdout(piped());
+        if !ours {
+            command.stderr(Stdio::null());
+        }
+        let mut child = command.spawn().with_context(|| format!("{words:?}"))?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        let dir = dir.to_owned();
+        let mut it = Self { kind, child, stdin, stdout, resp: 0, http: port, dir };
+        if ours {
+            let found = it.answer()?;
+            let port = |name: &str| found.iter().find(|(n, _)| n == name).map_or(0, |p| p.1 as u16);
+            (it.resp, it.http) = (port("resp"), port("http"));
+        } else {
+            it.wait_ready()?;
+        }
+        Ok(it)
+    }
+
+    fn wait_ready(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(60) {
+            let ready = |mut http: Http| {
+                http.send("GET", "/-/ready", "", b"")
+                    .or_else(|_| http.send("GET", "/health", "", b""))
+            };
+            if Http::connect(self.http).is_ok_and(|http| ready(http).is_ok()) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!("{:?} does not answer", self.kind)
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Ours(_) => "holdfast",
+            Kind::VictoriaMetrics(_) => "victoriametrics",
+            Kind::Prometheus => "prometheus",
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn cpu(&self) -> anyhow::Result<f64> {
+        cpu_of(self.pid())
+    }
+
+    /// Lines `name value` up to one that is a dot.
+    fn answer(&mut self) -> anyhow::Result<Vec<(String, f64)>> {
+        let stdout = self.stdout.as_mut().context("it does not talk")?;
+        let mut found = Vec::new();
+        loop {
+            let mut line = String::new();
+            if stdout.read_line(&mut line)? == 0 {
+                bail!("the server ended");
+            }
+            match line.trim_end().rsplit_once(' ') {
+                Some((name, value)) => found.push((name.to_owned(), value.parse()?)),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Ask our own server.
+    pub fn ask(&mut self, word: &str) -> anyhow::Result<Vec<(String, f64)>> {
+        writeln!(self.stdin.as_mut().context("it does not listen")?, "{word}")?;
+        self.answer()
+    }
+
+    /// Send everything over one connection; it returns when all is acknowledged.
+    pub fn send(&self, protocol: Protocol, pieces: &[Vec<u8>]) -> anyhow::Result<()> {
+        if protocol == Protocol::Rows {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.resp))?;
+            for piece in pieces {
+                stream.write_all(piece)?;
+            }
+            stream.shutdown(std::net::Shutdown::Write)?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            anyhow::ensure!(answer.is_empty(), "refused: {answer:.300}");
+            return Ok(());
+        }
+        let (path, head) = match protocol {
+            Protocol::Influx => ("/write?precision=ns", ""),
+            _ => (
+                "/api/v1/write",
+                "content-encoding: snappy\r\ncontent-type: application/x-protobuf\r\n\
+                 x-prometheus-remote-write-version: 0.1.0\r\n",
+            ),
+        };
+        let mut http = Http::connect(self.http)?;
+        for piece in pieces {
+            http.send("POST", path, head, piece)?;
+        }
+        Ok(())
+    }
+
+    /// Make what was written as small as it gets, and visible.
+    pub fn settle(&mut self) -> anyhow::Result<()> {
+        match self.kind {
+            Kind::Ours(_) => drop(self.ask("settle")?),
+            Kind::VictoriaMetrics(_) => {
+                let mut http = Http::connect(self.http)?;
+                http.send("GET", "/internal/force_flush", "", b"")?;
+                http.send("GET", "/internal/force_merge", "", b"")?;
+            }
+            Kind::Prometheus => {}
+        }
+        Ok(())
+    }
+}
+
+/// Serve a store until stdin ends; see [`Subject`].
+pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
+    let (store, _) = series::Store::open(dir, options)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let listen = || runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
+    let (resp, http) = (listen()?, listen()?);
+    println!("resp {}\nhttp {}\n.", resp.local_addr()?.port(), http.local_addr()?.port());
+    runtime.spawn(ingest::serve_tcp(resp, ingest::Protocol::Resp, store.clone(), stopped));
+    let router = ingest::router(store.clone());
+    // The last small piece of an answer does not wait for the client's acknowledgement.
+    let http = axum::serve::ListenerExt::tap_io(http, |stream| drop(stream.set_nodelay(true)));
+    runtime.spawn(async move { axum::serve(http, router).await });
+    for line in std::io::stdin().lock().lines() {
+        if line? == "settle" {
+            store.seal()?;
+            while store.merge()?.parts_before > 0 {}
+        }
+        let stats = store.stats();
+        let log = stats.log.as_ref();
+        println!(
+            "samples {}\nparts {}\nrollups {}",
+            stats.samples, stats.part_bytes, stats.rollup_bytes
+        );
+        println!(
+            "log_payload {}\nlog_written {}",
+            stats.log_payload_bytes,
+            log.map_or(0, |l| l.bytes_written)
+        );
+        println!("series {}\nindex {}\n.", stats.series, stats.index_bytes);
+    }
+    drop(stop);
+    store.close()?;
+    Ok(())
+}

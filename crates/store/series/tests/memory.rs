@@ -1,0 +1,54 @@
+//! Memory stays bounded when very many series come quickly. Alone in its process, so that the
+//! resident memory is that of the store.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+use series::{Ack, Batch, Selector, Store, StoreOptions, Wal};
+
+/// Memory of one series that is active, at most: name, postings and head.
+const SERIES_BYTES_MAX: u64 = 2048;
+const HEAD_BYTES_MAX: usize = 8 << 20;
+const BATCH: u64 = 5000;
+
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// `HOLDFAST_SOAK=20` creates a million.
+#[test]
+fn memory_is_bounded_while_very_many_series_come_quickly() {
+    let soak = std::env::var("HOLDFAST_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
+    let count = 50_000 * soak;
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions {
+        wal: Wal::Interval(std::time::Duration::from_secs(1)),
+        head_bytes_max: HEAD_BYTES_MAX,
+        series_max: count,
+        ..StoreOptions::default()
+    };
+    let (store, _) = Store::open(&folder.path().join("series"), options).unwrap();
+    let before = resident();
+    for from in (0..count).step_by(BATCH as usize) {
+        let mut batch = Batch::new();
+        for i in from..from + BATCH {
+            let name = format!("load arch=x64 dc={} host=h{i} os=linux rack={}", i % 7, i % 50);
+            batch.push(store.row(name.as_bytes()).unwrap(), i as i64, &[i as f64]).unwrap();
+        }
+        store.write(batch, Ack::Flushed).unwrap();
+        // Three heads of the configured size are where writers begin to wait.
+        let head = store.stats().head_bytes;
+        assert!(head <= 4 * HEAD_BYTES_MAX as u64, "{head} bytes of heads");
+    }
+    assert!(store.row(b"one more").is_err(), "the limit of series is kept");
+    let grown = resident().saturating_sub(before);
+    assert!(grown <= count * SERIES_BYTES_MAX, "{} bytes a series", grown / count);
+    assert_eq!(store.find(&Selector::metric("load").with("host", "h7")).len(), 1);
+    store.close().unwrap();
+}
