@@ -203,8 +203,9 @@ pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
     let listen = || runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
     let (resp, http) = (listen()?, listen()?);
     println!("resp {}\nhttp {}\n.", resp.local_addr()?.port(), http.local_addr()?.port());
-    runtime.spawn(ingest::serve_tcp(resp, ingest::Protocol::Resp, store.clone(), stopped));
-    let router = ingest::router(store.clone());
+    let guard = ingest::Guard::default();
+    runtime.spawn(ingest::serve_tcp(resp, ingest::Protocol::Resp, store.clone(), guard, stopped));
+    let router = ingest::router(store.clone(), ingest::HttpOptions::default());
     // The last small piece of an answer does not wait for the client's acknowledgement.
     let http = axum::serve::ListenerExt::tap_io(http, |stream| drop(stream.set_nodelay(true)));
     runtime.spawn(async move { axum::serve(http, router).await });
