@@ -38,6 +38,8 @@ fn scans_have_their_times_and_orders_are_acknowledged() {
     ];
     let up = Running::start(&words, &base.join("log"));
     up.line("ready: ");
+    // It is enrolled by now.
+    up.line("synchronised: ");
     let api = Api::of(&data);
     let times = || {
         let answer = api.get("/syscheck/001/last_scan");

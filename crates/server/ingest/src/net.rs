@@ -96,6 +96,8 @@ pub async fn serve_tcp(
             let _ = stream.try_write(text.as_bytes());
             continue;
         };
+        // Answers are short: they must not wait for an acknowledgement of the one before.
+        let _ = stream.set_nodelay(true);
         let (store, guard, stop) = (store.clone(), guard.clone(), stop.clone());
         running.spawn(async move {
             attend(stream, protocol, store, &guard, stop).await;
