@@ -46,9 +46,10 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         Ok(())
     };
     fs::create_dir_all(to.agent()).with_context(|| to.agent().display().to_string())?;
-    database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
     let metrics = crate::agent::METRICS_FILE;
+    // Before agent.db: gaps move from here to there, and may be told twice but not be missing.
     database(&from.agent().join(metrics), &to.agent().join(metrics))?;
+    database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
     database(&from.state_db(), &to.state_db())?;
     database(&from.registry_db(), &to.registry_db())?;
     if copy_series(&from, &to)? {

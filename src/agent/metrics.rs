@@ -114,7 +114,12 @@ impl HostMetrics {
     pub(super) async fn send(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let mut failures = 0;
         loop {
-            let wait = match self.send_all().await {
+            let sent = tokio::select! {
+                sent = self.send_all() => sent,
+                // What was sent and not acknowledged is sent again, over what is there.
+                _ = stopped.wait_for(|s| *s) => return,
+            };
+            let wait = match sent {
                 Ok(()) if failures == 0 => SEND_EVERY,
                 Ok(()) => {
                     info!("the server takes metrics again");
@@ -122,7 +127,11 @@ impl HostMetrics {
                     SEND_EVERY
                 }
                 Err(problem) => {
-                    debug!(failures, "metrics are kept until the server takes them: {problem}");
+                    if failures == 0 {
+                        warn!("metrics are kept until the server takes them: {problem}");
+                    } else {
+                        debug!(failures, "metrics are still kept: {problem}");
+                    }
                     let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
                     let wait = backoff::delay(failures, random, problem.retry_after());
                     failures += 1;

@@ -200,8 +200,10 @@ impl Agent {
             tokio::spawn(guarded(part("heartbeat task"), beating)),
         ];
         if let Some(metrics) = &metrics {
-            tasks.push(tokio::spawn(metrics.clone().look(stopped.clone())));
-            tasks.push(tokio::spawn(metrics.clone().send(stopped)));
+            let looking = metrics.clone().look(stopped.clone());
+            let sending = metrics.clone().send(stopped);
+            tasks.push(tokio::spawn(guarded(part("task that looks at metrics"), looking)));
+            tasks.push(tokio::spawn(guarded(part("task that sends metrics"), sending)));
         }
         Ok(Self { shared, stop, tasks, metrics, scanner, ended: ended_inbox })
     }

@@ -4,7 +4,8 @@
 //! The two sides are compared by ranges as in a check, but before anything is told: the server
 //! still holds what was told last. Of an item that changed several times only the first and the
 //! last state are known. The events are committed before the first document is told; a process
-//! that dies between tells them once more.
+//! that ends between tells them once more. What a later scan tells while the server cannot be
+//! asked is told by the comparison, too: twice rather than not at all.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -79,6 +80,20 @@ struct Found {
     fresh: Vec<Vec<u8>>,
 }
 
+/// What was found and is still to be told. It outlives a server that does not answer.
+pub(crate) struct Work {
+    dataset: Dataset,
+    found: Found,
+    /// What was told so far.
+    report: LostReport,
+}
+
+/// The last items, as many as one question takes, and how many come before them.
+fn last_page<T>(items: &[T]) -> Option<(&[T], usize)> {
+    let left = items.len().saturating_sub(BODIES_PER_QUESTION);
+    items.get(left..).filter(|page| !page.is_empty()).map(|page| (page, left))
+}
+
 impl Found {
     fn sort(
         &mut self,
@@ -109,12 +124,37 @@ impl Syncer {
     /// nothing was never told anything: then nothing is appended.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal; then it is to be done again.
+    /// When there is no answer, or a refusal; then it is to be done again, and goes on where it
+    /// broke off: no event is appended twice, however often the server fails.
     pub async fn tell_lost_changes(
         &self,
         dataset: &Dataset,
         watched: Watched,
     ) -> Result<LostReport, SyncError> {
+        let left = self.lost.lock().take().filter(|work| work.dataset == *dataset);
+        let mut work = match left {
+            Some(left) => left,
+            None => match self.find_lost(dataset, &watched).await? {
+                Ok(work) => work,
+                Err(report) => return Ok(report),
+            },
+        };
+        if let Err(e) = self.tell_found(dataset, &watched, &mut work).await {
+            *self.lost.lock() = Some(work);
+            return Err(e);
+        }
+        let report = work.report;
+        info!(%dataset, created = report.created, modified = report.modified,
+            deleted = report.deleted, "what changed while agent.db was lost is told as changes");
+        Ok(report)
+    }
+
+    /// Compare; what there is to be told, or the report when there is nothing.
+    async fn find_lost(
+        &self,
+        dataset: &Dataset,
+        watched: &Watched,
+    ) -> Result<Result<Work, LostReport>, SyncError> {
         self.greet().await?;
         let own = self.everything(dataset).await?;
         let mut report = LostReport { documents: own.len() as u64, ..LostReport::default() };
@@ -122,36 +162,50 @@ impl Syncer {
             warn!(%dataset, "this server compares no ranges: what changed while agent.db was lost \
                 is not told as changes");
             report.unknown = true;
-            return Ok(report);
+            return Ok(Err(report));
         };
         let found = self.sort_out(dataset, differing, watched.roots.clone()).await?;
         if found.created.len() as u64 == report.documents && found.deleted.is_empty() {
-            return Ok(report);
+            return Ok(Err(report));
         }
-        for keys in found.created.chunks(BODIES_PER_QUESTION) {
+        Ok(Ok(Work { dataset: dataset.clone(), found, report }))
+    }
+
+    /// Append what is left of it, page by page; what was appended is no longer left.
+    async fn tell_found(
+        &self,
+        dataset: &Dataset,
+        watched: &Watched,
+        Work { found, report, .. }: &mut Work,
+    ) -> Result<(), SyncError> {
+        while let Some((page, left)) = last_page(&found.created) {
             let fresh = |key: &ItemKey| {
                 let path = key.path();
                 found.fresh.iter().any(|root| is_at_or_below(&path, root))
             };
-            let pairs = keys.iter().filter(|key| !fresh(key)).map(|key| (None, Some(key.clone())));
+            let pairs = page.iter().filter(|key| !fresh(key)).map(|key| (None, Some(key.clone())));
             report.created += self.append(dataset, pairs.collect()).await?;
+            found.created.truncate(left);
         }
-        for page in found.modified.chunks(BODIES_PER_QUESTION) {
+        while let Some((page, left)) = last_page(&found.modified) {
             let mut before = self.bodies(dataset, page.iter().map(|(id, _)| id.as_str())).await?;
             let pairs = page.iter().filter_map(|(id, key)| {
                 before.remove(id).map(|before| (Some(before), Some(key.clone())))
             });
             report.modified += self.append(dataset, pairs.collect()).await?;
+            found.modified.truncate(left);
         }
-        for page in found.deleted.chunks(BODIES_PER_QUESTION) {
+        while let Some((page, left)) = last_page(&found.deleted) {
             let before = self.bodies(dataset, page.iter().map(String::as_str)).await?;
-            let gone = before.into_values().filter(|file| watched.is_gone(&exact_path(file)));
-            let pairs = gone.map(|file| (Some(file), None)).collect();
-            report.deleted += self.append(dataset, pairs).await?;
+            let watched = watched.clone();
+            let gone = blocking(move || {
+                let gone = before.into_values().filter(|file| watched.is_gone(&exact_path(file)));
+                Ok(gone.map(|file| (Some(file), None)).collect())
+            });
+            report.deleted += self.append(dataset, gone.await?).await?;
+            found.deleted.truncate(left);
         }
-        info!(%dataset, created = report.created, modified = report.modified,
-            deleted = report.deleted, "what changed while agent.db was lost is told as changes");
-        Ok(report)
+        Ok(())
     }
 
     /// Key and hash of everything held, told or not.

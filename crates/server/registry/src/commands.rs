@@ -8,7 +8,7 @@ use std::time::Duration;
 use model::AgentId;
 use parking_lot::Mutex;
 use state::registry::{
-    Command, CommandKind, CommandRow, NewCommand, Outcome, OutcomeRow, OutcomeState,
+    Command, CommandCounts, CommandKind, CommandRow, NewCommand, Outcome, OutcomeRow, OutcomeState, Permitted,
 };
 
 use crate::limits::{COMMAND_REPEAT_SECONDS, COMMAND_TTL_SECONDS, OUTCOMES_WAITING_MAX};
@@ -181,6 +181,35 @@ impl Registry {
     ) -> Result<Vec<OutcomeRow>, RegistryError> {
         self.flush_outcomes()?;
         Ok(self.inner.store.outcomes(id, state, after, limit)?)
+    }
+
+    /// A command's counts as far as the agents of a scope go.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn counts_within(
+        &self,
+        command: &CommandRow,
+        scope: &Permitted,
+    ) -> Result<CommandCounts, RegistryError> {
+        let counted = |ids: &[AgentId]| self.inner.store.outcome_counts(command.id, ids);
+        let all = command.counts;
+        Ok(match scope {
+            Permitted::All => all,
+            Permitted::Only(ids) => counted(ids)?,
+            Permitted::Except(ids) => {
+                let hidden = counted(ids)?;
+                CommandCounts {
+                    pending: all.pending.saturating_sub(hidden.pending),
+                    sent: all.sent.saturating_sub(hidden.sent),
+                    acknowledged: all.acknowledged.saturating_sub(hidden.acknowledged),
+                    failed: all.failed.saturating_sub(hidden.failed),
+                    expired: all.expired.saturating_sub(hidden.expired),
+                    cancelled: all.cancelled.saturating_sub(hidden.cancelled),
+                    total: all.total.saturating_sub(hidden.total),
+                }
+            }
+        })
     }
 
     /// Take back a command where it is not answered yet; for how many agents.

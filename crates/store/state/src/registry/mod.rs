@@ -378,6 +378,12 @@ pub trait RegistryStore: SecurityStore {
         limit: u64,
     ) -> StoreResult<Vec<OutcomeRow>>;
 
+    /// How far one command is with these agents alone.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn outcome_counts(&self, id: u64, agents: &[AgentId]) -> StoreResult<CommandCounts>;
+
     /// A user by name.
     ///
     /// # Errors

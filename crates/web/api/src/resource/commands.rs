@@ -1,7 +1,7 @@
 //! Commands to agents and how far each agent is with them.
 
 use model::{AgentId, timestamp};
-use registry::{CommandCounts, CommandRow, OutcomeRow, OutcomeState, Permitted};
+use registry::{CommandRow, OutcomeRow, OutcomeState, Permitted};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -153,7 +153,7 @@ impl From<OutcomeRow> for OutcomeItem {
     }
 }
 
-/// Outcomes read at once to count those that the caller may see.
+/// Outcomes read at once to find those that the caller may see.
 const OUTCOMES_AT_ONCE: u64 = 10_000;
 
 /// The command as far as it is about agents that the caller may see; `None` when it is about none.
@@ -165,28 +165,8 @@ fn narrowed(
     if scope.is_all() {
         return Ok(Some(command));
     }
-    let mut counts = CommandCounts::default();
-    let mut after = None;
-    loop {
-        let page = call.registry().outcomes(command.id, None, after, OUTCOMES_AT_ONCE)?;
-        for outcome in page.iter().filter(|outcome| scope.holds(outcome.agent)) {
-            counts.total += 1;
-            *match outcome.state {
-                OutcomeState::Pending => &mut counts.pending,
-                OutcomeState::Sent => &mut counts.sent,
-                OutcomeState::Acknowledged => &mut counts.acknowledged,
-                OutcomeState::Failed => &mut counts.failed,
-                OutcomeState::Expired => &mut counts.expired,
-                OutcomeState::Cancelled => &mut counts.cancelled,
-            } += 1;
-        }
-        match page.last() {
-            Some(last) if page.len() as u64 == OUTCOMES_AT_ONCE => after = Some(last.agent),
-            _ => break,
-        }
-    }
-    command.counts = counts;
-    Ok((counts.total > 0).then_some(command))
+    command.counts = call.registry().counts_within(&command, scope)?;
+    Ok((command.counts.total > 0).then_some(command))
 }
 
 fn list(call: &Call) -> Result<Answer, Failure> {
@@ -214,21 +194,21 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     let command = narrowed(call, &scope, find(call)?)?;
     let command = command.ok_or_else(|| Failure::denied("agent:id"))?;
     let parameters = &call.parameters;
-    let after = Some(AgentId(parameters.whole("after") as u32)).filter(|id| id.0 > 0);
-    let outcomes = call.registry().outcomes(
-        command.id,
-        parameters.text("state").and_then(OutcomeState::from_name),
-        after,
-        parameters.whole("limit"),
-    )?;
-    Answer::data(&CommandData {
-        command: command.into(),
-        outcomes: outcomes
-            .into_iter()
-            .filter(|outcome| scope.holds(outcome.agent))
-            .map(OutcomeItem::from)
-            .collect(),
-    })
+    let state = parameters.text("state").and_then(OutcomeState::from_name);
+    let mut after = Some(AgentId(parameters.whole("after") as u32)).filter(|id| id.0 > 0);
+    let (limit, mut outcomes) = (parameters.whole("limit") as usize, Vec::new());
+    loop {
+        let page = call.registry().outcomes(command.id, state, after, OUTCOMES_AT_ONCE)?;
+        let more = page.len() as u64 == OUTCOMES_AT_ONCE;
+        after = page.last().map(|outcome| outcome.agent);
+        let room = limit - outcomes.len();
+        let seen = page.into_iter().filter(|outcome| scope.holds(outcome.agent)).take(room);
+        outcomes.extend(seen.map(OutcomeItem::from));
+        if !more || outcomes.len() == limit {
+            break;
+        }
+    }
+    Answer::data(&CommandData { command: command.into(), outcomes })
 }
 
 fn cancel(call: &Call) -> Result<Answer, Failure> {

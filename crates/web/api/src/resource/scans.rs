@@ -70,7 +70,7 @@ fn last_scan(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn seconds(at_s: i64) -> String {
-    seconds_z(&model::timestamp::micros(u64::try_from(at_s).unwrap_or(0) * 1_000_000))
+    seconds_z(&model::timestamp::micros(u64::try_from(at_s).unwrap_or(0).saturating_mul(1_000_000)))
 }
 
 /// As the 4.x API has it: only agents of versions before 3.12 can be cleared, and none is.

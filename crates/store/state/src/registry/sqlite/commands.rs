@@ -227,6 +227,33 @@ pub(super) fn newest(tx: &Transaction<'_>, limit: u64) -> StoreResult<Vec<Comman
     tx.prepare_cached(&sql)?.query_and_then([signed(limit)], command)?.collect()
 }
 
+pub(super) fn outcome_counts(
+    tx: &Transaction<'_>,
+    id: u64,
+    agents: &[AgentId],
+) -> StoreResult<CommandCounts> {
+    let mut statement = tx.prepare_cached(
+        "SELECT state, count(*) FROM command_outcome
+         WHERE command = ?1 AND agent IN rarray(?2) GROUP BY state",
+    )?;
+    let agents = array(agents.iter().map(|agent| i64::from(agent.0)));
+    let mut rows = statement.query(params![signed(id), agents])?;
+    let mut counts = CommandCounts::default();
+    while let Some(row) = rows.next()? {
+        let count = unsigned(row, 1)?;
+        counts.total += count;
+        *match state(row.get(0)?)? {
+            OutcomeState::Pending => &mut counts.pending,
+            OutcomeState::Sent => &mut counts.sent,
+            OutcomeState::Acknowledged => &mut counts.acknowledged,
+            OutcomeState::Failed => &mut counts.failed,
+            OutcomeState::Expired => &mut counts.expired,
+            OutcomeState::Cancelled => &mut counts.cancelled,
+        } += count;
+    }
+    Ok(counts)
+}
+
 pub(super) fn outcomes(
     tx: &Transaction<'_>,
     id: u64,

@@ -23,8 +23,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{
-    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandRow,
-    DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow,
+    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandCounts,
+    CommandRow,     DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow,
     NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState, Overview,
     Policy, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign, StatusSummary,
     StoreResult, Summary, UserRow, schema,
@@ -378,6 +378,10 @@ impl RegistryStore for SqliteRegistry {
         limit: u64,
     ) -> StoreResult<Vec<OutcomeRow>> {
         self.read(|tx| commands::outcomes(tx, id, state, after, limit))
+    }
+
+    fn outcome_counts(&self, id: u64, agents: &[AgentId]) -> StoreResult<CommandCounts> {
+        self.read(|tx| commands::outcome_counts(tx, id, agents))
     }
 
     fn user(&self, name: &str) -> StoreResult<Option<UserRow>> {
