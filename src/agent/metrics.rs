@@ -127,11 +127,7 @@ impl HostMetrics {
                     SEND_EVERY
                 }
                 Err(problem) => {
-                    if failures == 0 {
-                        warn!("metrics are kept until the server takes them: {problem}");
-                    } else {
-                        debug!(failures, "metrics are still kept: {problem}");
-                    }
+                    report(failures, &problem);
                     let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
                     let wait = backoff::delay(failures, random, problem.retry_after());
                     failures += 1;
@@ -175,6 +171,15 @@ impl HostMetrics {
     /// Close the queue.
     pub(super) fn close(&self) -> Result<(), QueueError> {
         self.queue.close()
+    }
+}
+
+/// Say that the server took nothing, so many times after the first one.
+fn report(failures: u32, problem: &SyncError) {
+    if failures == 0 {
+        warn!("metrics are kept until the server takes them: {problem}");
+    } else {
+        debug!(failures, "metrics are still kept: {problem}");
     }
 }
 

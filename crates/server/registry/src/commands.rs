@@ -8,7 +8,8 @@ use std::time::Duration;
 use model::AgentId;
 use parking_lot::Mutex;
 use state::registry::{
-    Command, CommandCounts, CommandKind, CommandRow, NewCommand, Outcome, OutcomeRow, OutcomeState, Permitted,
+    Command, CommandCounts, CommandKind, CommandRow, NewCommand, Outcome, OutcomeRow, OutcomeState,
+    Permitted,
 };
 
 use crate::limits::{COMMAND_REPEAT_SECONDS, COMMAND_TTL_SECONDS, OUTCOMES_WAITING_MAX};

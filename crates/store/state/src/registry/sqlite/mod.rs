@@ -24,10 +24,10 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandCounts,
-    CommandRow,     DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow,
-    NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState, Overview,
-    Policy, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign, StatusSummary,
-    StoreResult, Summary, UserRow, schema,
+    CommandRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan,
+    LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState,
+    Overview, Policy, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign,
+    StatusSummary, StoreResult, Summary, UserRow, schema,
 };
 use crate::meter;
 
