@@ -92,6 +92,10 @@ impl<'a> Intake<'a> {
             let oldest_ns = self.oldest_ns;
             return Err(WriteError::TooOld { time_ns, oldest_ns }.to_string());
         }
+        // The store would refuse the whole batch.
+        if time_ns == i64::MAX {
+            return Err(WriteError::EndOfTime { time_ns }.to_string());
+        }
         Ok(())
     }
 

@@ -90,11 +90,16 @@ fn one(series: &TimeSeries, name: &mut Vec<u8>, intake: &mut Intake<'_>) -> Resu
         return Err("a metric that begins with ! holds events; rename it".into());
     }
     let row = intake.row(name)?;
+    let mut all = Ok(());
     for sample in &series.samples {
-        let time_ns = sample.timestamp.checked_mul(1_000_000).ok_or("time out of range")?;
-        intake.push(row, time_ns, &[Value::F64(sample.value)])?;
+        let time_ns = sample.timestamp.checked_mul(1_000_000);
+        let taken = time_ns
+            .ok_or_else(|| "time out of range".into())
+            .and_then(|time_ns| intake.push(row, time_ns, &[Value::F64(sample.value)]));
+        // Its neighbours are taken all the same; the first refusal is told.
+        all = all.and(taken);
     }
-    Ok(())
+    all
 }
 
 fn escape(into: &mut Vec<u8>, text: &str) {

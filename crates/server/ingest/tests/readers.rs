@@ -114,6 +114,30 @@ fn a_bad_resp_sample_is_refused_with_its_text_and_its_neighbours_are_kept() {
 }
 
 #[test]
+fn a_row_at_the_end_of_time_is_refused_alone() {
+    let text = format!("put cpu 7 1 host=a\nput cpu {} 2 host=a\nput cpu 8 3 host=a\n", i64::MAX);
+    let (found, refusals) = after(|intake| {
+        TelnetReader::default().read(text.as_bytes(), intake);
+    });
+    assert_eq!(found, ["cpu host=a 7000000000 1", "cpu host=a 8000000000 3"]);
+    assert_eq!(refusals.len(), 1);
+    assert!(refusals[0].reason.contains("correct the clock"), "{refusals:?}");
+}
+
+#[test]
+fn a_refused_remote_sample_costs_no_other_of_its_series() {
+    let label = Label { name: "__name__".into(), value: "up".into() };
+    let sample = |timestamp| Sample { value: 1.0, timestamp };
+    let samples = [5, i64::MAX, 6].map(sample).to_vec();
+    let request = WriteRequest { timeseries: vec![TimeSeries { labels: vec![label], samples }] };
+    let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
+    let (found, refusals) = after(|intake| remote::read(&body, intake).unwrap());
+    assert_eq!(found, ["up 5000000 1", "up 6000000 1"]);
+    assert_eq!(refusals.len(), 1);
+    assert!(refusals[0].reason.contains("out of range"), "{refusals:?}");
+}
+
+#[test]
 fn a_telnet_put_is_taken_or_refused_alone() {
     let text = b"put cpu 1427040405 1.5 host=a\nput cpu 1427040405123 2 host=a dc=x\r\n\
         put cpu never 1 host=a\nput cpu 5 x host=a\nfoo\n\nversion\nput cpu 1 7 host=a";

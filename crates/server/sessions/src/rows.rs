@@ -98,8 +98,12 @@ fn push(
     time_ns: i64,
     values: &[f64],
 ) -> Option<()> {
+    // The store would refuse the whole batch.
+    if time_ns < store.oldest_ns() || time_ns == i64::MAX {
+        return None;
+    }
     let mut name = series::RowName::parse(name.as_bytes()).ok()?;
-    if time_ns < store.oldest_ns() || name.tags.iter().any(|(tag, _)| tag == AGENT_TAG) {
+    if name.tags.iter().any(|(tag, _)| tag == AGENT_TAG) {
         return None;
     }
     name.tags.push((AGENT_TAG.into(), agent.into()));
@@ -114,4 +118,36 @@ fn push(
         return Some(());
     }
     (row.columns() == values.len()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use series::StoreOptions;
+
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions { background: false, ..StoreOptions::default() };
+        let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
+        (folder, store)
+    }
+
+    /// Rows taken and refused of looks at these times, a row each; what is taken is stored.
+    fn counts(times: &[i64]) -> (u64, u64) {
+        let (_folder, store) = store();
+        let rows = r#""rows":[["load.1 cpu=all",[1]]]"#;
+        let look = |time_ns: &i64| format!("{{\"time_ns\":{time_ns},{rows}}}\n");
+        let body: Vec<String> = times.iter().map(look).collect();
+        let (batches, taken) = read(&store, "1", body.concat().as_bytes()).unwrap();
+        for batch in batches {
+            store.write(batch, Ack::Persisted).unwrap();
+        }
+        (taken.rows, taken.refused)
+    }
+
+    #[test]
+    fn a_row_at_the_end_of_time_is_refused_and_its_neighbours_are_stored() {
+        assert_eq!(counts(&[7, i64::MAX, 8]), (2, 1));
+    }
 }
