@@ -26,9 +26,11 @@ use crate::part::Part;
 use crate::record::{self, Tombstone};
 use crate::wait::{Slot, Ticket};
 
-/// Bytes of records that are logged together at most.
+/// Bytes of records that are logged together at most; half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// Rows whose definitions stand in one record.
+/// What the log adds to a record at most, in bytes.
+const RECORD_BYTES_ADDED: usize = 10;
+/// Rows whose definitions stand in one record at most.
 const DEFINITIONS_MAX: u32 = 2000;
 /// Memory of all heads at which writers wait for a seal, in heads of the configured size.
 const HEADS_MAX: usize = 3;
@@ -272,15 +274,25 @@ impl Core {
             self.work.wait(&mut queue);
         }
         let (mut group, mut bytes) = (Vec::new(), 0);
-        while bytes < GROUP_BYTES_MAX
-            && let Some(pending) = queue.pending.pop_front()
-        {
-            bytes += pending.record.len();
+        while let Some(next) = queue.pending.front() {
+            bytes += next.record.len() + RECORD_BYTES_ADDED;
+            // A record too large for any group goes alone, and fails alone.
+            if bytes > self.group_bytes_max() && !group.is_empty() {
+                break;
+            }
+            let Some(pending) = queue.pending.pop_front() else { break };
             queue.samples -= pending.what.samples();
             group.push(pending);
         }
         self.wake_writers(queue);
         (!group.is_empty()).then_some(group)
+    }
+
+    /// Bytes of records that are logged together at most: the log takes no group larger than a
+    /// segment, and refuses it whole.
+    fn group_bytes_max(&self) -> usize {
+        let half = usize::try_from(self.options.segment_bytes / 2).unwrap_or(usize::MAX);
+        half.min(GROUP_BYTES_MAX)
     }
 
     fn wake_writers(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
@@ -342,9 +354,7 @@ impl Core {
         let Some(journal) = journal else { return Ok((self.live.read().position + 1, 0)) };
         let rows = self.catalog.rows();
         while committer.logged_rows < rows {
-            let to = rows.min(committer.logged_rows + DEFINITIONS_MAX);
-            let mut bytes = record::definitions();
-            self.catalog.encode(committer.logged_rows, to, &mut bytes);
+            let (to, bytes) = self.define(committer.logged_rows, rows);
             journal.append(&bytes, Durability::Flush)?;
             committer.logged_rows = to;
         }
@@ -356,6 +366,20 @@ impl Core {
         let records: Vec<&[u8]> = group.iter().map(|p| &*p.record).collect();
         let outcome = journal.append_all(&records, durability)?;
         Ok((committer.log_base + outcome.first, outcome.flushes))
+    }
+
+    /// The record of the definitions of rows from `from` on, as many as go into one, and the row
+    /// behind the last of them.
+    fn define(&self, from: u32, rows: u32) -> (u32, Vec<u8>) {
+        let mut to = rows.min(from + DEFINITIONS_MAX);
+        loop {
+            let mut bytes = record::definitions();
+            self.catalog.encode(from, to, &mut bytes);
+            if bytes.len() <= self.group_bytes_max() || to <= from + 1 {
+                return (to, bytes);
+            }
+            to = from + (to - from) / 2;
+        }
     }
 
     /// Put a batch into the head. Called in the order of positions.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::clock::ManualClock;
+use env::clock::{ManualClock, SystemClock};
 use env::files::{Files, SimDisk};
 use series::{
     Ack, Batch, Direction, NameError, OpenError, Retention, Selector, Store, StoreOptions,
@@ -52,6 +52,39 @@ fn a_series_beyond_the_limit_is_refused_by_name_and_known_ones_go_on() {
     assert_eq!(store.row(b"a|b host=y").unwrap_err(), NameError::LimitReached { max: 3 });
     store.row(b"a|b   host=x").unwrap();
     store.row(b"c").unwrap();
+}
+
+#[test]
+fn groups_and_definitions_larger_than_a_segment_are_logged_in_pieces() {
+    let disk = SimDisk::new(1);
+    let options = StoreOptions {
+        background: true,
+        clock: Arc::new(SystemClock::new()),
+        head_bytes_max: 16 << 20,
+        ..options(&disk, Wal::Always)
+    };
+    let (store, _) = Store::open(Path::new("/series"), options).unwrap();
+    // Names of 200 KiB together, in a log of segments of 64 KiB.
+    let rows: Vec<_> = (0..1000)
+        .map(|i| store.row(format!("load host={i:0200}").as_bytes()).unwrap())
+        .collect();
+    let batch = |values: usize| {
+        let mut batch = Batch::new();
+        for (i, row) in rows.iter().cycle().take(values).enumerate() {
+            batch.push(*row, i as i64, &[(i as f64).sin()]).unwrap();
+        }
+        batch
+    };
+    let sizes: Vec<usize> = (0..100).map(|i| if i == 50 { 40_000 } else { 500 }).collect();
+    let tickets: Vec<_> =
+        sizes.iter().map(|n| store.submit(batch(*n), Ack::Persisted).unwrap()).collect();
+    for (ticket, size) in tickets.into_iter().zip(sizes) {
+        let result = ticket.wait();
+        let refused = matches!(result, Err(WriteError::TooLarge { .. }));
+        assert_eq!(refused, size > 500, "a batch of {size}: {result:?}");
+    }
+    let (store, _) = open(&disk.kill(), Wal::Always);
+    assert_eq!(count(&store), 500);
 }
 
 #[test]
