@@ -4,23 +4,28 @@
 //! Writes are answered after they are persisted. [`HttpOptions`] says which token callers show and
 //! from which pages a browser may ask; a request from another page is refused, so that no page that
 //! somebody opens on this machine writes or reads here.
+//!
+//! Limits: [`WRITE_BYTES_MAX`], [`QUERY_BYTES_MAX`], [`QUERIES_MAX`], [`UNREAD_TIME_MAX`].
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use hyper::body::Frame;
 use series::{Ack, Store, WriteError};
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 
 use crate::guard::Token;
 use crate::intake::{Intake, Taken};
@@ -30,6 +35,10 @@ use crate::{influx, net, query, remote};
 pub const WRITE_BYTES_MAX: usize = 32 << 20;
 /// Largest query, in bytes.
 pub const QUERY_BYTES_MAX: usize = 1 << 20;
+/// Most queries of one port that are answered at a time.
+pub const QUERIES_MAX: usize = 16;
+/// Longest time that a query waits for a client that reads nothing of its answer.
+pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// Pieces of an answer that wait for the client; the query waits then.
 const PIECES_MAX: usize = 4;
 
@@ -46,12 +55,13 @@ pub struct HttpOptions {
 
 /// The routes of the query port, over one store.
 pub fn router(store: Store, options: HttpOptions) -> Router {
+    let room = Extension(Arc::new(Semaphore::new(QUERIES_MAX)));
     let writes = Router::new()
         .route("/write", post(write_lines))
         .route("/api/v1/write", post(write_remote))
         .layer(DefaultBodyLimit::max(WRITE_BYTES_MAX));
     Router::new()
-        .route("/api/query", post(run_query))
+        .route("/api/query", post(run_query).layer(room))
         .route("/api/search", post(search))
         .route("/api/suggest", post(suggest))
         .route("/api/stats", get(stats))
@@ -145,11 +155,20 @@ fn query_error(message: &str) -> Response {
 }
 
 async fn search(State(store): State<Store>, body: Bytes) -> Response {
-    query::search(&store, &body).map_or_else(|e| query_error(&e), IntoResponse::into_response)
+    names(move || query::search(&store, &body)).await
 }
 
 async fn suggest(State(store): State<Store>, body: Bytes) -> Response {
-    query::suggest(&store, &body).map_or_else(|e| query_error(&e), IntoResponse::into_response)
+    names(move || query::suggest(&store, &body)).await
+}
+
+/// Look for names away from the tasks: there may be millions.
+async fn names(look: impl FnOnce() -> Result<String, String> + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(look).await {
+        Ok(Ok(names)) => names.into_response(),
+        Ok(Err(e)) => query_error(&e),
+        Err(e) => query_error(&format!("looking for names failed: {e}")),
+    }
 }
 
 /// `{"metric", "where", "range"}`: delete samples and events; answered when that is persisted.
@@ -163,32 +182,69 @@ async fn delete(State(store): State<Store>, body: Bytes) -> Response {
     }
 }
 
-async fn run_query(State(store): State<Store>, body: Bytes) -> Response {
+async fn run_query(
+    State(store): State<Store>,
+    Extension(room): Extension<Arc<Semaphore>>,
+    body: Bytes,
+) -> Response {
+    let Ok(permit) = room.try_acquire_owned() else {
+        let text = format!("-{QUERIES_MAX} queries are being answered; ask again later\r\n");
+        let later = [(header::RETRY_AFTER, "1")];
+        return (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response();
+    };
     let query = match query::Query::parse(&body) {
         Ok(query) => query,
         Err(e) => return query_error(&e),
     };
     let (send, receive) = mpsc::channel(PIECES_MAX);
+    let cut = Arc::new(AtomicBool::new(false));
+    let answer = Pieces { pieces: receive, cut: Arc::clone(&cut) };
+    let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
-        // The client going away ends the query.
-        query::run(&store, &query, |piece| send.blocking_send(piece).is_ok());
+        // The client going away, or reading nothing, ends the query.
+        query::run(&store, &query, |piece| {
+            runtime.block_on(hand_over(&send, piece, UNREAD_TIME_MAX, &cut))
+        });
+        drop(permit);
     });
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(Pieces(receive)))
-        .into_response()
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(answer)).into_response()
+}
+
+/// Give the client a piece of its answer; whether to go on. `cut` tells of a client that read
+/// nothing for so long that the answer ends here.
+async fn hand_over(
+    send: &mpsc::Sender<Bytes>,
+    piece: Bytes,
+    patience: Duration,
+    cut: &AtomicBool,
+) -> bool {
+    let sent = timeout(patience, send.send(piece)).await;
+    cut.fetch_or(sent.is_err(), Ordering::AcqRel);
+    matches!(sent, Ok(Ok(())))
 }
 
 /// An answer on its way.
-struct Pieces(mpsc::Receiver<Bytes>);
+struct Pieces {
+    pieces: mpsc::Receiver<Bytes>,
+    /// The answer is not whole: its end must not look like one.
+    cut: Arc<AtomicBool>,
+}
 
 impl hyper::body::Body for Pieces {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = std::io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+        let piece = ready!(self.pieces.poll_recv(cx));
+        let broken = piece.is_none() && self.cut.swap(false, Ordering::AcqRel);
+        Poll::Ready(if broken {
+            Some(Err(std::io::Error::other("the client read nothing for too long")))
+        } else {
+            piece.map(|bytes| Ok(Frame::data(bytes)))
+        })
     }
 }
 
@@ -288,4 +344,68 @@ fn failed(error: &WriteError) -> Response {
     };
     let body = serde_json::json!({ "error": error.to_string() }).to_string();
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper::body::Body as _;
+    use series::{Batch, StoreOptions, Wal};
+
+    use super::*;
+
+    /// A query whose answer is larger than what waits for a client that does not read.
+    const LARGE: &[u8] = br#"{"select": "cpu", "range": {"from": 0, "to": 100000}}"#;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
+        let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
+        let row = store.row(b"cpu host=a").unwrap();
+        let mut batch = Batch::new();
+        for i in 0..30_000 {
+            batch.push(row, i, &[1.5]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+        (folder, store)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn queries_that_nobody_reads_do_not_become_more_and_more() {
+        let (_folder, store) = store();
+        let room = Arc::new(Semaphore::new(QUERIES_MAX));
+        let ask = async || {
+            let room = Extension(Arc::clone(&room));
+            run_query(State(store.clone()), room, Bytes::from_static(LARGE)).await
+        };
+        let mut unread = Vec::new();
+        for _ in 0..QUERIES_MAX {
+            unread.push(ask().await);
+            assert_eq!(unread.last().map(Response::status), Some(StatusCode::OK));
+        }
+        let refused = ask().await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.headers().contains_key(header::RETRY_AFTER));
+        drop(unread);
+        // The clients are gone: every query ends.
+        drop(room.acquire_many(QUERIES_MAX as u32).await.unwrap());
+        assert_eq!(ask().await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_reads_is_cut_and_its_end_is_an_error() {
+        let (send, pieces) = mpsc::channel(1);
+        let cut = Arc::new(AtomicBool::new(false));
+        let mut answer = Pieces { pieces, cut: Arc::clone(&cut) };
+        let piece = || Bytes::from_static(b"+cpu host=a\r\n");
+        let short = Duration::from_millis(1);
+        assert!(hand_over(&send, piece(), short, &cut).await);
+        assert!(!hand_over(&send, piece(), short, &cut).await, "there is no room for another");
+        drop(send);
+        let mut next = async || poll_fn(|cx| Pin::new(&mut answer).poll_frame(cx)).await;
+        assert!(next().await.unwrap().is_ok());
+        assert!(next().await.unwrap().is_err());
+        assert!(next().await.is_none());
+    }
 }

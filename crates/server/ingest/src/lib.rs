@@ -26,7 +26,9 @@ mod telnet;
 mod time;
 
 pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
-pub use http::{HttpOptions, QUERY_BYTES_MAX, WRITE_BYTES_MAX, router};
+pub use http::{
+    HttpOptions, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX, router,
+};
 pub use intake::{Intake, REFUSALS_MAX, Refusal, Taken};
 pub use net::{
     CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX, REPLY_BYTES_MAX, serve_tcp,
