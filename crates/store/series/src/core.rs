@@ -304,9 +304,16 @@ impl Core {
 
     /// Heads became smaller, or sealing them failed: writers that wait look again.
     pub(crate) fn head_changed(&self) {
-        let bytes: usize = self.live.read().heads.iter().map(|h| h.head.read().bytes()).sum();
-        self.full.store(bytes > HEADS_MAX * self.options.head_bytes_max, Ordering::Release);
+        self.measure();
         self.wake_writers(self.queue.lock());
+    }
+
+    /// Note whether the heads are so large that writers wait. They stay as they are meanwhile: what
+    /// is noted is never older than what another thread noted before.
+    fn measure(&self) {
+        let live = self.live.read();
+        let bytes: usize = live.heads.iter().map(|h| h.head.read().bytes()).sum();
+        self.full.store(bytes > HEADS_MAX * self.options.head_bytes_max, Ordering::Release);
     }
 
     /// Take no more.
@@ -392,9 +399,7 @@ impl Core {
         self.live.write().position = position;
         if bytes > self.options.head_bytes_max {
             self.freeze();
-            let heads = self.live.read().heads.clone();
-            let all: usize = heads.iter().map(|h| h.head.read().bytes()).sum();
-            self.full.store(all > HEADS_MAX * self.options.head_bytes_max, Ordering::Release);
+            self.measure();
             self.nudge();
         }
     }
