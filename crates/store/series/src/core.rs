@@ -107,7 +107,7 @@ pub(crate) struct Core {
     pub(crate) maintain: Mutex<Manifest>,
     pub(crate) counters: Counters,
     pub(crate) trouble: Mutex<Option<String>>,
-    /// Partitions with a part that cannot be read: merges leave them alone.
+    /// Partitions whose parts could not be merged: merges leave them alone.
     pub(crate) damaged: Mutex<BTreeSet<i64>>,
     pub(crate) lock: Mutex<Option<Box<dyn Lock>>>,
     /// When the active head began, by the clock's monotone side.

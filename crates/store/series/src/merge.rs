@@ -70,9 +70,9 @@ impl Core {
         Ok(false)
     }
 
-    /// Remember a partition that is damaged, so that the others go on.
+    /// Remember a partition that cannot be merged, so that the others go on.
     fn noting<T>(&self, partition: i64, done: Result<T, WriteError>) -> Result<T, WriteError> {
-        if matches!(done, Err(WriteError::Corrupt(_))) {
+        if matches!(done, Err(WriteError::Corrupt(_) | WriteError::Io { .. })) {
             self.damaged.lock().insert(partition);
         }
         done

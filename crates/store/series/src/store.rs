@@ -90,14 +90,14 @@ impl Core {
             drop(stop);
             ticks += 1;
             let mut outcome = MergeOutcome::default();
+            // A seal that fails is told as trouble: rows wait for it. Merges and retention cost
+            // nothing but space until they come through.
             let sealed = if self.due() { self.seal().map(|_| ()) } else { Ok(()) };
             let merged = sealed.and_then(|()| self.merge_once(&mut outcome).map(|_| ()));
             let retained =
                 if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
             if let Err(e) = merged.and(retained) {
                 tracing::warn!("series: {e}");
-                *self.trouble.lock() = Some(e.to_string());
-                self.head_changed();
                 self.ticked.wait_for(&mut self.tick.lock(), TICK);
             }
         }

@@ -117,6 +117,22 @@ fn a_damaged_part_does_not_keep_others_from_being_merged() {
 }
 
 #[test]
+fn a_part_that_is_gone_does_not_keep_others_from_being_merged() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    for _ in 0..2 {
+        hours(&store, 0, 6);
+        store.seal().unwrap();
+    }
+    let name = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    disk.remove(&PathBuf::from("/series/parts").join(name)).unwrap();
+    assert!(matches!(store.merge(), Err(WriteError::Io { .. })));
+    store.merge().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.parts, stats.partitions, stats.rollups), (4, 3, 2));
+}
+
+#[test]
 fn rows_of_the_wrong_shape_or_of_another_store_are_refused() {
     let (store, _) = open(&SimDisk::new(1), Wal::Always);
     let row = store.row(b"a|b host=x").unwrap();
