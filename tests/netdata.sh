@@ -3,10 +3,8 @@
 # it is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! command -v netdata > /dev/null; then
-  apt-get install -y -qq --no-install-recommends netdata-core > /dev/null || {
-    echo "SKIPPED: netdata-core cannot be installed here"
-    exit 0
-  }
-fi
+tests/packages.sh netdata netdata-core || {
+  echo "SKIPPED: netdata-core cannot be installed here"
+  exit 0
+}
 cargo test --test series_tools a_real_netdata -- --nocapture

@@ -4,7 +4,7 @@
 //! integers, truth values are 1 and 0, a field with a text is an event of `!measurement_field`. A line
 //! ends at the first line feed, even inside quotes: a quote that never closes costs its line alone.
 
-use series::{COLUMNS_MAX, Value};
+use series::{COLUMNS_MAX, EVENT_BYTES_MAX, Value, WriteError};
 
 use crate::intake::{Intake, parse_float};
 use crate::time::parse_int;
@@ -107,7 +107,7 @@ fn read_line(
     let tags_from = scratch.len();
     tag_words(scratch, tags)?;
     let tag_text = scratch.get(tags_from..).unwrap_or_default().to_vec();
-    // All or nothing of a line: rows are asked for before anything is taken.
+    // All or nothing of a line: rows are asked for, and texts measured, before anything is taken.
     let row = if values.is_empty() { None } else { Some(intake.row(scratch)?) };
     let mut events = Vec::new();
     for field in &fields {
@@ -116,7 +116,12 @@ fn read_line(
             scratch.push(b'!');
             metric(scratch, measurement, field.name);
             scratch.extend_from_slice(&tag_text);
-            events.push((intake.row(scratch)?, unquote(text)));
+            let text = unquote(text);
+            if text.len() > EVENT_BYTES_MAX {
+                let (what, value, max) = ("event_bytes", text.len(), EVENT_BYTES_MAX);
+                return Err(WriteError::TooLarge { what, value, max }.to_string());
+            }
+            events.push((intake.row(scratch)?, text));
         }
     }
     if let Some(row) = row {

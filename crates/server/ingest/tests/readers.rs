@@ -189,6 +189,17 @@ fn influx_lines_become_rows_and_a_bad_line_is_named() {
     assert!(Precision::parse(Some("weeks")).is_none());
 }
 
+#[test]
+fn an_influx_line_whose_text_is_too_long_stores_none_of_its_numbers() {
+    let text = format!("log,host=a n=1,text=\"{}\" 7\nm f=1 8\n", "x".repeat(5000));
+    let (found, refusals) = after(|intake| {
+        influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake);
+    });
+    assert_eq!(found, ["m_f 8 1"]);
+    assert_eq!(refusals.len(), 1);
+    assert!(refusals[0].reason.contains("event_bytes=5000"), "{refusals:?}");
+}
+
 fn request(series: &[(&str, f64)]) -> Vec<u8> {
     let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
     let one = |(name, value): &(&str, f64)| TimeSeries {
