@@ -29,8 +29,9 @@ fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
     let (first, second) = (first.to_str().unwrap(), second.to_str().unwrap());
     let lines = base.join("lines.txt");
     let event = base.join("event.resp");
-    fs::write(&lines, "cpu,host=a user=1.25,sys=3i 1000\nlog,host=a text=\"one line\" 1000\n")
-        .unwrap();
+    let odd = "odd,host=a a=1e300,b=5e-324,c=-0.0,d=-1.7976931348623157e308 1000\n";
+    let text = "cpu,host=a user=1.25,sys=3i 1000\nlog,host=a text=\"one line\" 1000\n";
+    fs::write(&lines, [text, odd].concat()).unwrap();
     fs::write(&event, "+!log_text host=a\r\n:1001\r\n$9\r\ntwo\nlines\r\n").unwrap();
     let ok = |words: &[&str]| {
         let (code, out, error) = run(&[&["series"], words].concat());
@@ -45,6 +46,11 @@ fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
     let exported = ok(&["export", "--data", first]);
     assert!(exported.contains("+cpu_user host=a\r\n:1000\r\n+1.25\r\n"), "{exported}");
     assert!(exported.contains("\r\n:1001\r\n$9\r\ntwo\nlines\r\n"), "{exported}");
+    for (name, value) in [("a", 1e300_f64), ("b", 5e-324), ("c", -0.0), ("d", f64::MIN)] {
+        let (_, text) = exported.split_once(&format!("+odd_{name} host=a\r\n:1000\r\n+")).unwrap();
+        let back: f64 = text.split("\r\n").next().unwrap().parse().unwrap();
+        assert_eq!(back.to_bits(), value.to_bits(), "{exported}");
+    }
     let dump = base.join("dump");
     fs::write(&dump, &exported).unwrap();
     ok(&["import", "--data", second, dump.to_str().unwrap()]);
@@ -58,8 +64,8 @@ fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
     let stat: serde_json::Value =
         serde_json::from_str(&ok(&["stat", "--data", second, "--json"])).unwrap();
     // The series of the refused sample exists; it holds the good one.
-    assert_eq!(stat["series"], 4);
-    assert_eq!(stat["part_samples"], 5);
+    assert_eq!(stat["series"], 8);
+    assert_eq!(stat["part_samples"], 9);
     ok(&["delete", "--data", second, "--metric", "cpu_user", "--tag", "host=a"]);
     assert!(!ok(&["export", "--data", second]).contains("cpu_user"));
     assert!(ok(&["verify", "--data", second]).contains("whole"));
@@ -96,6 +102,9 @@ fn a_damaged_part_is_named_by_verify_and_a_store_in_use_is_left_alone() {
     let (code, out, error) = run(&["series", "verify", "--data", words]);
     assert_eq!(code, 1, "{error}");
     assert!(out.contains(part.file_name().unwrap().to_str().unwrap()), "{out}");
+    let (code, out, error) = run(&["series", "export", "--data", words]);
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(error.contains("cpu host=a: left out"), "{error}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {
         SeriesCommand::Delete(args) => tools::delete(&args)?,
         SeriesCommand::Stat(args) => crate::runtime()?.block_on(tools::stat(&args))?,
         SeriesCommand::Verify(args) => return tools::verify(&args),
-        SeriesCommand::Export(args) => tools::export(&args)?,
+        SeriesCommand::Export(args) => return tools::export(&args),
         SeriesCommand::Import(args) => return tools::import(&args),
         SeriesCommand::Bench(args) => bench::run(&args)?,
     }

@@ -12,8 +12,8 @@ use ingest::{Intake, RespReader, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
-    Ack, Direction, OpenError, Selector, Series, Store, StoreOptions, StoreStats, Ticket,
-    TimeRange, Values,
+    Ack, Direction, OpenError, ReadError, Selector, Series, Store, StoreOptions, StoreStats,
+    Ticket, TimeRange, Values,
 };
 
 use crate::agent::Console;
@@ -180,42 +180,55 @@ pub(super) fn verify(args: &SeriesLookArgs) -> anyhow::Result<bool> {
     Ok(found.is_empty())
 }
 
-/// `holdfast series export`.
-pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<()> {
+/// `holdfast series export`: `false` when something could not be read.
+pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
     let store = open(&existing(&args.data)?)?;
     let chosen = selector(args.metric.as_deref(), &args.tag)?;
     let range = range(args.from.as_deref(), args.to.as_deref())?;
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
+    let mut whole = true;
     for series in store.find(&chosen) {
-        write_series(&mut out, &store, &series, range)?;
+        whole &= write_series(&mut out, &store, &series, range).context("stdout")?;
     }
     out.flush().context("stdout")?;
     drop(out);
     store.close()?;
-    Ok(())
+    Ok(whole)
 }
 
+/// What could not be read is told, and left out.
+fn readable<T>(series: &str, read: Result<T, ReadError>) -> Option<T> {
+    read.inspect_err(|e| tracing::error!("{series}: left out: {e}")).ok()
+}
+
+/// Write a series; `false` when some of it could not be read.
 fn write_series(
     out: &mut impl Write,
     store: &Store,
     series: &Series,
     range: TimeRange,
-) -> anyhow::Result<()> {
-    let (name, snapshot) = (series.name(), store.snapshot());
+) -> io::Result<bool> {
+    let (name, snapshot, mut whole) = (series.name(), store.snapshot(), true);
     if series.is_events() {
-        for event in snapshot.events(series, range, Direction::Forward)? {
+        let events = readable(&name, snapshot.events(series, range, Direction::Forward));
+        whole = events.is_some();
+        for event in events.unwrap_or_default() {
             write!(out, "+{name}\r\n:{}\r\n${}\r\n", event.time_ns, event.text.len())?;
             out.write_all(&event.text)?;
             out.write_all(b"\r\n")?;
         }
-        return Ok(());
+        return Ok(whole);
     }
     for run in snapshot.scan(series, range, Direction::Forward) {
-        let run = run?;
+        let Some(run) = readable(&name, run) else {
+            whole = false;
+            continue;
+        };
         match &run.values {
             Values::F64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
-                    write!(out, "+{name}\r\n:{time}\r\n+{value}\r\n")?;
+                    // With an exponent where it is long: what is read back has a limit.
+                    write!(out, "+{name}\r\n:{time}\r\n+{value:?}\r\n")?;
                 }
             }
             Values::I64(values) => {
@@ -225,7 +238,7 @@ fn write_series(
             }
         }
     }
-    Ok(())
+    Ok(whole)
 }
 
 /// `holdfast series import`: `false` when something was refused.

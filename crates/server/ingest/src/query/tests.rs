@@ -93,6 +93,11 @@ const CASES: &[(&str, &str)] = &[
         r#""select": "cpu", "where": [{"host": "b", "dc": "1"}], "limit": 1"#,
         "cpu dc=1 host=b,15,10\n",
     ),
+    // A series that passes two sets of tests is there once.
+    (
+        r#""select": "cpu", "where": [{"host": "b"}, {"dc": "1"}], "pivot-by-tag": ["dc"], "limit": 3"#,
+        "cpu dc=1,10,1\ncpu dc=1,15,10\ncpu dc=1,20,2\n",
+    ),
     (r#""select": "cpu", "where": {"host": "z"}"#, ""),
     (
         r#""select": "cpu", "pivot-by-tag": ["dc"], "limit": 3"#,
