@@ -12,6 +12,8 @@ pub(super) const TICKS_PER_SECOND: f64 = 100.0;
 const SECTOR_BYTES: f64 = 512.0;
 /// Most file systems that are asked for their space.
 const MOUNTS_MAX: usize = 128;
+/// How names of the host's ends of containers' links begin.
+const CONTAINER_LINK: &str = "veth";
 
 fn numbers<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<f64>> {
     words.map(|word| word.parse::<u64>().ok().map(|n| n as f64)).collect()
@@ -88,13 +90,17 @@ pub(super) fn memory(text: &str, look: &mut Look) -> Option<()> {
     Some(())
 }
 
-/// `/proc/net/dev`: two lines of heads, then `name: 8 numbers of receiving 8 of sending`.
+/// `/proc/net/dev`: two lines of heads, then `name: 8 numbers of receiving 8 of sending`. The ends of
+/// containers' links are left out: each start of one names new ones, that would stay series for good.
 pub(super) fn network(text: &str, look: &mut Look) -> Option<()> {
     for line in text.lines().skip(2) {
         let (name, rest) = line.split_once(':')?;
         let n = numbers(rest.split_ascii_whitespace())?;
         let values = [0, 1, 2, 3, 8, 9, 10, 11].map(|i| n.get(i).copied());
         let values = values.into_iter().collect::<Option<Vec<_>>>()?;
+        if name.trim_start().starts_with(CONTAINER_LINK) {
+            continue;
+        }
         let names = [
             "network.received_bytes",
             "network.received_packets",
@@ -195,8 +201,10 @@ mod tests {
         assert_eq!(rows[1].1, [7.0, 2.0, 1.0, 9.0]);
         let rows = of(|look| load("0.20 1.18 2.12 1/80 11206\n", look)).unwrap();
         assert_eq!(rows[0].1, [0.2, 1.18, 2.12, 80.0]);
-        let text = "h\nh\n  lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
+        let text = "h\nh\n  lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
+                    veth1a2b3c: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
         let rows = of(|look| network(text, look)).unwrap();
+        assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].1, [1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0, 12.0]);
         assert!(rows[0].0.ends_with(" interface=lo"));
         let text = "8 0 sda 1 2 3 4 5 6 7 8 9 1000 2000\n8 1 sda1 1 1 1 1 1 1 1 1 1 1 1\n\
