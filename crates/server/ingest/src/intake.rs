@@ -25,6 +25,7 @@ pub struct Refusal {
 pub struct Intake<'a> {
     store: &'a Store,
     oldest_ns: i64,
+    newest_ns: i64,
     batch: Batch,
     full: Vec<Batch>,
     refusals: Vec<Refusal>,
@@ -40,6 +41,7 @@ impl<'a> Intake<'a> {
         Self {
             store,
             oldest_ns,
+            newest_ns: store.newest_ns(),
             batch: Batch::new(),
             full: Vec::new(),
             refusals: Vec::new(),
@@ -95,6 +97,10 @@ impl<'a> Intake<'a> {
         // The store would refuse the whole batch.
         if time_ns == i64::MAX {
             return Err(WriteError::EndOfTime { time_ns }.to_string());
+        }
+        if time_ns > self.newest_ns {
+            let newest_ns = self.newest_ns;
+            return Err(WriteError::TooNew { time_ns, newest_ns }.to_string());
         }
         Ok(())
     }

@@ -8,6 +8,8 @@
     reason = "a test that cannot go on fails"
 )]
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use ingest::influx::Precision;
 use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
 use ingest::{Intake, Refusal, RespReader, TelnetReader, influx, remote};
@@ -122,6 +124,19 @@ fn a_row_at_the_end_of_time_is_refused_alone() {
     assert_eq!(found, ["cpu host=a 7000000000 1", "cpu host=a 8000000000 3"]);
     assert_eq!(refusals.len(), 1);
     assert!(refusals[0].reason.contains("correct the clock"), "{refusals:?}");
+}
+
+#[test]
+fn a_row_more_than_a_day_ahead_of_the_clock_is_refused_alone() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let (fine, ahead) = (now + 23 * 3600, now + 25 * 3600);
+    let text = format!("put cpu {ahead} 1 host=a\nput cpu {fine} 2 host=a\n");
+    let (found, refusals) = after(|intake| {
+        TelnetReader::default().read(text.as_bytes(), intake);
+    });
+    assert_eq!(found, [format!("cpu host=a {fine}000000000 2")]);
+    assert_eq!(refusals.len(), 1);
+    assert!(refusals[0].reason.contains("ahead of the clock"), "{refusals:?}");
 }
 
 #[test]

@@ -98,8 +98,8 @@ fn push(
     time_ns: i64,
     values: &[f64],
 ) -> Option<()> {
-    // The store would refuse the whole batch.
-    if time_ns < store.oldest_ns() || time_ns == i64::MAX {
+    // Too old, or at the end of time: the store would refuse the whole batch.
+    if time_ns < store.oldest_ns() || time_ns > store.newest_ns() {
         return None;
     }
     let mut name = series::RowName::parse(name.as_bytes()).ok()?;
@@ -149,5 +149,13 @@ mod tests {
     #[test]
     fn a_row_at_the_end_of_time_is_refused_and_its_neighbours_are_stored() {
         assert_eq!(counts(&[7, i64::MAX, 8]), (2, 1));
+    }
+
+    #[test]
+    fn a_row_more_than_a_day_ahead_of_the_clock_is_refused() {
+        let hour_ns = 3_600_000_000_000;
+        let (_folder, store) = store();
+        let now_ns = store.newest_ns() - 24 * hour_ns;
+        assert_eq!(counts(&[now_ns + 25 * hour_ns, now_ns, now_ns + 23 * hour_ns]), (2, 1));
     }
 }

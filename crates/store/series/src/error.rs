@@ -136,6 +136,17 @@ pub enum WriteError {
         /// The oldest that would be kept.
         oldest_ns: i64,
     },
+    /// A row further ahead of the clock than [`crate::AHEAD_MAX`].
+    #[error(
+        "timestamp {time_ns} is more than a day ahead of the clock (newest taken: {newest_ns}); \
+         correct the sender's clock or its unit of time"
+    )]
+    TooNew {
+        /// The timestamp.
+        time_ns: i64,
+        /// The newest that would be taken.
+        newest_ns: i64,
+    },
     /// A timestamp at the very end of time.
     #[error("timestamp {time_ns} is the last there is and cannot be stored; correct the clock")]
     EndOfTime {

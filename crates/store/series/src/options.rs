@@ -20,6 +20,9 @@ pub const EVENT_BYTES_MAX: usize = 4096;
 pub const BATCH_SAMPLES_MAX: usize = 1 << 20;
 /// Most bytes of events in one batch.
 pub const BATCH_EVENT_BYTES_MAX: usize = 4 << 20;
+/// How far ahead of the clock times are taken from outside. What is further ahead comes of a wrong
+/// clock, and no retention would drop it for years.
+pub const AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Most series (metrics of row series) a store holds by default.
 pub const SERIES_MAX_DEFAULT: u64 = 4_000_000;
 /// Memory of the unsealed head that causes a seal by default, in bytes.

@@ -15,7 +15,7 @@ use crate::model::{
     MergeOutcome, OpenReport, Outcome, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
 };
 use crate::name::RowName;
-use crate::options::{Ack, StoreOptions, Wal};
+use crate::options::{AHEAD_MAX, Ack, StoreOptions, Wal};
 use crate::query::Snapshot;
 use crate::record::Tombstone;
 use crate::wait::Ticket;
@@ -165,6 +165,13 @@ impl Store {
     /// it keeps all.
     pub fn oldest_ns(&self) -> i64 {
         self.0.core.oldest_ns()
+    }
+
+    /// The newest time that readers of protocols take, in nanoseconds: [`AHEAD_MAX`] from now. The
+    /// store itself takes any but the last there is.
+    pub fn newest_ns(&self) -> i64 {
+        let ahead_ns = i64::try_from(AHEAD_MAX.as_nanos()).unwrap_or(i64::MAX);
+        self.0.core.now_ns().saturating_add(ahead_ns).min(i64::MAX - 1)
     }
 
     /// Store a batch. Returns when it is as durable as asked for, and in the head.

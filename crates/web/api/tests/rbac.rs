@@ -102,7 +102,7 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("DELETE", "/commands/1", ""),
     ("PUT", "/rules/files/new.yml", RULE),
     ("DELETE", "/rules/files/new.yml", ""),
-    ("POST", "/series/write?precision=s", "cpu,host=a user=1 1795287000"),
+    ("POST", "/series/write?precision=s", "cpu,host=a user=1 1700000000"),
     ("POST", "/series/delete", r#"{"metric":"cpu_user"}"#),
     ("DELETE", "/agents?agents_list=003&status=all&older_than=0s", ""),
     (
