@@ -49,7 +49,7 @@ pub(crate) struct Server {
     stop: watch::Sender<bool>,
     upkeep: JoinHandle<()>,
     shipping: Shipping,
-    series: series::Store,
+    series: Option<series::Store>,
     ports: Ports,
     _lock: File,
 }
@@ -81,20 +81,20 @@ impl Server {
             let registry = open_registry(&config, &folder, clock.clone(), random)?;
             registry.warm_logins();
             let shipping = open_shipping(&config, &folder, (journal, &commit, &state), clock)?;
-            let (series, _) = series::Store::open(&folder.series(), config.series.store_options())
-                .context("series")?;
+            let series = open_series(&config, &folder)?;
             anyhow::Ok((state, commit, registry, shipping, series))
         })
         .await??;
         let password = first_password(&registry)?;
         let ready = Arc::new(AtomicBool::new(false));
         let rules = open_rules(config, &folder, &clock)?;
-        let stores = (&state, &commit, &series);
+        let stores = (&state, &commit, series.as_ref());
         let router = api_router(config, (&registry, rules), stores, &clock, &ready)?;
+        metrics::gauge!("holdfast_series_open").set(f64::from(u8::from(series.is_some())));
         let router = ship::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
             SessionsOptions {
-                series: Some(series.clone()),
+                series: series.clone(),
                 ..sessions_options(config, &folder, &clock, router.clone())
             },
             commit.clone(),
@@ -102,8 +102,8 @@ impl Server {
             registry.clone(),
         )
         .context("agents' side")?;
-        let ports =
-            Ports::open(&series, &config.series, &series_secrets(config, &registry)?).await?;
+        let secrets = series_secrets(config, &registry)?;
+        let ports = Ports::open(series.as_ref(), &config.series, &secrets).await?;
         let api = serve_api(config, &registry, router.clone()).await?;
         ready.store(true, Ordering::Release);
         let started = Started {
@@ -121,8 +121,8 @@ impl Server {
             shipping: shipping.clone(),
         };
         let every = config.series.own_metrics;
-        if every > Duration::ZERO {
-            tokio::spawn(store_own(series.clone(), router, every, stopped.clone()));
+        if let Some(series) = series.clone().filter(|_| every > Duration::ZERO) {
+            tokio::spawn(store_own(series, router, every, stopped.clone()));
         }
         let upkeep = tokio::spawn(upkeep.run(stopped));
         let server = Self {
@@ -149,7 +149,8 @@ impl Server {
         self.sessions.shutdown().await;
         let _ = self.upkeep.await;
         self.ports.close().await;
-        let series = tokio::task::spawn_blocking(move || self.series.close()).await?;
+        let close = move || self.series.map_or(Ok(()), series::Store::close);
+        let series = tokio::task::spawn_blocking(close).await?;
         // The one does not wait for the other's success: each keeps what it can.
         let commit = self.commit.close().await.context("commit");
         let registry = tokio::task::spawn_blocking(move || self.registry.close()).await?;
@@ -217,6 +218,31 @@ fn open_stores(
         info!(records = replay.records, from = replay.from.0, to = replay.to.0, "replayed");
     }
     Ok((state, commit, journal))
+}
+
+/// The series store. Without it, when it alone cannot be opened, the server does all the rest: a file
+/// of metrics that is damaged must not keep changes of files from being seen.
+fn open_series(
+    config: &ServerConfig,
+    folder: &DataFolder,
+) -> anyhow::Result<Option<series::Store>> {
+    let dir = folder.series();
+    match series::Store::open(&dir, config.series.store_options()) {
+        Ok((store, _)) => Ok(Some(store)),
+        // Who holds it lets it go; who configured it wants to know.
+        Err(e @ (series::OpenError::Locked(_) | series::OpenError::Option { .. })) => {
+            Err(e).context("series")
+        }
+        Err(e) => {
+            let (dir, data) = (dir.display(), folder.path().display());
+            error!(
+                "{dir}: the server runs without its series store, its ports and metrics: {e}; stop \
+                 it, then `holdfast series verify --data {data}` says what is wrong, and `holdfast \
+                 series delete --all --data {data}` begins anew"
+            );
+            Ok(None)
+        }
+    }
 }
 
 fn open_shipping(
@@ -337,7 +363,7 @@ fn open_rules(
 fn api_router(
     config: &ServerConfig,
     (registry, rules): (&Registry, Arc<RuleFolder>),
-    (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, &series::Store),
+    (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, Option<&series::Store>),
     clock: &Arc<dyn Clock>,
     ready: &Arc<AtomicBool>,
 ) -> anyhow::Result<axum::Router> {
@@ -351,7 +377,7 @@ fn api_router(
         cors_origins: config.api.cors_origins.clone(),
         log: crate::logging::ring(),
         rules: Some(rules),
-        series: Some(series.clone()),
+        series: series.cloned(),
         ready: ready.clone(),
         ..api::ApiOptions::new(clock.clone())
     };

@@ -108,6 +108,41 @@ fn a_damaged_part_is_named_by_verify_and_a_store_in_use_is_left_alone() {
 }
 
 #[test]
+fn a_server_whose_series_store_cannot_be_opened_does_all_the_rest() {
+    let base = folder("series-without");
+    let (data, tree, log) = (base.join("data"), base.join("tree"), base.join("log"));
+    fs::create_dir_all(&tree).unwrap();
+    let up = || {
+        let (data, tree) = (data.to_str().unwrap(), tree.to_str().unwrap());
+        let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0", "--plain-http"];
+        let up = Running::start(&words, &log);
+        let url = up.line("ready: ");
+        let port = url.trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+        (up, port)
+    };
+    let get = |port, path: &str| {
+        let (status, _, body) = request("GET", port, path, &[], b"").unwrap();
+        (status, body)
+    };
+    let (server, port) = up();
+    assert!(get(port, "/metrics").1.contains("holdfast_series_open 1\n"));
+    assert_eq!(server.stop(), 0);
+    let manifest = data.join("series/manifest");
+    let size = fs::metadata(&manifest).unwrap().len() as usize;
+    fs::write(&manifest, vec![0x5a; size]).unwrap();
+
+    let (server, port) = up();
+    assert_eq!(get(port, "/readyz"), (200, "ok\n".into()));
+    assert!(get(port, "/metrics").1.contains("holdfast_series_open 0\n"));
+    let (status, _) = common::Api::of(&data).request("GET", "/series/stats").unwrap();
+    assert_eq!(status, 503);
+    assert_eq!(server.stop(), 0);
+    let told = fs::read_to_string(&log).unwrap();
+    let remedy = format!("holdfast series verify --data {}", data.display());
+    assert!(told.contains("series: the server runs without") && told.contains(&remedy), "{told}");
+}
+
+#[test]
 fn ports_beyond_this_machine_need_a_certificate_and_udp_is_never_among_them() {
     let base = folder("series-ports");
     let data = base.join("data");

@@ -32,7 +32,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
             report.elapsed.as_secs_f64()
         ));
     }
-    let ports = Ports::open(&store, &config, &secrets).await?;
+    let ports = Ports::open(Some(&store), &config, &secrets).await?;
     for (name, address) in &ports.open {
         console.line(&format!("listening: {name} {address}"));
     }

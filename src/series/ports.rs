@@ -37,14 +37,15 @@ impl Ports {
     }
 
     /// Open what the configuration says. Loopback addresses take everybody of this machine, in
-    /// clear; all others take TLS and the token.
+    /// clear; all others take TLS and the token. Without a store there is none.
     pub(crate) async fn open(
-        store: &Store,
+        store: Option<&Store>,
         config: &SeriesConfig,
         secrets: &Secrets,
     ) -> anyhow::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let mut ports = Self { open: Vec::new(), stop, tasks: JoinSet::new(), http: None };
+        let Some(store) = store else { return Ok(ports) };
         let lines = [
             ("resp", config.resp, Protocol::Resp),
             ("opentsdb", config.opentsdb, Protocol::OpenTsdb),
