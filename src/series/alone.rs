@@ -16,6 +16,8 @@ use crate::signals::Stop;
 /// Run until SIGINT or SIGTERM.
 pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
+    // Connections, segments and parts are open files.
+    crate::host::raise_open_files();
     let console = Console::new();
     let folder = DataFolder::new(&args.data.data);
     let config = configuration(&args, &folder)?;

@@ -10,6 +10,7 @@ use crate::error::{WriteError, refused};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
 use crate::model::{MergeOutcome, TimeRange};
+use crate::options::{OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX};
 use crate::part::{Part, PartMeta, PartWriter};
 use crate::record::Tombstone;
 use crate::retain::is_due;
@@ -33,7 +34,26 @@ impl Core {
     pub(crate) fn merge(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
         while self.merge_once(&mut outcome)? {}
+        self.close_unread();
         Ok(outcome)
+    }
+
+    /// Close the parts that were not read for longest, beyond what is kept open.
+    pub(crate) fn close_unread(&self) {
+        let live = self.live.read();
+        let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
+        drop(live);
+        let all = parts.values().flatten().chain(rollups.values());
+        let mut open: Vec<_> = all.filter_map(|p| Some((p.open_since()?, p))).collect();
+        open.sort_by_key(|(read_last, _)| std::cmp::Reverse(*read_last));
+        let (mut count, mut index_bytes) = (0, 0);
+        for (_, part) in open {
+            count += 1;
+            index_bytes += part.meta.index_bytes;
+            if count > OPEN_PARTS_MAX || index_bytes > OPEN_INDEX_BYTES_MAX {
+                part.close();
+            }
+        }
     }
 
     /// One merge or roll-up, if any is worth it.

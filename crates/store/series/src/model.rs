@@ -414,7 +414,9 @@ pub struct StoreStats {
     pub sealed_position: u64,
     /// Parts on disk.
     pub parts: u64,
-    /// Their bytes.
+    /// Parts and roll-ups whose file and index are open.
+    pub parts_open: u64,
+    /// Bytes of the parts on disk.
     pub part_bytes: u64,
     /// Samples and events in them, superseded ones included.
     pub part_samples: u64,

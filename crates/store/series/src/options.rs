@@ -31,6 +31,10 @@ pub const HEAD_BYTES_MAX_DEFAULT: usize = 256 << 20;
 pub const QUEUED_SAMPLES_MAX_DEFAULT: usize = 4 << 20;
 /// Longest time fire-and-forget writes are not persisted, in milliseconds, unless configured.
 pub const INTERVAL_MS_DEFAULT: u64 = 100;
+/// Parts that stay open between two looks of the store's thread, one a second.
+pub const OPEN_PARTS_MAX: usize = 128;
+/// Bytes of their indexes that stay in memory.
+pub const OPEN_INDEX_BYTES_MAX: u64 = 256 << 20;
 /// Tombstones a store holds at most.
 pub const TOMBSTONES_MAX: usize = 10_000;
 

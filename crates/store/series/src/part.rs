@@ -5,10 +5,11 @@
 //! then a footer. The bytes: docs/format/series.md.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::files::{Access, File, Files};
+use parking_lot::Mutex;
 
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::error::{Damage, ReadError, WriteError, refused, unread};
@@ -143,13 +144,23 @@ impl PartWriter {
     }
 }
 
+/// What is kept of a part between two reads.
+struct Opened {
+    file: Arc<dyn File>,
+    index: Box<[u8]>,
+}
+
+/// Counts the reads of all parts: the order in which they were last read.
+static READS: AtomicU64 = AtomicU64::new(0);
+
 /// A part on disk. Its file goes when it was replaced and nobody reads it any more.
 pub(crate) struct Part {
     pub(crate) meta: PartMeta,
     path: PathBuf,
     files: Arc<dyn Files>,
-    file: OnceLock<Arc<dyn File>>,
-    index: OnceLock<Box<[u8]>>,
+    opened: Mutex<Option<Arc<Opened>>>,
+    /// The last read, by [`READS`].
+    read_last: AtomicU64,
     replaced: AtomicBool,
 }
 
@@ -165,8 +176,18 @@ impl Drop for Part {
 impl Part {
     pub(crate) fn new(files: &Arc<dyn Files>, dir: &Path, meta: PartMeta) -> Self {
         let (path, files) = (dir.join(meta.file_name()), Arc::clone(files));
-        let (file, index) = (OnceLock::new(), OnceLock::new());
-        Self { meta, path, files, file, index, replaced: AtomicBool::new(false) }
+        let (read_last, replaced) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { meta, path, files, opened: Mutex::new(None), read_last, replaced }
+    }
+
+    /// When it was last read, if its file and index are kept open.
+    pub(crate) fn open_since(&self) -> Option<u64> {
+        self.opened.lock().as_ref().map(|_| self.read_last.load(Ordering::Relaxed))
+    }
+
+    /// Let go of file and index; who reads it now reads on, the next one opens it again.
+    pub(crate) fn close(&self) {
+        self.opened.lock().take();
     }
 
     /// Remove the file once nobody reads it.
@@ -178,34 +199,34 @@ impl Part {
         Damage { file: self.path.clone(), offset, what: what.into() }.into()
     }
 
-    fn file(&self) -> Result<&Arc<dyn File>, ReadError> {
-        if let Some(file) = self.file.get() {
-            return Ok(file);
-        }
-        let file =
-            self.files.open(&self.path, Access::READ).map_err(unread(&self.path, "cannot open"))?;
-        Ok(self.file.get_or_init(|| file))
+    fn open(&self) -> Result<Arc<dyn File>, ReadError> {
+        self.files.open(&self.path, Access::READ).map_err(unread(&self.path, "cannot open"))
     }
 
-    fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, ReadError> {
+    fn read(&self, file: &dyn File, offset: u64, bytes: usize) -> Result<Vec<u8>, ReadError> {
         let mut buffer = vec![0; bytes];
-        let read = self.file()?.read_at(&mut buffer, offset);
+        let read = file.read_at(&mut buffer, offset);
         if read.map_err(unread(&self.path, "cannot read"))? < bytes {
             return Err(self.damage(offset, "the file is too short"));
         }
         Ok(buffer)
     }
 
-    fn index(&self) -> Result<&[u8], ReadError> {
-        if let Some(index) = self.index.get() {
-            return Ok(index);
+    fn opened(&self) -> Result<Arc<Opened>, ReadError> {
+        self.read_last.store(READS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let mut kept = self.opened.lock();
+        if let Some(opened) = &*kept {
+            return Ok(Arc::clone(opened));
         }
+        let file = self.open()?;
         let begin = self.meta.bytes.saturating_sub(self.meta.index_bytes);
-        let index = self.read(begin, self.meta.index_bytes as usize)?;
+        let index = self.read(&*file, begin, self.meta.index_bytes as usize)?;
         if crc32c::crc32c(&index) != self.meta.index_crc {
             return Err(self.damage(begin, "the index is damaged"));
         }
-        Ok(self.index.get_or_init(|| index.into()))
+        let opened = Arc::new(Opened { file, index: index.into() });
+        *kept = Some(Arc::clone(&opened));
+        Ok(opened)
     }
 
     fn odd_index(&self) -> ReadError {
@@ -214,13 +235,13 @@ impl Part {
 
     /// Rows in it, ascending.
     pub(crate) fn rows(&self) -> Result<Vec<u32>, ReadError> {
-        index::rows(self.index()?).ok_or_else(|| self.odd_index())
+        index::rows(&self.opened()?.index).ok_or_else(|| self.odd_index())
     }
 
     /// What it has of a row.
     pub(crate) fn entry(&self, row: u32) -> Result<Option<Entry>, ReadError> {
         let base = partition_range(self.meta.partition).from_ns;
-        let entry = index::find(self.index()?, row, base, self.meta.step_s == 0);
+        let entry = index::find(&self.opened()?.index, row, base, self.meta.step_s == 0);
         let entry = entry.ok_or_else(|| self.odd_index())?;
         Ok((!entry.chunks.is_empty()).then_some(entry))
     }
@@ -233,7 +254,8 @@ impl Part {
         into: &mut Table,
         work: &mut Work,
     ) -> Result<(), ReadError> {
-        let bytes = self.read(chunk.offset, chunk.length + 4)?;
+        let opened = self.opened()?;
+        let bytes = self.read(&*opened.file, chunk.offset, chunk.length + 4)?;
         let (body, crc) = bytes.split_at_checked(chunk.length).unwrap_or((&[], &[]));
         if crc != crc32c::crc32c(body).to_le_bytes() {
             return Err(self.damage(chunk.offset, "a chunk is damaged"));
@@ -262,7 +284,7 @@ impl Part {
     /// Look at every byte: what is wrong with it, one line each.
     pub(crate) fn verify(&self) -> Vec<ReadError> {
         let mut found = Vec::new();
-        match self.read(0, HEADER_BYTES) {
+        match self.open().and_then(|file| self.read(&*file, 0, HEADER_BYTES)) {
             Ok(header) if header == self.meta.header() => {}
             Ok(_) => found.push(self.damage(0, "the header is damaged")),
             Err(e) => found.push(e),

@@ -94,6 +94,7 @@ impl Core {
             // nothing but space until they come through.
             let sealed = if self.due() { self.seal().map(|_| ()) } else { Ok(()) };
             let merged = sealed.and_then(|()| self.merge_once(&mut outcome).map(|_| ()));
+            self.close_unread();
             let retained =
                 if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
             if let Err(e) = merged.and(retained) {
@@ -293,6 +294,8 @@ impl Store {
         let rollups = Arc::clone(&live.rollups);
         let (position, tombstones) = (live.position, live.tombstones.len() as u64);
         drop(live);
+        let open = parts.values().flatten().chain(rollups.values());
+        let open = open.filter(|p| p.open_since().is_some());
         let metas = || parts.values().flatten().map(|p| p.meta);
         let of_heads = |what: fn(&crate::head::Head) -> u64| -> u64 {
             heads.iter().map(|h| what(&h.head.read())).sum()
@@ -310,6 +313,7 @@ impl Store {
             position,
             sealed_position: heads.first().map_or(0, |h| h.first() - 1),
             parts: metas().count() as u64,
+            parts_open: open.count() as u64,
             part_bytes: metas().map(|m| m.bytes).sum(),
             part_samples: metas().map(|m| m.samples).sum(),
             index_bytes: metas().map(|m| m.index_bytes).sum(),

@@ -17,8 +17,8 @@ use std::time::Duration;
 use env::clock::{ManualClock, SystemClock};
 use env::files::{Files, SimDisk};
 use series::{
-    Ack, Batch, Direction, NameError, OpenError, Retention, Selector, Store, StoreOptions,
-    TimeRange, Wal, WriteError,
+    Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, OpenError, Retention, Selector, Store,
+    StoreOptions, TimeRange, Wal, WriteError,
 };
 use support::{PARTITION_S, contents, open, options, read};
 
@@ -65,9 +65,8 @@ fn groups_and_definitions_larger_than_a_segment_are_logged_in_pieces() {
     };
     let (store, _) = Store::open(Path::new("/series"), options).unwrap();
     // Names of 200 KiB together, in a log of segments of 64 KiB.
-    let rows: Vec<_> = (0..1000)
-        .map(|i| store.row(format!("load host={i:0200}").as_bytes()).unwrap())
-        .collect();
+    let rows: Vec<_> =
+        (0..1000).map(|i| store.row(format!("load host={i:0200}").as_bytes()).unwrap()).collect();
     let batch = |values: usize| {
         let mut batch = Batch::new();
         for (i, row) in rows.iter().cycle().take(values).enumerate() {
@@ -130,6 +129,26 @@ fn a_part_that_is_gone_does_not_keep_others_from_being_merged() {
     store.merge().unwrap();
     let stats = store.stats();
     assert_eq!((stats.parts, stats.partitions, stats.rollups), (4, 3, 2));
+}
+
+#[test]
+fn parts_that_were_read_once_do_not_stay_open_for_ever() {
+    let disk = SimDisk::new(1);
+    let options = StoreOptions { rollups: false, ..options(&disk, Wal::Off) };
+    let (store, _) = Store::open(Path::new("/s"), options).unwrap();
+    let row = store.row(b"load host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 0..200 {
+        batch.push(row, i * PARTITION_S * SECOND, &[i as f64]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    // The values themselves: a summary does not open what it does not need.
+    let before = contents(&store);
+    assert_eq!(store.stats().parts_open, 200);
+    store.merge().unwrap();
+    assert_eq!(store.stats().parts_open, OPEN_PARTS_MAX as u64);
+    assert_eq!(contents(&store), before);
 }
 
 #[test]
