@@ -108,6 +108,26 @@ fn a_damaged_part_is_named_by_verify_and_a_store_in_use_is_left_alone() {
 }
 
 #[test]
+fn an_export_leaves_out_the_events_of_a_damaged_part_alone() {
+    let base = folder("series-export");
+    let (data, dump) = (base.join("data"), base.join("dump"));
+    let words = data.to_str().unwrap();
+    let event = |time: i64, text: &str| format!("+!log host=a\r\n:{time}\r\n$3\r\n{text}\r\n");
+    // Two hours make a partition.
+    fs::write(&dump, event(1000, "one") + &event(8_000_000_000_000, "two")).unwrap();
+    let (code, _, error) = run(&["series", "import", "--data", words, dump.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    let first = data.join("series/parts/part-0000000000000001");
+    let mut bytes = fs::read(&first).unwrap();
+    // Behind the header of 44 bytes.
+    bytes[46] ^= 1;
+    fs::write(&first, bytes).unwrap();
+    let (code, out, error) = run(&["series", "export", "--data", words]);
+    assert_eq!((code, out), (1, event(8_000_000_000_000, "two")), "{error}");
+    assert!(error.contains("!log host=a: left out") && error.contains("part-"), "{error}");
+}
+
+#[test]
 fn a_server_whose_series_store_cannot_be_opened_does_all_the_rest() {
     let base = folder("series-without");
     let (data, tree, log) = (base.join("data"), base.join("tree"), base.join("log"));
