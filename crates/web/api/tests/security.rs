@@ -308,6 +308,9 @@ async fn a_token_is_renewed_for_twelve_hours_and_never_when_it_is_refused() {
     let token = world.reader().await;
     ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
     assert_eq!(renew(&token).await.status, StatusCode::UNAUTHORIZED);
+    // In the second of that revocation.
+    let answer = renew(&world.reader().await).await;
+    assert!(alive(&world, &String::from_utf8(answer.body).unwrap()).await);
 }
 
 #[tokio::test]

@@ -227,10 +227,11 @@ fn renew(call: &Call) -> Result<Answer, Failure> {
         name: name.clone(),
         roles: claims.rbac_roles.clone(),
         context: claims.hash_auth_context.clone(),
-        nbf_s: call.now_s(),
+        // A token of a login right after a revocation begins ahead of the clock, and so does this.
+        nbf_s: call.now_s().max(claims.nbf),
         since_s,
     };
-    // It begins now, not behind a revocation: one that comes meanwhile refuses it as well.
+    // It begins no later than that: a revocation that comes meanwhile refuses it as well.
     formed(call, call.api.tokens.issue(&call.api.registry, config, bearer)?)
 }
 
