@@ -31,6 +31,7 @@ case "$name" in
     # A comparison without one of them is still one: who is missing is said.
     ./peers/victoriametrics.sh "$PWD/target/peers/victoriametrics"
     ./peers/prometheus.sh
+    ./peers/questdb.sh "$PWD/target/peers/questdb"
     features=(--features series)
     ;;
   sync) features=(--features sync) ;;

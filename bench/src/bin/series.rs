@@ -7,6 +7,8 @@ mod cases;
 mod client;
 #[path = "../series/generate.rs"]
 mod generate;
+#[path = "../series/long.rs"]
+mod long;
 #[path = "../series/payload.rs"]
 mod payload;
 #[path = "../api/plot.rs"]
@@ -16,11 +18,12 @@ mod sockets;
 #[path = "../series/subject.rs"]
 mod subject;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use holdfast_bench::{Results, quick};
+use holdfast_bench::{Results, quick, wanted};
 
 const SUBJECT: &str = "holdfast";
 /// Row series of 10 metrics: 10,000 series.
@@ -47,7 +50,7 @@ fn main() -> anyhow::Result<()> {
             cases::codec();
             Ok(())
         }
-        _ => compare(),
+        parts => compare(parts),
     }
 }
 
@@ -85,9 +88,7 @@ fn unit(metric: &str) -> (&'static str, &'static str) {
 
 fn add(results: &mut Results, case: &str, figures: Vec<(String, f64)>) {
     for (name, value) in figures {
-        if name.starts_with("query ") {
-            results.add(&name, SUBJECT, "cpu_ms", "ms", value);
-        } else if let Some(codec) = name.strip_prefix("codec ") {
+        if let Some(codec) = name.strip_prefix("codec ") {
             let (kind, what) = codec.split_once(' ').unwrap_or((codec, ""));
             let case = format!("codec, {kind}");
             match what {
@@ -102,55 +103,116 @@ fn add(results: &mut Results, case: &str, figures: Vec<(String, f64)>) {
     }
 }
 
-fn compare() -> anyhow::Result<()> {
+/// What each part measures; a part alone keeps the others' figures.
+const PARTS: [&str; 9] =
+    ["codec", "store", "open", "ingest", "files", "wide", "queries", "scale", "long"];
+
+/// The part to which a case belongs.
+fn part_of(case: &str) -> &'static str {
+    match case {
+        _ if case.starts_with("codec") => "codec",
+        _ if case.starts_with("open") || case == "350000 series" => "open",
+        _ if case.starts_with("in-process") => "store",
+        "counters after merge" | "floats after merge" | "gauges after merge" => "store",
+        _ if case.starts_with("gzip files") => "files",
+        _ if case.starts_with("wide") => "wide",
+        _ if case.starts_with("rows for long") => "long",
+        _ if case.ends_with("series over a socket") => "scale",
+        "gauges after merge, on disk" | "10000 series" => "queries",
+        _ if case.starts_with("query") => "queries",
+        _ => "ingest",
+    }
+}
+
+type Fresh<'a> = &'a dyn Fn() -> anyhow::Result<PathBuf>;
+
+/// All parts but the long one (`FULL=1`: that one, too), or those named.
+fn compare(parts: &[&str]) -> anyhow::Result<()> {
+    if let Some(part) = parts.iter().find(|p| !PARTS.contains(p)) {
+        anyhow::bail!("no part {part}: {}", PARTS.join(", "));
+    }
+    let chosen = |part: &str| match parts {
+        [] => part != "long" || wanted("FULL"),
+        _ => parts.contains(&part),
+    };
     let folder = std::env::var_os("TMPDIR").map_or_else(|| "target/series".into(), PathBuf::from);
     let dir = std::path::absolute(folder)?.join("holdfast-bench-series");
-    let fresh = || -> anyhow::Result<&Path> {
+    let fresh = || -> anyhow::Result<PathBuf> {
         if dir.exists() {
-            std::fs::remove_dir_all(&dir).context("the folder of the run before")?;
+            fs::remove_dir_all(&dir).context("the folder of the run before")?;
         }
-        std::fs::create_dir_all(&dir)?;
-        Ok(&dir)
+        fs::create_dir_all(&dir)?;
+        Ok(dir.clone())
     };
+    let mut results = Results::load("series", |case, _| chosen(part_of(case)))?;
+    let drawings = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    for part in PARTS.into_iter().filter(|p| chosen(p)) {
+        eprintln!("{part}");
+        match part {
+            "codec" => add(&mut results, "codec", child(&fresh()?, &["codec"])?),
+            "store" => store(&mut results, &fresh)?,
+            "open" => open(&mut results, &fresh)?,
+            "ingest" => sockets::ingest(&mut results, &fresh)?,
+            "files" => sockets::stream_files(&mut results, &fresh)?,
+            "wide" => sockets::wide(&mut results, &fresh)?,
+            "queries" => sockets::sizes_and_queries(&mut results, &fresh)?,
+            "scale" => sockets::scale(&mut results, &fresh, &drawings)?,
+            _ => long::long(&mut results, &fresh, &drawings)?,
+        }
+        // What is measured stays, even if a later part fails.
+        results.save("series")?;
+    }
+    fresh()?;
+    results.print(SUBJECT);
+    Ok(())
+}
+
+/// The store without sockets: speed with its log always, by interval and off, bytes after a merge.
+fn store(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let (rounds, times) = if quick() { (2, "300") } else { (5, "1000") };
     let rows = ROWS.to_string();
-    let mut results = Results::default();
-    add(&mut results, "codec", child(fresh()?, &["codec"])?);
     for _ in 0..rounds {
         let mut speeds = Vec::new();
         for wal in ["off", "always", "interval"] {
-            let figures = child(fresh()?, &["ingest", wal, "gauges", &rows, times])?;
+            let figures = child(&fresh()?, &["ingest", wal, "gauges", &rows, times])?;
             speeds.extend(figures.iter().find(|(n, _)| n == "points_per_second").map(|f| f.1));
-            add(&mut results, &format!("in-process rows, wal {wal}"), figures);
+            add(results, &format!("in-process rows, wal {wal}"), figures);
         }
         if let [off, always, interval] = speeds.as_slice() {
-            let case = "in-process rows, wal on/off";
-            results.add(case, SUBJECT, "speed_ratio", "ratio", always / off);
-            results.add(
-                "in-process rows, wal interval/off",
-                SUBJECT,
-                "speed_ratio",
-                "ratio",
-                interval / off,
-            );
+            let mut ratio = |case, speed| {
+                results.add(case, SUBJECT, "speed_ratio", "ratio", speed / off);
+            };
+            ratio("in-process rows, wal on/off", always);
+            ratio("in-process rows, wal interval/off", interval);
         }
     }
     let times = if quick() { "400" } else { "2000" };
     for kind in ["counters", "floats", "gauges"] {
-        let figures = child(fresh()?, &["ingest", "always", kind, &rows, times])?;
-        add(&mut results, &format!("{kind} after merge"), figures);
+        let figures = child(&fresh()?, &["ingest", "always", kind, &rows, times])?;
+        add(results, &format!("{kind} after merge"), figures);
     }
-    add(&mut results, "open", child(&dir, &["query"])?);
-    child(fresh()?, &["abandon", &rows, times])?;
-    add(&mut results, "open after kill", child(&dir, &["replay"])?);
+    Ok(())
+}
+
+/// Opening after a clean end and after a kill, queries without sockets, memory of many series.
+fn open(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
+    let rows = ROWS.to_string();
+    let times = if quick() { "400" } else { "2000" };
+    let dir = fresh()?;
+    child(&dir, &["ingest", "always", "gauges", &rows, times])?;
+    let figures = child(&dir, &["query"])?;
+    let (asked, opened): (Vec<_>, Vec<_>) =
+        figures.into_iter().partition(|(name, _)| name.starts_with("query "));
+    add(results, "open", opened);
+    let asked = asked.into_iter().map(|(name, ms)| (name.replace("query ", "open store: "), ms));
+    for (case, ms) in asked {
+        results.add(&case, SUBJECT, "cpu_ms", "ms", ms);
+    }
+    let dir = fresh()?;
+    child(&dir, &["abandon", &rows, times])?;
+    add(results, "open after kill", child(&dir, &["replay"])?);
     let times = if quick() { "20" } else { "50" };
     let many = ROWS_MANY.to_string();
-    add(&mut results, "350000 series", child(fresh()?, &["memory", &many, times])?);
-    let fresh_path = || fresh().map(Path::to_path_buf);
-    sockets::compare(&mut results, &fresh_path)?;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
-    sockets::scale(&mut results, &fresh_path, &folder)?;
-    fresh()?;
-    results.print(SUBJECT);
-    results.save("series")
+    add(results, "350000 series", child(&fresh()?, &["memory", &many, times])?);
+    Ok(())
 }

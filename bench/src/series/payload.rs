@@ -1,5 +1,7 @@
 //! The same rows as bytes of each protocol: random walks of two decimals, six tags.
 
+use std::ops::Range;
+
 use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
 use prost::Message as _;
 
@@ -51,36 +53,35 @@ fn time_ns(time: i64) -> i64 {
 
 /// All of it: requests, or for [`Protocol::Rows`] pieces of one stream.
 pub fn payload(protocol: Protocol, rows: usize, times: i64) -> Vec<Vec<u8>> {
-    Stream::new(protocol, rows).next(times)
+    Stream::new(protocol, Kind::Gauges, 0..rows).next(times)
 }
 
 /// Rows that go on where they stopped.
 pub struct Stream {
     protocol: Protocol,
     walks: Walks,
-    rows: usize,
+    rows: Range<usize>,
     time: i64,
 }
 
 impl Stream {
-    pub fn new(protocol: Protocol, rows: usize) -> Self {
-        Self { protocol, walks: Walks::new(Kind::Gauges, rows), rows, time: 0 }
+    /// Rows of some row series.
+    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>) -> Self {
+        Self { protocol, walks: Walks::new(kind, rows.end), rows, time: 0 }
     }
 
     /// The rows of so many more times, for a connection of its own.
     pub fn next(&mut self, times: i64) -> Vec<Vec<u8>> {
         let mut pieces = Vec::new();
+        let end = self.rows.end;
+        let parts = || self.rows.clone().step_by(REQUEST_ROWS);
         if self.protocol == Protocol::Rows {
             // As the server limits the entries of one dictionary.
-            pieces.extend(
-                (0..self.rows)
-                    .step_by(REQUEST_ROWS)
-                    .map(|from| dictionary(from, (from + REQUEST_ROWS).min(self.rows))),
-            );
+            pieces.extend(parts().map(|from| dictionary(from, (from + REQUEST_ROWS).min(end))));
         }
         for time in self.time..self.time + times {
-            for from in (0..self.rows).step_by(REQUEST_ROWS) {
-                let to = (from + REQUEST_ROWS).min(self.rows);
+            for from in parts() {
+                let to = (from + REQUEST_ROWS).min(end);
                 let walks = &mut self.walks;
                 pieces.push(match self.protocol {
                     Protocol::Rows => resp(walks, time, from, to),
@@ -113,6 +114,42 @@ pub fn resp(walks: &mut Walks, time: i64, from: usize, to: usize) -> Vec<u8> {
         }
     }
     text.into_bytes()
+}
+
+/// Rows made once and sent again and again, each time with later times.
+pub struct Loop {
+    pieces: Vec<(Vec<u8>, Vec<usize>)>,
+    at: usize,
+    time: i64,
+}
+
+/// Digits of a time in nanoseconds, from 2001 to 2286.
+const TIME_DIGITS: usize = 19;
+
+impl Loop {
+    /// `times` rows of each of `rows` row series.
+    pub fn new(walks: &mut Walks, rows: usize, times: i64) -> Self {
+        let pieces = (0..times).map(|time| {
+            let text = resp(walks, time, 0, rows);
+            let digits = format!("\r\n:{}\r\n", time_ns(time)).into_bytes();
+            let found = text.windows(digits.len()).enumerate().filter(|(_, w)| *w == digits);
+            let places = found.map(|(at, _)| at + 3).collect();
+            (text, places)
+        });
+        Self { pieces: pieces.collect(), at: 0, time: 0 }
+    }
+
+    /// One row of each.
+    pub fn next(&mut self) -> &[u8] {
+        let digits = time_ns(self.time).to_string();
+        let (text, places) = &mut self.pieces[self.at];
+        for place in places {
+            text[*place..*place + TIME_DIGITS].copy_from_slice(digits.as_bytes());
+        }
+        self.at = (self.at + 1) % self.pieces.len();
+        self.time += 1;
+        &self.pieces[self.at.checked_sub(1).unwrap_or(self.pieces.len() - 1)].0
+    }
 }
 
 fn influx(walks: &mut Walks, time: i64, from: usize, to: usize) -> Vec<u8> {

@@ -6,25 +6,34 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use holdfast_bench::{Results, median, quick, wanted};
+use holdfast_bench::{Results, median, quick};
 
+use crate::{Fresh, ROWS};
 use crate::client::{Http, disk_of, rss_of};
 use crate::generate::{BEGIN_NS, COLUMNS, Kind as Data, STEP_S, Walks};
-use crate::payload::{Protocol, dictionary, payload, resp};
+use crate::payload::{Protocol, Stream, dictionary, payload, resp};
 use crate::subject::{Kind, Subject};
 
-/// Row series of 10 metrics: 10,000 series.
-const ROWS: usize = 1000;
 const WALS: [&str; 3] = ["off", "always", "interval"];
 
-/// Where peers are, as `run.sh` built or installed them.
+/// Where peers are, as `run.sh` built or installed them; who is missing is said.
 fn peers() -> Vec<Kind> {
-    let victoria = PathBuf::from("target/peers/victoriametrics/victoria-metrics");
-    let victoria = std::path::absolute(victoria).ok().filter(|p| p.exists());
+    let found = |path: &str| std::path::absolute(path).ok().filter(|p| p.exists());
+    let victoria = found("target/peers/victoriametrics/victoria-metrics");
     let prometheus = Command::new("prometheus").arg("--version").output().is_ok();
-    let mut found: Vec<Kind> = victoria.map(Kind::VictoriaMetrics).into_iter().collect();
-    found.extend(prometheus.then_some(Kind::Prometheus));
-    found
+    let questdb = found("target/peers/questdb/questdb.jar");
+    let all = [
+        ("victoriametrics", victoria.map(Kind::VictoriaMetrics)),
+        ("prometheus", prometheus.then_some(Kind::Prometheus)),
+        ("questdb", questdb.map(Kind::QuestDb)),
+    ];
+    let here = all.into_iter().filter_map(|(name, kind)| {
+        if kind.is_none() {
+            eprintln!("{name}: not here; compared without it");
+        }
+        kind
+    });
+    here.collect()
 }
 
 /// One run: what it took from the first byte to the last acknowledgement.
@@ -42,6 +51,7 @@ fn send(
 ) -> anyhow::Result<Run> {
     let (before, began) = (subject.cpu()?, Instant::now());
     subject.send(protocol, pieces)?;
+    subject.until_visible(points / COLUMNS as f64)?;
     let wall = began.elapsed().as_secs_f64();
     Ok(Run { wall, cpu: subject.cpu()? - before, points })
 }
@@ -52,22 +62,76 @@ fn note(results: &mut Results, case: &str, subject: &str, run: &Run) {
     results.add(case, subject, "seconds", "s", run.wall);
 }
 
-type Fresh<'a> = &'a dyn Fn() -> anyhow::Result<PathBuf>;
+/// Half of the row series over each of two connections.
+fn two_connections(
+    results: &mut Results,
+    protocol: Protocol,
+    times: i64,
+    kind: Kind,
+    dir: &Path,
+) -> anyhow::Result<()> {
+    let halves = [0..ROWS / 2, ROWS / 2..ROWS]
+        .map(|rows| Stream::new(protocol, Data::Gauges, rows).next(times));
+    let points = (ROWS * COLUMNS) as f64 * times as f64;
+    let subject = Subject::start(kind, dir, None)?;
+    let (before, began) = (subject.cpu()?, Instant::now());
+    std::thread::scope(|scope| {
+        let sending = halves.each_ref().map(|half| scope.spawn(|| subject.send(protocol, half)));
+        sending.into_iter().try_for_each(|sent| {
+            sent.join().map_err(|_| anyhow::anyhow!("a sending thread died"))?
+        })
+    })?;
+    subject.until_visible(points / COLUMNS as f64)?;
+    let wall = began.elapsed().as_secs_f64();
+    let run = Run { wall, cpu: subject.cpu()? - before, points };
+    let wal = match subject.kind {
+        Kind::Ours(wal) => format!(", wal {wal}"),
+        _ => String::new(),
+    };
+    let case = format!("{}, two connections{wal}", protocol.name());
+    note(results, &case, subject.name(), &run);
+    Ok(())
+}
 
-/// Everything over sockets.
-pub fn compare(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let peers = peers();
-    for missing in ["victoriametrics", "prometheus"] {
-        let is = |k: &Kind| {
-            matches!(
-                (k, missing),
-                (Kind::VictoriaMetrics(_), "victoriametrics") | (Kind::Prometheus, "prometheus")
-            )
+/// 350,000 series, fifty points each: what is new all the time.
+pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
+    let (rows, times) = if quick() { (3500, 20) } else { (35_000, 50) };
+    let points = (rows * COLUMNS) as f64 * times as f64;
+    let victoria = peers().into_iter().find(|kind| matches!(kind, Kind::VictoriaMetrics(_)));
+    let mut subjects = vec![
+        (Kind::Ours("off"), Protocol::Rows),
+        (Kind::Ours("always"), Protocol::Rows),
+        (Kind::Ours("always"), Protocol::Remote),
+        (Kind::Ours("always"), Protocol::Influx),
+    ];
+    let both = [Protocol::Remote, Protocol::Influx];
+    subjects.extend(victoria.into_iter().flat_map(|v| both.map(|p| (v.clone(), p))));
+    for (kind, protocol) in subjects {
+        let wal = match kind {
+            Kind::Ours("off") => ", wal off",
+            _ => "",
         };
-        if !peers.iter().any(is) {
-            eprintln!("{missing}: not here; compared without it");
+        let subject = Subject::start(kind, &fresh()?, None)?;
+        let idle = rss_of(subject.pid());
+        let mut stream = Stream::new(protocol, Data::Gauges, 0..rows);
+        let mut run = Run { wall: 0.0, cpu: 0.0, points };
+        // In pieces: all of it at once would not fit into memory as remote write.
+        for from in (0..times).step_by(5) {
+            let pieces = stream.next((from + 5).min(times) - from);
+            let sent = send(&subject, protocol, &pieces, 0.0)?;
+            (run.wall, run.cpu) = (run.wall + sent.wall, run.cpu + sent.cpu);
         }
+        let case = format!("wide, {} series x {times}, {}{wal}", rows * COLUMNS, protocol.name());
+        note(results, &case, subject.name(), &run);
+        let bytes = (rss_of(subject.pid()) - idle) / (rows * COLUMNS) as f64;
+        results.add(&case, subject.name(), "memory_bytes_per_series", "B", bytes);
     }
+    Ok(())
+}
+
+/// Ingest by each protocol, beside the peers that speak it.
+pub fn ingest(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
+    let peers = peers();
     let (rounds, times) = if quick() { (2, 100) } else { (3, 400) };
     for protocol in [Protocol::Rows, Protocol::Remote, Protocol::Influx] {
         let pieces = payload(protocol, ROWS, times);
@@ -79,6 +143,12 @@ pub fn compare(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
                 let run = send(&subject, protocol, &pieces, points)?;
                 note(results, protocol.name(), subject.name(), &run);
             }
+            for wal in ["off", "always"] {
+                two_connections(results, protocol, times, Kind::Ours(wal), &fresh()?)?;
+            }
+        }
+        for peer in peers.iter().filter(|p| takes(p, protocol)) {
+            two_connections(results, protocol, times, peer.clone(), &fresh()?)?;
         }
         if protocol == Protocol::Rows
             && !quick()
@@ -89,20 +159,14 @@ pub fn compare(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
             }
         }
     }
-    stream_files(results, fresh)?;
-    if wanted("FULL") {
-        long(results, fresh)?;
-    }
-    sizes_and_queries(results, fresh, &peers)?;
-    table(results);
     Ok(())
 }
 
 fn takes(peer: &Kind, protocol: Protocol) -> bool {
     match protocol {
         Protocol::Rows => false,
-        Protocol::Influx => matches!(peer, Kind::VictoriaMetrics(_)),
-        Protocol::Remote => true,
+        Protocol::Influx => matches!(peer, Kind::VictoriaMetrics(_) | Kind::QuestDb(_)),
+        Protocol::Remote => !matches!(peer, Kind::QuestDb(_)),
     }
 }
 
@@ -153,7 +217,7 @@ fn round(
 
 /// Several gzip files at once, each through `gunzip` into a connection of its own; the clock stops
 /// when the last point of each can be queried.
-fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
+pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let times = if quick() { 100 } else { 1000 };
     const FILES: usize = 2;
     let each = ROWS / FILES;
@@ -226,37 +290,7 @@ fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     for path in files {
         std::fs::remove_file(path)?;
     }
-    Ok(())
-}
-
-/// At least ten minutes each with the log off and on.
-fn long(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let minutes = 10.0;
-    let mut speeds = Vec::new();
-    for wal in ["off", "always"] {
-        let subject = Subject::start(Kind::Ours(wal), &fresh()?, None)?;
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", subject.resp))?;
-        stream.write_all(&dictionary(0, ROWS))?;
-        let (mut walks, mut time) = (Walks::new(Data::Gauges, ROWS), 0);
-        let (before, began) = (subject.cpu()?, Instant::now());
-        while began.elapsed().as_secs_f64() < minutes * 60.0 {
-            stream.write_all(&resp(&mut walks, time, 0, ROWS))?;
-            time += 1;
-        }
-        stream.shutdown(std::net::Shutdown::Write)?;
-        std::io::copy(&mut stream, &mut std::io::sink())?;
-        let points = (ROWS * COLUMNS) as f64 * time as f64;
-        let run = Run { wall: began.elapsed().as_secs_f64(), cpu: subject.cpu()? - before, points };
-        note(results, &format!("rows for 10 minutes, wal {wal}"), "holdfast", &run);
-        speeds.push(points / run.wall);
-    }
-    results.add(
-        "rows for 10 minutes, wal on/off",
-        "holdfast",
-        "speed_ratio",
-        "ratio",
-        speeds[1] / speeds[0],
-    );
+    table(results);
     Ok(())
 }
 
@@ -265,6 +299,8 @@ struct Question {
     name: &'static str,
     ours: (&'static str, String),
     prom: Vec<String>,
+    /// SQL for a table of rows; empty where it has no such question.
+    sql: &'static str,
 }
 
 fn questions(times: i64) -> Vec<Question> {
@@ -291,11 +327,13 @@ fn questions(times: i64) -> Vec<Question> {
                 "{{\"select\":\"cpu_m0\",\"where\":{{\"host\":\"host_7\"}},{range},{csv}}}"
             )),
             prom: vec![instant(&format!("cpu_m0{{host=\"host_7\"}}[{whole}s]"))],
+            sql: "select timestamp, m0 from cpu where host = 'host_7'",
         },
         Question {
             name: "query max over 1000 series",
             ours: query(format!("{{\"aggregate\":{{\"cpu_m1\":\"max\"}},{range},{csv}}}")),
             prom: vec![instant(&format!("max_over_time(cpu_m1[{whole}s])"))],
+            sql: "select host, max(m1) from cpu group by host",
         },
         Question {
             name: "query mean and max by minute over 100 series",
@@ -306,6 +344,8 @@ fn questions(times: i64) -> Vec<Question> {
                 .iter()
                 .map(|f| ranged(&format!("{f}_over_time(cpu_m2{{rack=~\"0|1|2|3|4\"}}[1m])"), 60))
                 .collect(),
+            sql: "select timestamp, host, avg(m2), max(m2) from cpu \
+                  where rack in ('0', '1', '2', '3', '4') sample by 1m",
         },
         Question {
             name: "query names of 10000 series",
@@ -314,11 +354,13 @@ fn questions(times: i64) -> Vec<Question> {
                 "/api/v1/series?start={from_s}&end={end_s}&match[]={}",
                 escaped("{__name__=~\"cpu_.*\"}")
             )],
+            sql: "select distinct arch, dc, host, os, rack, team from cpu",
         },
         Question {
             name: "query last of 1000 series",
             ours: query(format!("{{\"aggregate\":{{\"cpu_m3\":\"last\"}},{range},{csv}}}")),
             prom: vec![instant(&format!("last_over_time(cpu_m3[{whole}s])"))],
+            sql: "select host, last(m3) from cpu group by host",
         },
         Question {
             name: "query 1-h max by tag over 10000 series",
@@ -329,6 +371,8 @@ fn questions(times: i64) -> Vec<Question> {
                 "max by (__name__, dc) (max_over_time({__name__=~\"cpu_.*\"}[1h]) keep_metric_names)",
                 3600,
             )],
+            sql: "select timestamp, dc, max(m0), max(m1), max(m2), max(m3), max(m4), max(m5), max(m6), \
+                  max(m7), max(m8), max(m9) from cpu sample by 1h",
         },
         Question {
             name: "query rate over 100 series",
@@ -341,6 +385,7 @@ fn questions(times: i64) -> Vec<Question> {
                 end_s - 300,
                 escaped("rate(cpu_m4{rack=~\"0|1|2|3|4\"}[1m])")
             )],
+            sql: "",
         },
     ]
 }
@@ -353,23 +398,23 @@ fn escaped(text: &str) -> String {
 }
 
 /// Bytes on disk after everything was merged, memory, and the queries.
-fn sizes_and_queries(
-    results: &mut Results,
-    fresh: Fresh<'_>,
-    peers: &[Kind],
-) -> anyhow::Result<()> {
+pub fn sizes_and_queries(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let times = if quick() { 400 } else { 2000 };
     let points = (ROWS * COLUMNS) as f64 * times as f64;
-    for kind in std::iter::once(Kind::Ours("always")).chain(peers.iter().cloned()) {
+    for kind in std::iter::once(Kind::Ours("always")).chain(peers()) {
         let dir = fresh()?;
         let mut subject = Subject::start(kind, &dir, None)?;
-        let protocol =
-            if matches!(subject.kind, Kind::Ours(_)) { Protocol::Rows } else { Protocol::Remote };
+        let protocol = match subject.kind {
+            Kind::Ours(_) => Protocol::Rows,
+            Kind::QuestDb(_) => Protocol::Influx,
+            _ => Protocol::Remote,
+        };
         // In pieces: all of it at once would not fit into memory as remote write.
-        let mut walks = crate::payload::Stream::new(protocol, ROWS);
+        let mut walks = Stream::new(protocol, Data::Gauges, 0..ROWS);
         for from in (0..times).step_by(100) {
             subject.send(protocol, &walks.next((from + 100).min(times) - from))?;
         }
+        subject.until_visible(points / COLUMNS as f64)?;
         subject.settle()?;
         std::thread::sleep(Duration::from_secs(2));
         let case = "gauges after merge, on disk";
@@ -406,16 +451,24 @@ fn data_of(subject: &Subject) -> PathBuf {
         Kind::Ours(_) => subject.dir.join("parts"),
         Kind::VictoriaMetrics(_) => subject.dir.join("data"),
         Kind::Prometheus => subject.dir.clone(),
+        Kind::QuestDb(_) => subject.dir.join("db"),
     }
 }
 
 /// The CPU of the server for one answer, from many of them.
 fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow::Result<()> {
+    if matches!(subject.kind, Kind::QuestDb(_)) && question.sql.is_empty() {
+        return Ok(());
+    }
     let mut http = Http::connect(subject.http)?;
     let mut once = || -> anyhow::Result<usize> {
         if matches!(subject.kind, Kind::Ours(_)) {
             let (path, text) = &question.ours;
             return Ok(http.send("POST", path, "", text.as_bytes())?.len());
+        }
+        if matches!(subject.kind, Kind::QuestDb(_)) {
+            let path = format!("/exec?query={}", escaped(question.sql));
+            return Ok(http.send("GET", &path, "", b"")?.len());
         }
         question.prom.iter().map(|path| Ok(http.send("GET", path, "", b"")?.len())).sum()
     };

@@ -18,6 +18,8 @@ pub enum Kind {
     Ours(&'static str),
     VictoriaMetrics(PathBuf),
     Prometheus,
+    /// Its jar.
+    QuestDb(PathBuf),
 }
 
 /// A running server.
@@ -63,6 +65,16 @@ impl Subject {
                 "-selfScrapeInterval=0s".into(),
                 "-loggerLevel=ERROR".into(),
             ]),
+            Kind::QuestDb(jar) => words.extend([
+                "java".into(),
+                "-Xmx2g".into(),
+                "-p".into(),
+                jar.display().to_string(),
+                "-m".into(),
+                "io.questdb/io.questdb.ServerMain".into(),
+                "-d".into(),
+                shown.to_string(),
+            ]),
             Kind::Prometheus => {
                 let config = dir.join("prometheus.yml");
                 std::fs::write(&config, "global: {}\n")?;
@@ -77,10 +89,16 @@ impl Subject {
                 ]);
             }
         }
+        let questdb = matches!(kind, Kind::QuestDb(_));
         let (program, args) = words.split_first().context("no program")?;
         let ours = matches!(kind, Kind::Ours(_));
         let piped = || if ours { Stdio::piped() } else { Stdio::null() };
         let mut command = Command::new(program);
+        if questdb {
+            command.env("QDB_HTTP_BIND_TO", format!("127.0.0.1:{port}"));
+            let off = ["HTTP_MIN", "LINE_TCP", "LINE_UDP", "PG", "TELEMETRY"];
+            command.envs(off.map(|part| (format!("QDB_{part}_ENABLED"), "false")));
+        }
         command.args(args).stdin(piped()).stdout(piped());
         if !ours {
             command.stderr(Stdio::null());
@@ -102,11 +120,13 @@ impl Subject {
     fn wait_ready(&self) -> anyhow::Result<()> {
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(60) {
-            let ready = |mut http: Http| {
-                http.send("GET", "/-/ready", "", b"")
-                    .or_else(|_| http.send("GET", "/health", "", b""))
+            let path = match self.kind {
+                Kind::Prometheus => "/-/ready",
+                Kind::QuestDb(_) => "/exec?query=select%201",
+                _ => "/health",
             };
-            if Http::connect(self.http).is_ok_and(|http| ready(http).is_ok()) {
+            let ready = |mut http: Http| http.send("GET", path, "", b"").is_ok();
+            if Http::connect(self.http).is_ok_and(ready) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -119,6 +139,7 @@ impl Subject {
             Kind::Ours(_) => "holdfast",
             Kind::VictoriaMetrics(_) => "victoriametrics",
             Kind::Prometheus => "prometheus",
+            Kind::QuestDb(_) => "questdb",
         }
     }
 
@@ -152,6 +173,13 @@ impl Subject {
         self.answer()
     }
 
+    /// End our own server as it ends by itself.
+    pub fn close(mut self) -> anyhow::Result<()> {
+        drop(self.stdin.take());
+        anyhow::ensure!(self.child.wait()?.success(), "the server ended badly");
+        Ok(())
+    }
+
     /// Send everything over one connection; it returns when all is acknowledged.
     pub fn send(&self, protocol: Protocol, pieces: &[Vec<u8>]) -> anyhow::Result<()> {
         if protocol == Protocol::Rows {
@@ -180,6 +208,24 @@ impl Subject {
         Ok(())
     }
 
+    /// Wait until so many rows can be queried, where answers come before that.
+    pub fn until_visible(&self, rows: f64) -> anyhow::Result<()> {
+        if !matches!(self.kind, Kind::QuestDb(_)) {
+            return Ok(());
+        }
+        let (mut http, began) = (Http::connect(self.http)?, Instant::now());
+        let wanted = format!("[[{rows}]]");
+        loop {
+            let path = "/exec?query=select%20count()%20from%20cpu";
+            let answer = http.send("GET", path, "", b"")?;
+            if String::from_utf8_lossy(&answer).contains(&wanted) {
+                return Ok(());
+            }
+            anyhow::ensure!(began.elapsed() < Duration::from_secs(60), "rows are missing");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Make what was written as small as it gets, and visible.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         match self.kind {
@@ -189,7 +235,7 @@ impl Subject {
                 http.send("GET", "/internal/force_flush", "", b"")?;
                 http.send("GET", "/internal/force_merge", "", b"")?;
             }
-            Kind::Prometheus => {}
+            Kind::Prometheus | Kind::QuestDb(_) => {}
         }
         Ok(())
     }
@@ -224,6 +270,12 @@ pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
             "log_payload {}\nlog_written {}",
             stats.log_payload_bytes,
             log.map_or(0, |l| l.bytes_written)
+        );
+        println!(
+            "sealed {}\npart_count {}\nlog_first {}",
+            stats.sealed_position,
+            stats.parts,
+            log.map_or(0, |l| l.first_position)
         );
         println!("series {}\nindex {}\n.", stats.series, stats.index_bytes);
     }
