@@ -5,6 +5,8 @@ use std::io::Write as _;
 use bytes::Bytes;
 use series::Value;
 
+mod float;
+
 use super::{Cells, Query, RowOut};
 use crate::time::format_iso;
 
@@ -17,6 +19,9 @@ pub(super) struct Output<F> {
     csv: bool,
     raw_time: bool,
     send: F,
+    /// The name of the last row, and how it is written.
+    name: String,
+    shown: String,
     /// The client takes no more.
     gone: bool,
 }
@@ -24,7 +29,8 @@ pub(super) struct Output<F> {
 impl<F: FnMut(Bytes) -> bool> Output<F> {
     pub(super) fn new(query: &Query, send: F) -> Self {
         let text = Vec::with_capacity(PIECE_BYTES + 4096);
-        Self { text, csv: query.csv, raw_time: query.raw_time, send, gone: false }
+        let (name, shown) = (String::new(), String::new());
+        Self { text, csv: query.csv, raw_time: query.raw_time, send, name, shown, gone: false }
     }
 
     /// Write a name alone; whether to go on.
@@ -48,13 +54,23 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         self.flush(PIECE_BYTES)
     }
 
+    /// Have the name of a row as it is written: mostly it is that of the row before.
+    fn name_as(&mut self, name: &str, write: impl FnOnce(&mut String)) {
+        if self.shown.is_empty() || self.name != name {
+            name.clone_into(&mut self.name);
+            write(&mut self.shown);
+        }
+    }
+
     fn csv_row(&mut self, name: &str, row: &RowOut) {
+        self.name_as(name, |shown| format!("{},", quoted(name)).clone_into(shown));
         let out = &mut self.text;
-        let _ = if self.raw_time {
-            write!(out, "{},{}", quoted(name), row.time_ns)
+        out.extend_from_slice(self.shown.as_bytes());
+        if self.raw_time {
+            integer(out, row.time_ns);
         } else {
-            write!(out, "{},{}", quoted(name), format_iso(row.time_ns))
-        };
+            out.extend_from_slice(format_iso(row.time_ns).as_bytes());
+        }
         match &row.cells {
             Cells::Empty => {}
             Cells::One(value) => {
@@ -76,12 +92,17 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
     }
 
     fn resp_row(&mut self, name: &str, row: &RowOut) {
+        self.name_as(name, |shown| format!("+{name}\r\n").clone_into(shown));
         let out = &mut self.text;
-        let _ = if self.raw_time {
-            write!(out, "+{name}\r\n:{}\r\n", row.time_ns)
+        out.extend_from_slice(self.shown.as_bytes());
+        if self.raw_time {
+            out.push(b':');
+            integer(out, row.time_ns);
         } else {
-            write!(out, "+{name}\r\n+{}\r\n", format_iso(row.time_ns))
-        };
+            out.push(b'+');
+            out.extend_from_slice(format_iso(row.time_ns).as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
         match &row.cells {
             Cells::Empty => {}
             Cells::One(value) => resp_number(out, *value),
@@ -134,51 +155,38 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     text.into()
 }
 
+/// A number in decimal.
+fn integer(out: &mut Vec<u8>, value: i64) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    let mut text = [0; 20];
+    let (mut at, mut rest) = (text.len(), value.unsigned_abs());
+    loop {
+        at -= 1;
+        if let Some(digit) = text.get_mut(at) {
+            *digit = b'0' + (rest % 10) as u8;
+        }
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(text.get(at..).unwrap_or_default());
+}
+
 fn resp_number(out: &mut Vec<u8>, value: Value) {
     out.push(b'+');
     number(out, value);
     out.extend_from_slice(b"\r\n");
 }
 
-/// Decimal digits that tell every float apart.
-const DIGITS: i32 = 17;
-
 /// A value as C's `%.17g` writes it: every float comes back exactly.
 fn number(out: &mut Vec<u8>, value: Value) {
-    let f = match value {
-        Value::I64(i) => {
-            let _ = write!(out, "{i}");
-            return;
-        }
-        Value::F64(f) => f,
-    };
-    if f.fract().abs() <= 0.0 && f.abs() < 1e15 && f.to_bits() != (-0.0f64).to_bits() {
-        let _ = write!(out, "{}", f as i64);
-        return;
+    match value {
+        Value::I64(i) => integer(out, i),
+        Value::F64(f) => float::push(out, f),
     }
-    if !f.is_finite() {
-        let text = if f.is_nan() {
-            "nan"
-        } else if f > 0.0 {
-            "inf"
-        } else {
-            "-inf"
-        };
-        out.extend_from_slice(text.as_bytes());
-        return;
-    }
-    let text = format!("{f:.*e}", (DIGITS - 1) as usize);
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let (digits, tail) = if (-4..DIGITS).contains(&exponent) {
-        (format!("{f:.*}", (DIGITS - 1 - exponent) as usize), String::new())
-    } else {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        (digits.to_owned(), format!("e{sign}{:02}", exponent.abs()))
-    };
-    let trimmed = digits.trim_end_matches('0').trim_end_matches('.');
-    let digits = if digits.contains('.') { trimmed } else { &digits };
-    let _ = write!(out, "{digits}{tail}");
 }
 
 #[cfg(test)]
@@ -186,21 +194,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_are_written_with_seventeen_digits() {
-        let cases = [
-            (3.4, "3.3999999999999999"),
-            (0.5, "0.5"),
-            (-0.0, "-0"),
-            (100.0, "100"),
-            (1e300, "1.0000000000000001e+300"),
-            (0.0001, "0.0001"),
-            (1.5e-7, "1.4999999999999999e-07"),
-            (f64::NEG_INFINITY, "-inf"),
-        ];
-        for (value, text) in cases {
+    fn integers_are_written_to_their_limits() {
+        for value in [0, 7, -7, 10, i64::MAX, i64::MIN] {
             let mut out = Vec::new();
-            number(&mut out, Value::F64(value));
-            assert_eq!(String::from_utf8(out).unwrap(), text);
+            number(&mut out, Value::I64(value));
+            assert_eq!(String::from_utf8(out).unwrap(), value.to_string());
         }
     }
 }

@@ -1,0 +1,169 @@
+//! Floats as C's `%.17g` writes them.
+
+use std::io::Write as _;
+
+/// Decimal digits that tell every float apart.
+const DIGITS: i32 = 17;
+/// The least number of so many digits.
+const LEAST: u64 = 10_000_000_000_000_000;
+/// Sizes of the floats that [`plain`] writes.
+const PLAIN: std::ops::Range<f64> = 1e-4..1e15;
+
+/// Powers of ten, for the digits behind the point of [`PLAIN`] floats.
+const POWERS: [u128; 22] = {
+    let mut powers = [1; 22];
+    let mut i = 1;
+    while i < powers.len() {
+        powers[i] = powers[i - 1] * 10;
+        i += 1;
+    }
+    powers
+};
+
+/// Write a float as `%.17g` does: every one comes back exactly.
+pub(super) fn push(out: &mut Vec<u8>, f: f64) {
+    if f.fract().abs() <= 0.0 && f.abs() < 1e15 && f.to_bits() != (-0.0f64).to_bits() {
+        super::integer(out, f as i64);
+    } else if PLAIN.contains(&f.abs()) {
+        plain(out, f);
+    } else if f.is_finite() {
+        any(out, f);
+    } else {
+        let text = match f {
+            f if f.is_nan() => "nan",
+            f if f > 0.0 => "inf",
+            _ => "-inf",
+        };
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Any finite float.
+fn any(out: &mut Vec<u8>, f: f64) {
+    let text = format!("{f:.*e}", (DIGITS - 1) as usize);
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (digits, tail) = if (-4..DIGITS).contains(&exponent) {
+        (format!("{f:.*}", (DIGITS - 1 - exponent) as usize), String::new())
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        (digits.to_owned(), format!("e{sign}{:02}", exponent.abs()))
+    };
+    let trimmed = digits.trim_end_matches('0').trim_end_matches('.');
+    let digits = if digits.contains('.') { trimmed } else { &digits };
+    // Writing to memory does not fail.
+    let _ = write!(out, "{digits}{tail}");
+}
+
+/// The digits of `mantissa / 2^shift`, whose first one stands for 10^`exponent`; rounded, halves to
+/// even.
+fn digits_of(mantissa: u64, shift: u32, exponent: i32) -> u64 {
+    let power = POWERS.get((DIGITS - 1 - exponent) as usize).copied().unwrap_or(1);
+    // At most 53 bits and 70.
+    let wide = u128::from(mantissa) * power;
+    let (whole, rest, half) = (wide >> shift, wide & ((1 << shift) - 1), 1 << (shift - 1));
+    let up = rest > half || (rest == half && whole & 1 == 1);
+    (whole + u128::from(up)) as u64
+}
+
+/// A float of [`PLAIN`] size: its digits come exactly from one product of 128 bits.
+fn plain(out: &mut Vec<u8>, f: f64) {
+    let bits = f.abs().to_bits();
+    let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
+    // 3 to 66 in this range.
+    let shift = 1075 - (bits >> 52) as u32;
+    // The logarithm by the power of two: right, or one too low.
+    let mut exponent = ((52 - shift as i32) * 1233) >> 12;
+    let mut digits = digits_of(mantissa, shift, exponent);
+    if digits >= 10 * LEAST {
+        exponent += 1;
+        digits = digits_of(mantissa, shift, exponent);
+    }
+    let mut behind = DIGITS - 1 - exponent;
+    while behind > 0 && digits.is_multiple_of(10) {
+        digits /= 10;
+        behind -= 1;
+    }
+    if f < 0.0 {
+        out.push(b'-');
+    }
+    // At most 21 digits behind the point, the point, and a zero before it.
+    let (mut text, mut at) = ([0; 24], 24);
+    let mut put = |byte| {
+        at -= 1;
+        if let Some(place) = text.get_mut(at) {
+            *place = byte;
+        }
+    };
+    let pointed = behind > 0;
+    while digits > 0 || behind >= 0 {
+        if behind == 0 && pointed {
+            put(b'.');
+        }
+        put(b'0' + (digits % 10) as u8);
+        digits /= 10;
+        behind -= 1;
+    }
+    out.extend_from_slice(text.get(at..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(f: f64) -> String {
+        let mut out = Vec::new();
+        push(&mut out, f);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn floats_are_written_with_seventeen_digits() {
+        let cases = [
+            (3.4, "3.3999999999999999"),
+            (0.5, "0.5"),
+            (-0.0, "-0"),
+            (100.0, "100"),
+            (1e300, "1.0000000000000001e+300"),
+            (0.0001, "0.0001"),
+            (1.5e-7, "1.4999999999999999e-07"),
+            (-132.43, "-132.43000000000001"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (value, shown) in cases {
+            assert_eq!(text(value), shown);
+        }
+    }
+
+    #[test]
+    fn the_short_way_writes_what_the_long_one_writes() {
+        let mut state = 88_172_645_463_325_252u64;
+        let mut draw = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let powers = (-4..15).map(|i| 10f64.powi(i));
+        let edges = powers.flat_map(|p| [p, p.next_down(), p.next_up(), p * 1.5]);
+        let mut cases: Vec<f64> = edges.collect();
+        for _ in 0..100_000 {
+            let bits = draw();
+            let binary =
+                f64::from_bits((bits & ((1 << 52) - 1)) | ((1009 + (bits >> 52) % 64) << 52));
+            cases.extend([
+                binary,
+                (bits % 100_000_000) as f64 / 100.0,
+                -((bits >> 11) as f64) / 1e6,
+            ]);
+        }
+        cases.retain(|f| PLAIN.contains(&f.abs()));
+        assert!(cases.len() > 200_000);
+        for f in cases {
+            let (mut short, mut long) = (Vec::new(), Vec::new());
+            plain(&mut short, f);
+            any(&mut long, f);
+            assert_eq!(short, long, "{f:?}");
+        }
+    }
+}
