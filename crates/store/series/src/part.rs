@@ -313,21 +313,43 @@ impl Part {
 /// The summary of a column's samples; `None` when they say less than they should: NaN among them,
 /// or nothing.
 pub(crate) fn summary_of(times: &[i64], bits: &[u64]) -> Option<Summary> {
-    let mut pairs = times.iter().zip(bits).map(|(t, b)| (*t, f64::from_bits(*b)));
-    let (t, v) = pairs.next()?;
-    let mut all = Summary::of(t, v);
-    for (t, v) in pairs {
-        all.sum += v;
-        if v < all.min || all.min.is_nan() {
-            (all.min, all.min_ns) = (v, t);
-        }
-        if v > all.max || all.max.is_nan() {
-            (all.max, all.max_ns) = (v, t);
-        }
-        (all.last, all.last_ns) = (v, t);
-        all.count += 1;
+    let count = times.len().min(bits.len());
+    let (times, bits) = (times.get(..count)?, bits.get(..count)?);
+    let value = |i: usize| bits.get(i).map_or(f64::NAN, |b| f64::from_bits(*b));
+    let (first_ns, last_ns) = (*times.first()?, *times.last()?);
+    let mut sum = -0.0;
+    // Where the extremes are: behind the last one while there were only NaN.
+    let (mut low, mut high) = (f64::NAN, f64::NAN);
+    let (mut low_at, mut high_at) = (count - 1, count - 1);
+    let numbers = bits.iter().position(|b| !f64::from_bits(*b).is_nan()).unwrap_or(count);
+    bits.iter().take(numbers).for_each(|b| sum += f64::from_bits(*b));
+    if numbers < count {
+        (low, high) = (value(numbers), value(numbers));
+        (low_at, high_at) = (numbers, numbers);
     }
-    Some(all)
+    for (i, b) in bits.iter().enumerate().skip(numbers) {
+        let v = f64::from_bits(*b);
+        sum += v;
+        if v < low {
+            (low, low_at) = (v, i);
+        }
+        if v > high {
+            (high, high_at) = (v, i);
+        }
+    }
+    let time = |i: usize| times.get(i).copied().unwrap_or(last_ns);
+    Some(Summary {
+        count: count as u64,
+        min: low,
+        min_ns: time(low_at),
+        max: high,
+        max_ns: time(high_at),
+        sum,
+        first: value(0),
+        first_ns,
+        last: value(count - 1),
+        last_ns,
+    })
 }
 
 pub(crate) fn push_stats(into: &mut Vec<u8>, all: &Summary) {

@@ -154,6 +154,34 @@ mod tests {
     }
 
     #[test]
+    fn samples_sum_up_together_as_they_do_one_by_one() {
+        let nan = f64::NAN;
+        let cases: [&[f64]; 8] = [
+            &[1.5],
+            &[nan],
+            &[nan, nan, nan],
+            &[nan, 3.0, 1.0, nan, 1.0],
+            &[2.0, 2.0, nan, 2.0],
+            &[-0.0, 0.0, -0.0],
+            &[1e300, 1e300, -1e300, f64::INFINITY],
+            &[0.1, 0.2, 0.3, -0.4, 0.5, 0.3],
+        ];
+        for values in cases {
+            let times: Vec<i64> = (0..).step_by(7).take(values.len()).collect();
+            let mut each = times.iter().zip(values).map(|(t, v)| Summary::of(*t, *v));
+            let first = each.next().unwrap();
+            let one_by_one = each.fold(first, |mut all, some| {
+                all.add(&some);
+                all
+            });
+            let bits: Vec<u64> = values.iter().map(|v| v.to_bits()).collect();
+            let together = summary_of(&times, &bits).unwrap();
+            assert_eq!(format!("{together:?}"), format!("{one_by_one:?}"), "{values:?}");
+        }
+        assert_eq!(summary_of(&[], &[]), None);
+    }
+
+    #[test]
     fn hours_say_of_buckets_what_the_samples_say() {
         let times: Vec<i64> = (0..900).map(|i| i * 10_000_000_000).collect();
         let values: Vec<f64> = (0..900).map(|i| f64::from(i * 7 % 101)).collect();

@@ -55,15 +55,15 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
     }
 
     /// Have the name of a row as it is written: mostly it is that of the row before.
-    fn name_as(&mut self, name: &str, write: impl FnOnce(&mut String)) {
+    fn name_as(&mut self, name: &str, written: impl FnOnce() -> String) {
         if self.shown.is_empty() || self.name != name {
             name.clone_into(&mut self.name);
-            write(&mut self.shown);
+            self.shown = written();
         }
     }
 
     fn csv_row(&mut self, name: &str, row: &RowOut) {
-        self.name_as(name, |shown| format!("{},", quoted(name)).clone_into(shown));
+        self.name_as(name, || format!("{},", quoted(name)));
         let out = &mut self.text;
         out.extend_from_slice(self.shown.as_bytes());
         if self.raw_time {
@@ -92,7 +92,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
     }
 
     fn resp_row(&mut self, name: &str, row: &RowOut) {
-        self.name_as(name, |shown| format!("+{name}\r\n").clone_into(shown));
+        self.name_as(name, || format!("+{name}\r\n"));
         let out = &mut self.text;
         out.extend_from_slice(self.shown.as_bytes());
         if self.raw_time {

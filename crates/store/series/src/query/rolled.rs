@@ -81,10 +81,14 @@ impl Snapshot {
         let unsealed = heads.iter().flat_map(|t| &t.times).any(|t| partition_of(*t) == partition);
         let buried = self.tombstones.iter().any(|t| t.hits(of.0, Some(of.1), rollup.meta.applied));
         let width = rollup::width_ns(rollup.meta.step_s);
-        let begin = partition_range(partition).from_ns;
+        let whole = partition_range(partition);
         // Steps that cut buckets in two: not worth a look.
-        let fine = !together(begin, begin.saturating_add(width - 1));
-        if newer || unsealed || buried || fine {
+        let cut = || {
+            let begins = std::iter::successors(Some(whole.from_ns), |b| b.checked_add(width));
+            let mut begins = begins.take_while(|b| *b < whole.to_ns);
+            begins.any(|b| range.contains(b) && !together(b, b.saturating_add(width - 1)))
+        };
+        if newer || unsealed || buried || cut() {
             return Ok(None);
         }
         let mut found = Vec::new();
