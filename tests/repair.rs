@@ -35,8 +35,10 @@ fn configure(base: &Path, tree: &Path) {
     // Neither a scan nor a check by the clock: what repairs is the check after the kill.
     let agent = format!(
         "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
-         background_priority = false\n[sync]\nheartbeat = \"200ms\"\n[[watch]]\npath = {tree:?}\n",
-        base.join("agent")
+         background_priority = false\n[inventory]\nroot = {:?}\n[sync]\nheartbeat = \"200ms\"\n\
+         [[watch]]\npath = {tree:?}\n",
+        base.join("agent"),
+        base.join("system")
     );
     fs::write(base.join("server.toml"), server).unwrap();
     fs::write(base.join("agent.toml"), agent).unwrap();
@@ -80,7 +82,22 @@ impl House {
             fs::write(path, format!("content {n}")).unwrap();
         }
         configure(&base, &tree);
-        Self { base, tree }
+        let house = Self { base, tree };
+        house.install(&[("bash", "1"), ("old", "1")]);
+        house
+    }
+
+    /// These packages and no others are installed.
+    fn install(&self, packages: &[(&str, &str)]) {
+        let folder = self.base.join("system/var/lib/dpkg");
+        fs::create_dir_all(folder.join("info")).unwrap();
+        let stanza = |(name, version): &(&str, &str)| {
+            let state = "Status: install ok installed\nArchitecture: amd64";
+            format!("Package: {name}\n{state}\nVersion: {version}\nDescription: of a test\n\n")
+        };
+        let text: String = packages.iter().map(stanza).collect();
+        fs::write(folder.join("new"), text).unwrap();
+        fs::rename(folder.join("new"), folder.join("status")).unwrap();
     }
 
     fn data(&self) -> PathBuf {
@@ -198,16 +215,20 @@ fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_
     assert_eq!(house.enroll("forgetful").0, 0);
     let agent = house.agent();
     agent.line("synchronised: ");
+    agent.line("synchronised packages: ");
     house.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     assert_eq!(changes(&api, "001"), []);
 
     house.lose(&["agent.db"]);
+    house.install(&[("bash", "2"), ("new", "1")]);
     fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
     fs::write(house.tree.join("d5/new"), "new").unwrap();
     fs::remove_file(house.tree.join("d6/f6")).unwrap();
     let agent = house.agent();
     agent.line("compared with what the server was told before: 1 created, ");
+    agent
+        .line("compared packages with what the server was told before: 1 created, 1 modified, 1 d");
     house.equal(&api, "001");
     let shown = |name: &str| house.tree.join(name).to_str().unwrap().to_owned();
     let expected = [
@@ -215,6 +236,13 @@ fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_
         ("deleted".to_owned(), shown("d6/f6"), Some(9), None),
         ("modified".to_owned(), shown("d1/f1"), Some(9), Some(18)),
     ];
+    let packages = [
+        ("created".to_owned(), "new:amd64".to_owned(), None, None),
+        ("deleted".to_owned(), "old:amd64".to_owned(), None, None),
+        ("modified".to_owned(), "bash:amd64".to_owned(), None, None),
+    ];
+    let mut expected = [expected, packages].concat();
+    expected.sort();
     eventually("the changes are in the history", || {
         let found = changes(&api, "001");
         if found == expected { Ok(()) } else { Err(format!("{found:?}")) }

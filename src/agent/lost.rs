@@ -1,5 +1,5 @@
-//! The first cycle of a database that does not know what the server was told: what changed while
-//! it was lost becomes events first.
+//! The first cycle of each dataset of a database that does not know what the server was told: what
+//! changed while it was lost becomes events first.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,45 +9,55 @@ use detect::Rules;
 use queue::QueueError;
 use sync::{SyncError, Watched};
 
+use super::packages::{self, Known};
+use super::tell::Told;
 use super::{Shared, notes};
 
 /// How it stands with the comparison.
 enum Due {
     No,
-    /// Not before the first whole scan.
+    /// Not before the first whole look.
     Later,
     Now(Watched),
 }
 
-/// Compare if that is due; whether files may be told now.
-pub(super) async fn settle(shared: &Arc<Shared>) -> Result<bool, SyncError> {
+/// Compare if that is due; whether the dataset may be told now.
+pub(super) async fn settle(shared: &Arc<Shared>, what: Told) -> Result<bool, SyncError> {
     let own = shared.clone();
-    let watched = match blocking(move || due(&own)).await? {
+    let watched = match blocking(move || due(&own, what)).await? {
         Due::No => return Ok(true),
         Due::Later => return Ok(false),
         Due::Now(watched) => watched,
     };
-    let found = shared.syncer.tell_lost_changes(&shared.dataset, watched).await?;
+    let found = shared.syncer.tell_lost_changes(what.dataset(shared), watched).await?;
     let own = shared.clone();
-    blocking(move || notes::set_compared(&own.queue)).await?;
+    blocking(move || notes::set_compared(&own.queue, what)).await?;
     if found.created + found.modified + found.deleted > 0 {
         shared.console.line(&format!(
-            "compared with what the server was told before: {} created, {} modified, {} deleted",
-            found.created, found.modified, found.deleted
+            "compared{} with what the server was told before: {} created, {} modified, {} deleted",
+            what.shown(),
+            found.created,
+            found.modified,
+            found.deleted
         ));
     }
     Ok(true)
 }
 
-fn due(shared: &Shared) -> Result<Due, QueueError> {
-    if !notes::compare_due(&shared.queue)? {
-        return Ok(Due::No);
-    }
-    if !notes::scanned(&shared.queue)? {
-        return Ok(Due::Later);
-    }
-    let gaps = notes::gaps(&shared.queue)?.into_iter().map(|gap| gap.path).collect();
-    Ok(Due::Now(Watched { roots: roots(&shared.rules), gaps }))
+fn due(shared: &Shared, what: Told) -> Result<Due, QueueError> {
+    let Some(seen_us) = notes::compare_due(&shared.queue, what)? else { return Ok(Due::No) };
+    let watched = match what {
+        Told::Files if notes::scanned(&shared.queue)? => {
+            let gaps = notes::gaps(&shared.queue)?.into_iter().map(|gap| gap.path).collect();
+            Watched { roots: roots(&shared.rules), gaps, seen_us, ..Watched::default() }
+        }
+        Told::Packages if packages::known(&shared.queue)? == Known::Now => {
+            let Some(moving) = packages::moving(&shared.queue)? else { return Ok(Due::Later) };
+            Watched { moving, seen_us, ..Watched::default() }
+        }
+        _ => return Ok(Due::Later),
+    };
+    Ok(Due::Now(watched))
 }
 
 /// Where the watched paths really lie.

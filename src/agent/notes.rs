@@ -5,14 +5,19 @@ use std::path::Path;
 use queue::{Queue, QueueError};
 use sha2::{Digest as _, Sha256};
 
+use super::tell::Told;
+
 /// When the agent was last known to run, microseconds since the epoch, decimal.
 const ALIVE: &str = "agent.alive_us";
 /// Digest of the rules of the last scan.
 const RULES: &str = "scan.rules";
 /// The gaps that were told and are not over, as JSON.
 const GAPS: &str = "scan.gaps";
-/// Not empty while the server is to be compared before the first file is told.
+/// Not empty while the server is to be compared before the first file is told: when the first
+/// whole scan ended, microseconds since the epoch; `due` before that.
 const COMPARE: &str = "agent.compare";
+/// As [`COMPARE`], for packages.
+const COMPARE_PACKAGES: &str = "agent.compare.packages";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
@@ -77,19 +82,44 @@ pub(crate) fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, Qu
 }
 
 /// A database that has not seen a whole scan does not know what the server was told: remember that
-/// the two are to be compared before the first file is told.
+/// the two are to be compared before the first document is told.
 pub(crate) fn begin(queue: &Queue) -> Result<(), QueueError> {
-    if scanned(queue)? { Ok(()) } else { queue.meta_set(COMPARE, b"due") }
+    if scanned(queue)? {
+        return Ok(());
+    }
+    for name in [COMPARE, COMPARE_PACKAGES] {
+        if queue.meta_get(name)?.is_none() {
+            queue.meta_set(name, b"due")?;
+        }
+    }
+    Ok(())
 }
 
-/// Whether that comparison was not made yet.
-pub(crate) fn compare_due(queue: &Queue) -> Result<bool, QueueError> {
-    Ok(queue.meta_get(COMPARE)?.is_some_and(|note| !note.is_empty()))
+fn compare_note(what: Told) -> &'static str {
+    match what {
+        Told::Files => COMPARE,
+        Told::Packages => COMPARE_PACKAGES,
+    }
+}
+
+/// Remember when everything of it had been looked at for the first time, if it is to be compared.
+pub(crate) fn set_seen(queue: &Queue, what: Told, seen_us: u64) -> Result<(), QueueError> {
+    match compare_due(queue, what)? {
+        Some(u64::MAX) => queue.meta_set(compare_note(what), seen_us.to_string().as_bytes()),
+        _ => Ok(()),
+    }
+}
+
+/// While that comparison was not made: when everything had been looked at for the first time,
+/// microseconds since the epoch, or [`u64::MAX`] before that.
+pub(crate) fn compare_due(queue: &Queue, what: Told) -> Result<Option<u64>, QueueError> {
+    let note = text(queue.meta_get(compare_note(what))?).filter(|note| !note.is_empty());
+    Ok(note.map(|note| note.parse().unwrap_or(u64::MAX)))
 }
 
 /// Remember that it was made.
-pub(crate) fn set_compared(queue: &Queue) -> Result<(), QueueError> {
-    queue.meta_set(COMPARE, b"")
+pub(crate) fn set_compared(queue: &Queue, what: Told) -> Result<(), QueueError> {
+    queue.meta_set(compare_note(what), b"")
 }
 
 fn text(note: Option<Vec<u8>>) -> Option<String> {

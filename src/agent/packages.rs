@@ -5,6 +5,7 @@
 //! that is missing or not whole is a gap, told when it opens and when it closes; nothing is
 //! deleted for it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,14 @@ use queue::{DocumentStep, Queue, QueueError};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::Console;
+use super::tell::Told;
+use super::{Console, notes};
 use crate::config::InventoryConfig;
 
 /// The last look's result, as JSON.
 const NOTE: &str = "packages.last";
+/// Packages in the midst of a change that are remembered.
+const MOVING_MAX: usize = 500;
 
 /// What is remembered of the last look.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -34,6 +38,8 @@ struct Last {
     read_us: u64,
     /// Packages then.
     packages: u64,
+    /// Keys of packages that were being changed then; `None` when they were very many.
+    moving: Option<BTreeSet<String>>,
     gap: Option<OpenGap>,
 }
 
@@ -63,6 +69,12 @@ pub(super) fn known(queue: &Queue) -> Result<Known, QueueError> {
         (_, None) => Known::Now,
         (_, Some(_)) => Known::Before,
     })
+}
+
+/// Keys of packages that were being changed at the last look: the queue says nothing of them.
+/// `None` while they are too many to be remembered.
+pub(super) fn moving(queue: &Queue) -> Result<Option<BTreeSet<String>>, QueueError> {
+    Ok(load(queue)?.moving)
 }
 
 fn load(queue: &Queue) -> Result<Last, QueueError> {
@@ -160,10 +172,16 @@ impl Packages {
             stamp: if settled { stamp.text().to_owned() } else { String::new() },
             read_us: now_us,
             packages,
+            moving: (inventory.moving.len() <= MOVING_MAX).then(|| inventory.moving.clone()),
             gap: None,
         };
+        notes::set_seen(&self.queue, Told::Packages, now_us)?;
         self.good_us = now_us;
-        if changed || self.last.stamp != next.stamp || self.last.gap.is_some() {
+        if changed
+            || self.last.stamp != next.stamp
+            || self.last.moving != next.moving
+            || self.last.gap.is_some()
+        {
             self.note(next)?;
         }
         if plan.changes() > 0 {
@@ -232,6 +250,7 @@ impl Packages {
 
     /// Packages are not to be watched: what was known of them goes, and no event tells of it.
     fn forget(&mut self) -> Result<bool, QueueError> {
+        notes::set_compared(&self.queue, Told::Packages)?;
         if self.last.root.is_empty() && self.last.gap.is_none() {
             return Ok(false);
         }

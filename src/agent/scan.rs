@@ -11,6 +11,7 @@ use queue::{QueueBaseline, QueueError, ScanSink};
 use tracing::{error, info, warn};
 
 use super::packages::Packages;
+use super::tell::Told;
 use super::{AgentSettings, Shared, notes};
 use crate::config::ScanConfig;
 
@@ -222,6 +223,7 @@ impl Scanning {
             )?;
             self.down_since_us = None;
         }
+        notes::set_seen(&self.shared.queue, Told::Files, report.ended_at_us)?;
         notes::set_last_scan(&self.shared.queue, report)
     }
 

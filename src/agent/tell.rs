@@ -56,13 +56,13 @@ struct Teller {
 
 /// What is told, in this order: events go with the first that has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     Files,
     Packages,
 }
 
 impl Told {
-    fn dataset(self, shared: &Shared) -> &Dataset {
+    pub(super) fn dataset(self, shared: &Shared) -> &Dataset {
         match self {
             Self::Files => &shared.dataset,
             Self::Packages => &shared.packages,
@@ -70,7 +70,7 @@ impl Told {
     }
 
     /// What stands behind the first word of a line for people.
-    fn shown(self) -> &'static str {
+    pub(super) fn shown(self) -> &'static str {
         match self {
             Self::Files => "",
             Self::Packages => " packages",
@@ -93,12 +93,17 @@ impl Teller {
     }
 
     async fn cycle_and_check(&mut self) -> Result<(), SyncError> {
-        let settled = lost::settle(&self.shared).await?;
-        if settled {
-            self.cycle(Told::Files).await?;
+        // All of them before the first cycle: it tells events of any dataset.
+        let mut settled = Vec::new();
+        for what in [Told::Files, Told::Packages] {
+            if lost::settle(&self.shared, what).await? {
+                settled.push(what);
+            }
         }
-        self.cycle(Told::Packages).await?;
-        if !settled {
+        for what in &settled {
+            self.cycle(*what).await?;
+        }
+        if !settled.contains(&Told::Files) {
             // The scan's end asks for the next cycle; a check before that would tell files too.
             return Ok(());
         }
@@ -111,7 +116,7 @@ impl Teller {
             return Ok(());
         }
         let mut put_off = false;
-        for what in [Told::Files, Told::Packages] {
+        for what in settled {
             let checked = match self.check(what, reason).await {
                 // What a scan found since the cycle began is told by now.
                 Ok(true) => self.check(what, reason).await,

@@ -4,7 +4,8 @@
 //! A power cut may set seq back; the epoch drawn at the next opening keeps the ids apart, while
 //! events that were queued before keep theirs, so that one sent twice is known as the same.
 
-use rusqlite::Connection;
+use model::Dataset;
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
 use crate::queue::Inner;
@@ -50,6 +51,33 @@ impl Inner {
             .map(|(seq, body)| Event { seq, id: catalog.event_id(seq), body })
             .collect();
         Ok(EventLease { items })
+    }
+
+    pub(crate) fn events_after(
+        &self,
+        dataset: &Dataset,
+        after: u64,
+        visit: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<(), QueueError> {
+        let id = self.dataset_id(dataset)?;
+        self.read(|conn| {
+            let mut select = conn.prepare_cached(
+                "SELECT seq, body FROM event WHERE seq > ?1 AND dataset = ?2 ORDER BY seq",
+            )?;
+            let mut rows = select.query((after as i64, id))?;
+            while let Some(row) = rows.next()? {
+                visit(row.get::<_, i64>(0)? as u64, row.get_ref(1)?.as_blob()?);
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn event(&self, seq: u64) -> Result<Option<Vec<u8>>, QueueError> {
+        self.read(|conn| {
+            conn.prepare_cached("SELECT body FROM event WHERE seq = ?1")?
+                .query_row([seq as i64], |row| row.get(0))
+                .optional()
+        })
     }
 
     pub(crate) fn ack_events(&self, lease: &EventLease) -> Result<u64, QueueError> {

@@ -378,6 +378,27 @@ impl Queue {
         self.inner.lease_events(count, bytes)
     }
 
+    /// The events of a dataset behind this number, oldest first: number and body of each.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn events_after(
+        &self,
+        dataset: &Dataset,
+        after: u64,
+        visit: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<(), QueueError> {
+        self.inner.events_after(dataset, after, visit)
+    }
+
+    /// The body of the event of this number, while it is queued.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn event(&self, seq: u64) -> Result<Option<Vec<u8>>, QueueError> {
+        self.inner.event(seq)
+    }
+
     /// The server has them: remove. Returns how many were removed.
     ///
     /// # Errors

@@ -15,7 +15,6 @@ use tracing::{debug, info, warn};
 
 use crate::client::{self, Client};
 use crate::control::{self, Facts, Renewal};
-use crate::lost::Work;
 use crate::pace::Pace;
 use crate::session::{self, Draft, Refused, Room};
 use crate::{IdentityFolder, Machine, SyncError};
@@ -79,8 +78,6 @@ pub struct Syncer {
     pub(crate) renewal: Mutex<Renewal>,
     /// The newest scan, until a heartbeat that told it was answered.
     pub(crate) scan: Mutex<Option<ControlScan>>,
-    /// Changes found after a loss of agent.db that are not told yet.
-    pub(crate) lost: Mutex<Option<Work>>,
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
 }
@@ -115,7 +112,6 @@ impl Syncer {
             instance,
             renewal: Mutex::default(),
             scan: Mutex::default(),
-            lost: Mutex::default(),
             last_session: AtomicU64::new(last_session.unwrap_or(0)),
         })
     }

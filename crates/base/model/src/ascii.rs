@@ -8,18 +8,37 @@ const SECONDS_PER_DAY: i64 = 86_400;
 
 /// Decimal.
 #[inline]
-pub(crate) fn number(into: &mut Vec<u8>, mut n: u64) {
-    let mut digits = [0; NUMBER_BYTES_MAX];
-    let mut at = digits.len();
-    for pair in digits.as_chunks_mut().0.iter_mut().rev() {
-        *pair = two((n % 100) as u32);
-        n /= 100;
-        at -= if n == 0 && pair[0] == b'0' { 1 } else { 2 };
-        if n == 0 {
-            break;
+pub(crate) fn number(into: &mut Vec<u8>, n: u64) {
+    into.extend_from_slice(Decimal::new(n).text());
+}
+
+/// A number as decimal text.
+pub(crate) struct Decimal {
+    digits: [u8; NUMBER_BYTES_MAX],
+    from: usize,
+}
+
+impl Decimal {
+    #[inline]
+    pub(crate) fn new(mut n: u64) -> Self {
+        let mut digits = [0; NUMBER_BYTES_MAX];
+        let mut from = digits.len();
+        for pair in digits.as_chunks_mut().0.iter_mut().rev() {
+            *pair = two((n % 100) as u32);
+            n /= 100;
+            from -= 2;
+            if n == 0 {
+                from += usize::from(pair[0] == b'0');
+                break;
+            }
         }
+        Self { digits, from }
     }
-    into.extend_from_slice(digits.get(at..).unwrap_or_default());
+
+    #[inline]
+    pub(crate) fn text(&self) -> &[u8] {
+        self.digits.get(self.from..).unwrap_or_default()
+    }
 }
 
 /// At least four octal digits.
@@ -31,20 +50,36 @@ pub(crate) fn octal(into: &mut Vec<u8>, mode: u32) {
     into.extend_from_slice(&[9, 6, 3, 0].map(|shift| b'0' + (mode >> shift & 7) as u8));
 }
 
-/// Lower-case hex.
-pub(crate) fn hex(into: &mut Vec<u8>, bytes: &[u8]) {
-    let start = into.len();
-    into.resize(start + bytes.len() * 2, 0);
-    hex_to(into.get_mut(start..).unwrap_or_default(), bytes);
-}
-
 /// Lower-case hex into a place of exactly its length.
 #[inline]
 pub(crate) fn hex_to(place: &mut [u8], bytes: &[u8]) {
-    let digit = |n: u8| n + if n < 10 { b'0' } else { b'a' - 10 };
     for (pair, byte) in place.as_chunks_mut().0.iter_mut().zip(bytes) {
-        *pair = [digit(byte >> 4), digit(byte & 15)];
+        *pair = HEX.get(usize::from(*byte)).copied().unwrap_or_default();
     }
+}
+
+/// The two lower-case hex digits of every byte.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "counted when it is compiled: a wrong place is no program"
+)]
+const HEX: [[u8; 2]; 256] = {
+    let (digits, mut all, mut n) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
+    while n < all.len() {
+        all[n] = [digits[n >> 4], digits[n & 15]];
+        n += 1;
+    }
+    all
+};
+
+/// Whether a JSON string holds the bytes as they are: printable ASCII without quotation mark and
+/// backslash.
+#[inline]
+#[expect(clippy::needless_bitwise_bool, reason = "a branch for each byte is what it saves")]
+pub(crate) fn is_plain(bytes: &[u8]) -> bool {
+    // Without a branch for each byte: names are short, and nearly all are plain.
+    let plain = |b: u8| (b.wrapping_sub(b' ') < 0x5f) & (b != b'"') & (b != b'\\');
+    bytes.iter().fold(true, |all, byte| all & plain(*byte))
 }
 
 /// How many decimals an instant has.
@@ -54,33 +89,63 @@ pub(crate) enum Decimals {
     Nanos,
 }
 
-/// An instant as [`crate::timestamp`] writes it: seconds since the epoch and the nanoseconds
-/// behind them.
-pub(crate) fn instant(into: &mut Vec<u8>, seconds: i64, nanos: u32, decimals: Decimals) {
-    let (seconds, nanos) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, nanos) };
-    let (year, month, day) = date(seconds.div_euclid(SECONDS_PER_DAY));
-    let second = seconds.rem_euclid(SECONDS_PER_DAY) as u32;
-    into.extend_from_slice(&two(year / 100));
-    into.extend_from_slice(
-        [
-            part(year % 100, b'-'),
-            part(month, b'-'),
-            part(day, b'T'),
-            part(second / 3600, b':'),
-            part(second / 60 % 60, b':'),
-            part(second % 60, b'.'),
-        ]
-        .as_flattened(),
-    );
-    let micros = nanos / 1000;
-    let pairs = [two(micros / 10_000), two(micros / 100 % 100), two(micros % 100)];
-    into.extend_from_slice(pairs.as_flattened());
-    if decimals == Decimals::Nanos {
-        let rest = nanos % 1000;
-        into.push(b'0' + (rest / 100) as u8);
-        into.extend_from_slice(&two(rest % 100));
+/// The day written last: most instants are of the day of the one before.
+#[derive(Debug)]
+pub(crate) struct Day {
+    days: i64,
+    /// `2026-11-21T`
+    text: [u8; 11],
+}
+
+impl Default for Day {
+    fn default() -> Self {
+        Self::new(0)
     }
-    into.push(b'Z');
+}
+
+impl Day {
+    /// Of so many days since the epoch.
+    fn new(days: i64) -> Self {
+        let (year, month, day) = date(days);
+        let [thousands, hundreds] = two(year / 100);
+        let [year, month, day] = [part(year % 100, b'-'), part(month, b'-'), part(day, b'T')];
+        let mut text = [thousands, hundreds, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        for (place, byte) in text.iter_mut().skip(2).zip([year, month, day].as_flattened()) {
+            *place = *byte;
+        }
+        Self { days, text }
+    }
+
+    /// An instant as [`crate::timestamp`] writes it: seconds since the epoch and the nanoseconds
+    /// behind them.
+    #[inline]
+    pub(crate) fn instant(
+        &mut self,
+        into: &mut Vec<u8>,
+        seconds: i64,
+        nanos: u32,
+        decimals: Decimals,
+    ) {
+        let (seconds, nanos) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, nanos) };
+        let days = seconds.div_euclid(SECONDS_PER_DAY);
+        if days != self.days {
+            *self = Self::new(days);
+        }
+        let second = seconds.rem_euclid(SECONDS_PER_DAY) as u32;
+        let (micros, rest) = (nanos / 1000, nanos % 1000);
+        let [hour, minute, second] =
+            [part(second / 3600, b':'), part(second / 60 % 60, b':'), part(second % 60, b'.')];
+        let [a, b, c] = [two(micros / 10_000), two(micros / 100 % 100), two(micros % 100)];
+        into.extend_from_slice(&self.text);
+        into.extend_from_slice([hour, minute, second].as_flattened());
+        into.extend_from_slice([a, b, c].as_flattened());
+        if decimals == Decimals::Nanos {
+            let [tens, ones] = two(rest % 100);
+            into.extend_from_slice(&[b'0' + (rest / 100) as u8, tens, ones, b'Z']);
+        } else {
+            into.push(b'Z');
+        }
+    }
 }
 
 /// Year, month and day of a number of days since the epoch, from the year 0 on: counted from
@@ -101,11 +166,25 @@ fn date(days: i64) -> (u32, u32, u32) {
     (year + era as u32 * 400 + u32::from(month <= 2), month, day)
 }
 
-/// A number below 100 as two digits.
+/// The last two decimal digits of a number.
 #[inline]
 fn two(n: u32) -> [u8; 2] {
-    [b'0' + (n / 10 % 10) as u8, b'0' + (n % 10) as u8]
+    DIGITS.get((n % 100) as usize).copied().unwrap_or_default()
 }
+
+/// Every number below 100 as two digits.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "counted when it is compiled: a wrong place is no program"
+)]
+const DIGITS: [[u8; 2]; 100] = {
+    let (mut all, mut n) = ([[0; 2]; 100], 0);
+    while n < all.len() {
+        all[n] = [b'0' + (n / 10) as u8, b'0' + (n % 10) as u8];
+        n += 1;
+    }
+    all
+};
 
 /// [`two`] digits and a sign.
 #[inline]
@@ -133,6 +212,17 @@ mod tests {
     }
 
     #[test]
+    fn what_needs_no_escape_is_what_json_writes_as_it_is() {
+        for byte in 0..=255 {
+            let text = char::from(byte).to_string();
+            let same = serde_json::to_string(&text).unwrap() == format!("\"{text}\"");
+            let (first, last) = ([&[byte][..], b"aaaa"].concat(), [b"aaaa", &[byte][..]].concat());
+            assert_eq!(is_plain(&first), same && byte.is_ascii() && byte != 0x7f, "{byte}");
+            assert_eq!(is_plain(&first), is_plain(&last));
+        }
+    }
+
+    #[test]
     fn digits_are_as_everywhere() {
         let text = |write: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = Vec::new();
@@ -146,6 +236,10 @@ mod tests {
             assert_eq!(text(&|into| octal(into, mode)), format!("{mode:04o}"));
         }
         let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(text(&|into| hex(into, &bytes)), hex::encode(&bytes));
+        let hex = |into: &mut Vec<u8>| {
+            into.resize(bytes.len() * 2, 0);
+            hex_to(into, &bytes);
+        };
+        assert_eq!(text(&hex), hex::encode(&bytes));
     }
 }

@@ -5,7 +5,7 @@
 
 use sha1::{Digest as _, Sha1};
 
-use crate::ascii::{Decimals, hex, hex_to, instant, number, octal};
+use crate::ascii::{Day, Decimal, Decimals, hex_to, is_plain, number, octal};
 use crate::document::{FileDocument, Names};
 use crate::observation::{Kind, Observation};
 use crate::path::KeyRef;
@@ -23,6 +23,8 @@ pub struct FileWriter {
     mtime: Vec<u8>,
     ctime: Vec<u8>,
     path: Vec<u8>,
+    /// Of `mtime`, `ctime` and `modified_at`.
+    days: [Day; 3],
 }
 
 impl FileWriter {
@@ -36,27 +38,28 @@ impl FileWriter {
         seen: u64,
         names: &dyn Names,
     ) -> [u8; 40] {
-        let text = (std::str::from_utf8(key.directory), std::str::from_utf8(key.name), &o.target);
-        let (Ok(directory), Ok(name), None) = text else {
-            return by_parts(into, key, o, seen, names);
-        };
-        if !o.xattrs.is_empty() {
+        self.path.clear();
+        key.join(&mut self.path);
+        let plain = is_plain(&self.path);
+        let text = |bytes| plain || std::str::from_utf8(bytes).is_ok();
+        let usual = o.target.is_none() && o.xattrs.is_empty();
+        if !usual || !text(key.directory) || !text(key.name) {
             return by_parts(into, key, o, seen, names);
         }
         self.times(o);
         let (owner, group) = (names.user(o.uid), names.group(o.gid));
         let people = (owner.as_deref(), group.as_deref());
-        self.path.clear();
-        key.join(&mut self.path);
-        self.file(into, directory, name, o, people);
-        let checksum = self.checksum(o, people);
+        let texts = Texts::new(o);
+        self.file(into, (key, plain), o, people, &texts);
+        let checksum = self.checksum(o, people, &texts);
         into.extend_from_slice(b",\"checksum\":{\"hash\":{\"sha1\":\"");
         into.extend_from_slice(&checksum);
         into.extend_from_slice(b"\"}},\"state\":{\"document_version\":");
         number(into, seen);
         into.extend_from_slice(b",\"modified_at\":\"");
         let micros = (seen % MICROS_PER_SECOND) as u32;
-        instant(into, (seen / MICROS_PER_SECOND) as i64, micros * 1000, Decimals::Micros);
+        let [_, _, day] = &mut self.days;
+        day.instant(into, (seen / MICROS_PER_SECOND) as i64, micros * 1000, Decimals::Micros);
         into.extend_from_slice(b"\"}}");
         checksum
     }
@@ -72,9 +75,12 @@ impl FileWriter {
         self.mtime.clear();
         self.ctime.clear();
         if o.kind != Kind::Directory {
-            for (into, ns) in [(&mut self.mtime, o.mtime_ns), (&mut self.ctime, o.ctime_ns)] {
+            let [mtime, ctime, _] = &mut self.days;
+            let times =
+                [(&mut self.mtime, mtime, o.mtime_ns), (&mut self.ctime, ctime, o.ctime_ns)];
+            for (into, day, ns) in times {
                 let nanos = ns.rem_euclid(NANOS_PER_SECOND) as u32;
-                instant(into, ns.div_euclid(NANOS_PER_SECOND), nanos, Decimals::Nanos);
+                day.instant(into, ns.div_euclid(NANOS_PER_SECOND), nanos, Decimals::Nanos);
             }
         }
     }
@@ -82,28 +88,38 @@ impl FileWriter {
     fn file(
         &self,
         into: &mut Vec<u8>,
-        directory: &str,
-        name: &str,
+        (key, plain): (KeyRef<'_>, bool),
         o: &Observation,
         (owner, group): (Option<&str>, Option<&str>),
+        texts: &Texts,
     ) {
         let stat = o.kind != Kind::Directory;
-        into.extend_from_slice(b"{\"file\":{\"path\":");
-        // Joined of two texts at a slash: text.
-        string(into, std::str::from_utf8(&self.path).unwrap_or_default());
-        field(into, "name", name);
-        field(into, "directory", directory);
-        field(into, "type", o.kind.name());
+        let names = [
+            (&b"{\"file\":{\"path\":"[..], &self.path[..]),
+            (b",\"name\":", key.name),
+            (b",\"directory\":", key.directory),
+        ];
+        for (before, name) in names {
+            into.extend_from_slice(before);
+            if plain {
+                quoted(into, name);
+            } else {
+                // A path is two texts joined at a slash.
+                string(into, std::str::from_utf8(name).unwrap_or_default());
+            }
+        }
+        into.extend_from_slice(b",\"type\":");
+        quoted(into, o.kind.name().as_bytes());
         if stat {
             into.extend_from_slice(b",\"size\":");
-            number(into, o.size);
+            into.extend_from_slice(texts.size.text());
         }
         into.extend_from_slice(b",\"mode\":\"");
         octal(into, o.mode);
         into.extend_from_slice(b"\",\"uid\":\"");
-        number(into, u64::from(o.uid));
+        into.extend_from_slice(texts.uid.text());
         into.extend_from_slice(b"\",\"gid\":\"");
-        number(into, u64::from(o.gid));
+        into.extend_from_slice(texts.gid.text());
         into.push(b'"');
         for (field_name, value) in [("owner", owner), ("group", group)] {
             if let Some(value) = value {
@@ -118,15 +134,15 @@ impl FileWriter {
             into.push(b'"');
         }
         into.extend_from_slice(b",\"inode\":\"");
-        number(into, o.inode);
+        into.extend_from_slice(texts.inode.text());
         into.extend_from_slice(b"\",\"device\":\"");
-        number(into, o.device);
+        into.extend_from_slice(texts.device.text());
         into.push(b'"');
         if stat && o.links != 1 {
             into.extend_from_slice(b",\"links\":");
             number(into, o.links);
         }
-        hashes(into, o);
+        hashes(into, texts);
         if let Some(error) = o.error {
             field(into, "error", &error.to_string());
         }
@@ -134,12 +150,17 @@ impl FileWriter {
     }
 
     /// As [`crate::document::checksum`].
-    fn checksum(&mut self, o: &Observation, people: (Option<&str>, Option<&str>)) -> [u8; 40] {
+    fn checksum(
+        &mut self,
+        o: &Observation,
+        people: (Option<&str>, Option<&str>),
+        texts: &Texts,
+    ) -> [u8; 40] {
         let stat = o.kind != Kind::Directory;
         let s = &mut self.state;
         s.clear();
         if stat {
-            number(s, o.size);
+            s.extend_from_slice(texts.size.text());
         }
         s.push(b':');
         s.extend_from_slice(&self.path);
@@ -152,22 +173,22 @@ impl FileWriter {
             s.extend_from_slice(time);
         }
         s.push(b',');
-        number(s, o.device);
+        s.extend_from_slice(texts.device.text());
         s.push(b',');
         if stat && o.links != 1 {
             number(s, o.links);
         }
         // No target, BLAKE3, no extended attributes, error.
         s.extend_from_slice(b",,");
-        digest(s, o.hashes.blake3.as_ref().map(|h| &h[..]));
+        s.extend_from_slice(text(texts.blake3.as_ref()));
         s.extend_from_slice(b",{},");
         if let Some(error) = o.error {
             s.extend_from_slice(error.to_string().as_bytes());
         }
         s.push(b':');
-        number(s, u64::from(o.uid));
+        s.extend_from_slice(texts.uid.text());
         s.push(b':');
-        number(s, u64::from(o.gid));
+        s.extend_from_slice(texts.gid.text());
         for who in [people.0, people.1] {
             s.push(b':');
             s.extend_from_slice(who.unwrap_or_default().as_bytes());
@@ -175,14 +196,12 @@ impl FileWriter {
         s.push(b':');
         s.extend_from_slice(self.mtime.get(..SECONDS_BYTES).unwrap_or_default());
         s.push(b':');
-        number(s, o.inode);
-        for hash in [
-            o.hashes.md5.as_ref().map(|h| &h[..]),
-            o.hashes.sha1.as_ref().map(|h| &h[..]),
-            o.hashes.sha256.as_ref().map(|h| &h[..]),
-        ] {
+        s.extend_from_slice(texts.inode.text());
+        for hash in
+            [text(texts.md5.as_ref()), text(texts.sha1.as_ref()), text(texts.sha256.as_ref())]
+        {
             s.push(b':');
-            digest(s, hash);
+            s.extend_from_slice(hash);
         }
         sha1_hex(s)
     }
@@ -207,33 +226,65 @@ fn by_parts(
     document.checksum.hash.sha1.as_bytes().try_into().unwrap_or([b'0'; 40])
 }
 
-fn hashes(into: &mut Vec<u8>, o: &Observation) {
-    let all = [
-        ("md5", o.hashes.md5.as_ref().map(|h| &h[..])),
-        ("sha1", o.hashes.sha1.as_ref().map(|h| &h[..])),
-        ("sha256", o.hashes.sha256.as_ref().map(|h| &h[..])),
-        ("blake3", o.hashes.blake3.as_ref().map(|h| &h[..])),
-    ];
-    let mut open = false;
-    for (name, hash) in all {
-        let Some(hash) = hash else { continue };
-        into.extend_from_slice(if open { b"," } else { b",\"hash\":{" });
-        open = true;
-        into.push(b'"');
-        into.extend_from_slice(name.as_bytes());
-        into.extend_from_slice(b"\":\"");
-        digest(into, Some(hash));
-        into.push(b'"');
-    }
-    if open {
-        into.push(b'}');
+/// What an observation has as text both in its document and in what the checksum is taken of:
+/// numbers, and digests in lower-case hex.
+struct Texts {
+    size: Decimal,
+    uid: Decimal,
+    gid: Decimal,
+    inode: Decimal,
+    device: Decimal,
+    md5: Option<[u8; 32]>,
+    sha1: Option<[u8; 40]>,
+    sha256: Option<[u8; 64]>,
+    blake3: Option<[u8; 64]>,
+}
+
+impl Texts {
+    fn new(o: &Observation) -> Self {
+        fn hex<const N: usize>(digest: &[u8]) -> [u8; N] {
+            let mut text = [0; N];
+            hex_to(&mut text, digest);
+            text
+        }
+        Self {
+            size: Decimal::new(o.size),
+            uid: Decimal::new(u64::from(o.uid)),
+            gid: Decimal::new(u64::from(o.gid)),
+            inode: Decimal::new(o.inode),
+            device: Decimal::new(o.device),
+            md5: o.hashes.md5.as_ref().map(|digest| hex(digest)),
+            sha1: o.hashes.sha1.as_ref().map(|digest| hex(digest)),
+            sha256: o.hashes.sha256.as_ref().map(|digest| hex(digest)),
+            blake3: o.hashes.blake3.as_ref().map(|digest| hex(digest)),
+        }
     }
 }
 
-/// Lower-case hex, of nothing nothing.
-fn digest(into: &mut Vec<u8>, hash: Option<&[u8]>) {
-    if let Some(hash) = hash {
-        hex(into, hash);
+/// Of nothing nothing.
+fn text<const N: usize>(digest: Option<&[u8; N]>) -> &[u8] {
+    digest.map_or(&[], |digest| &digest[..])
+}
+
+fn hashes(into: &mut Vec<u8>, texts: &Texts) {
+    let all = [
+        (&b"\"md5\":"[..], text(texts.md5.as_ref())),
+        (b"\"sha1\":", text(texts.sha1.as_ref())),
+        (b"\"sha256\":", text(texts.sha256.as_ref())),
+        (b"\"blake3\":", text(texts.blake3.as_ref())),
+    ];
+    let mut open = false;
+    for (name, digest) in all {
+        if digest.is_empty() {
+            continue;
+        }
+        into.extend_from_slice(if open { b"," } else { b",\"hash\":{" });
+        open = true;
+        into.extend_from_slice(name);
+        quoted(into, digest);
+    }
+    if open {
+        into.push(b'}');
     }
 }
 
@@ -245,13 +296,19 @@ fn field(into: &mut Vec<u8>, name: &str, value: &str) {
 }
 
 fn string(into: &mut Vec<u8>, text: &str) {
-    if text.bytes().any(|b| b < 0x20 || b == b'"' || b == b'\\') {
+    if is_plain(text.as_bytes()) {
+        quoted(into, text.as_bytes());
+    } else {
         // A string always serialises.
         let _ = serde_json::to_writer(into, text);
-        return;
     }
+}
+
+/// Text that needs no escape.
+#[inline]
+fn quoted(into: &mut Vec<u8>, text: &[u8]) {
     into.push(b'"');
-    into.extend_from_slice(text.as_bytes());
+    into.extend_from_slice(text);
     into.push(b'"');
 }
 

@@ -367,6 +367,31 @@ impl Agent {
         self.op(Op::Delete { key, change: Some(change) });
     }
 
+    /// A scan found a file so, or gone; with the event of that when it is `told`.
+    pub(crate) fn found(&mut self, path: &str, now: Option<u64>, told: bool) {
+        self.clock.advance(std::time::Duration::from_millis(1));
+        let before = match now {
+            Some(content) => self.disk.insert(path.into(), content),
+            None => self.disk.remove(path),
+        };
+        let kind = match (before, now) {
+            (_, None) => ChangeKind::Deleted,
+            (None, _) => ChangeKind::Created,
+            _ => ChangeKind::Modified,
+        };
+        let key = ItemKey::of_path(path.as_bytes());
+        let (before, after) = (before.map(file), now.map(file));
+        let found_at_us = self.clock.now_us();
+        let change = told.then(|| {
+            let (key, after) = (key.clone(), after.clone());
+            Box::new(Change { key, kind, before, after, fields: Fields::default(), found_at_us })
+        });
+        self.op(match after {
+            Some(observation) => Op::Put { key, observation, change },
+            None => Op::Delete { key, change },
+        });
+    }
+
     pub(crate) async fn cycle(&self) -> CycleReport {
         self.syncer.cycle(&files()).await.unwrap()
     }
