@@ -338,13 +338,7 @@ impl Agent {
 
     /// A file is there or has changed, with its event.
     pub(crate) fn write(&mut self, path: &str, content: u64) {
-        let kind = match self.disk.insert(path.into(), content) {
-            Some(_) => ChangeKind::Modified,
-            None => ChangeKind::Created,
-        };
-        let key = ItemKey::of_path(path.as_bytes());
-        let change = Box::new(change(&key, kind, content));
-        self.op(Op::Put { key, observation: file(content), change: Some(change) });
+        self.found(path, Some(content), true);
     }
 
     /// Files of the baseline: no events.
@@ -361,22 +355,18 @@ impl Agent {
 
     /// A file has gone, with its event.
     pub(crate) fn remove(&mut self, path: &str) {
-        let content = self.disk.remove(path).unwrap();
-        let key = ItemKey::of_path(path.as_bytes());
-        let change = Box::new(change(&key, ChangeKind::Deleted, content));
-        self.op(Op::Delete { key, change: Some(change) });
+        self.found(path, None, true);
     }
 
     /// A scan found a file so, or gone; with the event of that when it is `told`.
     pub(crate) fn found(&mut self, path: &str, now: Option<u64>, told: bool) {
-        self.clock.advance(std::time::Duration::from_millis(1));
         let before = match now {
             Some(content) => self.disk.insert(path.into(), content),
             None => self.disk.remove(path),
         };
         let kind = match (before, now) {
             (_, None) => ChangeKind::Deleted,
-            (None, _) => ChangeKind::Created,
+            (None, Some(_)) => ChangeKind::Created,
             _ => ChangeKind::Modified,
         };
         let key = ItemKey::of_path(path.as_bytes());
@@ -439,16 +429,6 @@ pub(crate) fn file(content: u64) -> Observation {
     observation.size = content;
     observation.hashes.sha256 = Some([content as u8; 32]);
     observation
-}
-
-fn change(key: &ItemKey, kind: ChangeKind, content: u64) -> Change {
-    let (before, after) = match kind {
-        ChangeKind::Created => (None, Some(file(content))),
-        ChangeKind::Modified => (Some(file(content + 1)), Some(file(content))),
-        ChangeKind::Deleted => (Some(file(content)), None),
-    };
-    let found_at_us = SystemClock::new().now_us();
-    Change { key: key.clone(), kind, before, after, fields: Fields::default(), found_at_us }
 }
 
 /// The document of a file as a write of version 0.
