@@ -261,6 +261,86 @@ fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_
     assert_eq!(server.stop(), 0);
 }
 
+/// Files of the agent's database.
+fn database(house: &House) -> Vec<PathBuf> {
+    let entries = fs::read_dir(house.base.join("agent")).unwrap().map(|e| e.unwrap().path());
+    let is_one = |p: &PathBuf| p.file_name().unwrap().to_str().unwrap().starts_with("agent.db");
+    entries.filter(is_one).collect()
+}
+
+#[test]
+fn an_older_database_put_back_takes_nothing_away_before_the_disk_was_scanned() {
+    let house = House::new("put-back");
+    let (server, api) = house.server();
+    assert_eq!(house.enroll("older").0, 0);
+    let agent = house.agent();
+    agent.line("synchronised: ");
+    house.equal(&api, "001");
+    assert_eq!(agent.stop(), 0);
+    let older: Vec<_> =
+        database(&house).into_iter().map(|p| (p.clone(), fs::read(p).unwrap())).collect();
+
+    for n in 0..20 {
+        fs::write(house.tree.join(format!("d5/new{n}")), "new").unwrap();
+    }
+    // What is read for so long that heartbeats come in between.
+    fs::File::create(house.tree.join("large")).unwrap().set_len(128 << 20).unwrap();
+    let agent = house.agent();
+    house.equal(&api, "001");
+    assert_eq!(agent.stop(), 0);
+    let held = stored(&api, "001").len();
+
+    house.lose(&["agent.db"]);
+    for (path, content) in &older {
+        fs::write(path, content).unwrap();
+    }
+    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
+    let agent = house.agent();
+    let (mut fewest, disk) = (held, disk(&house.tree));
+    eventually("the gap is told and the server equals the disk", || {
+        fewest = fewest.min(stored(&api, "001").len());
+        if !gaps(&api, "001").contains(&"database_rebuilt".to_owned()) {
+            return Err("no gap".into());
+        }
+        differences(&disk, &stored(&api, "001"))
+    });
+    assert_eq!(fewest, held);
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn an_item_that_cannot_be_decoded_makes_the_agent_begin_anew_by_itself() {
+    let house = House::new("undecodable");
+    let (server, api) = house.server();
+    assert_eq!(house.enroll("undecodable").0, 0);
+    let agent = house.agent();
+    agent.line("synchronised: ");
+    house.equal(&api, "001");
+    let damage = || {
+        let db = Connection::open(house.base.join("agent/agent.db")).unwrap();
+        let sql = "UPDATE item SET observation = x'ff00' WHERE name = CAST('f9' AS BLOB)";
+        assert_eq!(db.execute(sql, []).unwrap(), 1);
+    };
+    // Found by the running agent.
+    damage();
+    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
+    let (status, answer) = api.request("PUT", "/syscheck?agents_list=001").unwrap();
+    assert_eq!(status, 200, "{answer}");
+    agent.line("agent.db is damaged; starting anew");
+    agent.line("agent.db was damaged (content of an item in ");
+    house.equal(&api, "001");
+    assert_eq!(agent.stop(), 0);
+    // Found at its start.
+    damage();
+    fs::write(house.tree.join("d2/f2"), "now longer content").unwrap();
+    let agent = house.agent();
+    agent.line("agent.db was damaged (content of an item in ");
+    house.equal(&api, "001");
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
+}
+
 #[test]
 fn an_agent_that_lost_its_identity_is_refused_its_old_name_and_told_whole_under_a_new_one() {
     let house = House::new("lost-identity");

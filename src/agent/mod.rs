@@ -14,6 +14,7 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use anyhow::Context as _;
@@ -59,7 +60,7 @@ pub(crate) struct AgentSettings {
 /// Why an agent ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The server asked for a restart.
+    /// The server asked for a restart, or the database is to be opened anew.
     Restart,
     /// A part of it ended although nobody told it to.
     Broken(&'static str),
@@ -121,9 +122,19 @@ struct Shared {
     beat: Notify,
     outcomes: Mutex<Vec<link::json::ControlOutcome>>,
     ended: mpsc::Sender<Ended>,
+    /// A whole scan of this run has ended.
+    scanned: AtomicBool,
 }
 
 impl Shared {
+    /// Content of agent.db cannot be decoded: the next start moves the file aside and finds out
+    /// what changed, so start anew.
+    fn rebuild(&self) {
+        self.console.line("agent.db is damaged; starting anew to rebuild it");
+        // When there is no room the agent ends already.
+        let _ = self.ended.try_send(Ended::Restart);
+    }
+
     /// Whether some root or folder could not be seen by the last scan.
     fn gaps_open(&self) -> bool {
         notes::gaps(&self.queue).map_or(true, |gaps| !gaps.is_empty())
@@ -182,6 +193,7 @@ impl Agent {
             beat: Notify::new(),
             outcomes: Mutex::new(Vec::new()),
             ended,
+            scanned: AtomicBool::new(false),
         });
         let metrics = if settings.metrics.enabled {
             let (folder, config) = (&settings.folder, &settings.metrics);
@@ -213,8 +225,8 @@ impl Agent {
         self.ended.recv().await
     }
 
-    /// Stop: the scan at the files in hand, the session in flight to its end; say goodbye, close
-    /// the queue.
+    /// Stop: the scan at the files in hand; a session in flight is told once more by the next start;
+    /// say goodbye, close the queue.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.shared.cancel.cancel();
         self.stop.send_replace(true);

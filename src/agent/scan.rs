@@ -1,6 +1,7 @@
 //! The scanning thread: at start, on its interval, and when asked.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -166,6 +167,9 @@ impl Scanning {
         } else if let Err(problem) = &outcome {
             error!("scan: {problem}");
             self.shared.console.line(&format!("scan failed: {problem}"));
+            if self.shared.queue.is_damaged() {
+                self.shared.rebuild();
+            }
         }
         // Even a scan that failed may have committed changes before.
         self.shared.tell.notify_one();
@@ -224,7 +228,9 @@ impl Scanning {
             self.down_since_us = None;
         }
         notes::set_seen(&self.shared.queue, Told::Files, report.ended_at_us)?;
-        notes::set_last_scan(&self.shared.queue, report)
+        notes::set_last_scan(&self.shared.queue, report)?;
+        self.shared.scanned.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
     fn answer(&self, command: u64, done: Result<String, String>) {

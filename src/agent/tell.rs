@@ -1,10 +1,12 @@
 //! Telling the server: a cycle whenever something is to be told, a check when one is due.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
 use model::Dataset;
+use queue::QueueError;
 use sync::{CycleReport, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -187,7 +189,13 @@ impl Teller {
         }
     }
 
+    /// Whether a whole scan of this run has ended. Before, the database may be behind both the disk
+    /// and the server (an older one put back, its last commits lost in a power cut): a check would
+    /// remove what it does not know yet and send again what is no longer so.
     async fn scanned(&self) -> Result<bool, SyncError> {
+        if !self.shared.scanned.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
         let queue = self.shared.queue.clone();
         match tokio::task::spawn_blocking(move || notes::scanned(&queue)).await {
             Ok(scanned) => Ok(scanned?),
@@ -223,6 +231,9 @@ impl Teller {
     }
 
     fn failed(&mut self, problem: &SyncError) -> Duration {
+        if matches!(problem, SyncError::Queue(QueueError::Corrupt { .. })) {
+            self.shared.rebuild();
+        }
         if self.failures == 0 {
             if problem.is_transient() {
                 warn!("sync: {problem}");

@@ -30,6 +30,7 @@ pub(crate) fn answer(
     let mut outcome = AckOutcome::default();
     let mut skips = skipped.to_vec();
     skips.sort_by_key(|skip| skip.index);
+    skips.dedup_by_key(|skip| skip.index);
     let mut skips = skips.into_iter().peekable();
     for (index, (directory, item)) in lease.placed().enumerate() {
         let place = (id, directory, item.key.name);

@@ -34,6 +34,11 @@ impl Body {
         matches!(self, Self::Gone)
     }
 
+    /// Whether stored bytes can be decoded.
+    pub(crate) fn is_sound(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&DOCUMENT_TAG) || Observation::decode(bytes).is_some()
+    }
+
     /// Decode stored bytes; `None` when they are neither form.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use model::Dataset;
 use rusqlite::Connection;
 
+use crate::body::Body;
 use crate::cycle::Cursor;
 use crate::transition::Marks;
 
@@ -154,8 +155,9 @@ impl Catalog {
         format!("{:016x}", self.epochs.last().map_or(0, |e| e.1))
     }
 
-    /// Rebuild from the database. Also gives the highest version found in it.
-    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<(Self, u64)> {
+    /// Rebuild from the database. Also gives the highest version found in it, and what is wrong
+    /// with the first row that cannot be decoded.
+    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<(Self, u64, Option<String>)> {
         let mut catalog = Self { next_directory: 1, ..Self::default() };
         let mut last = catalog.load_datasets(conn)?;
         let mut statement = conn.prepare("SELECT id, dataset, path FROM directory")?;
@@ -169,20 +171,8 @@ impl Catalog {
                 state.directories.insert(id, Directory { path, newest: 0, rows: 0 });
             }
         }
-        let mut statement = conn.prepare(
-            "SELECT dataset, directory, count(*), max(seen) FROM item GROUP BY dataset, directory",
-        )?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let (dataset, id, count, newest): (i64, i64, i64, i64) =
-                (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-            last = last.max(newest as u64);
-            let state = catalog.datasets.get_mut(&dataset);
-            if let Some(directory) = state.and_then(|state| state.directories.get_mut(&id)) {
-                directory.newest = newest as u64;
-                directory.rows = count as u64;
-            }
-        }
+        let (newest, damage) = catalog.load_items(conn)?;
+        last = last.max(newest);
         for (id, state) in &mut catalog.datasets {
             let count: i64 =
                 conn.query_row("SELECT count(*) FROM exception WHERE dataset = ?1", [id], |row| {
@@ -191,7 +181,38 @@ impl Catalog {
             state.exceptions = count as u64;
             state.head.last_directory = catalog.next_directory;
         }
-        Ok((catalog, last))
+        Ok((catalog, last, damage))
+    }
+
+    /// Count what the directories hold, and look at every row: one that cannot be decoded would
+    /// stop each scan and each cycle that meets it.
+    fn load_items(&mut self, conn: &Connection) -> rusqlite::Result<(u64, Option<String>)> {
+        let mut statement =
+            conn.prepare("SELECT dataset, directory, seen, gone, observation FROM item")?;
+        let mut rows = statement.query([])?;
+        let (mut last, mut damage) = (0, None);
+        let mut at = (0, 0);
+        let mut held: Option<&mut Directory> = None;
+        while let Some(row) = rows.next()? {
+            let place: (i64, i64) = (row.get(0)?, row.get(1)?);
+            if place != at || held.is_none() {
+                at = place;
+                let state = self.datasets.get_mut(&place.0);
+                held = state.and_then(|state| state.directories.get_mut(&place.1));
+            }
+            let seen = row.get::<_, i64>(2)? as u64;
+            last = last.max(seen);
+            if let Some(directory) = &mut held {
+                directory.newest = directory.newest.max(seen);
+                directory.rows += 1;
+            }
+            if !row.get::<_, bool>(3)? && !Body::is_sound(row.get_ref(4)?.as_blob()?) {
+                let path = held.as_ref().map_or(&[][..], |directory| &directory.path);
+                let path = model::path::show_terminal(path);
+                damage.get_or_insert_with(|| format!("content of an item in {path}"));
+            }
+        }
+        Ok((last, damage))
     }
 
     fn load_datasets(&mut self, conn: &Connection) -> rusqlite::Result<u64> {

@@ -187,7 +187,10 @@ fn attempt(
             return Err(Attempt::Damaged(contradiction));
         }
     }
-    let (catalog, last) = Catalog::load(&conn)?;
+    let (catalog, last, damage) = Catalog::load(&conn)?;
+    if let Some(damage) = damage {
+        return Err(Attempt::Damaged(damage));
+    }
     let clock = schema::meta(&conn, schema::META_CLOCK)?.unwrap_or(0) as u64;
     Ok((conn, catalog, last.max(clock)))
 }

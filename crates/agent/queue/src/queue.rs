@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::clock::Clock;
 use env::random::Random;
@@ -47,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) log_held_us: AtomicU64,
     /// Read transactions that are going on.
     pub(crate) reading: Arc<Reading>,
+    /// Content that cannot be decoded was met: the next opening moves the file aside.
+    damaged: AtomicBool,
     readers: Mutex<Vec<Connection>>,
     lock: Mutex<Option<File>>,
 }
@@ -79,6 +81,7 @@ impl Inner {
 
     pub(crate) fn undecodable(&self, key: &ItemKey) -> QueueError {
         let name = model::path::show_terminal(&key.path());
+        self.damaged.store(true, Ordering::Relaxed);
         QueueError::Corrupt { path: self.path.clone(), detail: format!("content of {name}") }
     }
 
@@ -170,6 +173,7 @@ impl Queue {
             line: Writers::default(),
             log_held_us: AtomicU64::new(0),
             reading: Arc::default(),
+            damaged: AtomicBool::new(false),
             readers: Mutex::default(),
             lock: Mutex::new(Some(opened.lock)),
         };
@@ -414,6 +418,12 @@ impl Queue {
     /// When the database cannot be read.
     pub fn snapshot(&self, dataset: &Dataset) -> Result<Snapshot, QueueError> {
         Snapshot::new(&self.inner, dataset)
+    }
+
+    /// Whether content that cannot be decoded was met since it was opened. The next opening finds
+    /// it too, moves the file aside and begins a new one.
+    pub fn is_damaged(&self) -> bool {
+        self.inner.damaged.load(Ordering::Relaxed)
     }
 
     /// What it holds and costs.

@@ -22,6 +22,8 @@ const DROP_TO_PERCENT: u64 = 90;
 /// Events keep this many percent of the limit even when state alone takes all of it: what happens
 /// now must be told.
 const EVENTS_KEPT_PERCENT: u64 = 10;
+/// Most gaps that are told anew when the events around them are dropped.
+const GAPS_KEPT_MAX: usize = 1000;
 /// Unused pages below which none are given back.
 const UNUSED_PAGES_MIN: i64 = 1024;
 /// Pages given back at a time, so that writers need not wait for long.
@@ -119,11 +121,11 @@ impl Inner {
                     path: String::new(),
                     from_us: oldest.from_us,
                     to_us: oldest.to_us,
-                    found: Some(oldest.count),
+                    found: Some(oldest.count + oldest.earlier),
                     detail: format!(
                         "{} events dropped: the queue reached its limit of {limit} bytes; \
                          raise it or restore the connection to the server",
-                        oldest.count
+                        oldest.count + oldest.earlier
                     ),
                 },
                 None if reported => return Ok(0),
@@ -141,9 +143,7 @@ impl Inner {
             };
             let count = oldest.as_ref().map_or(0, |oldest| oldest.count);
             if let Some(oldest) = oldest {
-                txn.conn.execute("DELETE FROM event WHERE seq <= ?1", [oldest.last_seq])?;
-                let before = schema::meta(txn.conn, schema::META_DROPPED)?.unwrap_or(0);
-                schema::set_meta(txn.conn, schema::META_DROPPED, before + count as i64)?;
+                oldest.drop_them(txn.conn)?;
             }
             let body = EventBody::of_coverage(gap).to_json();
             txn.conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [body])?;
@@ -272,11 +272,49 @@ impl Inner {
 }
 
 /// Events to drop.
+#[derive(Default)]
 struct Oldest {
     last_seq: i64,
+    /// Those that are lost.
     count: u64,
+    /// What gaps among them say was dropped before: told anew together with these.
+    earlier: u64,
     from_us: u64,
     to_us: u64,
+    /// Other gaps among them, with their datasets: no gap is dropped silently.
+    kept: Vec<(i64, Vec<u8>)>,
+}
+
+impl Oldest {
+    /// Remove them, count those that are lost, and append the gaps among them anew.
+    fn drop_them(self, conn: &Connection) -> rusqlite::Result<()> {
+        conn.execute("DELETE FROM event WHERE seq <= ?1", [self.last_seq])?;
+        let before = schema::meta(conn, schema::META_DROPPED)?.unwrap_or(0);
+        schema::set_meta(conn, schema::META_DROPPED, before + self.count as i64)?;
+        let mut keep = conn.prepare("INSERT INTO event(dataset, body) VALUES(?1, ?2)")?;
+        self.kept.into_iter().try_for_each(|gap| keep.execute(gap).map(drop))
+    }
+
+    fn add(&mut self, dataset: i64, body: &[u8]) {
+        let at_us = event_time_us(body);
+        let gap = event_gap(body);
+        let (from_us, to_us) = match gap {
+            Some(gap) if gap.kind == CoverageKind::EventsDropped => {
+                self.earlier += gap.found.unwrap_or(0);
+                (gap.from_us, gap.to_us)
+            }
+            Some(_) if self.kept.len() < GAPS_KEPT_MAX => {
+                self.kept.push((dataset, body.to_vec()));
+                return;
+            }
+            _ => {
+                self.count += 1;
+                (at_us, at_us)
+            }
+        };
+        self.from_us = if self.to_us == 0 { from_us } else { self.from_us.min(from_us) };
+        self.to_us = self.to_us.max(to_us);
+    }
 }
 
 /// The oldest events that take about `bytes`.
@@ -284,24 +322,34 @@ fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldes
     if bytes == 0 {
         return Ok(None);
     }
-    let mut select = conn.prepare("SELECT seq, body FROM event ORDER BY seq")?;
+    let mut select = conn.prepare("SELECT seq, dataset, body FROM event ORDER BY seq")?;
     let mut rows = select.query([])?;
-    let mut found: Option<Oldest> = None;
+    let mut oldest = Oldest::default();
     let mut freed = 0;
     while let Some(row) = rows.next()? {
-        let body = row.get_ref(1)?.as_blob()?;
-        let at_us = event_time_us(body);
-        let oldest =
-            found.get_or_insert(Oldest { last_seq: 0, count: 0, from_us: at_us, to_us: 0 });
+        let body = row.get_ref(2)?.as_blob()?;
         oldest.last_seq = row.get(0)?;
-        oldest.count += 1;
-        oldest.to_us = oldest.to_us.max(at_us);
+        oldest.add(row.get(1)?, body);
         freed += body.len() as u64;
         if freed >= bytes {
             break;
         }
     }
-    Ok(found)
+    // Gaps alone: dropping them would only tell them anew.
+    Ok((oldest.count > 0).then_some(oldest))
+}
+
+/// The gap that an event tells of.
+fn event_gap(body: &[u8]) -> Option<Coverage> {
+    #[derive(serde::Deserialize)]
+    struct Held {
+        coverage: Option<Coverage>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Event {
+        holdfast: Held,
+    }
+    serde_json::from_slice::<Event>(body).ok()?.holdfast.coverage
 }
 
 /// When the event happened; 0 when its body does not say.

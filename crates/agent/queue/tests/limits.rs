@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use common::{apply, base, changed, cycle, files, open, open_new, open_new_with, try_open};
 use model::document::NoNames;
-use model::{CoverageKind, EventBody, Op, Sink as _};
+use model::{Coverage, CoverageKind, EventBody, Op, Sink as _};
 use queue::{Queue, QueueOptions, Transaction};
 
 fn body(event: &queue::Event) -> EventBody {
@@ -35,26 +35,39 @@ fn storm(queue: &Queue, rounds: u64) -> u64 {
 fn above_the_limit_the_oldest_events_go_and_a_coverage_event_says_so() {
     let options = QueueOptions { byte_limit: 2_000_000, ..common::usual() };
     let (_folder, _, _, queue) = open_new_with(options);
+    let gone = Coverage {
+        kind: CoverageKind::RootGone,
+        path: "/mnt".into(),
+        from_us: 1,
+        to_us: 2,
+        found: None,
+        detail: "not mounted".into(),
+    };
+    queue.append_coverage(&files(), gone.clone()).unwrap();
     let appended = storm(&queue, 60);
     let status = queue.status().unwrap();
     assert!(status.bytes <= 2_200_000, "{status:?}");
     assert!(status.events_dropped > 0);
     assert_eq!(status.datasets[0].items, 100, "state is never dropped");
     let lease = queue.lease_events(usize::MAX, usize::MAX).unwrap();
-    let (mut changes, mut dropped) = (Vec::new(), 0);
+    let (mut changes, mut dropped, mut others) = (Vec::new(), 0, Vec::new());
     for event in &lease.items {
         let body = body(event);
         match body.holdfast.coverage {
             None => changes.push(body.file.unwrap().size.unwrap()),
+            Some(coverage) if coverage.kind != CoverageKind::EventsDropped => {
+                others.push(coverage);
+            }
             Some(coverage) => {
-                assert_eq!(coverage.kind, CoverageKind::EventsDropped);
                 assert!(coverage.from_us > 0 && coverage.from_us <= coverage.to_us);
                 dropped += coverage.found.unwrap();
             }
         }
     }
-    // Coverage events of earlier drops may have been dropped in turn; then they were counted.
-    assert!(dropped > 0 && dropped <= status.events_dropped);
+    // The gaps of earlier drops were dropped in turn: the later ones tell of them, too.
+    assert_eq!(others, [gone], "no other gap is dropped");
+    assert!(dropped > 0);
+    assert_eq!(dropped, status.events_dropped);
     assert_eq!(changes.last(), Some(&(appended - 1)), "the newest are kept");
     assert!(changes.windows(2).all(|pair| pair[1] == pair[0] + 1), "without a hole");
     assert!(changes[0] <= status.events_dropped);

@@ -121,6 +121,11 @@ fn content_that_cannot_be_decoded_is_an_error_that_names_the_item() {
     let mut baseline = queue.baseline(&common::files()).unwrap();
     let refused = model::Baseline::directory(&mut baseline, b"/d4", &mut Vec::new());
     assert!(refused.unwrap_err().0.contains("/d4/"));
+    // As the error says: opened again it is moved aside, although it was closed cleanly.
+    assert!(queue.is_damaged());
+    queue.close().unwrap();
+    let (queue, report) = open(&path, &clock);
+    assert_rebuilt(&queue, &report);
 }
 
 #[test]

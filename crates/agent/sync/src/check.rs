@@ -137,6 +137,7 @@ impl Syncer {
 
     async fn post_session(&self, body: Vec<u8>) -> Result<client::Reply, SyncError> {
         let id = self.session_id();
+        self.note_sent(&id).await?;
         self.client()
             .post("/stateful", Some(&id), "application/octet-stream", Bytes::from(body))
             .await

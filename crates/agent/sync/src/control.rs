@@ -21,6 +21,9 @@ use crate::{Client, SyncError, backoff, enroll};
 const NOTE_STORE: &str = "sync.store";
 /// Note: the last session that was answered.
 const NOTE_SESSION: &str = "sync.session";
+/// Note: the last session that was sent, answered or not: one that the server knows and whose answer
+/// never came is none of a stranger.
+const NOTE_SENT: &str = "sync.sent";
 /// Note: why a check is due; empty when none is.
 const NOTE_CHECK: &str = "sync.check";
 /// Why a check is due when the server knows more than this database.
@@ -221,6 +224,12 @@ impl Syncer {
         }
     }
 
+    /// Note that a session of this name is sent.
+    pub(crate) async fn note_sent(&self, id: &str) -> Result<(), SyncError> {
+        let (queue, id) = (self.queue.clone(), id.to_owned());
+        blocking(move || queue.meta_set(NOTE_SENT, id.as_bytes())).await
+    }
+
     /// The first heartbeat, if there was none yet: limits and orders of the server.
     pub(crate) async fn greet(&self) -> Result<(), SyncError> {
         if !self.facts.lock().greeted {
@@ -311,6 +320,13 @@ impl Syncer {
         }
         Ok(())
     }
+}
+
+/// Number of the newest session of this agent that its database knows of; 0 when it knows none.
+pub(crate) fn last_session_known(queue: &Queue) -> Result<u64, QueueError> {
+    let sent = text(queue, NOTE_SENT)?;
+    let numbers = [sent, session_noted(queue)?].map(|id| id.as_deref().and_then(session_number));
+    Ok(numbers.into_iter().flatten().max().unwrap_or(0))
 }
 
 impl Facts {

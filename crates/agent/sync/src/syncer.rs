@@ -100,7 +100,7 @@ impl Syncer {
         options.machine.claim(&queue)?;
         let facts = Facts::begin(&client.identity().cluster_name, control::check_noted(&queue)?);
         // Numbers go on above those of earlier runs, whatever the clock says now.
-        let last_session = control::session_noted(&queue)?.as_deref().and_then(session_number);
+        let last_session = control::last_session_known(&queue)?;
         Ok(Self {
             queue,
             client: Mutex::new(client),
@@ -112,7 +112,7 @@ impl Syncer {
             instance,
             renewal: Mutex::default(),
             scan: Mutex::default(),
-            last_session: AtomicU64::new(last_session.unwrap_or(0)),
+            last_session: AtomicU64::new(last_session),
         })
     }
 
@@ -191,6 +191,7 @@ impl Syncer {
     /// Post one session.
     async fn send(&self, draft: &Draft) -> Result<Answer, SyncError> {
         let id = self.session_id();
+        self.note_sent(&id).await?;
         let client = self.client();
         let url = format!("{}/stateful", client.identity().server_url);
         let reply = client.post("/stateful", Some(&id), SESSION_TYPE, draft.bytes.clone()).await?;
@@ -199,6 +200,10 @@ impl Syncer {
         }
         let answer: Answer = serde_json::from_slice(&reply.body)
             .map_err(|e| client::protocol(&url, &e.to_string()))?;
+        if answer.status != link::json::STATUS_OK {
+            let what = format!("it answered 200 with the status {:?}", answer.status);
+            return Err(client::protocol(&url, &what));
+        }
         Self::log_acknowledged(&id, draft);
         Ok(Answer { session: id, ..answer })
     }

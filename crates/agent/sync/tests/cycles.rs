@@ -317,3 +317,31 @@ async fn one_connection_carries_many_cycles() {
     }
     assert_eq!(server.counter("sync.connections.total"), before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_answer_never_came_is_no_strangers_after_a_restart() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 20);
+    agent.cycle().await;
+    agent.write("/etc/f1", 99);
+    let mut after = 500;
+    loop {
+        server.cut_connections();
+        server.proxy.cut_answers_after(after);
+        let told = agent.syncer.cycle(&Dataset::fim_files()).await;
+        assert!(told.is_err(), "the answer came, {after} bytes");
+        if server.held(&agent) == agent.expected() {
+            break;
+        }
+        after += 100;
+    }
+    // The process ends before it can be told what the server took.
+    let agent = agent.restart();
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+    agent.cycle().await;
+    let history = server.history(&agent);
+    assert_eq!(history.len(), 1, "the change and no gap");
+    assert_eq!(server.held(&agent), agent.expected());
+}

@@ -45,7 +45,7 @@ impl Since {
             let known = self.first.entry(key(maker.id(item.borrowed())));
             let first = known.or_insert(First { time_us, seq });
             // An event of an earlier comparison stands behind what the scans told meanwhile.
-            if time_us < first.time_us {
+            if time_us <= first.time_us {
                 *first = First { time_us, seq };
             }
         })
