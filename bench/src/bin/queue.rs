@@ -35,17 +35,18 @@ use subject::{LATER, OURS_PER_EVENT, SUBJECTS, YARDSTICK};
 use volume::Volume;
 
 const EVENTS: u64 = 100_000;
-/// Events of those that flush each one, in a short run.
-const EVENTS_QUICK: u64 = 2000;
+/// Events and files of those that flush each one: a flush may take milliseconds.
+const EVENTS_FLUSHED: u64 = 1000;
 const FILES: u64 = 20_000;
-const FILES_QUICK: u64 = 1000;
+const FILES_FLUSHED: u64 = 1000;
+/// Events for each size of a page.
+const EVENTS_PAGES: u64 = 20_000;
 const ROUNDS: usize = 3;
-/// Events of each subject on each file system.
+/// Events of each subject on each file system, and of those that flush each one.
 const EVENTS_VOLUME: u64 = 20_000;
+const EVENTS_VOLUME_FLUSHED: u64 = 500;
 /// Runs with and without the queue, as published.
 const RUNS: usize = 5;
-/// Scans of those that take ten times as long.
-const SLOW_SCANS: usize = 2;
 /// Items held, and those of them that change, for a small lease.
 const HELD: u64 = 2_000_000;
 const FEW: u64 = 20;
@@ -75,8 +76,7 @@ fn main() -> anyhow::Result<()> {
         }
         ["few", held, changed, db] => child::few(held.parse()?, changed.parse()?, db.as_ref()),
         ["scan", subject, tree, db] => scan::run(subject, tree.as_ref(), db.as_ref()),
-        [] => compare(),
-        _ => anyhow::bail!("no arguments, please; QUICK=1 for a short run"),
+        parts => compare(parts),
     }
 }
 
@@ -86,47 +86,130 @@ struct Bench {
     results: Results,
 }
 
-fn compare() -> anyhow::Result<()> {
+const PARTS: [&str; 6] = ["events", "flushed", "pages", "scans", "few", "volumes"];
+
+/// All parts, or those named. Parts that are left out keep the figures they have; each part's are
+/// saved when it ends.
+fn compare(parts: &[&str]) -> anyhow::Result<()> {
+    if let Some(part) = parts.iter().find(|p| !PARTS.contains(p)) {
+        anyhow::bail!("no part {part}: {}", PARTS.join(", "));
+    }
+    let wanted = |part: &&str| parts.is_empty() || parts.contains(part);
     let base = std::env::temp_dir().join(format!("holdfast-bench-queue-{}", std::process::id()));
-    let mut bench = Bench { base: base.clone(), results: Results::default() };
-    let done = if quick() { bench.short() } else { bench.whole() };
+    let results = if parts.is_empty() {
+        Results::default()
+    } else {
+        Results::load("queue", |case, _| parts.contains(&part_of(case)))?
+    };
+    let mut bench = Bench { base: base.clone(), results };
+    let done = if quick() {
+        bench.short()
+    } else {
+        PARTS.into_iter().filter(wanted).try_for_each(|part| {
+            eprintln!("{part}");
+            bench.part(part)?;
+            bench.results.save("queue")
+        })
+    };
     fs::remove_dir_all(&base)?;
     done?;
     let (document, stored) = workload::sizes()?;
     println!("document {document} B, as an observation {stored} B");
-    report::print(&bench.results);
+    report::print(&bench.results, wanted(&"scans"));
     bench.results.save("queue")
 }
 
+/// Which part takes the figures of a case.
+fn part_of(case: &str) -> &'static str {
+    let ends = |count: u64| {
+        let case = case.strip_suffix(" random").unwrap_or(case);
+        case.ends_with(&format!(" {count}"))
+    };
+    match case {
+        c if c.contains(" on ") => "volumes",
+        c if c.starts_with("scan ") => "scans",
+        c if c.starts_with("lease ") => "few",
+        _ if ends(EVENTS_PAGES) => "pages",
+        _ if ends(EVENTS_FLUSHED) => "flushed",
+        _ => "events",
+    }
+}
+
 impl Bench {
-    /// About eight minutes; `FULL=1` repeats also what takes minutes itself.
-    fn whole(&mut self) -> anyhow::Result<()> {
-        let full = holdfast_bench::wanted("FULL");
-        let tree = self.tree(FILES)?;
+    /// One part of the whole run, which takes up to eight minutes where a flush takes 3 ms.
+    fn part(&mut self, part: &str) -> anyhow::Result<()> {
+        match part {
+            "events" => self.all_events(),
+            "flushed" => self.flushed(),
+            "pages" => self.pages(),
+            "scans" => self.all_scans(),
+            "few" => {
+                let words = [HELD.to_string(), FEW.to_string()];
+                let rows = self.child(&["few".as_ref(), words[0].as_ref(), words[1].as_ref()])?;
+                self.add_all("holdfast", &rows, "")
+            }
+            _ => self.volumes(),
+        }
+    }
+
+    /// Those that differ by little three times, the others once.
+    fn all_events(&mut self) -> anyhow::Result<()> {
+        let close = ["holdfast", YARDSTICK, LATER, "holdfast power", "holdfast power, groups of 100"];
         for round in 0..ROUNDS {
-            for (subject, _) in SUBJECTS {
-                let flushes = subject.ends_with("FULL") || subject.contains("DELETE");
-                let once =
-                    flushes || subject.contains("page") || subject.ends_with("per event power");
-                // Those differ by multiples: once.
-                let left_out = subject.contains("DELETE NORMAL") || subject.contains("DELETE OFF");
-                if full || (!left_out && (round == 0 || !once)) {
-                    self.events(subject, EVENTS, !flushes)?;
+            for (subject, design) in SUBJECTS {
+                let often = close.contains(subject);
+                if design.flushes_each() || subject.contains("page") || (!often && round > 0) {
+                    continue;
                 }
+                let random = subject.starts_with("holdfast") || round == 0;
+                self.events(subject, EVENTS, random)?;
             }
         }
-        for run in 0..RUNS {
+        Ok(())
+    }
+
+    /// Those that flush every event, beside the yardstick; `FULL=1`: with as many events as the
+    /// others.
+    fn flushed(&mut self) -> anyhow::Result<()> {
+        let full = holdfast_bench::wanted("FULL");
+        let count = if full { EVENTS } else { EVENTS_FLUSHED };
+        if !full {
+            self.events(YARDSTICK, count, false)?;
+            self.events(OURS_PER_EVENT, count, false)?;
+        }
+        for (subject, design) in SUBJECTS {
+            if design.flushes_each() {
+                self.events(subject, count, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pages(&mut self) -> anyhow::Result<()> {
+        for (subject, _) in SUBJECTS {
+            let usual = ["holdfast", OURS_PER_EVENT].contains(subject);
+            if usual || subject.contains("page") {
+                self.events(subject, EVENTS_PAGES, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn all_scans(&mut self) -> anyhow::Result<()> {
+        let flushed = ["per event, WAL FULL", "per event, DELETE FULL"];
+        let tree = self.tree(FILES)?;
+        for _ in 0..RUNS {
             self.scans(&tree, FILES, &["holdfast", "holdfast power"])?;
-            self.scans(&tree, FILES, &[YARDSTICK, "per event, WAL FULL", LATER])?;
+            self.scans(&tree, FILES, &[YARDSTICK, LATER])?;
             self.scans(&tree, FILES, &[OURS_PER_EVENT])?;
-            if full || run < SLOW_SCANS {
-                self.scans(&tree, FILES, &["per event, DELETE FULL"])?;
+            if holdfast_bench::wanted("FULL") {
+                self.scans(&tree, FILES, &flushed)?;
             }
         }
-        let words = [HELD.to_string(), FEW.to_string()];
-        let rows = self.child(&["few".as_ref(), words[0].as_ref(), words[1].as_ref()])?;
-        self.add_all("holdfast", &rows, "")?;
-        self.volumes()
+        let tree = self.tree(FILES_FLUSHED)?;
+        let [wal, delete] = flushed;
+        self.scans(&tree, FILES_FLUSHED, &["holdfast", "holdfast power"])?;
+        self.scans(&tree, FILES_FLUSHED, &[YARDSTICK, "per event, DELETE NORMAL", wal, delete])
     }
 
     /// The three designs on each file system that can be mounted.
@@ -148,7 +231,9 @@ impl Bench {
                 "per event, WAL FULL",
             ];
             let done = subjects.iter().try_for_each(|subject| {
-                let count = EVENTS_VOLUME.to_string();
+                let flushes = subject::by_name(subject)?.flushes_each();
+                let count = if flushes { EVENTS_VOLUME_FLUSHED } else { EVENTS_VOLUME };
+                let count = count.to_string();
                 let rows = self.child(&[
                     "events".as_ref(),
                     subject.as_ref(),
@@ -172,15 +257,15 @@ impl Bench {
             self.events(subject, EVENTS, false)?;
         }
         for subject in [YARDSTICK].iter().chain(&slow) {
-            self.events(subject, EVENTS_QUICK, false)?;
+            self.events(subject, EVENTS_FLUSHED, false)?;
         }
         let tree = self.tree(FILES)?;
         for _ in 0..CLOSE_SCANS_QUICK {
             self.scans(&tree, FILES, &["holdfast", "holdfast power"])?;
         }
         self.scans(&tree, FILES, &[YARDSTICK])?;
-        let tree = self.tree(FILES_QUICK)?;
-        self.scans(&tree, FILES_QUICK, &["holdfast", YARDSTICK, slow[0], slow[1]])
+        let tree = self.tree(FILES_FLUSHED)?;
+        self.scans(&tree, FILES_FLUSHED, &["holdfast", YARDSTICK, slow[0], slow[1]])
     }
 
     fn tree(&self, files: u64) -> anyhow::Result<PathBuf> {

@@ -4,14 +4,17 @@ use holdfast_bench::Results;
 
 use crate::scan::{NOTHING, NOTHING_BUILT};
 use crate::subject::{LATER, OURS_PER_EVENT, SUBJECTS, YARDSTICK};
-use crate::{EVENTS, EVENTS_QUICK, EVENTS_VOLUME, FEW, FILES, FILES_QUICK, HELD, volume};
+use crate::{
+    EVENTS, EVENTS_FLUSHED, EVENTS_PAGES, EVENTS_VOLUME, EVENTS_VOLUME_FLUSHED, FEW, FILES,
+    FILES_FLUSHED, HELD, volume,
+};
 
 const WAL_FULL: &str = "per event, WAL FULL";
 const DELETE_FULL: &str = "per event, DELETE FULL";
 
-/// All of it.
-pub fn print(results: &Results) {
-    for count in [EVENTS, EVENTS_QUICK] {
+/// All of it. Run by run only what was measured now: of earlier runs the medians are kept.
+pub fn print(results: &Results, scanned: bool) {
+    for count in [EVENTS, EVENTS_FLUSHED, EVENTS_PAGES] {
         for case in [
             format!("insert {count}"),
             format!("coalesce {count}"),
@@ -22,16 +25,20 @@ pub fn print(results: &Results) {
         }
     }
     for (kind, _) in volume::KINDS {
-        for what in ["insert", "coalesce"] {
-            events(results, &format!("{what} {EVENTS_VOLUME} on {kind}"));
+        for count in [EVENTS_VOLUME, EVENTS_VOLUME_FLUSHED] {
+            for what in ["insert", "coalesce"] {
+                events(results, &format!("{what} {count} on {kind}"));
+            }
         }
     }
     if let Some(seconds) = results.get(&few_case(), "holdfast", "seconds") {
         println!("\n{}: {:.1} ms for the whole cycle", few_case(), seconds * 1e3);
     }
-    for files in [FILES, FILES_QUICK] {
+    for files in [FILES, FILES_FLUSHED] {
         scans(results, &format!("scan {files} files"));
-        five_runs(results, &format!("scan {files} files"));
+        if scanned {
+            five_runs(results, &format!("scan {files} files"));
+        }
     }
     goals(results);
     published(results);
@@ -96,9 +103,7 @@ fn cell(results: &Results, at: (&str, &str, &str), scale: f64, digits: usize) ->
 }
 
 fn events(results: &Results, case: &str) {
-    if results.get(case, YARDSTICK, "seconds").is_none()
-        && results.get(case, "holdfast", "seconds").is_none()
-    {
+    if SUBJECTS.iter().all(|(subject, _)| results.get(case, subject, "seconds").is_none()) {
         return;
     }
     println!("\n{case} (in brackets: to {YARDSTICK})");
@@ -209,7 +214,7 @@ fn goals(results: &Results) {
 
 /// The two figures that the published design's own document gives, beside ours.
 fn published(results: &Results) {
-    for files in [FILES, FILES_QUICK] {
+    for files in [FILES, FILES_FLUSHED] {
         let case = format!("scan {files} files");
         let get = |subject, metric| results.get(&case, subject, metric);
         if let (Some(delete), Some(wal)) = (get(DELETE_FULL, "seconds"), get(WAL_FULL, "seconds")) {

@@ -102,6 +102,18 @@ pub enum Store {
 }
 
 impl Design {
+    /// Whether every event waits for the disk.
+    pub fn flushes_each(self) -> bool {
+        match self {
+            Self::Holdfast(ours) => {
+                ours.durability == Durability::Power && ours.transaction == Transaction::PerEvent
+            }
+            Self::PerEvent(mode) => {
+                mode.synchronous == "FULL" || (mode.journal == "DELETE" && mode.synchronous != "OFF")
+            }
+        }
+    }
+
     pub fn open(self, db: &Path) -> anyhow::Result<Store> {
         Ok(match self {
             Self::PerEvent(mode) => Store::PerEvent(Peer::open(db, mode)?),
