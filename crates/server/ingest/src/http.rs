@@ -5,16 +5,18 @@
 //! from which pages a browser may ask; a request from another page is refused, so that no page that
 //! somebody opens on this machine writes or reads here.
 //!
-//! Limits: [`WRITE_BYTES_MAX`], [`QUERY_BYTES_MAX`], [`QUERIES_MAX`], [`UNREAD_TIME_MAX`].
+//! Limits: [`WRITE_BYTES_MAX`], [`WRITES_BYTES_MAX`], [`QUERY_BYTES_MAX`], [`QUERIES_MAX`],
+//! [`NAMES_MAX`], [`UNREAD_TIME_MAX`]; a query ends after ten minutes, or when it holds too much
+//! memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -22,21 +24,26 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
 use hyper::body::Frame;
-use series::{Ack, Store, WriteError};
+use series::{Store, WriteError};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::guard::Token;
-use crate::intake::{Intake, Taken};
-use crate::{influx, net, query, remote};
+use crate::query;
 
-/// Largest body of a write, in bytes.
-pub const WRITE_BYTES_MAX: usize = 32 << 20;
+mod write;
+pub use write::{WRITE_BYTES_MAX, WRITES_BYTES_MAX};
+
 /// Largest query, in bytes.
 pub const QUERY_BYTES_MAX: usize = 1 << 20;
 /// Most queries of one port that are answered at a time.
 pub const QUERIES_MAX: usize = 16;
+/// Most requests of one port that walk the catalogue at a time: searches, suggestions, deletes.
+/// More wait a while.
+pub const NAMES_MAX: usize = 4;
+/// Longest time that a request waits for others.
+const TURN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest time that a query waits for a client that reads nothing of its answer.
 pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// Pieces of an answer that wait for the client; the query waits then.
@@ -53,24 +60,39 @@ pub struct HttpOptions {
     pub cors_origins: Vec<String>,
 }
 
+/// What the queries of one port share.
+#[derive(Clone)]
+struct Rooms {
+    queries: Arc<Semaphore>,
+    names: Arc<Semaphore>,
+    memory: query::Memory,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self {
+            queries: Arc::new(Semaphore::new(QUERIES_MAX)),
+            names: Arc::new(Semaphore::new(NAMES_MAX)),
+            memory: query::Memory::default(),
+        }
+    }
+}
+
 /// The routes of the query port, over one store.
 pub fn router(store: Store, options: HttpOptions) -> Router {
-    let room = Extension(Arc::new(Semaphore::new(QUERIES_MAX)));
-    let writes = Router::new()
-        .route("/write", post(write_lines))
-        .route("/api/v1/write", post(write_remote))
-        .layer(DefaultBodyLimit::max(WRITE_BYTES_MAX));
+    let rooms = Extension(Rooms::default());
     Router::new()
-        .route("/api/query", post(run_query).layer(room))
+        .route("/api/query", post(run_query))
         .route("/api/search", post(search))
         .route("/api/suggest", post(suggest))
+        .route("/api/delete", post(delete))
         .route("/api/stats", get(stats))
         .route("/api/version", get(version))
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
+        .layer(rooms)
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
-        .route("/api/delete", post(delete))
-        .merge(writes)
+        .merge(write::routes())
         .fallback(nothing)
         .layer(from_fn_with_state(Arc::new(options), admit))
         .with_state(store)
@@ -154,17 +176,49 @@ fn query_error(message: &str) -> Response {
     format!("-{}\r\n", message.replace(['\r', '\n'], " ")).into_response()
 }
 
-async fn search(State(store): State<Store>, body: Bytes) -> Response {
-    names(move || query::search(&store, &body)).await
+/// Too many ask at a time.
+fn busy(text: String) -> Response {
+    let later = [(header::RETRY_AFTER, "1")];
+    (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response()
 }
 
-async fn suggest(State(store): State<Store>, body: Bytes) -> Response {
-    names(move || query::suggest(&store, &body)).await
+/// Wait for a turn among the requests that walk the catalogue.
+async fn turn(rooms: &Rooms) -> Result<OwnedSemaphorePermit, Response> {
+    let permit = timeout(TURN_TIME_MAX, Arc::clone(&rooms.names).acquire_owned()).await;
+    permit
+        .ok()
+        .and_then(Result::ok)
+        .ok_or_else(|| busy(format!("-{NAMES_MAX} requests look for names; ask again later\r\n")))
 }
 
-/// Look for names away from the tasks: there may be millions.
-async fn names(look: impl FnOnce() -> Result<String, String> + Send + 'static) -> Response {
-    match tokio::task::spawn_blocking(look).await {
+async fn search(
+    State(store): State<Store>,
+    Extension(rooms): Extension<Rooms>,
+    body: Bytes,
+) -> Response {
+    match (query::Query::parse_search(&body), turn(&rooms).await) {
+        (Err(e), _) => query_error(&e),
+        (_, Err(busy)) => busy,
+        (Ok(query), Ok(permit)) => answer(store, query, &rooms, permit),
+    }
+}
+
+/// Look for names away from the tasks: there may be many.
+async fn suggest(
+    State(store): State<Store>,
+    Extension(rooms): Extension<Rooms>,
+    body: Bytes,
+) -> Response {
+    let permit = match turn(&rooms).await {
+        Ok(permit) => permit,
+        Err(busy) => return busy,
+    };
+    let look = tokio::task::spawn_blocking(move || {
+        let names = query::suggest(&store, &body);
+        drop(permit);
+        names
+    });
+    match look.await {
         Ok(Ok(names)) => names.into_response(),
         Ok(Err(e)) => query_error(&e),
         Err(e) => query_error(&format!("looking for names failed: {e}")),
@@ -172,9 +226,21 @@ async fn names(look: impl FnOnce() -> Result<String, String> + Send + 'static) -
 }
 
 /// `{"metric", "where", "range"}`: delete samples and events; answered when that is persisted.
-async fn delete(State(store): State<Store>, body: Bytes) -> Response {
-    let deleting = tokio::task::spawn_blocking(move || query::delete(&store, &body)).await;
-    match deleting {
+async fn delete(
+    State(store): State<Store>,
+    Extension(rooms): Extension<Rooms>,
+    body: Bytes,
+) -> Response {
+    let permit = match turn(&rooms).await {
+        Ok(permit) => permit,
+        Err(busy) => return busy,
+    };
+    let deleting = tokio::task::spawn_blocking(move || {
+        let deleted = query::delete(&store, &body);
+        drop(permit);
+        deleted
+    });
+    match deleting.await {
         Ok(Ok(series)) => json(&serde_json::json!({ "series": series })),
         Ok(Err(query::DeleteError::Query(text))) => refused(&text),
         Ok(Err(query::DeleteError::Write(e))) => failed(&e),
@@ -184,30 +250,42 @@ async fn delete(State(store): State<Store>, body: Bytes) -> Response {
 
 async fn run_query(
     State(store): State<Store>,
-    Extension(room): Extension<Arc<Semaphore>>,
+    Extension(rooms): Extension<Rooms>,
     body: Bytes,
 ) -> Response {
-    let Ok(permit) = room.try_acquire_owned() else {
-        let text = format!("-{QUERIES_MAX} queries are being answered; ask again later\r\n");
-        let later = [(header::RETRY_AFTER, "1")];
-        return (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response();
+    let Ok(permit) = Arc::clone(&rooms.queries).try_acquire_owned() else {
+        return busy(format!("-{QUERIES_MAX} queries are being answered; ask again later\r\n"));
     };
-    let query = match query::Query::parse(&body) {
-        Ok(query) => query,
-        Err(e) => return query_error(&e),
-    };
+    match query::Query::parse(&body) {
+        Ok(query) => answer(store, query, &rooms, permit),
+        Err(e) => query_error(&e),
+    }
+}
+
+/// Answer a query piece by piece, as its client takes them.
+fn answer(
+    store: Store,
+    query: query::Query,
+    rooms: &Rooms,
+    permit: OwnedSemaphorePermit,
+) -> Response {
     let (send, receive) = mpsc::channel(PIECES_MAX);
     let cut = Arc::new(AtomicBool::new(false));
-    let answer = Pieces { pieces: receive, cut: Arc::clone(&cut) };
+    let pieces = Pieces { pieces: receive, cut: Arc::clone(&cut) };
+    let client = send.clone();
+    let gone = move || client.is_closed();
+    let budget = query::Budget::new(query::QUERY_TIME_MAX, rooms.memory.clone(), gone);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         // The client going away, or reading nothing, ends the query.
-        query::run(&store, &query, |piece| {
-            runtime.block_on(hand_over(&send, piece, UNREAD_TIME_MAX, &cut))
+        query::run(&store, &query, &budget, |piece| {
+            let patience = budget.left().min(UNREAD_TIME_MAX);
+            runtime.block_on(hand_over(&send, piece, patience, &cut))
         });
-        drop(permit);
+        cut.fetch_or(budget.over().is_some(), Ordering::AcqRel);
+        drop((budget, permit));
     });
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(answer)).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(pieces)).into_response()
 }
 
 /// Give the client a piece of its answer; whether to go on. `cut` tells of a client that read
@@ -241,56 +319,11 @@ impl hyper::body::Body for Pieces {
         let piece = ready!(self.pieces.poll_recv(cx));
         let broken = piece.is_none() && self.cut.swap(false, Ordering::AcqRel);
         Poll::Ready(if broken {
-            Some(Err(std::io::Error::other("the client read nothing for too long")))
+            Some(Err(std::io::Error::other("the answer was cut")))
         } else {
             piece.map(|bytes| Ok(Frame::data(bytes)))
         })
     }
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct WriteQuery {
-    precision: Option<String>,
-}
-
-async fn write_lines(
-    State(store): State<Store>,
-    Query(asked): Query<WriteQuery>,
-    body: Bytes,
-) -> Response {
-    let Some(precision) = influx::Precision::parse(asked.precision.as_deref()) else {
-        return refused("precision: unknown; use ns, us, ms, s, m or h");
-    };
-    let taken = read_apart(&store, move |intake| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        influx::read(&body, precision, now.as_nanos() as i64, intake);
-        Ok(())
-    });
-    finish(&store, "influx", "line", taken.await).await
-}
-
-async fn write_remote(State(store): State<Store>, headers: HeaderMap, body: Bytes) -> Response {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    if kind.contains("io.prometheus.write.v2") {
-        let text = "remote write 2 is not spoken here; send version 1\n";
-        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
-    }
-    let taken = read_apart(&store, move |intake| remote::read(&body, intake)).await;
-    finish(&store, "remote", "series", taken).await
-}
-
-/// Read a body away from the tasks: it may be large.
-async fn read_apart(
-    store: &Store,
-    read: impl FnOnce(&mut Intake<'_>) -> Result<(), String> + Send + 'static,
-) -> Result<Taken, String> {
-    let store = store.clone();
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut intake = Intake::new(&store);
-        read(&mut intake)?;
-        Ok(intake.finish())
-    });
-    reading.await.map_err(|e| format!("reading the body failed: {e}"))?
 }
 
 fn refused(text: &str) -> Response {
@@ -298,48 +331,17 @@ fn refused(text: &str) -> Response {
     (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Store what was taken, then say what was not.
-async fn finish(
-    store: &Store,
-    protocol: &'static str,
-    noun: &str,
-    taken: Result<Taken, String>,
-) -> Response {
-    let taken = match taken {
-        Ok(taken) => taken,
-        Err(e) => return refused(&e),
-    };
-    net::count(protocol, &taken);
-    let mut tickets = Vec::new();
-    for batch in taken.batches {
-        match store.submit_async(batch, Ack::Persisted).await {
-            Ok(ticket) => tickets.push(ticket),
-            Err(e) => return failed(&e),
-        }
-    }
-    for ticket in tickets {
-        if let Err(e) = ticket.await {
-            return failed(&e);
-        }
-    }
-    if taken.refused == 0 {
-        return StatusCode::NO_CONTENT.into_response();
-    }
-    let each =
-        taken.refusals.iter().map(|r| format!("{noun} {}: {}: {}", r.line, r.reason, r.text));
-    let each: Vec<String> = each.collect();
-    refused(&format!(
-        "partial write: {} refused, {} samples stored: {}",
-        taken.refused,
-        taken.samples,
-        each.join("; ")
-    ))
-}
-
 fn failed(error: &WriteError) -> Response {
     let status = match error {
         WriteError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
         WriteError::Failed(_) | WriteError::Closed => StatusCode::SERVICE_UNAVAILABLE,
+        // Deletes wait for merges.
+        WriteError::TooLarge { what: "tombstones", .. } => StatusCode::SERVICE_UNAVAILABLE,
+        // The same request fails the same way again: senders must not repeat it.
+        WriteError::TooLarge { .. }
+        | WriteError::TooOld { .. }
+        | WriteError::TooNew { .. }
+        | WriteError::EndOfTime { .. } => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let body = serde_json::json!({ "error": error.to_string() }).to_string();
@@ -351,7 +353,7 @@ mod tests {
     use std::future::poll_fn;
 
     use hyper::body::Body as _;
-    use series::{Batch, StoreOptions, Wal};
+    use series::{Ack, Batch, StoreOptions, Wal};
 
     use super::*;
 
@@ -374,10 +376,10 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn queries_that_nobody_reads_do_not_become_more_and_more() {
         let (_folder, store) = store();
-        let room = Arc::new(Semaphore::new(QUERIES_MAX));
+        let rooms = Rooms::default();
         let ask = async || {
-            let room = Extension(Arc::clone(&room));
-            run_query(State(store.clone()), room, Bytes::from_static(LARGE)).await
+            run_query(State(store.clone()), Extension(rooms.clone()), Bytes::from_static(LARGE))
+                .await
         };
         let mut unread = Vec::new();
         for _ in 0..QUERIES_MAX {
@@ -389,7 +391,7 @@ mod tests {
         assert!(refused.headers().contains_key(header::RETRY_AFTER));
         drop(unread);
         // The clients are gone: every query ends.
-        drop(room.acquire_many(QUERIES_MAX as u32).await.unwrap());
+        drop(rooms.queries.acquire_many(QUERIES_MAX as u32).await.unwrap());
         assert_eq!(ask().await.status(), StatusCode::OK);
     }
 

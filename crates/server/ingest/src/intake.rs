@@ -7,8 +7,10 @@ const QUOTED_BYTES_MAX: usize = 200;
 /// Most refusals of one read or request that are told one by one.
 pub const REFUSALS_MAX: usize = 100;
 /// Rows are refused as too old so much before the store would refuse the whole batch, in
-/// nanoseconds.
-const AGE_MARGIN_NS: i64 = 1_000_000_000;
+/// nanoseconds: a request may be read for some seconds.
+const AGE_MARGIN_NS: i64 = 30_000_000_000;
+/// Most bytes of one row or event in the log.
+const ROW_BYTES_MAX: usize = 8 << 10;
 
 /// A row that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct Intake<'a> {
     store: &'a Store,
     oldest_ns: i64,
     newest_ns: i64,
+    /// A batch that may take so much in the log takes no more rows.
+    batch_bytes_max: usize,
     batch: Batch,
     full: Vec<Batch>,
     refusals: Vec<Refusal>,
@@ -42,6 +46,7 @@ impl<'a> Intake<'a> {
             store,
             oldest_ns,
             newest_ns: store.newest_ns(),
+            batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
             batch: Batch::new(),
             full: Vec::new(),
             refusals: Vec::new(),
@@ -57,35 +62,42 @@ impl<'a> Intake<'a> {
 
     /// Take a row.
     pub(crate) fn push(&mut self, row: Row, time_ns: i64, values: &[Value]) -> Result<(), String> {
-        self.admit(time_ns)?;
-        let again = match self.batch.push_values(row, time_ns, values) {
-            Ok(()) => Ok(()),
-            Err(WriteError::TooLarge { .. }) if !self.batch.is_empty() => {
-                self.full.push(std::mem::take(&mut self.batch));
-                self.batch.push_values(row, time_ns, values)
-            }
-            Err(e) => Err(e),
-        };
-        again.map_err(|e| e.to_string())?;
-        self.samples += values.len() as u64;
-        Ok(())
+        self.put(time_ns, values.len(), |batch| batch.push_values(row, time_ns, values))
+    }
+
+    /// Take a row of one float.
+    pub(crate) fn push_float(&mut self, row: Row, time_ns: i64, value: f64) -> Result<(), String> {
+        self.put(time_ns, 1, |batch| batch.push(row, time_ns, &[value]))
     }
 
     /// Take an event.
     pub(crate) fn event(&mut self, row: Row, time_ns: i64, text: &[u8]) -> Result<(), String> {
+        self.put(time_ns, 1, |batch| batch.push_event(row, time_ns, text))
+    }
+
+    /// Put something into the batch, into the next one if this one is full: the log takes no record
+    /// larger than a segment, and would refuse all of it.
+    fn put(
+        &mut self,
+        time_ns: i64,
+        samples: usize,
+        into: impl Fn(&mut Batch) -> Result<(), WriteError>,
+    ) -> Result<(), String> {
         self.admit(time_ns)?;
-        let again = match self.batch.push_event(row, time_ns, text) {
-            Ok(()) => Ok(()),
+        if self.batch.bytes_max() > self.batch_bytes_max && !self.batch.is_empty() {
+            self.full.push(std::mem::take(&mut self.batch));
+        }
+        let again = match into(&mut self.batch) {
             Err(WriteError::TooLarge { what, .. })
                 if what != "event_bytes" && !self.batch.is_empty() =>
             {
                 self.full.push(std::mem::take(&mut self.batch));
-                self.batch.push_event(row, time_ns, text)
+                into(&mut self.batch)
             }
-            Err(e) => Err(e),
+            done => done,
         };
         again.map_err(|e| e.to_string())?;
-        self.samples += 1;
+        self.samples += samples as u64;
         Ok(())
     }
 

@@ -27,12 +27,15 @@ mod time;
 
 pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
 pub use http::{
-    HttpOptions, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX, router,
+    HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,
+    WRITES_BYTES_MAX, router,
 };
 pub use intake::{Intake, REFUSALS_MAX, Refusal, Taken};
 pub use net::{
-    CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX, REPLY_BYTES_MAX, serve_tcp,
-    serve_udp,
+    ANSWER_TIME_MAX, CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX,
+    REPLY_BYTES_MAX, serve_tcp, serve_udp,
 };
-pub use resp::{DICTIONARY_ENTRIES_MAX, ITEM_BYTES_MAX, RespReader};
+pub use resp::{
+    DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,
+};
 pub use telnet::{Asked, LINE_BYTES_MAX, TelnetReader};

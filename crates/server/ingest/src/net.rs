@@ -4,8 +4,10 @@
 //! Nothing answers a row that was taken: these protocols fire and forget, and what they bring is
 //! persisted within 100 ms (with the log on). A client that wants to know asks: `+sync` in RESP,
 //! `sync` in `OpenTSDB`'s lines is answered `+OK` or `ok` when everything before it on this
-//! connection is persisted, and by an error when some of it was not stored. The end of the stream
-//! is no answer: it looks the same when the server dies.
+//! connection is persisted, and by an error when some of it was not stored without being told one
+//! by one. Each is answered, in its place among the refusals; a client that takes no answer for
+//! [`ANSWER_TIME_MAX`] is cut off. The end of the stream is no answer: it looks the same when the
+//! server dies.
 //!
 //! Limits: [`CONNECTIONS_MAX`], [`READ_BYTES_MAX`], [`REPLY_BYTES_MAX`], [`PIPELINE_BATCHES_MAX`].
 
@@ -26,15 +28,18 @@ use tokio::time::timeout;
 
 use crate::guard::{AUTH_TIME_MAX, Guard};
 use crate::intake::{Intake, Taken};
-use crate::resp::RespReader;
+use crate::resp::{DictionaryRoom, RespReader};
 use crate::telnet::{Asked, TelnetReader};
 
 /// Most connections of one port at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
 /// Most bytes read into one batch.
 pub const READ_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of replies that wait for a client that does not read; more are left out.
+/// Most bytes of refusals that wait for a client that does not read; more are left out, and counted
+/// in the answer to the next `sync`.
 pub const REPLY_BYTES_MAX: usize = 64 << 10;
+/// Longest time that the answer to a `sync` waits for a client that does not read.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Most batches of one connection on their way to the log.
 pub const PIPELINE_BATCHES_MAX: usize = 16;
 /// Most datagrams in one batch.
@@ -45,7 +50,8 @@ const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 /// What a `sync` says when the store refused something before it.
 const LOST: &str = "some rows before were not stored; send them again";
-/// Pause after a failed accept: most often no file descriptor is free.
+/// Pause after a failed accept, most often because no file descriptor is free, or a failed read of
+/// datagrams.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a port speaks.
@@ -76,6 +82,7 @@ pub async fn serve_tcp(
     mut stop: watch::Receiver<bool>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let dictionaries = DictionaryRoom::default();
     let mut running = tokio::task::JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -98,9 +105,13 @@ pub async fn serve_tcp(
         };
         // Answers are short: they must not wait for an acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
+        let reader = match protocol {
+            Protocol::Resp => Reader::Resp(RespReader::new(dictionaries.clone())),
+            Protocol::OpenTsdb => Reader::OpenTsdb(TelnetReader::default()),
+        };
         let (store, guard, stop) = (store.clone(), guard.clone(), stop.clone());
         running.spawn(async move {
-            attend(stream, protocol, store, &guard, stop).await;
+            attend(stream, reader, store, &guard, stop).await;
             drop(permit);
         });
     }
@@ -110,20 +121,21 @@ pub async fn serve_tcp(
 /// One connection, from the handshake to its end.
 async fn attend(
     stream: TcpStream,
-    protocol: Protocol,
+    reader: Reader,
     store: Store,
     guard: &Guard,
     mut stop: watch::Receiver<bool>,
 ) {
+    let protocol = reader.protocol();
     let Some(acceptor) = &guard.tls else {
-        return talk(stream, protocol, store, guard, stop).await;
+        return talk(stream, reader, store, guard, stop).await;
     };
     let shaken = tokio::select! {
         _ = stop.changed() => return,
         shaken = timeout(AUTH_TIME_MAX, acceptor.accept(stream)) => shaken,
     };
     match shaken {
-        Ok(Ok(stream)) => talk(stream, protocol, store, guard, stop).await,
+        Ok(Ok(stream)) => talk(stream, reader, store, guard, stop).await,
         Ok(Err(e)) => tracing::debug!("{}: TLS: {e}", protocol.name()),
         Err(_) => tracing::debug!("{}: TLS: the handshake took too long", protocol.name()),
     }
@@ -131,7 +143,7 @@ async fn attend(
 
 async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    protocol: Protocol,
+    reader: Reader,
     store: Store,
     guard: &Guard,
     mut stop: watch::Receiver<bool>,
@@ -143,19 +155,29 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
             shown = token.begins(&mut stream, &mut buffer) => shown,
         };
         if !shown {
-            tracing::warn!("{}: a connection did not show the token", protocol.name());
+            let protocol = reader.protocol().name();
+            tracing::warn!("{protocol}: a connection did not show the token");
             let text = b"-ERR begin the connection with the line: auth TOKEN\r\n";
             let _ = timeout(GOODBYE_TIME_MAX, stream.write_all(text)).await;
             let _ = timeout(GOODBYE_TIME_MAX, stream.shutdown()).await;
             return;
         }
     }
-    Connection::new(stream, buffer, protocol, store).run(stop).await;
+    Connection::new(stream, buffer, reader, store).run(stop).await;
 }
 
 enum Reader {
     Resp(RespReader),
     OpenTsdb(TelnetReader),
+}
+
+impl Reader {
+    fn protocol(&self) -> Protocol {
+        match self {
+            Self::Resp(_) => Protocol::Resp,
+            Self::OpenTsdb(_) => Protocol::OpenTsdb,
+        }
+    }
 }
 
 struct Connection<S> {
@@ -167,20 +189,30 @@ struct Connection<S> {
     buffer: BytesMut,
     tickets: VecDeque<Ticket>,
     replies: Vec<u8>,
+    /// Something was sent to the store that may not be persisted yet.
+    unsettled: bool,
     /// Rows since the last `sync` were not stored although they were good.
     lost: bool,
+    /// Rows refused since the last `sync` whose refusals were left out.
+    untold: u64,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    fn new(stream: S, buffer: BytesMut, protocol: Protocol, store: Store) -> Self {
+    fn new(stream: S, buffer: BytesMut, reader: Reader, store: Store) -> Self {
         let (input, output) = tokio::io::split(stream);
-        let reader = match protocol {
-            Protocol::Resp => Reader::Resp(RespReader::default()),
-            Protocol::OpenTsdb => Reader::OpenTsdb(TelnetReader::default()),
-        };
-        let (tickets, replies) = (VecDeque::new(), Vec::new());
-        let lost = false;
-        Self { input, output, store, protocol, reader, buffer, tickets, replies, lost }
+        Self {
+            input,
+            output,
+            store,
+            protocol: reader.protocol(),
+            reader,
+            buffer,
+            tickets: VecDeque::new(),
+            replies: Vec::new(),
+            unsettled: false,
+            lost: false,
+            untold: 0,
+        }
     }
 
     async fn run(mut self, mut stop: watch::Receiver<bool>) {
@@ -218,23 +250,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Store what the buffer holds; whether the client asked for the end.
+    /// Store what the buffer holds, and answer what it asks; whether the connection ends.
     async fn take(&mut self) -> bool {
-        let mut intake = Intake::new(&self.store);
-        let (done, asked) = match &mut self.reader {
-            Reader::Resp(reader) => {
-                let done = reader.read(&self.buffer, &mut intake);
-                (done, Vec::from_iter(reader.take_sync().then_some(Asked::Sync)))
+        loop {
+            let mut intake = Intake::new(&self.store);
+            let (done, asked) = match &mut self.reader {
+                Reader::Resp(reader) => reader.read_until_asked(&self.buffer, &mut intake),
+                Reader::OpenTsdb(reader) => reader.read_until_asked(&self.buffer, &mut intake),
+            };
+            let taken = intake.finish();
+            self.buffer.advance(done);
+            self.submit(taken).await;
+            let Some(asked) = asked else { return false };
+            if !self.answer(asked).await {
+                return true;
             }
-            Reader::OpenTsdb(reader) => reader.read(&self.buffer, &mut intake),
-        };
-        let taken = intake.finish();
-        self.buffer.advance(done);
-        self.submit(taken).await;
-        for question in &asked {
-            self.answer(*question).await;
         }
-        asked.contains(&Asked::Exit)
     }
 
     /// The client has closed its side: what is left in the buffer is all there is.
@@ -250,14 +281,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn submit(&mut self, taken: Taken) {
         count(self.protocol.name(), &taken);
+        self.untold += taken.refused.saturating_sub(taken.refusals.len() as u64);
         for refusal in &taken.refusals {
             let text = match self.protocol {
                 Protocol::Resp => format!("-{} - {}\r\n", refusal.reason, refusal.text),
                 Protocol::OpenTsdb => format!("{}: {}\n", refusal.reason, refusal.text),
             };
-            self.say(&text);
+            self.untold += u64::from(!self.say(&text));
         }
         for batch in taken.batches {
+            self.unsettled = true;
             match self.store.submit_async(batch, Ack::Flushed).await {
                 Ok(ticket) => self.tickets.push_back(ticket),
                 Err(e) => self.failed(Some(e)),
@@ -267,6 +300,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Wait until everything taken so far is persisted.
     async fn persist(&mut self) {
+        if !std::mem::take(&mut self.unsettled) {
+            return;
+        }
         // A batch behind all others: it is persisted when they are.
         match self.store.submit_async(Batch::new(), Ack::Persisted).await {
             Ok(ticket) => self.tickets.push_back(ticket),
@@ -301,32 +337,62 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.say(&text);
     }
 
-    async fn answer(&mut self, question: Asked) {
-        let stats = self.store.stats();
+    /// Answer what was asked; whether the connection goes on.
+    async fn answer(&mut self, question: Asked) -> bool {
         let text = match question {
-            Asked::Sync => {
-                self.persist().await;
-                let lost = std::mem::take(&mut self.lost);
-                match (self.protocol, lost) {
-                    (Protocol::Resp, false) => "+OK\r\n".into(),
-                    (Protocol::OpenTsdb, false) => "ok\n".into(),
-                    (Protocol::Resp, true) => format!("-DB {LOST}\r\n"),
-                    (Protocol::OpenTsdb, true) => format!("sync: {LOST}\n"),
-                }
-            }
+            Asked::Sync => return self.acknowledge().await,
+            Asked::Exit => return false,
             Asked::Version => format!("holdfast series {}\n", env!("CARGO_PKG_VERSION")),
             Asked::Stats => {
+                let stats = self.store.stats();
                 format!("series.samples {}\nseries.known {}\n", stats.samples, stats.series)
             }
-            Asked::Exit => return,
         };
         self.say(&text);
+        true
     }
 
-    fn say(&mut self, text: &str) {
-        if self.replies.len() + text.len() <= REPLY_BYTES_MAX {
+    /// Say that everything so far is persisted, or what is not. Waits for a client that does not
+    /// read: an answer that is left out would be waited for in vain. Whether it was taken.
+    async fn acknowledge(&mut self) -> bool {
+        self.persist().await;
+        let (lost, untold) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.untold));
+        let trouble = if lost {
+            Some(LOST.to_owned())
+        } else {
+            (untold > 0).then(|| {
+                format!(
+                    "{untold} rows refused since the last sync were not told one by one; send \
+                     fewer rows between two syncs to see which"
+                )
+            })
+        };
+        let text = match (self.protocol, trouble) {
+            (Protocol::Resp, None) => "+OK\r\n".into(),
+            (Protocol::OpenTsdb, None) => "ok\n".into(),
+            (Protocol::Resp, Some(text)) => format!("-DB {text}\r\n"),
+            (Protocol::OpenTsdb, Some(text)) => format!("sync: {text}\n"),
+        };
+        self.replies.extend_from_slice(text.as_bytes());
+        let replies = std::mem::take(&mut self.replies);
+        let told = async {
+            self.output.write_all(&replies).await?;
+            self.output.flush().await
+        };
+        let told = timeout(ANSWER_TIME_MAX, told).await;
+        if told.is_err() {
+            tracing::warn!("{}: a client does not take its answers", self.protocol.name());
+        }
+        matches!(told, Ok(Ok(())))
+    }
+
+    /// Add to the replies; whether there was room.
+    fn say(&mut self, text: &str) -> bool {
+        let room = self.replies.len() + text.len() <= REPLY_BYTES_MAX;
+        if room {
             self.replies.extend_from_slice(text.as_bytes());
         }
+        room
     }
 
     /// Hand over as much of the replies as the client takes now. Never waits: a client that does
@@ -377,17 +443,26 @@ pub async fn serve_udp(
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let dictionaries = DictionaryRoom::default();
     loop {
         let first = tokio::select! {
             _ = stop.changed() => break,
             read = socket.recv_from(&mut buffer) => read,
         };
-        // A refusal by the receiver of an earlier datagram is no failure of the socket.
-        let Ok((mut length, _)) = first else { continue };
+        let mut length = match first {
+            Ok((length, _)) => length,
+            // Most often a refusal by the receiver of an earlier datagram. One that stays must not
+            // keep a core busy.
+            Err(e) => {
+                tracing::warn!("udp: {e}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
         let mut intake = Intake::new(&store);
         for _ in 0..DATAGRAMS_MAX {
             let datagram = buffer.get(..length).unwrap_or_default();
-            let mut reader = RespReader::default();
+            let mut reader = RespReader::new(dictionaries.clone());
             let done = reader.read(datagram, &mut intake);
             reader.end(datagram.get(done..).unwrap_or_default(), &mut intake);
             match socket.try_recv_from(&mut buffer) {

@@ -1,112 +1,328 @@
 //! Prometheus remote write, version 1: a snappy block of one protobuf message.
+//!
+//! The message is walked where it lies; nothing is built of it. The bytes of a series' labels are
+//! looked up as they stand: only labels that were not seen before are read and become a name.
+//! Senders repeat their series in the same order, so that most look-ups find the next one at once.
+//!
+//! Limits: [`MESSAGE_BYTES_MAX`], [`REQUEST_SAMPLES_MAX`], [`LABELS_BYTES_MAX`].
 
-use prost::Message;
-use series::Value;
+use std::hash::BuildHasher as _;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use series::Row;
 
 use crate::intake::Intake;
 
+mod messages;
+mod wire;
+
+pub use messages::{Label, Sample, TimeSeries, WriteRequest};
+use wire::{Field, Fields, Malformed};
+
 /// Largest message after decompression, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Most samples of one request.
+pub const REQUEST_SAMPLES_MAX: usize = 4 << 20;
+/// Most memory for labels seen before, in bytes; forgotten all at once beyond.
+pub const LABELS_BYTES_MAX: usize = 128 << 20;
+/// Buffers for messages that are kept for the next requests, and the largest of them, in bytes.
+const BUFFERS_MAX: usize = 4;
+const BUFFER_BYTES_MAX: usize = 8 << 20;
+/// Memory of what is known of a series beside its labels, in bytes.
+const ENTRY_BYTES: usize = 40;
 
-/// A request.
-#[derive(Clone, PartialEq, Message)]
-pub struct WriteRequest {
-    /// The series with their samples.
-    #[prost(message, repeated, tag = "1")]
-    pub timeseries: Vec<TimeSeries>,
+// Numbers of fields.
+const TIMESERIES: u32 = 1;
+const LABELS: u32 = 1;
+const SAMPLES: u32 = 2;
+const HISTOGRAMS: u32 = 4;
+const NAME: u32 = 1;
+const VALUE: u32 = 2;
+const SAMPLE_VALUE: u32 = 1;
+const SAMPLE_TIME: u32 = 2;
+
+/// What begins a label: its number of field, and that a length follows.
+const LABEL_TAG: u8 = 0x0a;
+
+/// Reads requests; remembers which labels are which row of its store.
+#[derive(Default)]
+pub struct RemoteReader {
+    known: RwLock<Known>,
+    buffers: Mutex<Vec<Vec<u8>>>,
 }
 
-/// One series.
-#[derive(Clone, PartialEq, Message)]
-pub struct TimeSeries {
-    /// Its labels; `__name__` is the metric.
-    #[prost(message, repeated, tag = "1")]
-    pub labels: Vec<Label>,
-    /// Its samples.
-    #[prost(message, repeated, tag = "2")]
-    pub samples: Vec<Sample>,
+/// Labels seen before, in the order in which they came.
+#[derive(Default)]
+struct Known {
+    entries: Vec<Entry>,
+    /// The bytes of all labels.
+    labels: Vec<u8>,
+    table: HashTable<u32>,
+    hasher: DefaultHashBuilder,
 }
 
-/// One label.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Label {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Its value.
-    #[prost(string, tag = "2")]
-    pub value: String,
+#[derive(Clone, Copy)]
+struct Entry {
+    from: usize,
+    to: usize,
+    row: Row,
 }
 
-/// One sample.
-#[derive(Clone, PartialEq, Message)]
-pub struct Sample {
-    /// The value.
-    #[prost(double, tag = "1")]
-    pub value: f64,
-    /// Milliseconds since the epoch.
-    #[prost(int64, tag = "2")]
-    pub timestamp: i64,
-}
-
-/// Read a request's body; refusals name their series.
-///
-/// # Errors
-/// When the body as a whole cannot be read; nothing of it is taken then.
-pub fn read(body: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
-    let length = snap::raw::decompress_len(body).map_err(|e| format!("body: snappy: {e}"))?;
-    if length > MESSAGE_BYTES_MAX {
-        return Err(format!(
-            "body: {length} bytes decompressed are over the limit of {MESSAGE_BYTES_MAX}; send \
-             smaller requests"
-        ));
+impl Known {
+    /// The row of labels and its place; `guess` is the place that is looked at first.
+    fn find(&self, labels: &[u8], guess: usize) -> Option<(usize, Row)> {
+        if let Some(entry) = self.entries.get(guess).filter(|e| self.of(e) == labels) {
+            return Some((guess, entry.row));
+        }
+        let same = |i: &u32| self.entries.get(*i as usize).is_some_and(|e| self.of(e) == labels);
+        let place = *self.table.find(self.hasher.hash_one(labels), same)? as usize;
+        Some((place, self.entries.get(place)?.row))
     }
-    let mut message = snap::raw::Decoder::new();
-    let message = message.decompress_vec(body).map_err(|e| format!("body: snappy: {e}"))?;
-    let request = WriteRequest::decode(&*message).map_err(|e| format!("body: protobuf: {e}"))?;
-    let mut name = Vec::new();
-    for (i, series) in request.timeseries.iter().enumerate() {
-        if let Err(reason) = one(series, &mut name, intake) {
-            intake.refuse(i as u64 + 1, reason, &name);
+
+    fn of(&self, entry: &Entry) -> &[u8] {
+        self.labels.get(entry.from..entry.to).unwrap_or_default()
+    }
+
+    /// Remember labels; the place they have.
+    fn insert(&mut self, labels: &[u8], row: Row) -> usize {
+        let bytes = self.labels.len() + labels.len() + (self.entries.len() + 1) * ENTRY_BYTES;
+        if bytes > LABELS_BYTES_MAX {
+            (self.entries, self.labels, self.table) = Default::default();
+        }
+        let (place, from) = (self.entries.len(), self.labels.len());
+        self.labels.extend_from_slice(labels);
+        self.entries.push(Entry { from, to: self.labels.len(), row });
+        let (entries, bytes, hasher) = (&self.entries, &self.labels, &self.hasher);
+        let hash = |i: &u32| {
+            let of = entries.get(*i as usize).and_then(|e| bytes.get(e.from..e.to));
+            hasher.hash_one(of.unwrap_or_default())
+        };
+        self.table.insert_unique(hasher.hash_one(labels), place as u32, hash);
+        place
+    }
+}
+
+impl RemoteReader {
+    /// Read a request's body; refusals name their series. One reader serves one store.
+    ///
+    /// # Errors
+    /// When the body as a whole cannot be read; what the intake holds must not be stored then.
+    pub fn read(&self, body: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
+        let length = snap::raw::decompress_len(body).map_err(|e| format!("body: snappy: {e}"))?;
+        if length > MESSAGE_BYTES_MAX {
+            return Err(format!(
+                "body: {length} bytes decompressed are over the limit of {MESSAGE_BYTES_MAX}; \
+                 send smaller requests"
+            ));
+        }
+        let mut buffer = self.buffers.lock().pop().unwrap_or_default();
+        if buffer.len() < length {
+            buffer.resize(length, 0);
+        }
+        let read = snap::raw::Decoder::new()
+            .decompress(body, &mut buffer)
+            .map_err(|e| format!("body: snappy: {e}"))
+            .and_then(|length| {
+                let mut walk = Walk::new(self);
+                walk.message(buffer.get(..length).unwrap_or_default(), intake)
+                    .map_err(|e| format!("body: protobuf: {}", e.0))
+            });
+        let mut buffers = self.buffers.lock();
+        if buffer.len() <= BUFFER_BYTES_MAX && buffers.len() < BUFFERS_MAX {
+            buffers.push(buffer);
+        }
+        read
+    }
+}
+
+/// A request being read.
+struct Walk<'a> {
+    reader: &'a RemoteReader,
+    known: Option<RwLockReadGuard<'a, Known>>,
+    /// Where the next series' labels most likely are.
+    guess: usize,
+    name: Vec<u8>,
+    samples: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(reader: &'a RemoteReader) -> Self {
+        Self { reader, known: None, guess: 0, name: Vec::new(), samples: 0 }
+    }
+
+    fn message(&mut self, message: &[u8], intake: &mut Intake<'_>) -> Result<(), Malformed> {
+        let (mut fields, mut number) = (Fields(message), 0);
+        while let Some((field, content)) = fields.next()? {
+            if field == TIMESERIES {
+                number += 1;
+                self.series(number, content.bytes()?, intake)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn series(
+        &mut self,
+        number: u64,
+        series: &[u8],
+        intake: &mut Intake<'_>,
+    ) -> Result<(), Malformed> {
+        let (labels, rest) = series.split_at(labels_end(series)?);
+        let (mut scattered, mut histograms) = (false, false);
+        let mut fields = Fields(rest);
+        while let Some((field, content)) = fields.next()? {
+            match field {
+                LABELS => scattered = true,
+                SAMPLES => {
+                    content.bytes()?;
+                    self.samples += 1;
+                }
+                HISTOGRAMS => histograms = true,
+                _ => {}
+            }
+        }
+        if self.samples > REQUEST_SAMPLES_MAX {
+            return Err(Malformed("more samples than one request may have; send smaller requests"));
+        }
+        let gathered;
+        let labels = if scattered {
+            gathered = gather(series)?;
+            &gathered
+        } else {
+            labels
+        };
+        let taken = match self.row(labels, intake) {
+            Ok(row) => take_samples(row, rest, intake)?,
+            Err(reason) => Err(reason),
+        };
+        let all = taken.and_then(|()| if histograms { Err(NO_HISTOGRAMS.into()) } else { Ok(()) });
+        if let Err(reason) = all {
+            // Labels that cannot be read are shown as far as they can be.
+            let _ = write_name(labels, &mut self.name);
+            intake.refuse(number, reason, &self.name);
+        }
+        Ok(())
+    }
+
+    /// The row of labels.
+    fn row(&mut self, labels: &[u8], intake: &Intake<'_>) -> Result<Row, String> {
+        let reader = self.reader;
+        let known = self.known.get_or_insert_with(|| reader.known.read());
+        if let Some((place, row)) = known.find(labels, self.guess) {
+            self.guess = place + 1;
+            return Ok(row);
+        }
+        self.known = None;
+        write_name(labels, &mut self.name)?;
+        let row = intake.row(&self.name)?;
+        self.guess = reader.known.write().insert(labels, row) + 1;
+        Ok(row)
+    }
+}
+
+const NO_HISTOGRAMS: &str =
+    "native histograms are not stored; let the sender send classic ones (buckets)";
+
+/// Where the labels that a series begins with end.
+fn labels_end(series: &[u8]) -> Result<usize, Malformed> {
+    let mut fields = Fields(series);
+    while fields.0.first() == Some(&LABEL_TAG) {
+        fields.next()?;
+    }
+    Ok(series.len() - fields.0.len())
+}
+
+/// All labels of a series, wherever they stand, one behind the other.
+fn gather(series: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let (mut fields, mut all) = (Fields(series), Vec::new());
+    loop {
+        let before = fields.0;
+        let Some((field, _)) = fields.next()? else { return Ok(all) };
+        if field == LABELS {
+            let taken = before.len() - fields.0.len();
+            all.extend_from_slice(before.get(..taken).unwrap_or_default());
         }
     }
-    Ok(())
 }
 
-fn one(series: &TimeSeries, name: &mut Vec<u8>, intake: &mut Intake<'_>) -> Result<(), String> {
-    name.clear();
-    let metric = series.labels.iter().find(|l| l.name == "__name__").map_or("", |l| &l.value);
-    escape(name, metric);
-    for label in series.labels.iter().filter(|l| l.name != "__name__") {
-        name.push(b' ');
-        escape(name, &label.name);
-        name.push(b'=');
-        escape(name, &label.value);
-    }
-    if metric.is_empty() {
-        return Err("series without the label __name__".into());
-    }
-    if metric.starts_with('!') {
-        return Err("a metric that begins with ! holds events; rename it".into());
-    }
-    let row = intake.row(name)?;
-    let mut all = Ok(());
-    for sample in &series.samples {
-        let time_ns = sample.timestamp.checked_mul(1_000_000);
-        let taken = time_ns
-            .ok_or_else(|| "time out of range".into())
-            .and_then(|time_ns| intake.push(row, time_ns, &[Value::F64(sample.value)]));
-        // Its neighbours are taken all the same; the first refusal is told.
+/// Take the samples of a series; the first refusal is told, its neighbours are taken all the same.
+fn take_samples(
+    row: Row,
+    rest: &[u8],
+    intake: &mut Intake<'_>,
+) -> Result<Result<(), String>, Malformed> {
+    let (mut fields, mut all) = (Fields(rest), Ok(()));
+    while let Some((field, content)) = fields.next()? {
+        if field != SAMPLES {
+            continue;
+        }
+        let (mut sample, mut value, mut millis) = (Fields(content.bytes()?), 0.0, 0);
+        while let Some((field, content)) = sample.next()? {
+            match (field, content) {
+                (SAMPLE_VALUE, Field::Fixed64(bits)) => value = f64::from_bits(bits),
+                (SAMPLE_TIME, Field::Varint(number)) => millis = number as i64,
+                (SAMPLE_VALUE | SAMPLE_TIME, _) => {
+                    return Err(Malformed("a sample's value or time is of another type"));
+                }
+                _ => {}
+            }
+        }
+        let taken = match millis.checked_mul(1_000_000) {
+            Some(time_ns) => intake.push_float(row, time_ns, value),
+            None => Err("time out of range".into()),
+        };
         all = all.and(taken);
     }
-    all
+    Ok(all)
 }
 
-fn escape(into: &mut Vec<u8>, text: &str) {
-    for c in text.bytes() {
+/// The name of a row series from labels: `__name__` is the metric.
+fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
+    name.clear();
+    let told = |e: Malformed| format!("labels: {}", e.0);
+    let (mut fields, mut metric, mut tags) = (Fields(labels), None, Vec::new());
+    while let Some((_, label)) = fields.next().map_err(told)? {
+        let (key, value) = pair(label.bytes().map_err(told)?).map_err(told)?;
+        if key != b"__name__" {
+            tags.push((key, value));
+        } else if metric.is_none() {
+            metric = Some(value);
+        }
+    }
+    let metric = metric.unwrap_or_default();
+    escape(name, metric);
+    for (key, value) in &tags {
+        name.push(b' ');
+        escape(name, key);
+        name.push(b'=');
+        escape(name, value);
+    }
+    match metric.first() {
+        None => Err("series without the label __name__".into()),
+        Some(b'!') => Err("a metric that begins with ! holds events; rename it".into()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Name and value of a label.
+fn pair(label: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let (mut fields, mut name, mut value) = (Fields(label), &[][..], &[][..]);
+    while let Some((field, content)) = fields.next()? {
+        match field {
+            NAME => name = content.bytes()?,
+            VALUE => value = content.bytes()?,
+            _ => {}
+        }
+    }
+    Ok((name, value))
+}
+
+fn escape(into: &mut Vec<u8>, text: &[u8]) {
+    for c in text {
         if matches!(c, b' ' | b'=' | b'|' | b'\\') {
             into.push(b'\\');
         }
-        into.push(c);
+        into.push(*c);
     }
 }

@@ -6,12 +6,16 @@
 //! A reader keeps its place between two buffers, so that a sample may be cut anywhere. After a
 //! refusal it goes on with the next item that can only be a name, so that neighbours are kept.
 //!
-//! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], the store's own for names and rows.
+//! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], [`DICTIONARIES_ENTRIES_MAX`], the store's
+//! own for names and rows.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use series::{COLUMNS_MAX, Row, Value};
 
+use crate::Asked;
 use crate::intake::{Intake, parse_float};
 use crate::time::{parse_int, parse_iso};
 
@@ -19,6 +23,8 @@ use crate::time::{parse_int, parse_iso};
 pub const ITEM_BYTES_MAX: usize = 16 << 10;
 /// Most names in the dictionary of one connection.
 pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
+/// Most names in the dictionaries of all connections of a port.
+pub const DICTIONARIES_ENTRIES_MAX: usize = 4 << 20;
 
 /// Asks for an acknowledgement.
 const SYNC: &[u8] = b"sync";
@@ -54,10 +60,35 @@ enum Place {
     Skip(usize),
 }
 
+/// Entries that the dictionaries of a port may still take: [`DICTIONARIES_ENTRIES_MAX`] for all its
+/// connections. Clones are the same room.
+#[derive(Debug, Clone)]
+pub struct DictionaryRoom(Arc<AtomicUsize>);
+
+impl Default for DictionaryRoom {
+    fn default() -> Self {
+        Self::new(DICTIONARIES_ENTRIES_MAX)
+    }
+}
+
+impl DictionaryRoom {
+    /// Room for so many entries.
+    pub fn new(entries: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(entries)))
+    }
+
+    fn take(&self) -> bool {
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+    }
+}
+
 /// Reads samples from a stream of bytes.
 #[derive(Debug)]
 pub struct RespReader {
     dictionary: HashMap<i64, Row>,
+    room: DictionaryRoom,
     place: Place,
     row: Option<Row>,
     time_ns: i64,
@@ -72,8 +103,22 @@ pub struct RespReader {
 
 impl Default for RespReader {
     fn default() -> Self {
+        Self::new(DictionaryRoom::default())
+    }
+}
+
+impl Drop for RespReader {
+    fn drop(&mut self) {
+        self.room.0.fetch_add(self.dictionary.len(), Ordering::Relaxed);
+    }
+}
+
+impl RespReader {
+    /// A reader whose dictionary shares its room with others.
+    pub fn new(room: DictionaryRoom) -> Self {
         Self {
             dictionary: HashMap::new(),
+            room,
             place: Place::Name,
             row: None,
             time_ns: 0,
@@ -83,13 +128,33 @@ impl Default for RespReader {
             sync: false,
         }
     }
-}
 
-impl RespReader {
-    /// Read all whole items of a buffer; the number of bytes that are done with.
+    /// Read all whole items of a buffer, passing over `+sync`; the number of bytes that are done
+    /// with.
     pub fn read(&mut self, buffer: &[u8], intake: &mut Intake<'_>) -> usize {
         let mut done = 0;
+        loop {
+            let rest = buffer.get(done..).unwrap_or_default();
+            let (used, asked) = self.read_until_asked(rest, intake);
+            done += used;
+            if asked.is_none() {
+                return done;
+            }
+        }
+    }
+
+    /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`]; the number of
+    /// bytes that are done with.
+    pub fn read_until_asked(
+        &mut self,
+        buffer: &[u8],
+        intake: &mut Intake<'_>,
+    ) -> (usize, Option<Asked>) {
+        let mut done = 0;
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
+            if std::mem::take(&mut self.sync) {
+                return (done, Some(Asked::Sync));
+            }
             let end = rest.iter().position(|c| *c == b'\n');
             if self.overlong {
                 self.overlong = end.is_none();
@@ -115,7 +180,7 @@ impl RespReader {
                 self.take(item, intake);
             }
         }
-        done
+        (done, std::mem::take(&mut self.sync).then_some(Asked::Sync))
     }
 
     /// The stream has ended: refuse what is not whole.
@@ -124,11 +189,6 @@ impl RespReader {
         if !whole && !self.overlong {
             intake.refuse(0, "PARSER the stream ends inside a sample; send it again", rest);
         }
-    }
-
-    /// Whether `+sync` was read since this was last asked.
-    pub fn take_sync(&mut self) -> bool {
-        std::mem::take(&mut self.sync)
     }
 
     /// Whether an event's text is due, which may look like anything.
@@ -180,10 +240,18 @@ impl RespReader {
             self.place = Place::Name;
             return self.name(item, intake);
         }
-        self.place = match item {
-            Item::Array(count) => Place::Skip(count_of(count).unwrap_or(0)),
-            _ => Place::Skip(left - 1),
-        };
+        self.place = Place::Skip(match item {
+            // The values of the refused sample.
+            Item::Array(count) => match count_of(count) {
+                Some(n) if n <= COLUMNS_MAX => n,
+                n => {
+                    let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
+                    intake.refuse(0, reason, item.text());
+                    n.unwrap_or(0)
+                }
+            },
+            _ => left - 1,
+        });
     }
 
     fn name(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
@@ -228,15 +296,23 @@ impl RespReader {
             };
         } else if let (Item::Number(id), Some(row)) = (item, self.named.take()) {
             match parse_int(id) {
-                Some(id) if self.dictionary.len() < DICTIONARY_ENTRIES_MAX => {
-                    self.dictionary.insert(id, row);
+                Some(id) if self.has_room(id) => drop(self.dictionary.insert(id, row)),
+                Some(_) => {
+                    let reason = "PARSER the dictionaries are full; send names without numbers";
+                    intake.refuse(0, reason, item.text());
                 }
-                _ => intake.refuse(0, "PARSER no number, or the dictionary is full", item.text()),
+                None => intake.refuse(0, "PARSER no number", item.text()),
             }
         } else {
             intake.refuse(0, "PARSER a dictionary has pairs of name and number", item.text());
         }
         self.place = next;
+    }
+
+    /// Whether the dictionary may take a number; room for it is taken.
+    fn has_room(&self, id: i64) -> bool {
+        self.dictionary.contains_key(&id)
+            || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.take())
     }
 
     fn time(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {

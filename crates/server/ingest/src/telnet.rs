@@ -35,7 +35,24 @@ impl TelnetReader {
     /// Read all whole lines of a buffer; the number of bytes that are done with, and what was
     /// asked.
     pub fn read(&mut self, buffer: &[u8], intake: &mut Intake<'_>) -> (usize, Vec<Asked>) {
-        let (mut done, mut asked) = (0, Vec::new());
+        let (mut done, mut all) = (0, Vec::new());
+        loop {
+            let rest = buffer.get(done..).unwrap_or_default();
+            let (used, asked) = self.read_until_asked(rest, intake);
+            done += used;
+            let Some(asked) = asked else { return (done, all) };
+            all.push(asked);
+        }
+    }
+
+    /// Read whole lines of a buffer up to the first that asks for something; the number of bytes
+    /// that are done with.
+    pub fn read_until_asked(
+        &mut self,
+        buffer: &[u8],
+        intake: &mut Intake<'_>,
+    ) -> (usize, Option<Asked>) {
+        let mut done = 0;
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             let end = rest.iter().position(|c| *c == b'\n');
             if self.overlong {
@@ -55,11 +72,11 @@ impl TelnetReader {
             let line = rest.get(..end).unwrap_or_default().trim_ascii();
             if line.len() > LINE_BYTES_MAX {
                 intake.refuse(self.line, too_long(), line);
-            } else {
-                asked.extend(self.command(line, intake));
+            } else if let Some(asked) = self.command(line, intake) {
+                return (done, Some(asked));
             }
         }
-        (done, asked)
+        (done, None)
     }
 
     /// The stream has ended: the last line may do without its end.

@@ -11,8 +11,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ingest::influx::Precision;
-use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
-use ingest::{Intake, Refusal, RespReader, TelnetReader, influx, remote};
+use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
+use ingest::{DictionaryRoom, Intake, Refusal, RespReader, TelnetReader, influx};
 use proptest::prelude::*;
 use prost::Message as _;
 use series::{Ack, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
@@ -146,7 +146,7 @@ fn a_refused_remote_sample_costs_no_other_of_its_series() {
     let samples = [5, i64::MAX, 6].map(sample).to_vec();
     let request = WriteRequest { timeseries: vec![TimeSeries { labels: vec![label], samples }] };
     let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
-    let (found, refusals) = after(|intake| remote::read(&body, intake).unwrap());
+    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
     assert_eq!(found, ["up 5000000 1", "up 6000000 1"]);
     assert_eq!(refusals.len(), 1);
     assert!(refusals[0].reason.contains("out of range"), "{refusals:?}");
@@ -228,13 +228,170 @@ fn request(series: &[(&str, f64)]) -> Vec<u8> {
 #[test]
 fn remote_write_takes_what_is_good_and_names_the_rest() {
     let body = request(&[("up", 1.0), ("", 2.0), ("down", 3.0)]);
-    let (found, refusals) = after(|intake| remote::read(&body, intake).unwrap());
+    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
     assert_eq!(found, ["down job=a\\ b 5000000 3", "up job=a\\ b 5000000 1"]);
     assert_eq!(refusals.len(), 1);
     assert!(refusals[0].text.contains("job"), "{refusals:?}");
-    after(|intake| assert!(remote::read(b"nonsense", intake).is_err()));
+    after(|intake| assert!(RemoteReader::default().read(b"nonsense", intake).is_err()));
     // A few bytes that claim to be gigabytes.
-    after(|intake| assert!(remote::read(b"\xff\xff\xff\xff\x0f\x00", intake).is_err()));
+    after(|intake| {
+        assert!(RemoteReader::default().read(b"\xff\xff\xff\xff\x0f\x00", intake).is_err())
+    });
+}
+
+/// Protobuf by hand: a field of bytes.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = content.len();
+    while length > 0x7f {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    [&bytes, content].concat()
+}
+
+fn label(name: &str, value: &str) -> Vec<u8> {
+    field(1, &[field(1, name.as_bytes()), field(2, value.as_bytes())].concat())
+}
+
+fn sample(value: f64, millis: i64) -> Vec<u8> {
+    field(2, &Sample { value, timestamp: millis }.encode_to_vec())
+}
+
+fn remote(reader: &RemoteReader, message: &[u8]) -> (Vec<String>, Vec<Refusal>) {
+    let body = snap::raw::Encoder::new().compress_vec(message).unwrap();
+    after(|intake| reader.read(&body, intake).unwrap())
+}
+
+#[test]
+fn a_native_histogram_is_refused_and_the_samples_beside_it_are_taken() {
+    let histogram = [label("__name__", "took"), field(4, &[0x08, 0x05])].concat();
+    let plain = [label("__name__", "up"), sample(1.0, 5)].concat();
+    let message = [field(1, &histogram), field(1, &plain)].concat();
+    let (found, refusals) = remote(&RemoteReader::default(), &message);
+    assert_eq!(found, ["up 5000000 1"]);
+    assert_eq!(refusals.len(), 1);
+    assert!(refusals[0].reason.contains("native histograms"), "{refusals:?}");
+    assert_eq!((refusals[0].line, &*refusals[0].text), (1, "took"));
+}
+
+#[test]
+fn labels_of_remote_write_may_stand_anywhere_in_a_series() {
+    let parts = [label("job", "a"), sample(1.0, 5), label("__name__", "up"), sample(2.0, 6)];
+    let message = field(1, &parts.concat());
+    let (found, refusals) = remote(&RemoteReader::default(), &message);
+    assert_eq!(
+        (found, refusals),
+        (vec!["up job=a 5000000 1".into(), "up job=a 6000000 2".into()], vec![])
+    );
+}
+
+#[test]
+fn a_remote_series_that_was_seen_before_is_the_same_one() {
+    let (_folder, store) = store();
+    let reader = RemoteReader::default();
+    let names = ["a", "b", "c"];
+    // Other orders, more and fewer series, from one request to the next.
+    for (round, order) in [[0, 1, 2], [2, 0, 1], [1, 1, 0]].iter().enumerate() {
+        let one = |i: &usize| {
+            let millis = (round * 10 + i) as i64;
+            field(
+                1,
+                &[label("__name__", names[*i]), label("x", "1"), sample(*i as f64, millis)]
+                    .concat(),
+            )
+        };
+        let message: Vec<u8> = order.iter().flat_map(one).collect();
+        let body = snap::raw::Encoder::new().compress_vec(&message).unwrap();
+        let mut intake = Intake::new(&store);
+        reader.read(&body, &mut intake).unwrap();
+        for batch in intake.finish().batches {
+            store.write(batch, Ack::Persisted).unwrap();
+        }
+    }
+    let expected = [
+        "a x=1 0 0",
+        "a x=1 10000000 0",
+        "a x=1 20000000 0",
+        "b x=1 1000000 1",
+        "b x=1 11000000 1",
+        "b x=1 21000000 1",
+        "c x=1 12000000 2",
+        "c x=1 2000000 2",
+    ];
+    assert_eq!(contents(&store), expected);
+}
+
+#[test]
+fn a_remote_message_of_empty_series_costs_no_memory() {
+    // 8 MiB of them: as structs they would be 200 MB and more.
+    let message = [0x0a, 0x00].repeat(4 << 20);
+    let body = snap::raw::Encoder::new().compress_vec(&message).unwrap();
+    let before = peak_bytes();
+    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
+    assert_eq!((found.len(), refusals.len()), (0, ingest::REFUSALS_MAX));
+    let grown = peak_bytes().saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes more");
+}
+
+/// Most memory that this process ever had.
+fn peak_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn an_array_behind_a_refused_number_is_refused_when_no_row_has_so_many_values() {
+    let good = "+cpu host=a\r\n:7\r\n+1.5\r\n";
+    let (found, refusals) = resp(format!(":5\r\n:7\r\n*99999\r\n{good}").as_bytes());
+    assert_eq!(found, ["cpu host=a 7 1.5"]);
+    let told: Vec<&str> = refusals.iter().map(|r| &*r.text).collect();
+    assert_eq!(told, ["5", "99999"], "what is passed over is told");
+}
+
+#[test]
+fn dictionaries_of_all_connections_share_their_room() {
+    let room = DictionaryRoom::new(2);
+    let (mut one, mut other) = (RespReader::new(room.clone()), RespReader::new(room.clone()));
+    let told = |reader: &mut RespReader, text: &str| {
+        let (_, refusals) = after(|intake| {
+            assert_eq!(reader.read(text.as_bytes(), intake), text.len());
+        });
+        refusals.iter().map(|r| r.text.clone()).collect::<Vec<_>>()
+    };
+    let entries = "*4\n+cpu host=a\n:1\n+cpu host=b\n:2\n";
+    assert!(told(&mut one, entries).is_empty());
+    assert!(told(&mut one, entries).is_empty(), "a number that is there already takes no room");
+    assert_eq!(told(&mut other, entries), ["1", "2"]);
+    drop(one);
+    assert!(told(&mut other, entries).is_empty(), "the room of a connection that ended is free");
+}
+
+#[test]
+fn a_request_larger_than_a_segment_of_the_log_is_stored_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::default() };
+    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
+    let count = 80_000;
+    let mut text = String::new();
+    for i in 0..count {
+        // Full floats and jittered times: nothing of it can be packed.
+        let noise = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let value = f64::from_bits(0x3ff0_0000_0000_0000 | noise >> 12);
+        text +=
+            &format!("m,host=a f={value} {}\n", i64::from(i) * 1_000_000 + (noise >> 45) as i64);
+    }
+    let mut intake = Intake::new(&store);
+    influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, &mut intake);
+    let taken = intake.finish();
+    assert_eq!((taken.refused, taken.samples), (0, u64::from(count as u32)));
+    assert!(taken.batches.len() > 1);
+    for batch in taken.batches {
+        store.write(batch, Ack::Persisted).unwrap();
+    }
+    assert_eq!(contents(&store).len(), count as usize);
 }
 
 proptest! {
@@ -256,7 +413,7 @@ proptest! {
             reader.end(&bytes[done..], intake);
         });
         after(|intake| influx::read(&bytes, Precision::parse(None).unwrap(), 1, intake));
-        after(|intake| drop(remote::read(&bytes, intake)));
+        after(|intake| drop(RemoteReader::default().read(&bytes, intake)));
     }
 
     #[test]

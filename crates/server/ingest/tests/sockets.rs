@@ -156,3 +156,89 @@ async fn queries_of_each_kind_go_both_ways() {
             .await;
     assert_eq!(names, "+x\r\n+y\r\n");
 }
+
+/// Lines read so far hold this.
+async fn until(stream: &mut TcpStream, heard: &mut String, what: &str) {
+    let mut bytes = vec![0; 1 << 16];
+    while !heard.contains(what) {
+        let read = stream.read(&mut bytes).await.unwrap();
+        assert!(read > 0, "the connection ended before {what}: {heard}");
+        heard.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_sync_is_answered_in_its_place_however_they_are_cut() {
+    let ports = ports().await;
+    let text =
+        "+a host=x\r\n:7\r\n+1\r\n+sync\r\n+sync\r\nbad\r\n+a host=x\r\n:8\r\n+2\r\n+sync\r\n";
+    let answer = tell(ports.resp, text).await;
+    let lines: Vec<&str> = answer.lines().map(|l| l.split(' ').next().unwrap()).collect();
+    assert_eq!(lines, ["+OK", "+OK", "-PARSER", "+OK"], "{answer}");
+    let text = "put t 1 5 host=x\nsync\nput t never 5 host=x\nsync\nversion\n";
+    let answer = tell(ports.opentsdb, text).await;
+    let lines: Vec<&str> = answer.lines().map(|l| l.split(' ').next().unwrap()).collect();
+    assert_eq!(lines, ["ok", "put:", "ok", "holdfast"], "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_behind_refusals_that_were_left_out_says_how_many() {
+    let ports = ports().await;
+    let mut text = "+a host=x\r\n:7\r\nno\r\n".repeat(500);
+    text.push_str("+a host=x\r\n:7\r\n+1\r\n+sync\r\n+sync\r\n");
+    let answer = tell(ports.resp, &text).await;
+    let lines: Vec<&str> = answer.lines().collect();
+    let (said, last) = (&lines[..lines.len() - 2], &lines[lines.len() - 2..]);
+    let told = said.iter().filter(|l| l.starts_with("-PARSER")).count();
+    assert!((1..500).contains(&told), "{told}");
+    assert!(last[0].starts_with(&format!("-DB {} rows refused", 500 - told)), "{}", last[0]);
+    assert_eq!(last[1], "+OK", "what was told once is not told again");
+    let rows = query(&ports, &format!(r#""select": "a", {ALL}"#)).await;
+    assert_eq!(rows, "a host=x,7,1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_is_answered_although_the_refusals_before_it_fill_their_room() {
+    let ports = ports().await;
+    let mut stream = TcpStream::connect(ports.resp).await.unwrap();
+    // Each is told by about a thousand bytes.
+    let line = format!("{}\r\n", "\u{1}".repeat(300));
+    stream.write_all(line.repeat(400).as_bytes()).await.unwrap();
+    stream.write_all(b"+sync\r\n").await.unwrap();
+    let mut heard = String::new();
+    until(&mut stream, &mut heard, "rows refused since the last sync").await;
+    stream.write_all(b"+sync\r\n").await.unwrap();
+    until(&mut stream, &mut heard, "+OK\r\n").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_keep_limit_and_offset_and_name_whole_tag_sets() {
+    let ports = ports().await;
+    let text: String =
+        ["a", "b", "c"].iter().map(|host| format!("+cpu dc=1 host={host}\n:7\n+1\n")).collect();
+    assert_eq!(tell(ports.resp, &(text + "+cpu dc=1\n:7\n+1\n")).await, "");
+    let search = async |body: &str| post(&ports, "/api/search", body).await.1;
+    let page = r#"{"select": "cpu", "where": {"dc": "1"}, "offset": 1, "limit": 2}"#;
+    assert_eq!(search(page).await, "+cpu dc=1 host=a\r\n+cpu dc=1 host=b\r\n");
+    let whole = r#"{"select": "cpu", "where": [{"dc": "1"}]}"#;
+    assert_eq!(search(whole).await, "+cpu dc=1\r\n");
+    let (status, body) =
+        post(&ports, "/api/delete", r#"{"metric": "cpu", "where": [{"dc": "1"}]}"#).await;
+    assert_eq!((status, &*body), (200, r#"{"series":1}"#));
+    let left = query(&ports, &format!(r#""select": "cpu", {ALL}"#)).await;
+    assert_eq!(left, "cpu dc=1 host=a,7,1\ncpu dc=1 host=b,7,1\ncpu dc=1 host=c,7,1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_over_the_limit_is_refused_before_it_is_read() {
+    let ports = ports().await;
+    let mut stream = TcpStream::connect(ports.http).await.unwrap();
+    let request = format!(
+        "POST /write HTTP/1.0\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        ingest::WRITE_BYTES_MAX + 1
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.0 413"), "{answer}");
+}

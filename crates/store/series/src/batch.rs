@@ -4,6 +4,16 @@ use crate::error::WriteError;
 use crate::model::{Row, Value};
 use crate::options::{BATCH_EVENT_BYTES_MAX, BATCH_SAMPLES_MAX, EVENT_BYTES_MAX};
 
+/// Most bytes of a row or an event in the log beside its values and text: its number, its time, and
+/// its number of columns or length, each with its share of what begins a block.
+const ROW_BYTES_MAX: usize = 24;
+/// Most bytes of a value in the log, with its share of what begins a block.
+const VALUE_BYTES_MAX: usize = 10;
+/// Most bytes of the place of an integer.
+const INDEX_BYTES_MAX: usize = 5;
+/// Most bytes of what a record begins with, and of its last blocks that are not full.
+const HEADS_BYTES_MAX: usize = 512;
+
 /// Rows and events that are stored together: all survive a crash or none. Later entries of one
 /// series and time supersede earlier ones.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -114,6 +124,15 @@ impl Batch {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Most bytes that it can take in the log, whatever its numbers are.
+    pub fn bytes_max(&self) -> usize {
+        ROW_BYTES_MAX * (self.rows.len() + self.event_rows.len())
+            + VALUE_BYTES_MAX * self.values.len()
+            + INDEX_BYTES_MAX * self.integers.len()
+            + self.event_text.len()
+            + HEADS_BYTES_MAX
     }
 
     /// Forget everything, keep the memory.

@@ -175,6 +175,12 @@ impl Store {
         self.0.core.now_ns().saturating_add(ahead_ns).min(i64::MAX - 1)
     }
 
+    /// Bytes up to which [`Batch::bytes_max`] may go so that the log takes the batch, whatever it
+    /// takes with it.
+    pub fn batch_bytes_max(&self) -> usize {
+        usize::try_from(self.0.core.options.segment_bytes / 2).unwrap_or(usize::MAX)
+    }
+
     /// Store a batch. Returns when it is as durable as asked for, and in the head.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
 //! Functions over the rows of one line: each keeps what it must remember per column.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 use series::Value;
 
 use super::eval::Expression;
-use super::{Cells, RowOut};
+use super::{Cells, Column, RowOut};
 use crate::time::SECOND_NS;
 
 /// Names of the functions that `apply` knows.
@@ -109,17 +110,22 @@ impl Function {
         if let Self::Top(most) = self { Some(*most) } else { None }
     }
 
-    /// Begin with a line of columns with these names.
-    pub(super) fn start(&self, columns: &[String]) -> Running {
-        Running { function: self.clone(), names: columns.to_vec(), columns: Vec::new() }
+    /// Names of the columns it asks for.
+    pub(super) fn columns(&self) -> Vec<&str> {
+        if let Self::Eval(expression) = self { expression.columns() } else { Vec::new() }
+    }
+
+    /// Begin with a line of these columns.
+    pub(super) fn start(&self, columns: &Arc<[Column]>) -> Running {
+        Running { function: self.clone(), names: Arc::clone(columns), columns: Vec::new() }
     }
 }
 
 /// A function in the middle of a line.
 pub(super) struct Running {
     function: Function,
-    /// Names of the columns.
-    names: Vec<String>,
+    /// The columns of the line.
+    names: Arc<[Column]>,
     columns: Vec<Memory>,
 }
 
@@ -140,10 +146,8 @@ impl Running {
             (_, cells @ (Cells::Empty | Cells::Text(_))) | (Function::Top(_), cells) => cells,
             (Function::Eval(expression), cells) => {
                 let values = values(&cells);
-                let column = |name: &str| {
-                    let is = |c: &String| c == name || c.split(':').next() == Some(name);
-                    *values.get(self.names.iter().position(is)?)?
-                };
+                let column =
+                    |name: &str| *values.get(self.names.iter().position(|c| c.is(name))?)?;
                 Cells::One(Value::F64(expression.value(column)?))
             }
             (Function::Fold(fold), cells) => Cells::One(Value::F64(fold.of(&cells)?)),

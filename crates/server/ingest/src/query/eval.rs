@@ -60,6 +60,17 @@ impl Expression {
         Ok(Self(parser.steps))
     }
 
+    /// Names of the columns in it.
+    pub(super) fn columns(&self) -> Vec<&str> {
+        let steps = self.0.iter();
+        steps
+            .filter_map(|step| match step {
+                Step::Column(name) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Its value; `column` gives a column's by name; without it there is none.
     pub(super) fn value(&self, column: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         let mut stack: Vec<f64> = Vec::new();

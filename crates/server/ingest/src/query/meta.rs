@@ -5,24 +5,48 @@ use std::fmt::Write as _;
 use serde_json::Value as Json;
 use series::{Selector, Store, Test, TimeRange, WriteError};
 
-use super::Query;
-use super::parse::{Fields, read_range, read_where, text};
+use super::parse::{Fields, TagTests, is_exactly, read_range, read_where, text};
+use super::{Budget, Query};
 
-/// Names of series of a metric ("": of all) that pass a query's tests of tags.
-pub(super) fn names(store: &Store, metric: &str, query: &Query) -> Vec<String> {
-    find(store, metric, &query.tags)
-}
+/// Estimate of the memory of a series found and of its name, in bytes.
+const SERIES_BYTES: usize = 1024;
 
-fn find(store: &Store, metric: &str, sets: &[Vec<(String, Test)>]) -> Vec<String> {
+/// Names of series of a metric ("": of all) that pass a query's tests of tags, until `each` says
+/// that it is enough.
+///
+/// # Errors
+/// Why the query must end.
+pub(super) fn names(
+    store: &Store,
+    metric: &str,
+    query: &Query,
+    budget: &Budget,
+    mut each: impl FnMut(&str) -> bool,
+) -> Result<(), String> {
     let metric = if metric.is_empty() { Test::Any } else { Test::is(metric) };
-    let mut names = Vec::new();
-    for tags in sets {
+    let (mut names, mut held) = (Vec::new(), budget.nothing());
+    let one = query.tags.len() == 1;
+    budget.check()?;
+    for tags in &query.tags {
         let selector = Selector { metric: metric.clone(), tags: tags.clone() };
-        names.extend(store.find(&selector).iter().map(series::Series::name));
+        let found = store.find(&selector);
+        held.set((names.len() + found.len()).saturating_mul(SERIES_BYTES))?;
+        for series in found.iter().filter(|s| !query.exact || is_exactly(s, tags)) {
+            if !one {
+                names.push(series.name());
+            } else if !each(&series.name()) {
+                return Ok(());
+            }
+        }
     }
     names.sort();
     names.dedup();
-    names
+    for name in names {
+        if !each(&name) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn lines(names: &[String]) -> String {
@@ -32,22 +56,6 @@ fn lines(names: &[String]) -> String {
         let _ = write!(out, "+{name}\r\n");
     }
     out
-}
-
-/// `{"select": metric or "", "where": {...}}`: names of series.
-pub(crate) fn search(store: &Store, body: &[u8]) -> Result<String, String> {
-    let (mut metric, mut sets) = (None, vec![Vec::new()]);
-    for (name, value) in Fields::parse(body)?.0 {
-        match name.as_str() {
-            "select" => metric = Some(text(&value, "select")?),
-            "where" => sets = read_where(&value)?,
-            "output" | "range" | "limit" | "offset" => {}
-            _ => return Err(format!("Unknown field: {name}")),
-        }
-    }
-    let metric = metric.ok_or("Field select is missing")?;
-    let metric = metric.trim_start_matches("meta:names").trim_start_matches(':');
-    Ok(lines(&find(store, metric, &sets)))
 }
 
 /// `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag", "starts-with"}`.
@@ -81,14 +89,15 @@ pub(crate) enum DeleteError {
 
 /// `{"metric": name, "where": {...}, "range": {"from", "to"}}`: delete what series of the metric
 /// hold in the range (exclusive of its later end); the number of series. Without a range all they
-/// hold; the metric may only be left out where there are tags to choose by.
+/// hold; a list of objects in `where` names all tags of a series each; the metric may only be left out where there are tags to choose by.
 pub(crate) fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     let (mut metric, mut sets, mut range) = (None, Vec::new(), TimeRange::ALL);
+    let mut exact = false;
     let mut read = || -> Result<(), String> {
         for (name, value) in Fields::parse(body)?.0 {
             match name.as_str() {
                 "metric" => metric = Some(text(&value, "metric")?),
-                "where" => sets = read_where(&value)?,
+                "where" => (sets, exact) = read_where(&value)?,
                 "range" => range = read_range(&value)?.0,
                 _ => return Err(format!("Unknown field: {name}")),
             }
@@ -103,12 +112,22 @@ pub(crate) fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     if sets.is_empty() {
         sets.push(Vec::new());
     }
+    let known =
+        if exact { store.tag_names(metric.as_deref().unwrap_or(""), "") } else { Vec::new() };
     let metric = metric.map_or(Test::Any, |metric| Test::is(&metric));
     let mut deleted = 0;
-    for tags in sets {
+    for mut tags in sets {
+        exclude_others(&mut tags, &known);
         let selector = Selector { metric: metric.clone(), tags };
         deleted += store.find(&selector).len();
         store.delete(&selector, range).map_err(DeleteError::Write)?;
     }
     Ok(deleted)
+}
+
+/// Let no series pass that has other tags, of those known, than the ones tested.
+fn exclude_others(tags: &mut TagTests, known: &[String]) {
+    let others: Vec<&String> =
+        known.iter().filter(|name| tags.iter().all(|(tested, _)| tested != *name)).collect();
+    tags.extend(others.into_iter().map(|name| (name.clone(), Test::is(""))));
 }

@@ -3,27 +3,34 @@
 //! [`Query::parse`] reads what is asked, [`plan`](plan::lines) finds series and makes one lazy line
 //! of rows for each name of the answer, [`run`] orders, filters and writes them. Nothing is read
 //! before the client takes it. What cannot be read of one series is told at the end of the answer;
-//! the others are there.
+//! the others are there. A query keeps within its [`Budget`].
 
 mod apply;
+mod budget;
 mod eval;
+mod merge;
 mod meta;
 mod output;
 mod parse;
 mod plan;
+mod read;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use series::{Direction, Store, Value};
 
 pub(crate) use apply::FUNCTIONS;
 use apply::Function;
-pub(crate) use meta::{DeleteError, delete, search, suggest};
+use budget::Held;
+pub(crate) use budget::{Budget, Memory, QUERY_TIME_MAX};
+use merge::Frontier;
+pub(crate) use meta::{DeleteError, delete, suggest};
 use output::Output;
 pub(crate) use parse::Query;
 use parse::What;
+use plan::Func;
 
 /// One row of an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,87 +53,163 @@ enum Cells {
 /// Rows on demand, in the direction of the query.
 type Rows = Box<dyn Iterator<Item = Result<RowOut, String>> + Send>;
 
+/// A column of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Column {
+    name: String,
+    metric: String,
+}
+
+impl Column {
+    /// The samples of a metric.
+    fn of(metric: &str) -> Self {
+        Self { name: metric.into(), metric: metric.into() }
+    }
+
+    /// What an aggregate says of them.
+    fn by(metric: &str, func: Func) -> Self {
+        Self { name: format!("{metric}:{}", func.name()), metric: metric.into() }
+    }
+
+    /// Whether a query means it: by its name, or by its metric.
+    fn is(&self, name: &str) -> bool {
+        self.name == name || self.metric == name
+    }
+}
+
 /// All rows of one name.
 struct Line {
     name: String,
-    /// Name of each column.
-    columns: Vec<String>,
+    columns: Arc<[Column]>,
     rows: Rows,
 }
 
+/// Lines, and the memory for them.
+struct Lines {
+    lines: Vec<Line>,
+    held: Held,
+}
+
 /// Run a query; pieces of the answer go to `send`, which says whether to go on.
-pub(crate) fn run(store: &Store, query: &Query, send: impl FnMut(Bytes) -> bool) {
+pub(crate) fn run(store: &Store, query: &Query, budget: &Budget, send: impl FnMut(Bytes) -> bool) {
     let mut output = Output::new(query, send);
-    if let What::Names(metric) = &query.what {
-        for name in meta::names(store, metric, query) {
-            if !output.name(&name) {
-                return;
-            }
-        }
-        output.end();
-        return;
-    }
-    let mut lines = prepared_lines(store, query);
-    let tops = query.apply.iter().filter_map(Function::top);
-    if let Some(most) = tops.min() {
-        let names = largest(lines, most);
-        lines = prepared_lines(store, query);
-        lines.retain(|line| names.contains(&line.name));
-    }
-    let mut page = Page { offset: query.offset, left: query.limit.unwrap_or(u64::MAX) };
-    let mut failures = Vec::new();
-    if query.by_time {
-        by_time(lines, query, &mut page, &mut output, &mut failures);
-    } else {
-        if query.direction == Direction::Backward {
-            lines.reverse();
-        }
-        by_name(lines, &mut page, &mut output, &mut failures);
-    }
+    let page = Page { offset: query.offset, left: query.limit.unwrap_or(u64::MAX) };
+    let mut answer = Answer { page, output: &mut output, failures: Vec::new() };
+    let done = match &query.what {
+        _ if query.limit == Some(0) => Ok(()),
+        What::Names(metric) => meta::names(store, metric, query, budget, |name| answer.name(name)),
+        _ => rows(store, query, budget, &mut answer),
+    };
+    let Answer { failures, .. } = answer;
     for failure in failures {
         output.error(&failure);
+    }
+    if let Some(why) = done.err().as_deref().or(budget.over()) {
+        tracing::warn!("query: {why}");
+        output.error(why);
     }
     output.end();
 }
 
-/// The lines of a query, their rows behind filter and functions.
-fn prepared_lines(store: &Store, query: &Query) -> Vec<Line> {
-    let mut lines: Vec<Line> = plan::lines(store, query);
-    for line in &mut lines {
-        let rows = std::mem::replace(&mut line.rows, Box::new(std::iter::empty()));
-        line.rows = prepared(rows, &line.columns, query);
+/// The rows of a query.
+fn rows<F: FnMut(Bytes) -> bool>(
+    store: &Store,
+    query: &Query,
+    budget: &Budget,
+    answer: &mut Answer<'_, F>,
+) -> Result<(), String> {
+    let mut lines = prepared_lines(store, query, budget)?;
+    let tops = query.apply.iter().filter_map(Function::top);
+    if let Some(most) = tops.min() {
+        let names = largest(store, query, budget, lines, most)?;
+        lines = prepared_lines(store, query, budget)?;
+        lines.lines.retain(|line| names.contains(&line.name));
     }
-    lines
+    let Lines { mut lines, held } = lines;
+    if query.by_time {
+        by_time(lines, query, budget, answer);
+    } else {
+        if query.direction == Direction::Backward {
+            lines.reverse();
+        }
+        by_name(lines, budget, answer);
+    }
+    drop(held);
+    Ok(())
+}
+
+/// The lines of a query, their rows behind filter and functions.
+fn prepared_lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
+    let mut lines = plan::lines(store, query, budget)?;
+    for line in &mut lines.lines {
+        let rows = std::mem::replace(&mut line.rows, Box::new(std::iter::empty()));
+        line.rows = prepared(rows, &line.columns, query, budget);
+    }
+    Ok(lines)
 }
 
 /// Names of the so many lines whose values sum up to most. Lines that cannot be read are among
 /// them, so that the answer says why.
-fn largest(lines: Vec<Line>, most: usize) -> HashSet<String> {
-    let mut sums: Vec<(f64, String)> = Vec::new();
+fn largest(
+    store: &Store,
+    query: &Query,
+    budget: &Budget,
+    lines: Lines,
+    most: usize,
+) -> Result<HashSet<String>, String> {
     let mut names = HashSet::new();
-    for line in lines {
+    let untouched = query.filter.is_empty() && query.apply.iter().all(|f| f.top().is_some());
+    let mut sums = match &query.what {
+        // Blocks know their sums: no sample is read.
+        What::Select(metric) if untouched => plan::sums(store, query, metric, budget, &mut names),
+        _ => read_sums(lines, &mut names),
+    };
+    budget.check()?;
+    sums.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    names.extend(sums.into_iter().take(most).map(|(_, name)| name));
+    Ok(names)
+}
+
+/// What the values of each line sum up to; `failed` gets the names of lines that cannot be read.
+fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<(f64, String)> {
+    let mut sums: Vec<(f64, String)> = Vec::new();
+    for line in lines.lines {
         let mut sum = 0.0;
         for row in line.rows {
             match row {
                 Ok(row) => sum += apply::values(&row.cells).iter().flatten().sum::<f64>(),
-                Err(_) => drop(names.insert(line.name.clone())),
+                Err(_) => drop(failed.insert(line.name.clone())),
             }
         }
         sums.push((sum, line.name));
     }
-    sums.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    names.extend(sums.into_iter().take(most).map(|(_, name)| name));
-    names
+    sums
 }
 
+/// Rows that a filter looks at between two looks at the query's budget.
+const ROWS_UNCHECKED_MAX: u32 = 4096;
+
 /// Rows behind filter and functions.
-fn prepared(rows: Rows, columns: &[String], query: &Query) -> Rows {
-    let (filter, names) = (query.filter.clone(), columns.to_vec());
-    let mut rows: Rows = Box::new(rows.filter(move |row| match row {
-        Ok(row) => filter.passes(&names, &row.cells),
-        Err(_) => true,
-    }));
-    for function in &query.apply {
+fn prepared(rows: Rows, columns: &Arc<[Column]>, query: &Query, budget: &Budget) -> Rows {
+    let mut rows = rows;
+    if !query.filter.is_empty() {
+        let (filter, columns, budget) = (query.filter.clone(), Arc::clone(columns), budget.clone());
+        let mut looked = 0;
+        rows = Box::new(rows.filter_map(move |row| {
+            let row = match row {
+                Ok(row) => row,
+                Err(e) => return Some(Err(e)),
+            };
+            looked += 1;
+            if looked % ROWS_UNCHECKED_MAX == 0
+                && let Err(e) = budget.check()
+            {
+                return Some(Err(e));
+            }
+            filter.passes(&columns, &row.cells).then_some(Ok(row))
+        }));
+    }
+    for function in query.apply.iter().filter(|f| f.top().is_none()) {
         let mut function = function.start(columns);
         rows = Box::new(rows.filter_map(move |row| match row {
             Ok(row) => function.apply(row).map(Ok),
@@ -137,15 +220,10 @@ fn prepared(rows: Rows, columns: &[String], query: &Query) -> Rows {
 }
 
 /// The rows of all lines, line after line.
-fn by_name<F: FnMut(Bytes) -> bool>(
-    lines: Vec<Line>,
-    page: &mut Page,
-    output: &mut Output<F>,
-    failures: &mut Vec<String>,
-) {
+fn by_name<F: FnMut(Bytes) -> bool>(lines: Vec<Line>, budget: &Budget, answer: &mut Answer<'_, F>) {
     for line in lines {
         for row in line.rows {
-            if !page.take(&line.name, row, output, failures) {
+            if !answer.take(&line.name, row) || budget.over().is_some() {
                 return;
             }
         }
@@ -154,54 +232,27 @@ fn by_name<F: FnMut(Bytes) -> bool>(
 
 /// The rows of all lines by time, those of one time by name.
 fn by_time<F: FnMut(Bytes) -> bool>(
-    mut lines: Vec<Line>,
+    lines: Vec<Line>,
     query: &Query,
-    page: &mut Page,
-    output: &mut Output<F>,
-    failures: &mut Vec<String>,
+    budget: &Budget,
+    answer: &mut Answer<'_, F>,
 ) {
-    let backward = query.direction == Direction::Backward;
-    let key = |time: i64, line: usize| {
-        let time = i128::from(time);
-        if backward { (-time, -(line as i64)) } else { (time, line as i64) }
-    };
-    let mut next = Vec::new();
-    let mut heap = BinaryHeap::new();
-    for (i, line) in lines.iter_mut().enumerate() {
-        let row = first_good(&mut line.rows, failures);
-        heap.extend(row.as_ref().map(|row| Reverse((key(row.time_ns, i), i))));
-        next.push(row);
-    }
-    while let Some(Reverse((_, i))) = heap.pop() {
-        let (Some(line), Some(slot)) = (lines.get_mut(i), next.get_mut(i)) else { return };
-        let Some(row) = slot.take() else { continue };
-        if !page.take(&line.name, Ok(row), output, failures) {
+    let (names, sources): (Vec<String>, Vec<Rows>) =
+        lines.into_iter().map(|line| (line.name, line.rows)).unzip();
+    let mut frontier = Frontier::new(sources, query.direction == Direction::Backward);
+    while let Some(next) = frontier.take(None) {
+        let on = match next {
+            Ok((i, row)) => answer.take(names.get(i).map_or("", String::as_str), Ok(row)),
+            Err(e) => answer.take("", Err(e)),
+        };
+        if !on || budget.over().is_some() {
             return;
-        }
-        *slot = first_good(&mut line.rows, failures);
-        heap.extend(slot.as_ref().map(|row| Reverse((key(row.time_ns, i), i))));
-    }
-}
-
-/// The next row that can be read.
-fn first_good(rows: &mut Rows, failures: &mut Vec<String>) -> Option<RowOut> {
-    loop {
-        match rows.next()? {
-            Ok(row) => return Some(row),
-            Err(e) => note(failures, e),
         }
     }
 }
 
 /// Most failures that one answer tells.
 const FAILURES_MAX: usize = 16;
-
-fn note(failures: &mut Vec<String>, failure: String) {
-    tracing::warn!("query: {failure}");
-    if failures.len() < FAILURES_MAX {
-        failures.push(failure);
-    }
-}
 
 /// Limit and offset.
 struct Page {
@@ -210,82 +261,43 @@ struct Page {
 }
 
 impl Page {
-    /// Write a row if it is on the page; whether to go on.
-    fn take<F: FnMut(Bytes) -> bool>(
-        &mut self,
-        name: &str,
-        row: Result<RowOut, String>,
-        output: &mut Output<F>,
-        failures: &mut Vec<String>,
-    ) -> bool {
-        let row = match row {
-            Ok(row) => row,
-            Err(e) => {
-                note(failures, e);
-                return true;
-            }
-        };
-        if self.left == 0 {
-            return false;
-        }
+    /// Whether what comes next is on the page; it counts.
+    fn admits(&mut self) -> bool {
         if self.offset > 0 {
             self.offset -= 1;
-            return true;
+            return false;
         }
-        self.left -= 1;
-        output.row(name, &row)
+        self.left = self.left.saturating_sub(1);
+        true
     }
 }
 
-/// Rows of several sources of one name, merged by time.
-struct Merged {
-    sources: Vec<std::iter::Peekable<Rows>>,
-    backward: bool,
+/// An answer that is being written.
+struct Answer<'a, F> {
+    page: Page,
+    output: &'a mut Output<F>,
+    failures: Vec<String>,
 }
 
-impl Iterator for Merged {
-    type Item = Result<RowOut, String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let nearest = nearest(&mut self.sources, self.backward)?;
-        self.sources.get_mut(nearest)?.next()
-    }
-}
-
-/// The source whose row comes next; a failure comes before all rows.
-fn nearest(sources: &mut [std::iter::Peekable<Rows>], backward: bool) -> Option<usize> {
-    let key = |row: &Result<RowOut, String>| match row {
-        Err(_) => i128::MIN,
-        Ok(row) if backward => -i128::from(row.time_ns),
-        Ok(row) => i128::from(row.time_ns),
-    };
-    let keys = sources.iter_mut().enumerate().filter_map(|(i, s)| Some((key(s.peek()?), i)));
-    keys.min().map(|(_, i)| i)
-}
-
-/// One row per time of several single-valued sources, a column each.
-struct Joined {
-    sources: Vec<std::iter::Peekable<Rows>>,
-    backward: bool,
-}
-
-impl Iterator for Joined {
-    type Item = Result<RowOut, String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let nearest = nearest(&mut self.sources, self.backward)?;
-        let source = self.sources.get_mut(nearest)?;
-        let Some(Ok(RowOut { time_ns, .. })) = source.peek() else { return source.next() };
-        let time_ns = *time_ns;
-        let mut cells = Vec::with_capacity(self.sources.len());
-        for source in &mut self.sources {
-            let here = source.next_if(|row| row.as_ref().is_ok_and(|r| r.time_ns == time_ns));
-            cells.push(match here {
-                Some(Ok(RowOut { cells: Cells::One(value), .. })) => Some(value),
-                _ => None,
-            });
+impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
+    /// Write a row if it is on the page; whether to go on.
+    fn take(&mut self, name: &str, row: Result<RowOut, String>) -> bool {
+        match row {
+            Err(e) => {
+                tracing::warn!("query: {e}");
+                if self.failures.len() < FAILURES_MAX {
+                    self.failures.push(e);
+                }
+                true
+            }
+            Ok(row) if self.page.admits() => self.output.row(name, &row) && self.page.left > 0,
+            Ok(_) => true,
         }
-        Some(Ok(RowOut { time_ns, cells: Cells::Many(cells) }))
+    }
+
+    /// Write a name alone if it is on the page; whether to go on.
+    fn name(&mut self, name: &str) -> bool {
+        !self.page.admits() || (self.output.name(name) && self.page.left > 0)
     }
 }
 

@@ -4,11 +4,11 @@ use regex::Regex;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
-use series::{Direction, Test, TimeRange, Value};
+use series::{Direction, Series, Test, TimeRange, Value};
 
-use super::Cells;
 use super::apply::Function;
-use super::plan::Func;
+use super::plan::{self, Func};
+use super::{Cells, Column};
 use crate::time::{parse_int, parse_iso, parse_step};
 
 /// Most metrics of one query.
@@ -51,6 +51,14 @@ enum Bound {
     Le,
 }
 
+/// Tests of tags, all of which a series passes.
+pub(super) type TagTests = Vec<(String, Test)>;
+
+/// Whether a series has only the tags that are tested.
+pub(super) fn is_exactly(series: &Series, tests: &TagTests) -> bool {
+    series.tags.iter().all(|(name, _)| tests.iter().any(|(tested, _)| tested == name))
+}
+
 /// A query.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
@@ -58,7 +66,9 @@ pub(crate) struct Query {
     pub(super) range: TimeRange,
     pub(super) direction: Direction,
     /// Sets of tests of tags: a series passes one of them.
-    pub(super) tags: Vec<Vec<(String, Test)>>,
+    pub(super) tags: Vec<TagTests>,
+    /// A series has no other tags than those tested.
+    pub(super) exact: bool,
     pub(super) regroup: Regroup,
     pub(super) by_time: bool,
     pub(super) filter: Filter,
@@ -126,14 +136,13 @@ fn texts(value: &Json, field: &str) -> Result<Vec<String>, String> {
 }
 
 impl Query {
-    /// Read a query.
-    pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
-        let fields = Fields::parse(body)?;
-        let mut query = Self {
-            what: What::Names(String::new()),
+    fn new(what: What) -> Self {
+        Self {
+            what,
             range: TimeRange::ALL,
             direction: Direction::Forward,
             tags: vec![Vec::new()],
+            exact: false,
             regroup: Regroup::Keep,
             by_time: true,
             filter: Filter::default(),
@@ -142,7 +151,31 @@ impl Query {
             csv: false,
             raw_time: false,
             apply: Vec::new(),
-        };
+        }
+    }
+
+    /// Read a search for names, `{"select": metric or "", "where", "limit", "offset"}`. Its answer
+    /// is always RESP.
+    pub(crate) fn parse_search(body: &[u8]) -> Result<Self, String> {
+        let (mut metric, mut query) = (None, Self::new(What::Names(String::new())));
+        for (name, value) in &Fields::parse(body)?.0 {
+            match name.as_str() {
+                "select" => metric = Some(text(value, "select")?),
+                "where" | "limit" | "offset" => query.option(name, value)?,
+                "output" | "range" => {}
+                _ => return Err(format!("Unknown field: {name}")),
+            }
+        }
+        let metric = metric.ok_or("Field select is missing")?;
+        let metric = metric.trim_start_matches("meta:names").trim_start_matches(':');
+        query.what = What::Names(metric.to_owned());
+        Ok(query)
+    }
+
+    /// Read a query.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
+        let fields = Fields::parse(body)?;
+        let mut query = Self::new(What::Names(String::new()));
         let (mut kinds, mut ranged, mut pattern) = (0, false, None);
         for (name, value) in &fields.0 {
             if let Some(what) = kind(name, value)? {
@@ -179,13 +212,40 @@ impl Query {
             (_, Some(_)) => return Err("Field filter is no object".into()),
             _ => {}
         }
+        self.check_columns()?;
         Ok(self)
+    }
+
+    /// Names of columns in conditions and expressions must be there: what none has would let
+    /// everything pass, or nothing.
+    fn check_columns(&self) -> Result<(), String> {
+        let columns = plan::columns(&self.what);
+        let known = |name: &str| columns.iter().flat_map(|c| c.iter()).any(|c| c.is(name));
+        if !self.filter.is_empty() && columns.is_empty() {
+            return Err(
+                "Field filter: there are no values to compare; filter of select-events is \
+                        a regular expression"
+                    .into(),
+            );
+        }
+        let bounded = self.filter.bounds.iter().map(|(name, _)| name.as_str());
+        let bounded = bounded.filter(|name| !name.is_empty()).map(|name| ("filter", name));
+        let used = self.apply.iter().flat_map(Function::columns).map(|name| ("apply", name));
+        for (field, name) in bounded.chain(used) {
+            if !known(name) {
+                let names = columns.iter().flat_map(|c| c.iter()).map(|c| c.name.as_str());
+                let names: Vec<&str> = names.collect();
+                let names = names.join(", ");
+                return Err(format!("Field {field}: no column {name}; there are: {names}"));
+            }
+        }
+        Ok(())
     }
 
     fn option(&mut self, name: &str, value: &Json) -> Result<(), String> {
         let number = || value.as_u64().ok_or_else(|| format!("Field {name} is no number"));
         match name {
-            "where" => self.tags = read_where(value)?,
+            "where" => (self.tags, self.exact) = read_where(value)?,
             "pivot-by-tag" | "group-by" => self.regroup = Regroup::Pivot(texts(value, name)?),
             "group-by-tag" => self.regroup = Regroup::Drop(texts(value, name)?),
             "order-by" => {
@@ -294,11 +354,12 @@ fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
     }))
 }
 
-/// `{tag: value | [values]}`, or a list of objects with all tags of a series each.
-pub(super) fn read_where(value: &Json) -> Result<Vec<Vec<(String, Test)>>, String> {
-    let objects = match value {
-        Json::Array(list) => list.iter().collect(),
-        one => vec![one],
+/// `{tag: value | [values]}`, or a list of objects with all tags of a series each; whether it is a
+/// list.
+pub(super) fn read_where(value: &Json) -> Result<(Vec<TagTests>, bool), String> {
+    let (objects, exact) = match value {
+        Json::Array(list) => (list.iter().collect(), true),
+        one => (vec![one], false),
     };
     let mut sets = Vec::new();
     for object in objects {
@@ -309,7 +370,7 @@ pub(super) fn read_where(value: &Json) -> Result<Vec<Vec<(String, Test)>>, Strin
         }
         sets.push(set);
     }
-    Ok(sets)
+    Ok((sets, exact))
 }
 
 impl Filter {
@@ -335,11 +396,14 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Whether a row passes: all bounded columns, or any of them. A missing value does not.
-    pub(super) fn passes(&self, columns: &[String], cells: &Cells) -> bool {
-        if self.bounds.is_empty() {
-            return true;
-        }
+    /// Whether everything passes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bounds.is_empty()
+    }
+
+    /// Whether a row passes: all bounded columns, or any of them. A missing value does not; a row
+    /// that has none of the columns, being of another metric, does.
+    pub(super) fn passes(&self, columns: &[Column], cells: &Cells) -> bool {
         let one;
         let cells: &[Option<Value>] = match cells {
             Cells::One(value) => {
@@ -349,14 +413,17 @@ impl Filter {
             Cells::Many(cells) => cells,
             Cells::Empty | Cells::Text(_) => return true,
         };
-        let named = |name: &str, column: &str| {
-            name.is_empty() || column == name || column.split(':').next() == Some(name)
-        };
-        let mut results = self.bounds.iter().flat_map(|(name, bounds)| {
-            let here = columns.iter().zip(cells).filter(move |(column, _)| named(name, column));
-            here.map(|(_, cell)| cell.is_some_and(|v| bounds.iter().all(|b| within(*b, v))))
-        });
-        if self.any { results.any(|passed| passed) } else { results.all(|passed| passed) }
+        let (mut tested, mut passed) = (0, 0);
+        for (name, bounds) in &self.bounds {
+            for (column, cell) in columns.iter().zip(cells) {
+                if name.is_empty() || column.is(name) {
+                    tested += 1;
+                    let inside = cell.is_some_and(|v| bounds.iter().all(|b| within(*b, v)));
+                    passed += usize::from(inside);
+                }
+            }
+        }
+        if self.any && tested > 0 { passed > 0 } else { passed == tested }
     }
 }
 

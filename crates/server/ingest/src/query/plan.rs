@@ -1,14 +1,18 @@
-//! From a query to lines of rows: series found, grouped by the names of the answer, read lazily.
-//! Aggregates are put together from the summaries of blocks.
+//! From a query to lines of rows: series found, and grouped by the names of the answer.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
-use series::{
-    Direction, RowName, Selector, Series, Snapshot, Store, Summary, Test, TimeRange, Value,
-};
+use series::{Direction, RowName, Selector, Series, Store, Summary, Test, Value};
 
-use super::parse::{Query, Regroup, What};
-use super::{Cells, Joined, Line, Merged, RowOut, Rows};
+use super::budget::{Budget, Held};
+use super::merge::Joined;
+use super::parse::{Query, Regroup, What, is_exactly};
+use super::read::{Reader, total};
+use super::{Cells, Column, Line, Lines, RowOut, Rows};
+
+/// Estimate of the memory of a series found and of its part in a line, in bytes.
+const SERIES_BYTES: usize = 1024;
 
 /// What an aggregate says of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +51,12 @@ impl Func {
         found.map(|(_, func)| *func).ok_or_else(|| format!("Unknown aggregation function: {name}"))
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         FUNCS.iter().find(|(_, func)| *func == self).map_or("", |(name, _)| name)
     }
 
     /// Its time if it is one.
-    fn time(self, s: &Summary) -> Option<i64> {
+    pub(super) fn time(self, s: &Summary) -> Option<i64> {
         Some(match self {
             Self::MinTimestamp => s.min_ns,
             Self::MaxTimestamp => s.max_ns,
@@ -62,7 +66,7 @@ impl Func {
         })
     }
 
-    fn value(self, s: &Summary) -> Value {
+    pub(super) fn value(self, s: &Summary) -> Value {
         Value::F64(match self {
             Self::Count => s.count as f64,
             Self::Min => s.min,
@@ -83,52 +87,98 @@ impl Func {
 
 type Tags = Vec<(String, String)>;
 
-/// Series of a metric by the tags their names keep.
-fn groups(store: &Store, query: &Query, metric: &str) -> BTreeMap<Tags, Vec<Series>> {
-    let mut groups: BTreeMap<Tags, Vec<Series>> = BTreeMap::new();
-    // One set of tests finds no series twice.
-    let mut seen = HashSet::new();
-    let several = query.tags.len() > 1;
-    for tags in &query.tags {
-        let selector = Selector { metric: Test::is(metric), tags: tags.clone() };
-        for series in store.find(&selector) {
-            if several && !seen.insert(series.name()) {
-                continue;
+/// Finds series, and holds the memory for them.
+struct Finder<'a> {
+    store: &'a Store,
+    query: &'a Query,
+    held: Held,
+    found: usize,
+}
+
+impl<'a> Finder<'a> {
+    fn new(store: &'a Store, query: &'a Query, budget: &Budget) -> Self {
+        Self { store, query, held: budget.nothing(), found: 0 }
+    }
+
+    /// Series of a metric by the tags their names keep.
+    fn groups(&mut self, metric: &str) -> Result<BTreeMap<Tags, Vec<Series>>, String> {
+        let query = self.query;
+        let mut groups: BTreeMap<Tags, Vec<Series>> = BTreeMap::new();
+        // One set of tests finds no series twice.
+        let mut seen = HashSet::new();
+        let several = query.tags.len() > 1;
+        for tags in &query.tags {
+            let selector = Selector { metric: Test::is(metric), tags: tags.clone() };
+            let found = self.store.find(&selector);
+            self.found += found.len();
+            self.held.set(self.found.saturating_mul(SERIES_BYTES))?;
+            for series in found {
+                if (query.exact && !is_exactly(&series, tags))
+                    || (several && !seen.insert(series.name()))
+                {
+                    continue;
+                }
+                let stays = |name: &String| match &query.regroup {
+                    Regroup::Keep => true,
+                    Regroup::Pivot(keep) => keep.contains(name),
+                    Regroup::Drop(drop) => !drop.contains(name),
+                };
+                let kept = series.tags.iter().filter(|(name, _)| stays(name)).cloned().collect();
+                groups.entry(kept).or_default().push(series);
             }
-            let stays = |name: &String| match &query.regroup {
-                Regroup::Keep => true,
-                Regroup::Pivot(keep) => keep.contains(name),
-                Regroup::Drop(drop) => !drop.contains(name),
-            };
-            let kept = series.tags.iter().filter(|(name, _)| stays(name)).cloned().collect();
-            groups.entry(kept).or_default().push(series);
+        }
+        Ok(groups)
+    }
+}
+
+fn named(columns: &[Column], tags: &Tags) -> String {
+    let names: Vec<String> = columns.iter().map(|c| c.name.clone()).collect();
+    RowName::new(names.clone(), tags.clone()).map_or_else(|_| names.join("|"), |n| n.text())
+}
+
+fn line(columns: &Arc<[Column]>, tags: &Tags, rows: Rows) -> Line {
+    Line { name: named(columns, tags), columns: Arc::clone(columns), rows }
+}
+
+/// The columns of each kind of line of a query.
+pub(super) fn columns(what: &What) -> Vec<Arc<[Column]>> {
+    let of = |metric: &String| Column::of(metric);
+    let each = |metrics: &[String], funcs: &[Func]| -> Vec<Arc<[Column]>> {
+        let by = |m: &String| funcs.iter().map(|f| Column::by(m, *f)).collect();
+        metrics.iter().map(by).collect()
+    };
+    match what {
+        What::Names(_) | What::Events(..) => Vec::new(),
+        What::Select(metric) => vec![[of(metric)].into()],
+        What::Join(metrics) => vec![metrics.iter().map(of).collect()],
+        What::Aggregate(list) => {
+            list.iter().map(|(metric, func)| [Column::by(metric, *func)].into()).collect()
+        }
+        What::GroupAggregate { metrics, funcs, .. } => each(metrics, funcs),
+        What::GroupAggregateJoin { metrics, func, .. } => {
+            vec![metrics.iter().map(|m| Column::by(m, *func)).collect()]
         }
     }
-    groups
-}
-
-fn named(columns: &[String], tags: &Tags) -> String {
-    RowName::new(columns.to_vec(), tags.clone()).map_or_else(|_| columns.join("|"), |n| n.text())
-}
-
-fn line(columns: &[String], tags: &Tags, rows: Rows) -> Line {
-    Line { name: named(columns, tags), columns: columns.to_vec(), rows }
 }
 
 /// The lines of a query's answer, sorted by name within each metric.
-pub(super) fn lines(store: &Store, query: &Query) -> Vec<Line> {
-    let reader =
-        Reader { snapshot: store.snapshot(), range: query.range, direction: query.direction };
-    let of = |metric: &str| groups(store, query, metric).into_iter();
+pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
+    let reader = Reader::new(store, query, budget);
+    let mut finder = Finder::new(store, query, budget);
+    let mut lines = Vec::new();
+    let columns = columns(&query.what);
     match &query.what {
-        What::Names(_) => Vec::new(),
-        What::Select(metric) => of(metric)
-            .map(|(tags, members)| {
-                line(std::slice::from_ref(metric), &tags, reader.samples(members))
-            })
-            .collect(),
-        What::Events(metric, filter) => of(metric)
-            .map(|(tags, members)| {
+        What::Names(_) => {}
+        What::Select(metric) => {
+            for columns in &columns {
+                for (tags, members) in finder.groups(metric)? {
+                    lines.push(line(columns, &tags, reader.samples(members)));
+                }
+            }
+        }
+        What::Events(metric, filter) => {
+            let columns: Arc<[Column]> = [Column::of(metric)].into();
+            for (tags, members) in finder.groups(metric)? {
                 let filter = filter.clone();
                 let rows = reader.events(members).filter(move |row| match (row, &filter) {
                     (Ok(RowOut { cells: Cells::Text(text), .. }), Some(filter)) => {
@@ -136,222 +186,82 @@ pub(super) fn lines(store: &Store, query: &Query) -> Vec<Line> {
                     }
                     _ => true,
                 });
-                line(std::slice::from_ref(metric), &tags, Box::new(rows))
-            })
-            .collect(),
-        What::Aggregate(list) => list
-            .iter()
-            .flat_map(|(metric, func)| of(metric).map(move |group| (metric, *func, group)))
-            .map(|(metric, func, (tags, members))| {
-                let column = format!("{metric}:{}", func.name());
-                line(&[column], &tags, reader.aggregate(members, func))
-            })
-            .collect(),
-        What::GroupAggregate { metrics, funcs, step_ns } => metrics
-            .iter()
-            .flat_map(|metric| of(metric).map(move |group| (metric, group)))
-            .map(|(metric, (tags, members))| {
-                let columns = funcs.iter().map(|f| format!("{metric}:{}", f.name()));
-                let columns: Vec<String> = columns.collect();
-                line(&columns, &tags, reader.steps(members, funcs.clone(), *step_ns))
-            })
-            .collect(),
+                lines.push(line(&columns, &tags, Box::new(rows)));
+            }
+        }
+        What::Aggregate(list) => {
+            for ((metric, func), columns) in list.iter().zip(&columns) {
+                for (tags, members) in finder.groups(metric)? {
+                    lines.push(line(columns, &tags, reader.aggregate(members, *func)));
+                }
+            }
+        }
+        What::GroupAggregate { metrics, funcs, step_ns } => {
+            for (metric, columns) in metrics.iter().zip(&columns) {
+                for (tags, members) in finder.groups(metric)? {
+                    let rows = reader.steps(members, funcs.clone(), *step_ns);
+                    lines.push(line(columns, &tags, rows));
+                }
+            }
+        }
         What::Join(metrics) => {
-            joined(store, query, metrics, metrics, |members| reader.samples(members))
+            let rows = |members| reader.samples(members);
+            joined(&mut finder, metrics, &columns, rows, &mut lines)?;
         }
         What::GroupAggregateJoin { metrics, func, step_ns } => {
-            let columns = metrics.iter().map(|m| format!("{m}:{}", func.name()));
-            let columns: Vec<String> = columns.collect();
-            joined(store, query, metrics, &columns, |members| {
-                reader.steps(members, vec![*func], *step_ns)
-            })
+            let rows = |members| reader.steps(members, vec![*func], *step_ns);
+            joined(&mut finder, metrics, &columns, rows, &mut lines)?;
         }
     }
+    Ok(Lines { lines, held: finder.held })
 }
 
 /// Lines of a column per metric, one line per tags that any of the metrics has.
 fn joined(
-    store: &Store,
-    query: &Query,
+    finder: &mut Finder<'_>,
     metrics: &[String],
-    columns: &[String],
+    columns: &[Arc<[Column]>],
     rows: impl Fn(Vec<Series>) -> Rows,
-) -> Vec<Line> {
+    lines: &mut Vec<Line>,
+) -> Result<(), String> {
     let mut by_tags: BTreeMap<Tags, Vec<Vec<Series>>> = BTreeMap::new();
     for (i, metric) in metrics.iter().enumerate() {
-        for (tags, members) in groups(store, query, metric) {
+        for (tags, members) in finder.groups(metric)? {
             let slots = by_tags.entry(tags).or_insert_with(|| vec![Vec::new(); metrics.len()]);
             if let Some(slot) = slots.get_mut(i) {
                 *slot = members;
             }
         }
     }
-    let backward = query.direction == Direction::Backward;
-    let make = |(tags, slots): (Tags, Vec<Vec<Series>>)| {
-        let sources = slots.into_iter().map(|members| rows(members).peekable()).collect();
-        line(columns, &tags, Box::new(Joined { sources, backward }))
-    };
-    by_tags.into_iter().map(make).collect()
+    let backward = finder.query.direction == Direction::Backward;
+    for (columns, (tags, slots)) in columns.iter().cycle().zip(by_tags) {
+        let sources = slots.into_iter().map(&rows).collect();
+        lines.push(line(columns, &tags, Box::new(Joined::new(sources, backward))));
+    }
+    Ok(())
 }
 
-/// Reads series of one snapshot.
-struct Reader {
-    snapshot: Snapshot,
-    range: TimeRange,
-    direction: Direction,
-}
-
-impl Reader {
-    fn merged(&self, mut sources: Vec<Rows>) -> Rows {
-        match sources.len() {
-            1 => sources.remove(0),
-            _ => Box::new(Merged {
-                sources: sources.into_iter().map(Iterator::peekable).collect(),
-                backward: self.direction == Direction::Backward,
-            }),
+/// What the samples of each line of a selected metric sum up to, with its name; `failed` gets the
+/// names of lines that cannot be read.
+pub(super) fn sums(
+    store: &Store,
+    query: &Query,
+    metric: &str,
+    budget: &Budget,
+    failed: &mut HashSet<String>,
+) -> Vec<(f64, String)> {
+    let snapshot = store.snapshot();
+    let mut finder = Finder::new(store, query, budget);
+    let columns = [Column::of(metric)];
+    // What is not found here is not found by the lines, which say why.
+    let groups = finder.groups(metric).unwrap_or_default();
+    let mut sums = Vec::with_capacity(groups.len());
+    for (tags, members) in groups {
+        let name = named(&columns, &tags);
+        match total(&snapshot, &members, query.range, budget) {
+            Ok(all) => sums.push((all.map_or(0.0, |s| s.sum), name)),
+            Err(_) => drop(failed.insert(name)),
         }
     }
-
-    fn samples(&self, members: Vec<Series>) -> Rows {
-        let one = |series: Series| -> Rows {
-            let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
-            let runs = std::iter::once_with(move || snapshot.scan(&series, range, direction));
-            Box::new(runs.flatten().flat_map(rows_of))
-        };
-        self.merged(members.into_iter().map(one).collect())
-    }
-
-    fn events(&self, members: Vec<Series>) -> Rows {
-        let one = |series: Series| -> Rows {
-            let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
-            lazy(move || {
-                let events =
-                    snapshot.events(&series, range, direction).map_err(|e| e.to_string())?;
-                let row =
-                    |e: series::Event| RowOut { time_ns: e.time_ns, cells: Cells::Text(e.text) };
-                Ok(events.into_iter().map(row).collect())
-            })
-        };
-        self.merged(members.into_iter().map(one).collect())
-    }
-
-    fn aggregate(&self, members: Vec<Series>, func: Func) -> Rows {
-        let (snapshot, range) = (self.snapshot.clone(), self.range);
-        lazy(move || {
-            let all = total(&snapshot, &members, range)?;
-            let row = |s: Summary| match func.time(&s) {
-                Some(time_ns) => RowOut { time_ns, cells: Cells::Empty },
-                None => RowOut { time_ns: s.last_ns, cells: Cells::One(func.value(&s)) },
-            };
-            Ok(all.map(row).into_iter().collect())
-        })
-    }
-
-    /// Rows of steps that begin at the range's first time in the direction of the query; a row's
-    /// time is where its step begins.
-    fn steps(&self, members: Vec<Series>, funcs: Vec<Func>, step_ns: i64) -> Rows {
-        let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
-        lazy(move || {
-            let all = all_steps(&snapshot, &members, range, step_ns, direction)?;
-            let begin =
-                if direction == Direction::Forward { range.from_ns } else { range.to_ns - 1 };
-            let sign = if direction == Direction::Forward { 1 } else { -1 };
-            let row = |(i, s): (i64, Summary)| {
-                let time_ns = begin.saturating_add(i.saturating_mul(step_ns) * sign);
-                let cells = match funcs.as_slice() {
-                    [func] => Cells::One(func.value(&s)),
-                    many => Cells::Many(many.iter().map(|f| Some(f.value(&s))).collect()),
-                };
-                RowOut { time_ns, cells }
-            };
-            Ok(all.into_iter().map(row).collect())
-        })
-    }
-}
-
-/// The samples of a run.
-fn rows_of(run: Result<series::Run, series::ReadError>) -> Rows {
-    let run = match run {
-        Ok(run) => run,
-        Err(e) => return Box::new(std::iter::once(Err(e.to_string()))),
-    };
-    Box::new((0..run.times.len()).filter_map(move |i| {
-        let (time, value) = (run.times.get(i)?, run.values.get(i)?);
-        Some(Ok(RowOut { time_ns: *time, cells: Cells::One(value) }))
-    }))
-}
-
-/// The summary of several series.
-fn total(
-    snapshot: &Snapshot,
-    members: &[Series],
-    range: TimeRange,
-) -> Result<Option<Summary>, String> {
-    let mut all: Option<Summary> = None;
-    for series in members {
-        let some = snapshot.summary(series, range).map_err(|e| e.to_string())?;
-        all = all.map_or(some, |all| Some(some.map_or(all, |some| together(&all, &some))));
-    }
-    Ok(all)
-}
-
-/// The summaries of several series by steps.
-fn all_steps(
-    snapshot: &Snapshot,
-    members: &[Series],
-    range: TimeRange,
-    step_ns: i64,
-    direction: Direction,
-) -> Result<BTreeMap<i64, Summary>, String> {
-    let mut all: BTreeMap<i64, Summary> = BTreeMap::new();
-    for series in members {
-        for (i, some) in stepped(snapshot, series, range, step_ns, direction)? {
-            all.entry(i).and_modify(|all| *all = together(all, &some)).or_insert(some);
-        }
-    }
-    Ok(all)
-}
-
-/// Summaries of one series by steps counted in the direction of the query.
-fn stepped(
-    snapshot: &Snapshot,
-    series: &Series,
-    range: TimeRange,
-    step_ns: i64,
-    direction: Direction,
-) -> Result<Vec<(i64, Summary)>, String> {
-    let told = |e: series::ReadError| e.to_string();
-    if direction == Direction::Forward {
-        return snapshot.steps(series, range, step_ns).map_err(told);
-    }
-    // Steps are counted from the newest time: the oldest of them may be cut short.
-    let width = range.to_ns.saturating_sub(range.from_ns);
-    let whole = width / step_ns;
-    let aligned = TimeRange { from_ns: range.to_ns - whole * step_ns, to_ns: range.to_ns };
-    let steps = snapshot.steps(series, aligned, step_ns).map_err(told)?;
-    let mut steps: Vec<_> = steps.into_iter().map(|(i, s)| (whole - 1 - i, s)).collect();
-    let rest = TimeRange { from_ns: range.from_ns, to_ns: aligned.from_ns };
-    if rest.from_ns < rest.to_ns {
-        steps.extend(snapshot.summary(series, rest).map_err(told)?.map(|s| (whole, s)));
-    }
-    Ok(steps)
-}
-
-/// Rows that are made when the first of them is asked for.
-fn lazy(make: impl FnOnce() -> Result<Vec<RowOut>, String> + Send + 'static) -> Rows {
-    Box::new(std::iter::once_with(make).flat_map(|made| match made {
-        Ok(rows) => rows.into_iter().map(Ok).collect::<Vec<_>>(),
-        Err(e) => vec![Err(e)],
-    }))
-}
-
-/// What is said of the samples of both, whichever came first.
-fn together(a: &Summary, b: &Summary) -> Summary {
-    let (mut early, late) = if a.first_ns <= b.first_ns { (*a, b) } else { (*b, a) };
-    let (last, last_ns) = (early.last, early.last_ns);
-    early.add(late);
-    if last_ns > late.last_ns {
-        (early.last, early.last_ns) = (last, last_ns);
-    }
-    early
+    sums
 }

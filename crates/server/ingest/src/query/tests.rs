@@ -26,12 +26,16 @@ fn store() -> (tempfile::TempDir, Store) {
 }
 
 fn answer(store: &Store, text: &str) -> String {
+    answer_within(store, text, &Budget::new(QUERY_TIME_MAX, Memory::default(), || false))
+}
+
+fn answer_within(store: &Store, text: &str, budget: &Budget) -> String {
     let query = match Query::parse(text.as_bytes()) {
         Ok(query) => query,
         Err(e) => return format!("-{e}"),
     };
     let mut answer = Vec::new();
-    run(store, &query, |piece| {
+    run(store, &query, budget, |piece| {
         answer.extend_from_slice(&piece);
         true
     });
@@ -95,9 +99,13 @@ const CASES: &[(&str, &str)] = &[
     ),
     // A series that passes two sets of tests is there once.
     (
-        r#""select": "cpu", "where": [{"host": "b"}, {"dc": "1"}], "pivot-by-tag": ["dc"], "limit": 3"#,
+        r#""select": "cpu", "where": [{"host": "b", "dc": "1"}, {"dc": "1", "host": ["a", "b"]}], "pivot-by-tag": ["dc"], "limit": 3"#,
         "cpu dc=1,10,1\ncpu dc=1,15,10\ncpu dc=1,20,2\n",
     ),
+    // A list names all tags of a series.
+    (r#""select": "cpu", "where": [{"host": "b"}]"#, ""),
+    (r#""select": "meta:names", "offset": 1, "limit": 2"#, "cpu dc=1 host=a\ncpu dc=1 host=b\n"),
+    (r#""select": "cpu", "limit": 0"#, ""),
     (r#""select": "cpu", "where": {"host": "z"}"#, ""),
     (
         r#""select": "cpu", "pivot-by-tag": ["dc"], "limit": 3"#,
@@ -123,6 +131,15 @@ const CASES: &[(&str, &str)] = &[
     (
         r#""join": ["cpu", "mem"], "filter": {"cpu": {"ge": 3}, "mem": {"lt": 5}}"#,
         "cpu|mem dc=1 host=a,40,4,4\ncpu|mem dc=1 host=a,50,5,2\ncpu|mem dc=1 host=a,60,6,0\n",
+    ),
+    // A condition on one metric says nothing of another.
+    (
+        r#""aggregate": {"cpu": "max", "mem": "max"}, "filter": {"cpu": {"gt": 9}}"#,
+        "cpu:max dc=1 host=b,35,30\nmem:max dc=1 host=a,60,10\n",
+    ),
+    (
+        r#""join": ["cpu", "mem"], "filter": {"cpu": {"gt": 29}, "mem": {"gt": 9}, "=": {"require": "any"}}"#,
+        "cpu|mem dc=1 host=a,10,1,10\ncpu|mem dc=1 host=b,35,30,\n",
     ),
     // Functions.
     (
@@ -160,6 +177,10 @@ const CASES: &[(&str, &str)] = &[
     (
         r#""select": "cpu", "apply": [{"name": "top", "N": 1}]"#,
         "cpu dc=1 host=b,15,10\ncpu dc=1 host=b,25,20\ncpu dc=1 host=b,35,30\n",
+    ),
+    (
+        r#""aggregate": {"cpu": "last"}, "apply": [{"name": "top", "N": 1}]"#,
+        "cpu:last dc=1 host=b,35,30\n",
     ),
 ];
 
@@ -228,6 +249,14 @@ fn what_cannot_be_asked_is_refused_and_says_why() {
         ),
         (&*format!(r#"{{"select": "cpu", "apply": [{{"name": "top"}}], {range}}}"#), "apply"),
         (&*format!(r#"{{"select": "cpu", "order-by": "size", {range}}}"#), "order-by"),
+        (&*format!(r#"{{"select": "cpu", "filter": {{"cpux": {{"gt": 9}}}}, {range}}}"#), "cpux"),
+        (&*format!(r#"{{"select-events": "log", "filter": {{"gt": 9}}, {range}}}"#), "filter"),
+        (
+            &*format!(
+                r#"{{"select": "cpu", "apply": [{{"name": "eval", "expr": "cpux * 2"}}], {range}}}"#
+            ),
+            "cpux",
+        ),
         (
             &*format!(
                 r#"{{"group-aggregate": {{"metric": "cpu", "func": "mode", "step": "1s"}}, {range}}}"#
@@ -238,5 +267,94 @@ fn what_cannot_be_asked_is_refused_and_says_why() {
     for (text, part) in cases {
         let refusal = answer(&store, text);
         assert!(refusal.starts_with('-') && refusal.contains(part), "{text}: {refusal}");
+    }
+}
+
+#[test]
+fn names_with_colons_are_known_to_conditions_and_expressions() {
+    let (_folder, store) = store();
+    let row = store.row(b"job:x:rate|job:x:max job=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 1..=3 {
+        batch.push(row, i, &[i as f64, 10.0 * i as f64]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    let tail = r#""range": {"from": 0, "to": 9}, "output": {"format": "csv", "timestamp": "raw"}"#;
+    let ask = |fields: &str| answer(&store, &format!("{{{fields}, {tail}}}"));
+    assert_eq!(
+        ask(r#""aggregate": {"job:x:rate": "max"}, "filter": {"job:x:rate": {"gt": 3}}"#),
+        ""
+    );
+    assert_eq!(
+        ask(r#""select": "job:x:rate", "filter": {"job:x:rate": {"gt": 2}}"#),
+        "job:x:rate job=a,3,3\n"
+    );
+    assert_eq!(
+        ask(
+            r#""join": ["job:x:rate", "job:x:max"], "limit": 1, "apply": [{"name": "eval", "expr": "job:x:max - job:x:rate"}]"#
+        ),
+        "job:x:rate|job:x:max job=a,1,9\n"
+    );
+    // The metric job:x is another one, although job:x:max looks like an aggregate of it.
+    assert!(ask(r#""select": "job:x:max", "filter": {"job:x": {"gt": 2}}"#).starts_with('-'));
+}
+
+#[test]
+fn a_query_over_its_budget_says_so_and_ends() {
+    let (_folder, store) = store();
+    let text = r#"{"select": "cpu", "range": {"from": 0, "to": 1000}}"#;
+    let late = Budget::new(std::time::Duration::ZERO, Memory::default(), || false);
+    let said = answer_within(&store, text, &late);
+    assert!(said.starts_with("-Query took longer"), "{said}");
+    let names = r#"{"select": "meta:names"}"#;
+    assert!(answer_within(&store, names, &late).contains("-Query took longer"));
+    // A client that is gone ends a query whose conditions let nothing pass.
+    let gone = Budget::new(QUERY_TIME_MAX, Memory::default(), || true);
+    let text = r#"{"select": "cpu", "filter": {"gt": 999}, "range": {"from": 0, "to": 1000}}"#;
+    assert!(answer_within(&store, text, &gone).contains("gone"));
+}
+
+#[test]
+fn the_memory_of_a_query_is_given_back() {
+    let (_folder, store) = store();
+    let memory = Memory::default();
+    for (fields, _) in CASES {
+        let budget = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
+        let text = format!(r#"{{{fields}, "range": {{"from": 0, "to": 1000}}}}"#);
+        answer_within(&store, &text, &budget);
+        assert_eq!(memory.held(), 0, "{fields}");
+    }
+}
+
+#[test]
+fn rows_of_one_time_come_backward_in_the_reverse_order() {
+    let (_folder, store) = store();
+    let rows: Vec<_> = ["x", "y"]
+        .iter()
+        .map(|host| store.row(format!("tie host={host}").as_bytes()).unwrap())
+        .collect();
+    let mut batch = Batch::new();
+    for time in 1..=3 {
+        for (row, value) in rows.iter().zip([1.0, 2.0]) {
+            batch.push(*row, time, &[value]).unwrap();
+        }
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    let fields = [
+        r#""select": "tie", "group-by-tag": ["host"]"#,
+        r#""select": "tie""#,
+        r#""join": ["tie", "tie"], "group-by-tag": ["host"]"#,
+        r#""select": "tie", "order-by": "series""#,
+    ];
+    for fields in fields {
+        let ask = |range: &str| -> Vec<String> {
+            let output = r#""output": {"format": "csv", "timestamp": "raw"}"#;
+            let said = answer(&store, &format!(r#"{{{fields}, "range": {range}, {output}}}"#));
+            said.lines().map(str::to_owned).collect()
+        };
+        let mut forward = ask(r#"{"from": 1, "to": 4}"#);
+        assert_eq!(forward.len(), 6, "{fields}");
+        forward.reverse();
+        assert_eq!(ask(r#"{"from": 3, "to": 0}"#), forward, "{fields}");
     }
 }

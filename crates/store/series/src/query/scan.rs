@@ -7,6 +7,9 @@ use crate::error::ReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
 use crate::table::{Table, Work};
 
+/// Memory of a sample that was copied from a head: time, value, kind.
+const HEAD_SAMPLE_BYTES: usize = 17;
+
 /// Runs of samples of one series, in the direction of the scan. An error concerns what could not
 /// be read; asked again, the scan goes on behind it.
 pub struct Scan {
@@ -31,6 +34,13 @@ impl Scan {
         let partitions = snapshot.partitions(range, &heads).into_iter().collect();
         let (series, runs, work) = (series.clone(), VecDeque::new(), Work::default());
         Self { snapshot, series, range, direction, heads, partitions, runs, work }
+    }
+}
+
+impl Scan {
+    /// Estimate of the memory that it holds beside the run given last, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.heads.iter().map(|table| table.times.len() * HEAD_SAMPLE_BYTES).sum()
     }
 }
 

@@ -1,0 +1,200 @@
+//! Writes over HTTP: Influx lines, Prometheus remote write.
+//!
+//! Bodies are read within [`WRITES_BYTES_MAX`] for all connections together and taken apart by
+//! [`READERS_MAX`] at a time; a body that does not come in [`BODY_TIME_MAX`] is given up.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
+use bytes::Bytes;
+use hyper::body::Body as _;
+use series::{Ack, Store, Ticket, WriteError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::{busy, failed, refused};
+use crate::intake::{Intake, Refusal, Taken};
+use crate::remote::RemoteReader;
+use crate::{influx, net};
+
+/// Largest body of a write, in bytes.
+pub const WRITE_BYTES_MAX: usize = 32 << 20;
+/// Most bytes of the bodies of all writes that are being read, or wait to be taken apart.
+pub const WRITES_BYTES_MAX: usize = 256 << 20;
+/// Most bodies that are taken apart at a time.
+const READERS_MAX: usize = 4;
+/// Longest time that a body takes to come.
+const BODY_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest time that a write waits for the bodies of others.
+const TURN_TIME_MAX: Duration = Duration::from_secs(30);
+/// Bodies below are taken apart at once, others away from the tasks, in bytes.
+const SMALL_BYTES: usize = 64 << 10;
+/// Unit of the room for bodies, in bytes.
+const UNIT_BYTES: usize = 1 << 10;
+
+/// What the writes of one port share.
+#[derive(Clone)]
+struct Rooms {
+    /// Units of bodies.
+    bodies: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
+    remote: Arc<RemoteReader>,
+}
+
+pub(super) fn routes() -> Router<Store> {
+    let rooms = Rooms {
+        bodies: Arc::new(Semaphore::new(WRITES_BYTES_MAX / UNIT_BYTES)),
+        readers: Arc::new(Semaphore::new(READERS_MAX)),
+        remote: Arc::default(),
+    };
+    Router::new()
+        .route("/write", post(write_lines))
+        .route("/api/v1/write", post(write_remote))
+        .layer(Extension(rooms))
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct WriteQuery {
+    precision: Option<String>,
+}
+
+async fn write_lines(
+    State(store): State<Store>,
+    Query(asked): Query<WriteQuery>,
+    Extension(rooms): Extension<Rooms>,
+    request: Request,
+) -> Response {
+    let Some(precision) = influx::Precision::parse(asked.precision.as_deref()) else {
+        return refused("precision: unknown; use ns, us, ms, s, m or h");
+    };
+    let read = move |body: &[u8], intake: &mut Intake<'_>| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        influx::read(body, precision, now.as_nanos() as i64, intake);
+        Ok(())
+    };
+    take(&store, &rooms, request, ("influx", "line"), read).await
+}
+
+async fn write_remote(
+    State(store): State<Store>,
+    Extension(rooms): Extension<Rooms>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if kind.contains("io.prometheus.write.v2") {
+        let text = "remote write 2 is not spoken here; send version 1\n";
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
+    }
+    let remote = Arc::clone(&rooms.remote);
+    let read = move |body: &[u8], intake: &mut Intake<'_>| remote.read(body, intake);
+    take(&store, &rooms, request, ("remote", "series"), read).await
+}
+
+/// Read a body, take it apart, store it, and answer when it is persisted. `names` are those of the
+/// protocol and of what it counts.
+async fn take(
+    store: &Store,
+    rooms: &Rooms,
+    request: Request,
+    (protocol, noun): (&'static str, &'static str),
+    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), String> + Send + 'static,
+) -> Response {
+    let (body, room) = match body_of(rooms, request).await {
+        Ok(body) => body,
+        Err(answer) => return answer,
+    };
+    let Ok(reader) = rooms.readers.acquire().await else { return refused("writes are closed") };
+    let taken = match read_apart(store, body, read).await {
+        Ok(taken) => taken,
+        Err(e) => return refused(&e),
+    };
+    drop(room);
+    net::count(protocol, &taken);
+    let Taken { batches, refusals, refused: count, samples } = taken;
+    let mut tickets: Vec<Ticket> = Vec::new();
+    for batch in batches {
+        match store.submit_async(batch, Ack::Persisted).await {
+            Ok(ticket) => tickets.push(ticket),
+            Err(e) => return failed(&e),
+        }
+    }
+    drop(reader);
+    if let Err(e) = settled(tickets).await {
+        return failed(&e);
+    }
+    if count == 0 {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let each = |r: &Refusal| format!("{noun} {}: {}: {}", r.line, r.reason, r.text);
+    let each: Vec<String> = refusals.iter().map(each).collect();
+    refused(&format!(
+        "partial write: {count} refused, {samples} samples stored: {}",
+        each.join("; ")
+    ))
+}
+
+/// All of it is persisted.
+async fn settled(tickets: Vec<Ticket>) -> Result<(), WriteError> {
+    for ticket in tickets {
+        ticket.await?;
+    }
+    Ok(())
+}
+
+/// The body of a request, with the room it takes.
+async fn body_of(
+    rooms: &Rooms,
+    request: Request,
+) -> Result<(Bytes, OwnedSemaphorePermit), Response> {
+    let too_large = || {
+        let text =
+            format!("body: over the limit of {WRITE_BYTES_MAX} bytes; send smaller requests");
+        (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
+    };
+    let told = request.body().size_hint().exact();
+    let bytes = told.map_or(WRITE_BYTES_MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    if bytes > WRITE_BYTES_MAX {
+        return Err(too_large());
+    }
+    let units = bytes.div_ceil(UNIT_BYTES).max(1) as u32;
+    let room = timeout(TURN_TIME_MAX, Arc::clone(&rooms.bodies).acquire_many_owned(units)).await;
+    let Ok(Ok(room)) = room else {
+        return Err(busy("too many writes are being read; send it again later\n".into()));
+    };
+    let body = axum::body::to_bytes(request.into_body(), WRITE_BYTES_MAX);
+    match timeout(BODY_TIME_MAX, body).await {
+        Ok(Ok(body)) => Ok((body, room)),
+        Ok(Err(_)) if told.is_none() => Err(too_large()),
+        Ok(Err(e)) => Err(refused(&format!("body: {e}"))),
+        Err(_) => {
+            let text = "the body did not come in time; send smaller requests";
+            Err((StatusCode::REQUEST_TIMEOUT, text).into_response())
+        }
+    }
+}
+
+/// Take a body apart, away from the tasks if it is large.
+async fn read_apart(
+    store: &Store,
+    body: Bytes,
+    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), String> + Send + 'static,
+) -> Result<Taken, String> {
+    let store = store.clone();
+    let small = body.len() <= SMALL_BYTES;
+    let reading = move || {
+        let mut intake = Intake::new(&store);
+        read(&body, &mut intake)?;
+        Ok(intake.finish())
+    };
+    if small {
+        return reading();
+    }
+    let reading = tokio::task::spawn_blocking(reading);
+    reading.await.map_err(|e| format!("reading the body failed: {e}"))?
+}

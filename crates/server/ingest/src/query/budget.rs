@@ -1,0 +1,176 @@
+//! What one query may take: time, and memory for what it has read and not written yet.
+//!
+//! A query that takes too much ends with an error that says so; rows written before stay written.
+//! All queries of a port share [`MEMORY_ALL_MAX`]; each has [`MEMORY_SURE`] of its own whatever the
+//! others hold, so that a small one does not fail for a large one.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Longest time of one query.
+pub(crate) const QUERY_TIME_MAX: Duration = Duration::from_mins(10);
+/// Most memory of one query, in bytes.
+const MEMORY_MAX: usize = 512 << 20;
+/// Memory that every query may hold, in bytes.
+const MEMORY_SURE: usize = 16 << 20;
+/// Most memory of all queries of a port beyond what each may hold, in bytes.
+const MEMORY_ALL_MAX: usize = 1 << 30;
+
+/// Memory that the queries of a port hold, in bytes. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory(Arc<AtomicUsize>);
+
+#[cfg(test)]
+impl Memory {
+    pub(super) fn held(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one query may take. Clones are the same budget.
+#[derive(Clone)]
+pub(crate) struct Budget(Arc<Inner>);
+
+struct Inner {
+    until: Instant,
+    gone: Box<dyn Fn() -> bool + Send + Sync>,
+    memory: Memory,
+    held: AtomicUsize,
+    over: OnceLock<String>,
+}
+
+impl Budget {
+    /// So much time from now; `gone` tells whether the client went away.
+    pub(crate) fn new(
+        time: Duration,
+        memory: Memory,
+        gone: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            until: Instant::now() + time,
+            gone: Box::new(gone),
+            memory,
+            held: AtomicUsize::new(0),
+            over: OnceLock::new(),
+        }))
+    }
+
+    /// Time left.
+    pub(crate) fn left(&self) -> Duration {
+        self.0.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Why the query must end, if it must.
+    pub(crate) fn over(&self) -> Option<&str> {
+        self.0.over.get().map(String::as_str)
+    }
+
+    fn end(&self, why: String) -> String {
+        self.0.over.get_or_init(|| why).clone()
+    }
+
+    /// Whether the query may go on.
+    ///
+    /// # Errors
+    /// Why it must end: its time is over, its client is gone, or it took too much before.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(why) = self.over() {
+            return Err(why.to_owned());
+        }
+        if self.left().is_zero() {
+            let seconds = QUERY_TIME_MAX.as_secs();
+            let why = format!("Query took longer than {seconds} s; ask for less at a time");
+            return Err(self.end(why));
+        }
+        if (self.0.gone)() {
+            return Err(self.end("the client is gone".into()));
+        }
+        Ok(())
+    }
+
+    /// A piece of memory that is not held yet.
+    pub(super) fn nothing(&self) -> Held {
+        Held { budget: self.clone(), bytes: 0 }
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), String> {
+        let own = self.0.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let all = self.0.memory.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if own <= MEMORY_SURE || (own <= MEMORY_MAX && all <= MEMORY_ALL_MAX) {
+            return Ok(());
+        }
+        let why = format!(
+            "Query needs more than {} MiB of memory, or all queries more than {} MiB; choose fewer \
+             series with where, a shorter range, or order-by series",
+            MEMORY_MAX >> 20,
+            MEMORY_ALL_MAX >> 20
+        );
+        Err(self.end(why))
+    }
+
+    fn give(&self, bytes: usize) {
+        self.0.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.memory.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Memory that a query holds until this is dropped.
+pub(super) struct Held {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Held {
+    /// Hold so many bytes from now on.
+    ///
+    /// # Errors
+    /// Why the query must end.
+    pub(super) fn set(&mut self, bytes: usize) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes < before {
+            self.budget.give(before - bytes);
+            return Ok(());
+        }
+        self.budget.take(bytes - before)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_ended_by_time_by_its_client_and_by_memory_and_says_which() {
+        let late = Budget::new(Duration::ZERO, Memory::default(), || false);
+        assert!(late.check().unwrap_err().contains("took longer"));
+        let lonely = Budget::new(QUERY_TIME_MAX, Memory::default(), || true);
+        assert!(lonely.check().unwrap_err().contains("gone"));
+        let greedy = Budget::new(QUERY_TIME_MAX, Memory::default(), || false);
+        let mut held = greedy.nothing();
+        held.set(MEMORY_MAX).unwrap();
+        assert!(held.set(MEMORY_MAX + 1).unwrap_err().contains("memory"));
+        assert!(greedy.check().is_err(), "what was too much once ends the query");
+    }
+
+    #[test]
+    fn a_small_query_has_its_memory_whatever_the_others_hold() {
+        let memory = Memory::default();
+        let large: Vec<Budget> =
+            (0..2).map(|_| Budget::new(QUERY_TIME_MAX, memory.clone(), || false)).collect();
+        let mut held: Vec<Held> = large.iter().map(Budget::nothing).collect();
+        held.iter_mut().for_each(|h| h.set(MEMORY_MAX).unwrap());
+        let small = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
+        let mut own = small.nothing();
+        own.set(MEMORY_SURE).unwrap();
+        assert!(own.set(MEMORY_SURE + 1).is_err());
+        drop((own, held));
+        assert_eq!(memory.held(), 0, "everything was given back");
+    }
+}
