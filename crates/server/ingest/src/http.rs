@@ -334,9 +334,10 @@ fn refused(text: &str) -> Response {
 fn failed(error: &WriteError) -> Response {
     let status = match error {
         WriteError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
-        WriteError::Failed(_) | WriteError::Closed => StatusCode::SERVICE_UNAVAILABLE,
         // Deletes wait for merges.
-        WriteError::TooLarge { what: "tombstones", .. } => StatusCode::SERVICE_UNAVAILABLE,
+        WriteError::Failed(_)
+        | WriteError::Closed
+        | WriteError::TooLarge { what: "tombstones", .. } => StatusCode::SERVICE_UNAVAILABLE,
         // The same request fails the same way again: senders must not repeat it.
         WriteError::TooLarge { .. }
         | WriteError::TooOld { .. }

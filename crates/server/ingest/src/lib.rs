@@ -19,6 +19,7 @@ mod http;
 pub mod influx;
 mod intake;
 mod net;
+mod protobuf;
 mod query;
 pub mod remote;
 mod resp;

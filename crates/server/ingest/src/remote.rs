@@ -10,15 +10,11 @@ use std::hash::BuildHasher as _;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use prost::Message;
 use series::Row;
 
 use crate::intake::Intake;
-
-mod messages;
-mod wire;
-
-pub use messages::{Label, Sample, TimeSeries, WriteRequest};
-use wire::{Field, Fields, Malformed};
+use crate::protobuf::{Field, Fields, Malformed};
 
 /// Largest message after decompression, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -44,6 +40,55 @@ const SAMPLE_TIME: u32 = 2;
 
 /// What begins a label: its number of field, and that a length follows.
 const LABEL_TAG: u8 = 0x0a;
+
+/// A request, as a sender builds it. The reader builds none.
+#[derive(Clone, PartialEq, Message)]
+pub struct WriteRequest {
+    /// The series with their samples.
+    #[prost(message, repeated, tag = "1")]
+    pub timeseries: Vec<TimeSeries>,
+}
+
+/// One series.
+#[derive(Clone, PartialEq, Message)]
+pub struct TimeSeries {
+    /// Its labels; `__name__` is the metric.
+    #[prost(message, repeated, tag = "1")]
+    pub labels: Vec<Label>,
+    /// Its samples.
+    #[prost(message, repeated, tag = "2")]
+    pub samples: Vec<Sample>,
+}
+
+/// One label.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Label {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// One sample.
+#[derive(Clone, PartialEq, Message)]
+pub struct Sample {
+    /// The value.
+    #[prost(double, tag = "1")]
+    pub value: f64,
+    /// Milliseconds since the epoch.
+    #[prost(int64, tag = "2")]
+    pub timestamp: i64,
+}
+
+/// Read one request's body by itself; see [`RemoteReader::read`].
+///
+/// # Errors
+/// As [`RemoteReader::read`].
+pub fn read(body: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
+    RemoteReader::default().read(body, intake)
+}
 
 /// Reads requests; remembers which labels are which row of its store.
 #[derive(Default)]

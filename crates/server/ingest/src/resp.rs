@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use series::{COLUMNS_MAX, Row, Value};
 
-use crate::Asked;
 use crate::intake::{Intake, parse_float};
+use crate::telnet::Asked;
 use crate::time::{parse_int, parse_iso};
 
 /// Longest item (line or bulk string), in bytes.

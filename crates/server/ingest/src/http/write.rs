@@ -29,7 +29,7 @@ pub const WRITES_BYTES_MAX: usize = 256 << 20;
 /// Most bodies that are taken apart at a time.
 const READERS_MAX: usize = 4;
 /// Longest time that a body takes to come.
-const BODY_TIME_MAX: Duration = Duration::from_secs(60);
+const BODY_TIME_MAX: Duration = Duration::from_mins(1);
 /// Longest time that a write waits for the bodies of others.
 const TURN_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bodies below are taken apart at once, others away from the tasks, in bytes.

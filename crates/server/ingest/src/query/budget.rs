@@ -165,7 +165,9 @@ mod tests {
         let large: Vec<Budget> =
             (0..2).map(|_| Budget::new(QUERY_TIME_MAX, memory.clone(), || false)).collect();
         let mut held: Vec<Held> = large.iter().map(Budget::nothing).collect();
-        held.iter_mut().for_each(|h| h.set(MEMORY_MAX).unwrap());
+        for held in &mut held {
+            held.set(MEMORY_MAX).unwrap();
+        }
         let small = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
         let mut own = small.nothing();
         own.set(MEMORY_SURE).unwrap();

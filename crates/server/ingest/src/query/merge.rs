@@ -105,6 +105,10 @@ impl Joined {
     }
 }
 
+fn single(cells: &Cells) -> Option<Value> {
+    if let Cells::One(value) = cells { Some(*value) } else { None }
+}
+
 impl Iterator for Joined {
     type Item = Result<RowOut, String>;
 
@@ -117,10 +121,7 @@ impl Iterator for Joined {
                 Some(Err(e)) => return Some(Err(e)),
                 Some(Ok((i, row))) => {
                     self.time_ns = Some(row.time_ns);
-                    if let (Cells::One(value), Some(column)) = (row.cells, self.columns.get_mut(i))
-                    {
-                        column.push(value);
-                    }
+                    self.columns.get_mut(i)?.extend(single(&row.cells));
                 }
                 None => {
                     let time_ns = self.time_ns.take()?;

@@ -415,12 +415,11 @@ impl Filter {
         };
         let (mut tested, mut passed) = (0, 0);
         for (name, bounds) in &self.bounds {
-            for (column, cell) in columns.iter().zip(cells) {
-                if name.is_empty() || column.is(name) {
-                    tested += 1;
-                    let inside = cell.is_some_and(|v| bounds.iter().all(|b| within(*b, v)));
-                    passed += usize::from(inside);
-                }
+            let here = columns.iter().zip(cells).filter(|(c, _)| name.is_empty() || c.is(name));
+            for (_, cell) in here {
+                tested += 1;
+                let inside = cell.is_some_and(|v| bounds.iter().all(|b| within(*b, v)));
+                passed += usize::from(inside);
             }
         }
         if self.any && tested > 0 { passed > 0 } else { passed == tested }

@@ -112,12 +112,11 @@ impl<'a> Finder<'a> {
             let found = self.store.find(&selector);
             self.found += found.len();
             self.held.set(self.found.saturating_mul(SERIES_BYTES))?;
-            for series in found {
-                if (query.exact && !is_exactly(&series, tags))
-                    || (several && !seen.insert(series.name()))
-                {
-                    continue;
-                }
+            let mut is_meant = |series: &Series| {
+                let exactly = !query.exact || is_exactly(series, tags);
+                exactly && (!several || seen.insert(series.name()))
+            };
+            for series in found.into_iter().filter(&mut is_meant) {
                 let stays = |name: &String| match &query.regroup {
                     Regroup::Keep => true,
                     Regroup::Pivot(keep) => keep.contains(name),

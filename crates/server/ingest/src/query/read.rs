@@ -36,13 +36,11 @@ impl Reader {
     }
 
     fn merged(&self, mut sources: Vec<Rows>) -> Rows {
-        match sources.len() {
-            1 => sources.remove(0),
-            _ => {
-                let backward = self.direction == Direction::Backward;
-                Box::new(Merged(Frontier::new(sources, backward)))
-            }
+        if sources.len() == 1 {
+            return sources.remove(0);
         }
+        let backward = self.direction == Direction::Backward;
+        Box::new(Merged(Frontier::new(sources, backward)))
     }
 
     pub(super) fn samples(&self, members: Vec<Series>) -> Rows {
@@ -121,6 +119,17 @@ enum State {
 }
 
 impl Samples {
+    /// The next sample of what was read.
+    fn taken(&mut self) -> Option<RowOut> {
+        let (run, at) = self.run.as_mut()?;
+        let (Some(time_ns), Some(value)) = (run.times.get(*at), run.values.get(*at)) else {
+            self.run = None;
+            return None;
+        };
+        *at += 1;
+        Some(RowOut { time_ns: *time_ns, cells: Cells::One(value) })
+    }
+
     /// Read the next run.
     fn read(&mut self) -> Option<Result<(), String>> {
         if let Err(e) = self.budget.check() {
@@ -150,12 +159,8 @@ impl Iterator for Samples {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some((run, at)) = &mut self.run {
-                if let (Some(time_ns), Some(value)) = (run.times.get(*at), run.values.get(*at)) {
-                    *at += 1;
-                    return Some(Ok(RowOut { time_ns: *time_ns, cells: Cells::One(value) }));
-                }
-                self.run = None;
+            if let Some(row) = self.taken() {
+                return Some(Ok(row));
             }
             match self.read() {
                 None => {

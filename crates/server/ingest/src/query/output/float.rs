@@ -10,6 +10,7 @@ const LEAST: u64 = 10_000_000_000_000_000;
 const PLAIN: std::ops::Range<f64> = 1e-4..1e15;
 
 /// Powers of ten, for the digits behind the point of [`PLAIN`] floats.
+#[expect(clippy::indexing_slicing, reason = "checked when it is compiled")]
 const POWERS: [u128; 22] = {
     let mut powers = [1; 22];
     let mut i = 1;

@@ -2,13 +2,13 @@
 
 /// What is wrong with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) &'static str);
+pub(crate) struct Malformed(pub(crate) &'static str);
 
 const CUT: Malformed = Malformed("a field is cut");
 
 /// Content of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field<'a> {
+pub(crate) enum Field<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
@@ -17,7 +17,7 @@ pub(super) enum Field<'a> {
 
 impl<'a> Field<'a> {
     /// The content of a field that has a length.
-    pub(super) fn bytes(self) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
             _ => Err(Malformed("a field is of another type")),
@@ -27,12 +27,12 @@ impl<'a> Field<'a> {
 
 /// The fields that are still to come.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
     /// Number and content of the next field; `None` behind the last one.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Field<'a>)>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, Field<'a>)>, Malformed> {
         if self.0.is_empty() {
             return Ok(None);
         }
