@@ -8,6 +8,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ingest::influx::Precision;
@@ -235,7 +236,7 @@ fn remote_write_takes_what_is_good_and_names_the_rest() {
     after(|intake| assert!(RemoteReader::default().read(b"nonsense", intake).is_err()));
     // A few bytes that claim to be gigabytes.
     after(|intake| {
-        assert!(RemoteReader::default().read(b"\xff\xff\xff\xff\x0f\x00", intake).is_err())
+        assert!(RemoteReader::default().read(b"\xff\xff\xff\xff\x0f\x00", intake).is_err());
     });
 }
 
@@ -380,8 +381,8 @@ fn a_request_larger_than_a_segment_of_the_log_is_stored_whole() {
         // Full floats and jittered times: nothing of it can be packed.
         let noise = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let value = f64::from_bits(0x3ff0_0000_0000_0000 | noise >> 12);
-        text +=
-            &format!("m,host=a f={value} {}\n", i64::from(i) * 1_000_000 + (noise >> 45) as i64);
+        let time = i64::from(i) * 1_000_000 + (noise >> 45) as i64;
+        writeln!(text, "m,host=a f={value} {time}").unwrap();
     }
     let mut intake = Intake::new(&store);
     influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, &mut intake);

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use ingest::{Guard, HttpOptions, Protocol};
@@ -214,9 +215,11 @@ async fn a_sync_is_answered_although_the_refusals_before_it_fill_their_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_keep_limit_and_offset_and_name_whole_tag_sets() {
     let ports = ports().await;
-    let text: String =
-        ["a", "b", "c"].iter().map(|host| format!("+cpu dc=1 host={host}\n:7\n+1\n")).collect();
-    assert_eq!(tell(ports.resp, &(text + "+cpu dc=1\n:7\n+1\n")).await, "");
+    let mut text = "+cpu dc=1\n:7\n+1\n".to_owned();
+    for host in ["a", "b", "c"] {
+        write!(text, "+cpu dc=1 host={host}\n:7\n+1\n").unwrap();
+    }
+    assert_eq!(tell(ports.resp, &text).await, "");
     let search = async |body: &str| post(&ports, "/api/search", body).await.1;
     let page = r#"{"select": "cpu", "where": {"dc": "1"}, "offset": 1, "limit": 2}"#;
     assert_eq!(search(page).await, "+cpu dc=1 host=a\r\n+cpu dc=1 host=b\r\n");
