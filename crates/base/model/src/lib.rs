@@ -31,5 +31,5 @@ pub use ids::{AgentId, Dataset, Incarnation, Position};
 pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
 pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};
-pub use record::{Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write};
+pub use record::{Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Told, Write};
 pub use traits::{Baseline, BaselineItem, Batch, Op, Sink, SinkOutcome};

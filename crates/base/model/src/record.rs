@@ -25,6 +25,15 @@ pub struct Overlay {
     pub cluster: String,
 }
 
+/// What a session about the agent itself tells (`spec/sync.md` 1.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// Everything but the groups.
+    Metadata,
+    /// The groups.
+    Groups,
+}
+
 /// One write of a session, in the session's order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Write {
@@ -59,6 +68,16 @@ pub enum Write {
         id: String,
         /// An [`crate::EventBody`] as JSON.
         body: Vec<u8>,
+    },
+    /// Take over what the record's overlay says of the agent, unless what is kept has a higher
+    /// version. Of a registered agent the overlay is the server's own word and always counts.
+    Describe {
+        /// Which part of the overlay.
+        told: Told,
+        /// `global_version`; 0 means unversioned.
+        version: u64,
+        /// A check mends what differs and leaves the version as it is.
+        check: bool,
     },
 }
 
@@ -179,6 +198,10 @@ pub struct Applied {
     pub changed: u64,
     /// Why the whole record was set aside, if it was.
     pub quarantined: Option<String>,
+    /// The record is of a life of the agent that has ended: nothing of it was stored.
+    pub refused: bool,
+    /// A session of this id was applied before: nothing of this one was stored.
+    pub replayed: bool,
 }
 
 #[cfg(test)]
@@ -203,6 +226,7 @@ mod tests {
                 Write::Delete { dataset: Dataset::fim_files(), id: "y".into(), version: 5 },
                 Write::Clean { dataset: Dataset::fim_files() },
                 Write::Event { id: "a-1".into(), body: b"{}".to_vec() },
+                Write::Describe { told: Told::Groups, version: 6, check: true },
             ],
         });
         let bytes = record.encode();

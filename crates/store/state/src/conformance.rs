@@ -11,6 +11,7 @@
 
 mod changes;
 mod documents;
+mod lives;
 mod records;
 
 use model::document::NoNames;
@@ -21,6 +22,7 @@ use model::{
 
 pub use changes::*;
 pub use documents::*;
+pub use lives::*;
 pub use records::*;
 
 use crate::StateStore;
@@ -42,6 +44,10 @@ macro_rules! state_conformance {
             a_removed_agent_loses_documents_and_keeps_events,
             a_late_record_of_a_removed_agent_is_ignored,
             a_new_life_of_a_number_begins_empty,
+            a_session_applied_before_writes_nothing_and_names_what_overtook_it,
+            the_last_sessions_of_an_agent_stay_known,
+            a_number_without_a_registered_agent_begins_again_and_ends_no_life,
+            an_agent_is_what_it_told_last_by_version,
             a_record_that_cannot_be_applied_is_set_aside_and_told,
             bytes_that_are_no_record_are_set_aside_once,
             the_last_session_is_remembered_per_agent,
@@ -53,7 +59,7 @@ macro_rules! state_conformance {
             a_text_in_a_query_is_never_sql,
             a_query_beyond_the_limits_is_refused,
             the_checksum_is_over_sorted_checksums,
-            ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds,
+            ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds_once,
             events_come_newest_first_and_once,
             pages_of_events_are_stable_while_new_ones_arrive,
             events_are_found_by_agent_path_kind_and_time,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use model::{AgentId, Applied, Dataset, Position, Record};
+use model::{AgentId, Applied, Dataset, Overlay, Position, Record};
 
 use crate::error::StateError;
 use crate::query::{
@@ -14,7 +14,9 @@ use crate::query::{
 /// them from a thread that may. One caller applies at a time, any number may read.
 pub trait StateStore: Send + Sync {
     /// Apply records in journal order, in one transaction that also stores the last position. A
-    /// record at or below the stored position is skipped (its [`Applied`] is empty). A record that
+    /// record at or below the stored position is skipped (its [`Applied`] is empty). A session whose
+    /// id is among the agent's last [`crate::limits::SESSIONS_KEPT`] writes nothing
+    /// ([`Applied::replayed`]), nor does one of a life that has ended ([`Applied::refused`]). A record that
     /// cannot be applied is set aside with a coverage event ([`Applied::quarantined`]) and does not
     /// fail the batch. One answer per record, in order.
     ///
@@ -52,6 +54,13 @@ pub trait StateStore: Send + Sync {
     /// When the store cannot be read.
     fn last_session(&self, agent: AgentId) -> Result<Option<String>, StateError>;
 
+    /// What the agent was when its last session was applied, or what it has told of itself
+    /// ([`model::Write::Describe`]); kept after its removal, for its events.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn overlay(&self, agent: AgentId) -> Result<Option<Overlay>, StateError>;
+
     /// One document.
     ///
     /// # Errors
@@ -84,18 +93,18 @@ pub trait StateStore: Send + Sync {
     fn checksum(&self, agent: AgentId, dataset: &Dataset) -> Result<String, StateError>;
 
     /// Id, version and checksum of every document whose id is lower-case hex of 16 to 64 bytes, the
-    /// first eight of which, big-endian, are from `first` to `last`; and of every document with
-    /// another id, whatever the range. In no order; until `visit` says `false`. Costs what it
-    /// visits.
+    /// first eight of which, big-endian, lie in one of the ranges (first and last, both within); and
+    /// of every document with another id, once, before the others and whatever the ranges. The
+    /// ranges come in their order and must not overlap; within one there is no order. Until `visit`
+    /// says `false`. One snapshot and one time limit for all; costs what it visits.
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn each_in_range(
+    fn each_in_ranges(
         &self,
         agent: AgentId,
         dataset: &Dataset,
-        first: u64,
-        last: u64,
+        ranges: &[(u64, u64)],
         visit: &mut dyn FnMut(&str, u64, &str) -> bool,
     ) -> Result<(), StateError>;
 

@@ -182,7 +182,7 @@ pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
 }
 
 /// See the name.
-pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds(store: &dyn StateStore) {
+pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds_once(store: &dyn StateStore) {
     let packages = Dataset::new("inventory-packages");
     let named = |id: String, dataset: &Dataset| Write::Upsert {
         dataset: dataset.clone(),
@@ -197,19 +197,21 @@ pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds(store: &dyn
     writes.push(named(hex(5), &Dataset::new("inventory-ports")));
     apply(store, session(1, 1, writes));
     apply(store, session(2, 2, vec![named(hex(5), &packages)]));
-    let of = |first: u64, last: u64| {
+    let of = |ranges: &[(u64, u64)]| {
         let mut found = Vec::new();
         let mut visit = |id: &str, version: u64, checksum: &str| {
             assert_eq!((version, checksum), (7, "c"));
             found.push(id.to_owned());
             true
         };
-        store.each_in_range(AgentId(1), &packages, first, last, &mut visit).unwrap();
+        store.each_in_ranges(AgentId(1), &packages, ranges, &mut visit).unwrap();
         found.sort();
         found
     };
-    let expected = |first: u64, last: u64| {
-        let within = firsts.iter().filter(|f| (first..=last).contains(*f)).map(|f| hex(*f));
+    let expected = |ranges: &[(u64, u64)]| {
+        let within =
+            |key: &&u64| ranges.iter().any(|(first, last)| (*first..=*last).contains(*key));
+        let within = firsts.iter().filter(within).map(|key| hex(*key));
         let mut ids: Vec<_> = within.chain(["bash".to_owned()]).collect();
         ids.sort();
         ids
@@ -217,7 +219,12 @@ pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds(store: &dyn
     let bounds = [0, 1, 2, 0x7fff, 0x8000, 0x8000 << 48, u64::MAX - 1, u64::MAX];
     for first in bounds {
         for last in bounds.into_iter().filter(|l| *l >= first) {
-            assert_eq!(of(first, last), expected(first, last), "{first:x} to {last:x}");
+            let one = [(first, last)];
+            assert_eq!(of(&one), expected(&one), "{first:x} to {last:x}");
+            let next = bounds.into_iter().filter(|next| *next > last);
+            for two in next.map(|next| [(next, u64::MAX), (first, last)]) {
+                assert_eq!(of(&two), expected(&two), "{two:x?}");
+            }
         }
     }
     let mut visits = 0;
@@ -225,8 +232,10 @@ pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds(store: &dyn
         visits += 1;
         false
     };
-    store.each_in_range(AgentId(1), &packages, 0, u64::MAX, &mut once).unwrap();
-    assert_eq!(visits, 1);
-    let nobody = Dataset::new("inventory-none");
-    store.each_in_range(AgentId(9), &nobody, 0, u64::MAX, &mut |_, _, _| panic!()).unwrap();
+    for ranges in [&[(0, u64::MAX)][..], &[(0, 7), (8, 9)]] {
+        store.each_in_ranges(AgentId(1), &packages, ranges, &mut once).unwrap();
+    }
+    assert_eq!(visits, 2);
+    let (nobody, all) = (Dataset::new("inventory-none"), [(0, u64::MAX)]);
+    store.each_in_ranges(AgentId(9), &nobody, &all, &mut |_, _, _| panic!()).unwrap();
 }

@@ -2,11 +2,10 @@
 
 use model::limits::{DOCUMENT_BYTES_MAX, TOMBSTONE_SECONDS};
 use model::{
-    AgentId, Applied, ChangeKind, Dataset, EventBody, Incarnation, Position, Record, SkipReason,
-    Skipped, Write,
+    AgentId, Applied, ChangeKind, Dataset, EventBody, Position, SkipReason, Skipped, Write,
 };
 
-use super::{apply, document, event, paths, removal, session, session_of_life};
+use super::{apply, document, event, paths, removal, session};
 use crate::{ChangeQuery, EventKind, Retention, StateStore};
 
 fn fim() -> Dataset {
@@ -168,59 +167,6 @@ pub fn bodies_and_ids_that_are_none_are_skipped_with_a_reason(store: &dyn StateS
     let expected = [(1, Id), (2, Id), (3, Json), (4, TooLarge), (5, Id), (6, Json), (7, Id)];
     assert_eq!(reasons, expected);
     assert_eq!((applied.changed, applied.quarantined), (1, None));
-}
-
-/// See the name.
-pub fn a_removed_agent_loses_documents_and_keeps_events(store: &dyn StateStore) {
-    let writes = || {
-        vec![
-            document("/a", 5, |_| ()),
-            removal("/b", 5),
-            event("e-1", "/a", ChangeKind::Created, 5),
-        ]
-    };
-    apply(store, session(1, 1, writes()));
-    apply(store, session(2, 2, writes()));
-    let applied = apply(
-        store,
-        Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us: 3 },
-    );
-    assert_eq!(applied.changed, 1);
-    assert!(paths(store, 1).is_empty());
-    assert_eq!(paths(store, 2), ["/a"]);
-    assert_eq!(store.last_session(AgentId(1)).unwrap(), None);
-    let query = ChangeQuery { agents: Some(vec![AgentId(1)]), ..ChangeQuery::default() };
-    let items = store.changes(&query).unwrap().items;
-    assert_eq!(items.len(), 1);
-    assert_eq!(items[0].agent_name, "agent-1");
-    let counts = store.counts().unwrap();
-    assert_eq!((counts.documents[0].1, counts.events, counts.tombstones), (1, 2, 1));
-}
-
-/// See the name.
-pub fn a_late_record_of_a_removed_agent_is_ignored(store: &dyn StateStore) {
-    apply(store, session(1, 1, vec![document("/a", 5, |_| ())]));
-    let removed =
-        |at_us| Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us };
-    apply(store, removed(2));
-    let late = vec![document("/b", 6, |_| ()), event("e-1", "/b", ChangeKind::Created, 6)];
-    assert_eq!(apply(store, session(1, 3, late.clone())), Applied::default());
-    assert!(paths(store, 1).is_empty());
-    apply(store, session_of_life(1, 2, 4, vec![document("/new", 1, |_| ())]));
-    assert_eq!(apply(store, session(1, 5, late)), Applied::default());
-    apply(store, removed(6));
-    assert_eq!(paths(store, 1), ["/new"], "a removal of the former life touches nothing");
-    assert_eq!(store.counts().unwrap().events, 0);
-}
-
-/// See the name.
-pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
-    apply(store, session(1, 1, vec![document("/a", 5, |_| ()), removal("/b", 9)]));
-    let applied = apply(store, session_of_life(1, 2, 2, vec![document("/b", 1, |_| ())]));
-    assert!(applied.skipped.is_empty());
-    assert_eq!(paths(store, 1), ["/b"]);
-    assert_eq!(apply(store, session(1, 3, vec![document("/a", 6, |_| ())])), Applied::default());
-    assert_eq!(paths(store, 1), ["/b"]);
 }
 
 /// See the name.

@@ -14,6 +14,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use super::extract::{Columns, EventColumns};
 use super::kept::{Collection, Kept, kind_number};
 use super::packed::Packed;
+use super::replay;
 use super::statements::{Found, Put, Statements, store};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
 
@@ -175,10 +176,14 @@ impl<'c> Applier<'c> {
     fn session(&mut self, session: &SessionRecord) -> Result<Applied, Stop> {
         let mut applied = Applied::default();
         if !self.admit(session.agent, session.incarnation)? {
-            return Ok(applied);
+            return Ok(Applied { refused: true, ..applied });
         }
         if session.session.len() > SESSION_ID_BYTES_MAX {
             return Err(Stop::Unfit("the session's id is too long".into()));
+        }
+        if self.kept.agent(self.db, session.agent)?.knows(&session.session) {
+            let skipped = replay::overtaken(self.db, session)?;
+            return Ok(Applied { replayed: true, skipped, ..applied });
         }
         for (index, write) in session.writes.iter().enumerate() {
             let (id, outcome) = self.write(session, write)?;
@@ -193,17 +198,22 @@ impl<'c> Applier<'c> {
             }
         }
         let agent = self.kept.agent(self.db, session.agent)?;
-        agent.name.clone_from(&session.overlay.agent_name);
-        agent.last_session = Some(session.session.clone());
-        agent.last_session_us = Some(session.received_at_us as i64);
+        if !session.writes.iter().any(|w| matches!(w, Write::Describe { .. })) {
+            agent.mentioned(&session.overlay);
+        }
+        agent.applied(&session.session, session.received_at_us);
         Ok(applied)
     }
 
-    /// Whether records of this life of the agent still count. A new life begins empty.
+    /// Whether records of this life of the agent still count. A new life begins empty; life 0,
+    /// that of a number without a registered agent, ends no other.
     fn admit(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<bool, Stop> {
         let current = self.kept.agent(self.db, agent)?.incarnation;
         if current == Some(incarnation.0) {
             return Ok(true);
+        }
+        if incarnation.0 == 0 && current.is_some() {
+            return Ok(false);
         }
         let removed = self
             .db
@@ -215,24 +225,22 @@ impl<'c> Applier<'c> {
         if let Some(former) = current {
             self.remove_agent(agent, Incarnation(former))?;
         }
-        let row = self.kept.agent(self.db, agent)?;
-        row.incarnation = Some(incarnation.0);
-        row.last_session = None;
-        row.last_session_us = None;
+        self.kept.agent(self.db, agent)?.begin(incarnation.0);
         Ok(true)
     }
 
+    /// Life 0 can begin again: it is never noted as ended.
     fn remove_agent(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<u64, Stop> {
-        self.db
-            .prepare_cached("INSERT OR IGNORE INTO removed VALUES (?1, ?2)")?
-            .execute(params![agent.0, incarnation.0 as i64])?;
+        if incarnation.0 != 0 {
+            self.db
+                .prepare_cached("INSERT OR IGNORE INTO removed VALUES (?1, ?2)")?
+                .execute(params![agent.0, incarnation.0 as i64])?;
+        }
         let row = self.kept.agent(self.db, agent)?;
         if row.incarnation != Some(incarnation.0) {
             return Ok(0);
         }
-        row.incarnation = None;
-        row.last_session = None;
-        row.last_session_us = None;
+        row.end();
         let mut changed = 0;
         for dataset in self.kept.collections_of(self.db, agent)? {
             changed += self.clean(agent, dataset)?;
@@ -266,6 +274,11 @@ impl<'c> Applier<'c> {
             Write::Event { id, body } => {
                 let outcome = self.event(session.agent, id, received_us, body)?;
                 Ok((id, outcome.map(u64::from).map_err(|reason| (reason, 0))))
+            }
+            Write::Describe { told, version, check } => {
+                let agent = self.kept.agent(self.db, session.agent)?;
+                let outcome = agent.described(&session.overlay, *told, *version, *check);
+                Ok(("", outcome.map_err(|kept| (SkipReason::Stale, kept))))
             }
         }
     }

@@ -248,7 +248,7 @@ pub(super) fn prefix_end(prefix: &str) -> Option<String> {
 }
 
 /// Number of the agent's collection and how many documents it has.
-fn collection(
+pub(super) fn collection(
     db: &Connection,
     agent: AgentId,
     dataset: &Dataset,
@@ -408,48 +408,6 @@ pub(super) fn checksum(
         digest.update(checksum.as_bytes());
     }
     Ok(hex::encode(digest.finalize()))
-}
-
-/// Visit the documents of a range of ids, and those whose ids are kept as text.
-pub(super) fn each_in_range(
-    db: &Connection,
-    agent: AgentId,
-    dataset: &Dataset,
-    (first, last): (u64, u64),
-    visit: &mut dyn FnMut(&str, u64, &str) -> bool,
-) -> Result<(), StateError> {
-    const READ: &str = "SELECT id, version, checksum FROM document WHERE collection = ?1";
-    let Some((number, _)) = collection(db, agent, dataset)? else { return Ok(()) };
-    // Packed ids are blobs, which sort behind every text.
-    let (from, to) = (first.to_be_bytes(), last.checked_add(1).map(u64::to_be_bytes));
-    let texts = format!("{READ} AND id < x''");
-    let (whole, above, within) = (
-        READ.to_owned(),
-        format!("{READ} AND id >= ?2"),
-        format!("{READ} AND id >= ?2 AND id < ?3"),
-    );
-    let number = SqlValue::Integer(number);
-    let blob = |bytes: [u8; 8]| SqlValue::Blob(bytes.to_vec());
-    let runs = match (first, to) {
-        (0, None) => vec![(whole, vec![number])],
-        (_, None) => vec![(texts, vec![number.clone()]), (above, vec![number, blob(from)])],
-        (_, Some(to)) => {
-            vec![(texts, vec![number.clone()]), (within, vec![number, blob(from), blob(to)])]
-        }
-    };
-    for (sql, values) in runs {
-        let mut select = db.prepare_cached(&sql).context(WHAT)?;
-        let mut rows = select.query(params_from_iter(values)).context(WHAT)?;
-        while let Some(row) = rows.next().context(WHAT)? {
-            let id: Unpacked = row.get(0).context(WHAT)?;
-            let version: i64 = row.get(1).context(WHAT)?;
-            let checksum: Unpacked = row.get(2).context(WHAT)?;
-            if !visit(&id.0, version as u64, &checksum.0) {
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry;
 use model::{AgentId, Dataset};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::agent::Agent;
 use crate::query::EventKind;
 
 /// The one row of `progress`.
@@ -48,16 +49,6 @@ impl Progress {
     }
 }
 
-/// One row of `agent`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Agent {
-    pub(super) incarnation: Option<u64>,
-    pub(super) name: String,
-    pub(super) last_session: Option<String>,
-    pub(super) last_session_us: Option<i64>,
-    pub(super) events: i64,
-}
-
 /// One row of `collection`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Collection {
@@ -96,22 +87,7 @@ impl Kept {
             Entry::Occupied(entry) => return Ok(&mut entry.into_mut().1),
             Entry::Vacant(entry) => entry,
         };
-        let stored = db
-            .prepare_cached(
-                "SELECT incarnation, name, last_session, last_session_us, events
-                     FROM agent WHERE number = ?1",
-            )?
-            .query_row([id.0], |r| {
-                Ok(Agent {
-                    incarnation: r.get::<_, Option<i64>>(0)?.map(|i| i as u64),
-                    name: r.get(1)?,
-                    last_session: r.get(2)?,
-                    last_session_us: r.get(3)?,
-                    events: r.get(4)?,
-                })
-            })
-            .optional()?
-            .unwrap_or_default();
+        let stored = Agent::load(db, id)?;
         Ok(&mut entry.insert((stored.clone(), stored)).1)
     }
 
@@ -209,23 +185,7 @@ impl Kept {
             if before == now {
                 continue;
             }
-            db.prepare_cached(
-                "INSERT INTO agent
-                 (number, incarnation, name, last_session, last_session_us, events)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                 ON CONFLICT (number) DO UPDATE SET
-                 incarnation = excluded.incarnation, name = excluded.name,
-                 last_session = excluded.last_session,
-                 last_session_us = excluded.last_session_us, events = excluded.events",
-            )?
-            .execute(params![
-                number,
-                now.incarnation.map(|i| i as i64),
-                now.name,
-                now.last_session,
-                now.last_session_us,
-                now.events
-            ])?;
+            now.save(db, *number)?;
             *before = now.clone();
         }
         Ok(())

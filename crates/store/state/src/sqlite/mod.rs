@@ -4,6 +4,7 @@
 //! log checkpointed by us: `synchronous=NORMAL` flushes at checkpoints only, and the journal holds
 //! what a power cut takes away.
 
+mod agent;
 mod apply;
 mod backup;
 mod changes;
@@ -13,6 +14,8 @@ mod fleet;
 mod kept;
 mod packed;
 mod pool;
+mod ranges;
+mod replay;
 mod retain;
 mod schema;
 mod statements;
@@ -28,7 +31,7 @@ use std::time::Duration;
 
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
-use model::{AgentId, Applied, Dataset, Position, Record};
+use model::{AgentId, Applied, Dataset, Overlay, Position, Record};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
@@ -255,6 +258,16 @@ impl StateStore for SqliteState {
         })
     }
 
+    fn overlay(&self, agent: AgentId) -> Result<Option<Overlay>, StateError> {
+        self.readers.read("read what an agent is", |db| {
+            let text: Option<String> = db
+                .prepare_cached("SELECT overlay FROM agent WHERE number = ?1")
+                .and_then(|mut s| s.query_row([agent.0], |r| r.get(0)).optional())
+                .context("read what an agent is")?;
+            Ok(text.as_deref().and_then(agent::read_overlay))
+        })
+    }
+
     fn document(
         &self,
         agent: AgentId,
@@ -276,16 +289,15 @@ impl StateStore for SqliteState {
         self.readers.read("read checksums", |db| documents::checksum(db, agent, dataset))
     }
 
-    fn each_in_range(
+    fn each_in_ranges(
         &self,
         agent: AgentId,
         dataset: &Dataset,
-        first: u64,
-        last: u64,
+        ranges: &[(u64, u64)],
         visit: &mut dyn FnMut(&str, u64, &str) -> bool,
     ) -> Result<(), StateError> {
-        self.readers.read("read documents of a range", |db| {
-            documents::each_in_range(db, agent, dataset, (first, last), visit)
+        self.readers.read("read documents of ranges", |db| {
+            ranges::each_in_ranges(db, agent, dataset, ranges, visit)
         })
     }
 

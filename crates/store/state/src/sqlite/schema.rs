@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered steps; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1];
+const STEPS: &[&str] = &[STEP_1, STEP_2];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -120,6 +120,15 @@ CREATE TABLE quarantine (
   reason TEXT NOT NULL,
   record BLOB NOT NULL
 ) STRICT;
+";
+
+/// A number that only local callers speak for (life 0) never ends for good.
+const STEP_2: &str = "
+ALTER TABLE agent ADD COLUMN sessions BLOB NOT NULL DEFAULT x'';
+ALTER TABLE agent ADD COLUMN overlay TEXT NOT NULL DEFAULT '';
+ALTER TABLE agent ADD COLUMN metadata_version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agent ADD COLUMN groups_version INTEGER NOT NULL DEFAULT 0;
+DELETE FROM removed WHERE incarnation = 0;
 ";
 
 /// Newest version known here.

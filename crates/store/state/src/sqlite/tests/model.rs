@@ -1,6 +1,6 @@
 //! Random records and reopens against maps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ::model::{
     AgentId, Applied, ChangeKind, Dataset, Incarnation, ItemKey, Position, Record, SkipReason,
@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::{SqliteState, open};
 use crate::conformance::{document, event, path_of, removal, session_of_life};
+use crate::limits::SESSIONS_KEPT;
 use crate::{ChangeQuery, DocumentQuery, StateStore};
 
 /// One step.
@@ -26,6 +27,10 @@ enum Step {
     },
     /// Records that were applied already come again, as after a crash of the journal's reader.
     Again {
+        back: usize,
+    },
+    /// A session that was answered before is sent again and gets a position of its own.
+    Replay {
         back: usize,
     },
     Reopen,
@@ -49,6 +54,8 @@ struct Life {
     documents: BTreeMap<String, (u64, u64)>,
     tombstones: BTreeMap<String, u64>,
     events: BTreeSet<String>,
+    /// Ids of the sessions applied last.
+    known: VecDeque<String>,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +97,9 @@ impl Life {
         if self.current == Some(life) {
             return true;
         }
+        if life == 0 && self.current.is_some() {
+            return false;
+        }
         if self.removed.contains(&life) {
             return false;
         }
@@ -97,11 +107,16 @@ impl Life {
             self.remove(former);
         }
         self.current = Some(life);
+        if life != 0 {
+            self.known.clear();
+        }
         true
     }
 
     fn remove(&mut self, life: u64) -> u64 {
-        self.removed.insert(life);
+        if life != 0 {
+            self.removed.insert(life);
+        }
         if self.current != Some(life) {
             return 0;
         }
@@ -112,8 +127,15 @@ impl Life {
         gone
     }
 
-    fn session(&mut self, writes: &[Small]) -> Applied {
+    fn session(&mut self, id: String, writes: &[Small]) -> Applied {
         let mut applied = Applied::default();
+        if self.known.contains(&id) {
+            return Applied { replayed: true, skipped: self.overtaken(writes), ..applied };
+        }
+        self.known.push_back(id);
+        if self.known.len() > SESSIONS_KEPT {
+            self.known.pop_front();
+        }
         for (index, write) in writes.iter().enumerate() {
             match self.write(write) {
                 Ok(changed) => applied.changed += changed,
@@ -123,6 +145,25 @@ impl Life {
             }
         }
         applied
+    }
+
+    fn overtaken(&self, writes: &[Small]) -> Vec<Skipped> {
+        let stale = |(index, write): (usize, &Small)| {
+            let (file, version, highest) = match write {
+                Small::Upsert { file, version, .. } => {
+                    let stored = self.documents.get(&path(*file)).map(|d| d.0);
+                    (file, *version, stored.max(self.tombstones.get(&path(*file)).copied()))
+                }
+                Small::Delete { file, version } => {
+                    (file, *version, self.documents.get(&path(*file)).map(|d| d.0))
+                }
+                _ => return None,
+            };
+            let version = highest.filter(|highest| version != 0 && *highest > version)?;
+            let (index, id, reason) = (index as u32, id(*file), SkipReason::Stale);
+            Some(Skipped { index, id, reason, version })
+        };
+        writes.iter().enumerate().filter_map(stale).collect()
     }
 
     fn write(&mut self, write: &Small) -> Result<u64, (String, SkipReason, u64)> {
@@ -170,11 +211,16 @@ impl Life {
 }
 
 impl Model {
-    fn apply(&mut self, step: &Step) -> Applied {
+    /// `at`: when the session was sent first.
+    fn apply(&mut self, step: &Step, at: u64) -> Applied {
         match step {
             Step::Session { agent, life, writes } => {
                 let entry = self.agents.entry(*agent).or_default();
-                if entry.admit(*life) { entry.session(writes) } else { Applied::default() }
+                if entry.admit(*life) {
+                    entry.session(format!("fim-{at}"), writes)
+                } else {
+                    Applied { refused: true, ..Applied::default() }
+                }
             }
             Step::Remove { agent, life } => {
                 let changed = self.agents.entry(*agent).or_default().remove(*life);
@@ -241,10 +287,11 @@ fn small() -> impl Strategy<Value = Small> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => (1..4u32, 1..3u64, prop::collection::vec(small(), 0..8))
+        12 => (1..4u32, 0..3u64, prop::collection::vec(small(), 0..8))
             .prop_map(|(agent, life, writes)| Step::Session { agent, life, writes }),
-        1 => (1..4u32, 1..3u64).prop_map(|(agent, life)| Step::Remove { agent, life }),
+        1 => (1..4u32, 0..3u64).prop_map(|(agent, life)| Step::Remove { agent, life }),
         2 => (1..5usize).prop_map(|back| Step::Again { back }),
+        3 => (1..40usize).prop_map(|back| Step::Replay { back }),
         1 => Just(Step::Reopen),
         1 => Just(Step::Checkpoint),
     ]
@@ -263,13 +310,22 @@ fn run(steps: &[Step], batch_records: usize) {
     let mut store = open(&file);
     let mut model = Model::default();
     let mut history: Vec<(Position, Record)> = Vec::new();
+    let mut told: Vec<(&Step, u64)> = Vec::new();
     let (mut batch, mut expected) = (Vec::new(), Vec::new());
     for step in steps {
         let position = Position(history.len() as u64 + 1);
-        if let Some(record) = record(step, position.0) {
+        let (step, at) = match step {
+            Step::Replay { back } => match told.iter().rev().nth(back % told.len().max(1)) {
+                Some(before) => *before,
+                None => continue,
+            },
+            step => (step, position.0),
+        };
+        if let Some(record) = record(step, at) {
             history.push((position, record.clone()));
             batch.push((position, record));
-            expected.push(model.apply(step));
+            expected.push(model.apply(step, at));
+            told.push((step, at));
             if batch.len() < batch_records {
                 continue;
             }

@@ -1,0 +1,179 @@
+//! Lives of agents: what ends with them, what is known of their sessions and of themselves.
+
+use model::{
+    AgentId, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record, SkipReason, Told, Write,
+};
+
+use super::{apply, document, event, paths, removal, session, session_of_life};
+use crate::limits::SESSIONS_KEPT;
+use crate::{ChangeQuery, StateStore};
+
+fn refused() -> Applied {
+    Applied { refused: true, ..Applied::default() }
+}
+
+fn removed(agent: u32, life: u64, at_us: u64) -> Record {
+    Record::AgentRemoved { agent: AgentId(agent), incarnation: Incarnation(life), at_us }
+}
+
+/// See the name.
+pub fn a_removed_agent_loses_documents_and_keeps_events(store: &dyn StateStore) {
+    let writes = || {
+        vec![
+            document("/a", 5, |_| ()),
+            removal("/b", 5),
+            event("e-1", "/a", ChangeKind::Created, 5),
+        ]
+    };
+    apply(store, session(1, 1, writes()));
+    apply(store, session(2, 2, writes()));
+    let applied = apply(
+        store,
+        Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us: 3 },
+    );
+    assert_eq!(applied.changed, 1);
+    assert!(paths(store, 1).is_empty());
+    assert_eq!(paths(store, 2), ["/a"]);
+    assert_eq!(store.last_session(AgentId(1)).unwrap(), None);
+    let query = ChangeQuery { agents: Some(vec![AgentId(1)]), ..ChangeQuery::default() };
+    let items = store.changes(&query).unwrap().items;
+    assert_eq!(items.len(), 1);
+    assert_eq!(items[0].agent_name, "agent-1");
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.documents[0].1, counts.events, counts.tombstones), (1, 2, 1));
+}
+
+/// See the name.
+pub fn a_late_record_of_a_removed_agent_is_ignored(store: &dyn StateStore) {
+    apply(store, session(1, 1, vec![document("/a", 5, |_| ())]));
+    let removed =
+        |at_us| Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us };
+    apply(store, removed(2));
+    let late = vec![document("/b", 6, |_| ()), event("e-1", "/b", ChangeKind::Created, 6)];
+    assert_eq!(apply(store, session(1, 3, late.clone())), refused());
+    assert!(paths(store, 1).is_empty());
+    apply(store, session_of_life(1, 2, 4, vec![document("/new", 1, |_| ())]));
+    assert_eq!(apply(store, session(1, 5, late)), refused());
+    apply(store, removed(6));
+    assert_eq!(paths(store, 1), ["/new"], "a removal of the former life touches nothing");
+    assert_eq!(store.counts().unwrap().events, 0);
+}
+
+/// See the name.
+pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
+    apply(store, session(1, 1, vec![document("/a", 5, |_| ()), removal("/b", 9)]));
+    let applied = apply(store, session_of_life(1, 2, 2, vec![document("/b", 1, |_| ())]));
+    assert!(applied.skipped.is_empty());
+    assert_eq!(paths(store, 1), ["/b"]);
+    assert_eq!(apply(store, session(1, 3, vec![document("/a", 6, |_| ())])), refused());
+    assert_eq!(paths(store, 1), ["/b"]);
+}
+
+/// See the name.
+pub fn a_session_applied_before_writes_nothing_and_names_what_overtook_it(store: &dyn StateStore) {
+    let clean = || vec![Write::Clean { dataset: Dataset::fim_files() }];
+    let first = session(1, 1, vec![document("/a", 5, |_| ()), document("/b", 5, |_| ())]);
+    apply(store, first.clone());
+    let plain = session(1, 2, vec![document("/c", 0, |_| ())]);
+    apply(store, plain.clone());
+    let emptied = session(1, 3, clean());
+    apply(store, emptied.clone());
+    apply(store, session(1, 4, vec![document("/a", 6, |_| ()), removal("/b", 7)]));
+    let gone = session(1, 5, vec![removal("/a", 0)]);
+    apply(store, gone.clone());
+    apply(store, session(1, 6, vec![document("/d", 1, |_| ())]));
+    let before = (paths(store, 1), store.counts().unwrap());
+    assert_eq!(before.0, ["/d"]);
+    let again = apply(store, first);
+    assert_eq!((again.changed, again.replayed, again.refused), (0, true, false));
+    let named: Vec<_> = again.skipped.iter().map(|s| (s.index, s.reason, s.version)).collect();
+    assert_eq!(named, [(1, SkipReason::Stale, 7)]);
+    for session in [plain, emptied, gone] {
+        assert!(apply(store, session).replayed);
+    }
+    assert_eq!((paths(store, 1), store.counts().unwrap()), before);
+    assert_eq!(store.last_session(AgentId(1)).unwrap().as_deref(), Some("fim-6"));
+    let another = session(2, 1, vec![document("/a", 5, |_| ())]);
+    assert!(!apply(store, another).replayed, "another agent's sessions are its own");
+}
+
+/// See the name.
+pub fn the_last_sessions_of_an_agent_stay_known(store: &dyn StateStore) {
+    let kept = SESSIONS_KEPT as u64;
+    for n in 1..=kept + 1 {
+        apply(store, session(1, n, vec![document("/a", n, |_| ())]));
+    }
+    assert!(!apply(store, session(1, 1, vec![removal("/b", 1)])).replayed, "beyond the last ones");
+    let known = (3..=kept + 1).all(|n| apply(store, session(1, n, Vec::new())).replayed);
+    assert!(known, "the replays themselves push nothing out");
+}
+
+/// See the name.
+pub fn a_number_without_a_registered_agent_begins_again_and_ends_no_life(store: &dyn StateStore) {
+    let local = |at_us, path| session_of_life(7, 0, at_us, vec![document(path, 1, |_| ())]);
+    apply(store, local(1, "/local"));
+    let overtaken = apply(store, session_of_life(7, 9, 2, vec![document("/own", 1, |_| ())]));
+    assert_eq!(overtaken.changed, 1);
+    assert_eq!(paths(store, 7), ["/own"], "a registered life begins empty");
+    assert_eq!(apply(store, local(3, "/late")), refused());
+    assert_eq!(paths(store, 7), ["/own"]);
+    apply(store, removed(7, 9, 4));
+    assert_eq!(apply(store, local(5, "/again")).changed, 1);
+    assert_eq!(paths(store, 7), ["/again"]);
+    assert_eq!(apply(store, removed(7, 0, 6)).changed, 1);
+    assert!(paths(store, 7).is_empty());
+    assert!(apply(store, local(5, "/again")).replayed, "removed, and its sessions are known still");
+    assert_eq!(apply(store, local(7, "/once more")).changed, 1);
+    assert_eq!(paths(store, 7), ["/once more"]);
+}
+
+fn told(life: u64, at_us: u64, overlay: Overlay, writes: Vec<Write>) -> Record {
+    let mut record = session_of_life(3, life, at_us, writes);
+    if let Record::Session(session) = &mut record {
+        session.overlay = overlay;
+    }
+    record
+}
+
+/// See the name.
+pub fn an_agent_is_what_it_told_last_by_version(store: &dyn StateStore) {
+    let is = |host: &str, group: &str| Overlay {
+        agent_name: format!("on-{host}"),
+        hostname: host.into(),
+        groups: vec![group.into()],
+        cluster: "c".into(),
+        ..Overlay::default()
+    };
+    let describe = |told, version, check| vec![Write::Describe { told, version, check }];
+    let now = || {
+        let overlay = store.overlay(AgentId(3)).unwrap().unwrap();
+        assert_eq!(
+            (overlay.agent_name, overlay.cluster),
+            (format!("on-{}", overlay.hostname), "c".into())
+        );
+        (overlay.hostname, overlay.groups.concat())
+    };
+    let pair = |host: &str, group: &str| (host.to_owned(), group.to_owned());
+    assert_eq!(store.overlay(AgentId(3)).unwrap(), None);
+    apply(store, told(0, 1, is("a", "g"), vec![document("/a", 1, |_| ())]));
+    assert_eq!(now(), pair("a", "g"));
+    apply(store, told(0, 2, is("b", "h"), describe(Told::Metadata, 5, false)));
+    assert_eq!(now(), pair("b", "g"), "metadata are not groups");
+    apply(store, told(0, 3, is("c", "h"), vec![document("/a", 2, |_| ())]));
+    assert_eq!(now(), pair("b", "h"), "what a version was told of is mentioned in vain");
+    let stale = apply(store, told(0, 4, is("d", "i"), describe(Told::Metadata, 4, false)));
+    assert_eq!((stale.skipped[0].reason, stale.skipped[0].version), (SkipReason::Stale, 5));
+    assert_eq!(now(), pair("b", "h"));
+    apply(store, told(0, 5, is("e", "i"), describe(Told::Groups, 4, false)));
+    assert_eq!(now(), pair("b", "i"), "each has a version of its own");
+    let mended = apply(store, told(0, 6, is("f", "k"), describe(Told::Metadata, 9, true)));
+    assert_eq!((mended.changed, now()), (1, pair("f", "i")));
+    let again = apply(store, told(0, 7, is("f", "k"), describe(Told::Metadata, 9, true)));
+    assert_eq!(again.changed, 0, "nothing differs");
+    apply(store, told(0, 8, is("g", "k"), describe(Told::Metadata, 6, false)));
+    assert_eq!(now(), pair("g", "i"), "a check leaves the version as it was");
+    apply(store, told(2, 9, is("h", "l"), vec![document("/a", 1, |_| ())]));
+    assert_eq!(now(), pair("h", "l"), "of a registered agent the server's word counts");
+    apply(store, removed(3, 2, 10));
+    assert_eq!(now(), pair("h", "l"), "kept for its events");
+}

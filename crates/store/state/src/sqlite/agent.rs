@@ -1,0 +1,178 @@
+//! One row of `agent`: the life whose documents are here, the sessions applied last, and what the
+//! agent is.
+
+use model::{AgentId, Overlay, Told};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use sha1::{Digest as _, Sha1};
+
+use crate::limits::SESSIONS_KEPT;
+
+/// Bytes that a session's id is remembered by.
+const KEY_BYTES: usize = 8;
+
+const LOAD: &str = "SELECT incarnation, name, last_session, last_session_us, events, sessions,
+    overlay, metadata_version, groups_version FROM agent WHERE number = ?1";
+const SAVE: &str = "INSERT INTO agent (number, incarnation, name, last_session, last_session_us,
+    events, sessions, overlay, metadata_version, groups_version)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    ON CONFLICT (number) DO UPDATE SET
+    incarnation = excluded.incarnation, name = excluded.name,
+    last_session = excluded.last_session, last_session_us = excluded.last_session_us,
+    events = excluded.events, sessions = excluded.sessions, overlay = excluded.overlay,
+    metadata_version = excluded.metadata_version, groups_version = excluded.groups_version";
+
+/// One row of `agent`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Agent {
+    pub(super) incarnation: Option<u64>,
+    name: String,
+    last_session: Option<String>,
+    last_session_us: Option<i64>,
+    pub(super) events: i64,
+    /// Keys of the sessions applied last, oldest first.
+    sessions: Vec<u8>,
+    /// An [`Overlay`] as JSON; empty when there is none.
+    overlay: String,
+    metadata_version: u64,
+    groups_version: u64,
+}
+
+impl Agent {
+    /// As it is stored; a new one is empty.
+    pub(super) fn load(db: &Connection, id: AgentId) -> rusqlite::Result<Self> {
+        let found = db.prepare_cached(LOAD)?.query_row([id.0], Self::read).optional()?;
+        Ok(found.unwrap_or_default())
+    }
+
+    fn read(r: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            incarnation: r.get::<_, Option<i64>>(0)?.map(|i| i as u64),
+            name: r.get(1)?,
+            last_session: r.get(2)?,
+            last_session_us: r.get(3)?,
+            events: r.get(4)?,
+            sessions: r.get(5)?,
+            overlay: r.get(6)?,
+            metadata_version: r.get::<_, i64>(7)? as u64,
+            groups_version: r.get::<_, i64>(8)? as u64,
+        })
+    }
+
+    pub(super) fn save(&self, db: &Connection, number: u32) -> rusqlite::Result<()> {
+        db.prepare_cached(SAVE)?.execute(params![
+            number,
+            self.incarnation.map(|i| i as i64),
+            self.name,
+            self.last_session,
+            self.last_session_us,
+            self.events,
+            self.sessions,
+            self.overlay,
+            self.metadata_version as i64,
+            self.groups_version as i64,
+        ])?;
+        Ok(())
+    }
+
+    /// A life begins. One that is registered has sent no session yet; of a number that only local
+    /// callers speak for the sessions stay known, so that none of them is done twice.
+    pub(super) fn begin(&mut self, life: u64) {
+        self.end();
+        self.incarnation = Some(life);
+        if life != 0 {
+            self.sessions.clear();
+        }
+    }
+
+    /// Its life has ended. What it was is kept for its events.
+    pub(super) fn end(&mut self) {
+        self.incarnation = None;
+        self.last_session = None;
+        self.last_session_us = None;
+        self.metadata_version = 0;
+        self.groups_version = 0;
+    }
+
+    /// Whether a session of this id is one of the last [`SESSIONS_KEPT`].
+    pub(super) fn knows(&self, session: &str) -> bool {
+        if session.is_empty() {
+            return false;
+        }
+        let key = key(session);
+        self.last_session.as_deref() == Some(session)
+            || self.sessions.chunks_exact(KEY_BYTES).any(|known| known == key)
+    }
+
+    /// A session was applied.
+    pub(super) fn applied(&mut self, session: &str, at_us: u64) {
+        self.last_session = Some(session.to_owned());
+        self.last_session_us = Some(at_us as i64);
+        if session.is_empty() {
+            return;
+        }
+        self.sessions.extend_from_slice(&key(session));
+        let beyond = self.sessions.len().saturating_sub(SESSIONS_KEPT * KEY_BYTES);
+        self.sessions.drain(..beyond);
+    }
+
+    /// What an ordinary session says besides: for an agent that is not registered it counts until
+    /// a session about the agent itself has told better.
+    pub(super) fn mentioned(&mut self, overlay: &Overlay) {
+        let registered = self.incarnation != Some(0);
+        let metadata = registered || self.metadata_version == 0;
+        self.take(overlay, metadata, registered || self.groups_version == 0);
+    }
+
+    /// A session about the agent itself; what is kept has at least the returned version when it
+    /// was left out for being older.
+    pub(super) fn described(
+        &mut self,
+        overlay: &Overlay,
+        told: Told,
+        version: u64,
+        check: bool,
+    ) -> Result<u64, u64> {
+        let kept = match told {
+            Told::Metadata => &mut self.metadata_version,
+            Told::Groups => &mut self.groups_version,
+        };
+        if version != 0 && *kept > version {
+            return Err(*kept);
+        }
+        if !check {
+            *kept = version;
+        }
+        let before = self.overlay.clone();
+        self.take(overlay, told == Told::Metadata, told == Told::Groups);
+        Ok(u64::from(before != self.overlay))
+    }
+
+    fn take(&mut self, overlay: &Overlay, metadata: bool, groups: bool) {
+        let merged;
+        let now = if metadata && groups {
+            overlay
+        } else {
+            let kept = read_overlay(&self.overlay).unwrap_or_default();
+            let (groups, cluster) = (
+                if groups { &overlay.groups } else { &kept.groups }.clone(),
+                overlay.cluster.clone(),
+            );
+            let rest = if metadata { overlay.clone() } else { kept };
+            merged = Overlay { groups, cluster, ..rest };
+            &merged
+        };
+        self.name.clone_from(&now.agent_name);
+        // Plain owned data: cannot fail.
+        self.overlay = serde_json::to_string(now).unwrap_or_default();
+    }
+}
+
+/// What a stored overlay says.
+pub(super) fn read_overlay(text: &str) -> Option<Overlay> {
+    (!text.is_empty()).then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+fn key(session: &str) -> [u8; KEY_BYTES] {
+    let digest: [u8; 20] = Sha1::digest(session).into();
+    digest.first_chunk().copied().unwrap_or_default()
+}

@@ -1,0 +1,66 @@
+//! Documents by ranges of their ids, for the comparison with an agent's own
+//! (`docs/format/session.md`, "Repair by difference").
+
+use model::{AgentId, Dataset};
+use rusqlite::types::Value as SqlValue;
+use rusqlite::{CachedStatement, Connection, params_from_iter};
+
+use super::documents::collection;
+use super::packed::Unpacked;
+use crate::error::{Context, StateError};
+
+const WHAT: &str = "read documents of ranges";
+const READ: &str = "SELECT id, version, checksum FROM document WHERE collection = ?1";
+
+/// Visit the documents whose ids are kept as text, once, and then those of each range of ids.
+pub(super) fn each_in_ranges(
+    db: &Connection,
+    agent: AgentId,
+    dataset: &Dataset,
+    ranges: &[(u64, u64)],
+    visit: &mut dyn FnMut(&str, u64, &str) -> bool,
+) -> Result<(), StateError> {
+    let Some((number, _)) = collection(db, agent, dataset)? else { return Ok(()) };
+    let number = SqlValue::Integer(number);
+    if ranges == [(0, u64::MAX)] {
+        let mut all = db.prepare_cached(READ).context(WHAT)?;
+        return run(&mut all, vec![number], visit).map(|_| ());
+    }
+    // Packed ids are blobs, which sort behind every text.
+    let mut texts = db.prepare_cached(&format!("{READ} AND id < x''")).context(WHAT)?;
+    if !run(&mut texts, vec![number.clone()], visit)? {
+        return Ok(());
+    }
+    let mut above = db.prepare_cached(&format!("{READ} AND id >= ?2")).context(WHAT)?;
+    let mut within =
+        db.prepare_cached(&format!("{READ} AND id >= ?2 AND id < ?3")).context(WHAT)?;
+    let blob = |key: u64| SqlValue::Blob(key.to_be_bytes().to_vec());
+    for (first, last) in ranges {
+        let on = match last.checked_add(1) {
+            Some(end) => run(&mut within, vec![number.clone(), blob(*first), blob(end)], visit)?,
+            None => run(&mut above, vec![number.clone(), blob(*first)], visit)?,
+        };
+        if !on {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether to go on.
+fn run(
+    select: &mut CachedStatement<'_>,
+    values: Vec<SqlValue>,
+    visit: &mut dyn FnMut(&str, u64, &str) -> bool,
+) -> Result<bool, StateError> {
+    let mut rows = select.query(params_from_iter(values)).context(WHAT)?;
+    while let Some(row) = rows.next().context(WHAT)? {
+        let id: Unpacked = row.get(0).context(WHAT)?;
+        let version: i64 = row.get(1).context(WHAT)?;
+        let checksum: Unpacked = row.get(2).context(WHAT)?;
+        if !visit(&id.0, version as u64, &checksum.0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
