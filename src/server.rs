@@ -330,7 +330,7 @@ fn sessions_options(
     }
     SessionsOptions {
         limits,
-        timeouts: Timeouts { header: config.agents.idle_time, ..defaults.timeouts },
+        timeouts: Timeouts { idle: config.agents.idle_time, ..defaults.timeouts },
         https: Some(config.agents.listen),
         names: config.agents.names.clone(),
         unix: Some(folder.path().join(&config.agents.socket)),

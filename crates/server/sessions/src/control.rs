@@ -124,7 +124,7 @@ async fn answer(
         },
         cluster_name: app.cluster().to_owned(),
         store: app.store.clone(),
-        last_session: app.last_session(agent).await?,
+        last_session: app.last_session(caller).await?,
         datasets: INDICES.map(String::from).to_vec(),
         limits: ControlLimits {
             session_bytes_max: app.options.limits.session_bytes_max as u64,

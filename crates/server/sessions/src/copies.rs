@@ -36,12 +36,12 @@ impl App {
             said.to_str().ok().and_then(read).ok_or_else(|| {
                 Refusal::invalid(format!("{HEADER_INSTANCE} is malformed")).closing()
             })?;
-        let agent = caller.agent;
+        let (agent, life) = (caller.agent, caller.incarnation);
         let now = self.options.clock.monotonic();
-        if !self.seats.knows(agent) {
-            let last = self.last_session(agent).await?;
+        if !self.seats.knows(agent, life) {
+            let last = self.last_session(caller).await?;
             if let Some(holder) = last.as_deref().and_then(Instance::of_session) {
-                self.seats.recall(agent, holder, now);
+                self.seats.recall(agent, life, holder, now);
             }
         }
         let word = Word {
@@ -52,7 +52,7 @@ impl App {
             newest: self.connections_seen.load(Ordering::Acquire),
             now,
         };
-        match self.seats.hear(agent, &word) {
+        match self.seats.hear(agent, life, &word) {
             Verdict::Go(found) => {
                 self.tell_of(agent, found);
                 Ok(Some(instance))

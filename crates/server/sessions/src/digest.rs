@@ -14,8 +14,8 @@ use crate::answer::Refusal;
 use crate::body;
 use crate::identity::Peer;
 use crate::options::{
-    DIGEST_BODY_BYTES_MAX, DIGEST_ITEMS_MAX, DIGEST_PARTS_MAX, DIGEST_RANGES_MAX,
-    SMALL_BODY_BYTES_MAX,
+    DIGEST_BODY_BYTES_MAX, DIGEST_ITEMS_MAX, DIGEST_PARTS_MAX, DIGEST_RANGE_BODY_BYTES_MAX,
+    DIGEST_RANGES_MAX, SMALL_BODY_BYTES_MAX,
 };
 use crate::plan::documents;
 use crate::server::App;
@@ -49,13 +49,16 @@ pub(crate) async fn digest(
         })
         .await?;
     if answer.ranges == 0 {
-        let detail = format!("the range holds more than {DIGEST_ITEMS_MAX} documents: split it");
+        let detail = format!(
+            "the range holds more than {DIGEST_ITEMS_MAX} documents, or more than \
+             {DIGEST_RANGE_BODY_BYTES_MAX} bytes of them: split it"
+        );
         return Err(Refusal::too_large(detail));
     }
     Ok(Json(DigestAnswer { store, ..answer }))
 }
 
-fn ranges(asked: &DigestRequest) -> Result<Vec<KeyRange>, Refusal> {
+fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {
     if asked.split > SPLIT_DIGITS_MAX {
         let detail = format!("ranges are split by at most {SPLIT_DIGITS_MAX} digits");
         return Err(Refusal::invalid(detail));
@@ -71,81 +74,120 @@ fn ranges(asked: &DigestRequest) -> Result<Vec<KeyRange>, Refusal> {
         let bad = || Refusal::invalid("a range is named by up to 16 lower-case hex digits");
         KeyRange::parse(name).ok_or_else(bad)
     };
-    asked.ranges.iter().map(parse).collect()
+    Asked::new(asked.ranges.iter().map(parse).collect::<Result<_, _>>()?)
+}
+
+/// The ranges of a question, none of which overlap: each document is counted once.
+struct Asked {
+    /// In the order of the question.
+    ranges: Vec<KeyRange>,
+    /// Places in `ranges`, by their keys.
+    sorted: Vec<usize>,
+}
+
+impl Asked {
+    fn new(ranges: Vec<KeyRange>) -> Result<Self, Refusal> {
+        let mut by_key: Vec<(KeyRange, usize)> =
+            ranges.iter().enumerate().map(|(place, range)| (*range, place)).collect();
+        by_key.sort_unstable();
+        let overlap = by_key.windows(2).any(|pair| match pair {
+            [(before, _), (after, _)] => before.last() >= after.first,
+            _ => false,
+        });
+        if overlap {
+            return Err(Refusal::invalid("ranges of one question must not overlap"));
+        }
+        Ok(Self { ranges, sorted: by_key.into_iter().map(|(_, place)| place).collect() })
+    }
+
+    /// The range that a key lies in, and its place in the question.
+    fn range_of(&self, key: u64) -> Option<(usize, KeyRange)> {
+        let range = |place: &usize| self.ranges.get(*place).copied();
+        let after = self.sorted.partition_point(|p| range(p).is_some_and(|r| r.first <= key));
+        let place = *self.sorted.get(after.checked_sub(1)?)?;
+        range(&place).filter(|range| range.contains(key)).map(|range| (place, range))
+    }
+
+    /// First and last keys, in the order of the question.
+    fn bounds(&self) -> Vec<(u64, u64)> {
+        self.ranges.iter().map(|range| (range.first, range.last())).collect()
+    }
 }
 
 fn sums(
     state: &dyn StateStore,
     agent: AgentId,
     dataset: &Dataset,
-    ranges: &[KeyRange],
+    asked: &Asked,
     split: u8,
 ) -> Result<DigestAnswer, StateError> {
-    let mut parts = Vec::new();
-    for range in ranges {
-        let mut sums: Vec<Sum> = range.split(split).map(|_| Sum::default()).collect();
-        state.each_in_range(
-            agent,
-            dataset,
-            range.first,
-            range.last(),
-            &mut |id, _, checksum| {
-                let key = key(id);
-                let part = range.contains(key).then(|| range.place(key, split));
-                if let Some(sum) = part.and_then(|place| sums.get_mut(place)) {
-                    sum.add(hash(id, checksum));
-                }
-                true
-            },
-        )?;
-        parts.extend(sums.into_iter().map(DigestPart::from));
-    }
-    Ok(DigestAnswer { ranges: ranges.len() as u32, parts, ..DigestAnswer::default() })
+    let sums = |range: &KeyRange| vec![Sum::default(); range.split(split).count()];
+    let mut parts: Vec<Vec<Sum>> = asked.ranges.iter().map(sums).collect();
+    state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, _, checksum| {
+        let key = key(id);
+        let sum = asked.range_of(key).and_then(|(place, range)| {
+            parts.get_mut(place).and_then(|sums| sums.get_mut(range.place(key, split)))
+        });
+        if let Some(sum) = sum {
+            sum.add(hash(id, checksum));
+        }
+        true
+    })?;
+    let parts = parts.into_iter().flatten().map(DigestPart::from).collect();
+    Ok(DigestAnswer { ranges: asked.ranges.len() as u32, parts, ..DigestAnswer::default() })
 }
 
-/// As many whole ranges as fit.
+/// As many whole ranges as fit, from the first one on.
 fn listing(
     state: &dyn StateStore,
     agent: AgentId,
     dataset: &Dataset,
-    ranges: &[KeyRange],
+    asked: &Asked,
     bodies: bool,
 ) -> Result<DigestAnswer, StateError> {
-    let mut items: Vec<DigestItem> = Vec::new();
-    let (mut whole, mut bytes) = (0, 0);
-    for range in ranges {
+    let mut lists: Vec<Vec<DigestItem>> = vec![Vec::new(); asked.ranges.len()];
+    let mut all = 0;
+    state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, version, checksum| {
+        let Some((place, _)) = asked.range_of(key(id)) else { return true };
+        // Of a range that does not fit nothing is kept any more.
+        let Some(list) = lists.get_mut(place) else { return true };
+        let (id, checksum, body) = (id.to_owned(), checksum.to_owned(), String::new());
+        list.push(DigestItem { id, version, checksum, body });
+        all += 1;
+        while all > DIGEST_ITEMS_MAX {
+            all -= lists.pop().map_or(0, |list| list.len());
+        }
+        !lists.is_empty()
+    })?;
+    if bodies {
+        let whole = with_bodies(state, agent, dataset, &mut lists)?;
+        lists.truncate(whole);
+    }
+    let (ranges, items) = (lists.len() as u32, lists.into_iter().flatten().collect());
+    Ok(DigestAnswer { ranges, items, ..DigestAnswer::default() })
+}
+
+/// Fill in the bodies; how many of the lists are whole.
+fn with_bodies(
+    state: &dyn StateStore,
+    agent: AgentId,
+    dataset: &Dataset,
+    lists: &mut [Vec<DigestItem>],
+) -> Result<usize, StateError> {
+    let mut bytes = 0;
+    for (whole, list) in lists.iter_mut().enumerate() {
         if bytes > DIGEST_BODY_BYTES_MAX {
-            break;
+            return Ok(whole);
         }
-        let before = items.len();
-        let mut fits = true;
-        state.each_in_range(
-            agent,
-            dataset,
-            range.first,
-            range.last(),
-            &mut |id, version, sum| {
-                if !range.contains(key(id)) {
-                    return true;
-                }
-                fits = items.len() < DIGEST_ITEMS_MAX;
-                let (id, checksum) = (id.to_owned(), sum.to_owned());
-                let body = String::new();
-                items.extend(fits.then_some(DigestItem { id, version, checksum, body }));
-                fits
-            },
-        )?;
-        if !fits {
-            items.truncate(before);
-            break;
-        }
-        for item in items.iter_mut().skip(before).filter(|_| bodies) {
+        for item in list {
             if let Some(found) = state.document(agent, dataset, &item.id)? {
                 item.body = String::from_utf8(found.body).unwrap_or_default();
                 bytes += item.body.len();
             }
+            if bytes > DIGEST_RANGE_BODY_BYTES_MAX {
+                return Ok(whole);
+            }
         }
-        whole += 1;
     }
-    Ok(DigestAnswer { ranges: whole, items, ..DigestAnswer::default() })
+    Ok(lists.len())
 }

@@ -1,16 +1,13 @@
 //! The order of one agent's requests: each agent has a lane, and whoever has joined it first goes
 //! first. Lanes of different agents do not know each other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use model::AgentId;
+use model::{AgentId, Incarnation};
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
-
-/// Sessions of one agent whose ids are remembered.
-const SESSIONS_REMEMBERED_MAX: usize = 32;
 
 /// All lanes.
 pub(crate) struct Lanes {
@@ -27,15 +24,13 @@ struct Lane {
     requests: AtomicUsize,
     /// The last session that the store has applied.
     session: Mutex<Last>,
-    /// Ids of the sessions applied last.
-    applied: Mutex<VecDeque<String>>,
 }
 
 /// The last session of an agent that the store has applied.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Last {
-    /// Whether the store was asked.
-    known: bool,
+    /// Of which life of the agent the store was asked; `None`: it was not.
+    life: Option<Incarnation>,
     /// Its id; `None` when there was none.
     pub(crate) id: Option<String>,
 }
@@ -67,20 +62,20 @@ impl Lanes {
             .map(|_| Place { lane })
     }
 
-    /// The last session applied; `None` when it is not known: ask the store.
-    pub(crate) fn session(&self, agent: AgentId) -> Option<Last> {
+    /// The last session applied of this life; `None` when it is not known: ask the store.
+    pub(crate) fn session(&self, agent: AgentId, life: Incarnation) -> Option<Last> {
         let lane = self.by_agent.lock().get(&agent).map(Arc::clone)?;
         let last = lane.session.lock();
-        last.known.then(|| last.clone())
+        (last.life == Some(life)).then(|| last.clone())
     }
 
     /// Remember what the store said, also that there was none: else each heartbeat of an agent that
     /// has told nothing yet would ask again.
-    pub(crate) fn remember(&self, agent: AgentId, session: Option<&str>) {
+    pub(crate) fn remember(&self, agent: AgentId, life: Incarnation, session: Option<&str>) {
         let lane = self.lane(agent);
         let mut last = lane.session.lock();
-        if !last.known {
-            *last = Last { known: true, id: session.map(str::to_owned) };
+        if last.life != Some(life) {
+            *last = Last { life: Some(life), id: session.map(str::to_owned) };
         }
     }
 
@@ -102,26 +97,12 @@ impl Place {
 }
 
 impl Turn {
-    /// Whether a session of this id was applied before: one of the last
-    /// [`SESSIONS_REMEMBERED_MAX`] since the start, or the last one that the store knows of.
-    pub(crate) fn knows(&self, session: &str) -> bool {
-        let lane = &self.place.lane;
-        !session.is_empty()
-            && (lane.session.lock().id.as_deref() == Some(session)
-                || lane.applied.lock().iter().any(|s| s == session))
-    }
-
-    /// This session is applied; `None`: the agent was removed.
-    pub(crate) fn applied(&self, session: Option<&str>) {
-        if let Some(session) = session.filter(|s| !s.is_empty()) {
-            let mut applied = self.place.lane.applied.lock();
-            if applied.len() == SESSIONS_REMEMBERED_MAX {
-                applied.pop_front();
-            }
-            applied.push_back(session.to_owned());
-        }
-        *self.place.lane.session.lock() =
-            Last { known: session.is_some(), id: session.map(str::to_owned) };
+    /// This session of that life is applied; `None`: the agent was removed.
+    pub(crate) fn applied(&self, applied: Option<(Incarnation, &str)>) {
+        *self.place.lane.session.lock() = match applied {
+            Some((life, session)) => Last { life: Some(life), id: Some(session.to_owned()) },
+            None => Last::default(),
+        };
     }
 }
 
@@ -163,14 +144,17 @@ mod tests {
     #[tokio::test]
     async fn that_there_was_no_session_is_known_until_there_is_one() {
         let lanes = Lanes::new(4, 1);
-        let known = || lanes.session(AgentId(1)).map(|last| last.id);
+        let life = Incarnation(5);
+        let known = || lanes.session(AgentId(1), life).map(|last| last.id);
         assert_eq!(known(), None);
-        lanes.remember(AgentId(1), None);
+        lanes.remember(AgentId(1), life, None);
         assert_eq!(known(), Some(None));
         let turn = lanes.join(AgentId(1)).unwrap().turn().await;
-        turn.applied(Some("s"));
-        lanes.remember(AgentId(1), None);
+        turn.applied(Some((life, "s")));
+        lanes.remember(AgentId(1), life, None);
         assert_eq!(known(), Some(Some("s".into())), "what was asked before comes too late");
+        let later = lanes.session(AgentId(1), Incarnation(6)).map(|last| last.id);
+        assert_eq!(later, None, "another life of the number has sessions of its own");
         turn.applied(None);
         assert_eq!(known(), None, "the agent was removed");
     }
@@ -180,7 +164,7 @@ mod tests {
         let lanes = Lanes::new(4, 1);
         let kept = lanes.join(AgentId(0)).unwrap();
         for n in 1..100 {
-            lanes.remember(AgentId(n), Some("s"));
+            lanes.remember(AgentId(n), Incarnation(1), Some("s"));
         }
         assert!(lanes.by_agent.lock().len() <= 5);
         assert!(lanes.join(AgentId(0)).is_none());

@@ -25,6 +25,7 @@ mod copies;
 mod digest;
 mod enroll;
 mod error;
+mod header;
 mod identity;
 mod lanes;
 mod listen;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +25,7 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use crate::error::SessionsError;
+use crate::header::{Header, Watched};
 use crate::identity::{Origin, Peer};
 use crate::meter::add;
 use crate::options::{CONNECTIONS_TOLD_MAX, HEADERS_MAX, LINGER_BYTES_MAX, LOCAL_CONNECTIONS_MAX};
@@ -211,13 +213,16 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let name = peer.name();
+    let mut header = Header::new(app.options.timeouts.header);
+    let stage = header.stage();
+    let stream = Watched::new(stream, header.stage());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
-        routes.clone().oneshot(request.map(Body::new))
+        stage.answering(routes.clone().oneshot(request.map(Body::new)))
     });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(app.options.timeouts.header)
+        .header_read_timeout(app.options.timeouts.idle)
         .half_close(true)
         .max_headers(HEADERS_MAX)
         .max_buf_size(BUFFER_BYTES)
@@ -225,7 +230,10 @@ where
     let mut stopping = false;
     let ended = loop {
         let ended = tokio::select! {
-            ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => Some(ended),
+            ended = poll_fn(|cx| match connection.poll_without_shutdown(cx) {
+                Poll::Pending => header.poll_late(cx).map(|()| Err("header did not arrive".into())),
+                Poll::Ready(ended) => Poll::Ready(ended.map_err(|e| e.to_string())),
+            }) => Some(ended),
             _ = stop.changed(), if !stopping => None,
         };
         if let Some(ended) = ended {
@@ -237,7 +245,7 @@ where
     if let Err(e) = ended {
         debug!(peer = %name, "connection: {e}");
     }
-    connection.into_parts().io.into_inner()
+    connection.into_parts().io.into_inner().into_inner()
 }
 
 /// Close so that a sender in the middle of a body that was refused still gets the answer: closing

@@ -33,12 +33,16 @@ pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of all `/stats` and `/config` kept in memory.
 pub(crate) const REPORT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What keeping one of them costs beside its text, bytes.
+pub(crate) const REPORT_OVERHEAD_BYTES: usize = 256;
 /// Agents whose place in the order is remembered while they are idle.
 pub(crate) const LANES_MAX: usize = 65_536;
 /// Most documents in one answer about ranges.
 pub(crate) const DIGEST_ITEMS_MAX: usize = 10_000;
 /// Bodies of documents in one answer about ranges, bytes; the range that passes it is still whole.
 pub(crate) const DIGEST_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bodies of documents of one range, bytes: all documents of one key, and few more.
+pub(crate) const DIGEST_RANGE_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most ranges in one question.
 pub(crate) const DIGEST_RANGES_MAX: usize = 2_048;
 /// Most parts of ranges in one answer.
@@ -84,8 +88,10 @@ impl Default for SessionsLimits {
 pub struct Timeouts {
     /// TLS handshake.
     pub handshake: Duration,
-    /// A request's header; also how long a connection may stay idle: longer than a heartbeat's
-    /// interval, or each heartbeat would cost a handshake.
+    /// How long a connection may stay idle: longer than a heartbeat's interval, or each heartbeat
+    /// would cost a handshake.
+    pub idle: Duration,
+    /// A request's header, from its first byte on.
     pub header: Duration,
     /// A request's body.
     pub body: Duration,
@@ -99,7 +105,8 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(10),
-            header: Duration::from_mins(1),
+            idle: Duration::from_mins(1),
+            header: Duration::from_secs(10),
             body: Duration::from_secs(30),
             response: Duration::from_mins(5),
             shutdown: Duration::from_secs(10),

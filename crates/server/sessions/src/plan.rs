@@ -3,7 +3,7 @@
 
 use link::{Limits, Mode, Operation, PayloadView, SessionView, SyncOption, ValueView, verify};
 use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
-use model::{AgentId, Dataset, EventBody, Overlay, SkipReason, Skipped, Write};
+use model::{AgentId, Dataset, EventBody, Overlay, SkipReason, Skipped, Told, Write};
 use state::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX};
 
 use crate::answer::Refusal;
@@ -12,6 +12,11 @@ use crate::strict;
 
 /// An index that may be emptied although nothing is ever written to it.
 const CLEAN_ONLY: &str = "wazuh-states-vulnerabilities";
+
+/// Longest text that is kept of what a session says of its agent, characters.
+const SAID_CHARS_MAX: usize = 256;
+/// Most groups of them.
+const SAID_GROUPS_MAX: usize = 128;
 
 /// What to do with a session.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,8 +34,9 @@ pub(crate) enum Task {
     Commit(Writes),
     /// Compare this checksum.
     Check { dataset: Dataset, checksum: String },
-    /// Nothing to be stored: metadata and groups, which are joined when documents are read.
-    Acknowledge,
+    /// Keep what is said of the agent itself, should it not be registered: of one that is, the
+    /// registry knows better.
+    Describe { told: Told, version: u64, check: bool },
 }
 
 /// Writes, and what was left out of them.
@@ -51,19 +57,6 @@ impl Writes {
     fn skip(&mut self, place: usize, id: &str, reason: SkipReason) {
         let id = id.chars().take(DOCUMENT_ID_BYTES_MAX).collect();
         self.skipped.push(Skipped { index: place as u32, id, reason, version: 0 });
-    }
-
-    /// Without what no version protects from being done a second time.
-    pub(crate) fn versioned(self) -> Self {
-        let Self { list, places, skipped } = self;
-        let again = |write: &Write| match write {
-            Write::Upsert { version, .. } | Write::Delete { version, .. } => *version > 0,
-            Write::Clean { .. } => false,
-            Write::Event { .. } => true,
-        };
-        let kept = list.into_iter().zip(places).filter(|(write, _)| again(write));
-        let (list, places) = kept.unzip();
-        Self { list, places, skipped }
     }
 
     /// What the store left out, counted in the session's values instead of the record's writes.
@@ -105,13 +98,22 @@ pub(crate) fn plan(
         (
             Mode::MetadataDelta | Mode::MetadataCheck | Mode::GroupDelta | Mode::GroupCheck,
             PayloadView::None,
-        ) => Task::Acknowledge,
+        ) => describe(session.start.mode(), session.start.global_version()),
         (mode, _) => {
             return Err(Refusal::invalid(format!("payload does not belong to the mode {mode:?}")));
         }
     };
     let scan = session.start.option() != SyncOption::Sync;
     Ok(Plan { task, said: said(&session), scan })
+}
+
+fn describe(mode: Mode, version: u64) -> Task {
+    let told = match mode {
+        Mode::GroupDelta | Mode::GroupCheck => Told::Groups,
+        _ => Told::Metadata,
+    };
+    let check = matches!(mode, Mode::MetadataCheck | Mode::GroupCheck);
+    Task::Describe { told, version, check }
 }
 
 fn identity(session: &SessionView<'_>, agent: AgentId, cluster: &str) -> Result<(), Refusal> {
@@ -207,15 +209,20 @@ fn is_event(body: &[u8]) -> bool {
     serde_json::from_slice::<EventBody>(body).is_ok_and(|e| e.time_us() != 0)
 }
 
+/// What it says of the agent, cut to what is kept of it.
 fn said(session: &SessionView<'_>) -> Overlay {
     let start = session.start.to_start();
+    let cut = |text: String| match text.char_indices().nth(SAID_CHARS_MAX) {
+        Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
+        None => text,
+    };
     Overlay {
-        agent_name: start.agentname,
-        agent_version: start.agentversion,
-        groups: start.groups,
-        hostname: start.hostname,
-        architecture: start.architecture,
-        os: [start.osname, start.osplatform, start.ostype, start.osversion],
+        agent_name: cut(start.agentname),
+        agent_version: cut(start.agentversion),
+        groups: start.groups.into_iter().take(SAID_GROUPS_MAX).map(cut).collect(),
+        hostname: cut(start.hostname),
+        architecture: cut(start.architecture),
+        os: [start.osname, start.osplatform, start.ostype, start.osversion].map(cut),
         cluster: start.cluster_name,
     }
 }

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use link::json::STATUS_OK;
 use link::{Answer, HEADER_AGENT};
-use model::{AgentId, Incarnation, Overlay, Record, SessionRecord, Write};
+use model::{AgentId, Incarnation, Record};
 use tracing::info;
 
 use crate::answer::{Refusal, answered};
@@ -81,28 +81,14 @@ async fn registered(
     .await
 }
 
-/// An agent that only local callers spoke for has no life that could end: its datasets are
-/// emptied, and whoever speaks for it again begins anew.
+/// The life of a number that only local callers spoke for ends; whoever speaks for it again begins
+/// anew.
 async fn unregistered(app: &App, caller: Caller) -> Result<(), Refusal> {
-    let agent = caller.agent;
-    let counts = app.read(move |state| state.agent_counts(agent)).await?;
-    let writes: Vec<Write> = counts
-        .documents
-        .into_iter()
-        .filter(|(_, documents, _)| *documents > 0)
-        .map(|(dataset, ..)| Write::Clean { dataset })
-        .collect();
-    if writes.is_empty() {
-        return Ok(());
+    let Caller { agent, incarnation, .. } = caller;
+    let known = app.read(move |state| state.agent_counts(agent)).await?;
+    if !known.documents.is_empty() {
+        let at_us = app.options.clock.now_us();
+        app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
     }
-    let record = Record::Session(SessionRecord {
-        agent,
-        incarnation: caller.incarnation,
-        received_at_us: app.options.clock.now_us(),
-        session: String::new(),
-        overlay: Overlay { cluster: app.cluster().to_owned(), ..Overlay::default() },
-        writes,
-    });
-    app.commit.submit(record).await?;
     Ok(())
 }

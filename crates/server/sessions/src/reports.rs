@@ -1,6 +1,6 @@
 //! `POST /stats` and `POST /config`: the last of each per agent, in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::Extension;
@@ -9,12 +9,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use link::Answer;
 use link::json::STATUS_OK;
-use model::AgentId;
+use model::{AgentId, Incarnation};
 use parking_lot::Mutex;
 
 use crate::answer::{Refusal, answered};
 use crate::identity::Peer;
-use crate::options::{REPORT_BYTES_MAX, SMALL_BODY_BYTES_MAX};
+use crate::options::{REPORT_BYTES_MAX, REPORT_OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX};
 use crate::server::App;
 use crate::{body, strict};
 
@@ -27,40 +27,66 @@ pub enum ReportKind {
     Config,
 }
 
-/// The last report of each kind and agent.
+/// The last report of each kind and agent. Beyond [`REPORT_BYTES_MAX`] the oldest ones go.
 #[derive(Default)]
 pub(crate) struct Reports(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    reports: HashMap<(AgentId, ReportKind), Vec<u8>>,
+    reports: HashMap<(AgentId, ReportKind), Report>,
+    /// By age: the number that each was given when it came.
+    ages: BTreeMap<u64, (AgentId, ReportKind)>,
+    newest: u64,
     bytes: usize,
 }
 
-impl Reports {
-    /// Keep it; `false` when there is no room.
-    fn put(&self, agent: AgentId, kind: ReportKind, report: Vec<u8>) -> bool {
-        let mut kept = self.0.lock();
-        let old = kept.reports.get(&(agent, kind)).map_or(0, Vec::len);
-        let bytes = kept.bytes - old + report.len();
-        if bytes > REPORT_BYTES_MAX {
-            return false;
+struct Report {
+    /// Which life of the agent it is of.
+    life: Incarnation,
+    age: u64,
+    text: Vec<u8>,
+}
+
+impl Kept {
+    fn remove(&mut self, of: (AgentId, ReportKind)) {
+        if let Some(report) = self.reports.remove(&of) {
+            self.ages.remove(&report.age);
+            self.bytes -= report.text.len() + REPORT_OVERHEAD_BYTES;
         }
-        kept.bytes = bytes;
-        kept.reports.insert((agent, kind), report);
-        true
+    }
+}
+
+impl Reports {
+    fn put(&self, agent: AgentId, life: Incarnation, kind: ReportKind, text: Vec<u8>) {
+        let mut kept = self.0.lock();
+        kept.remove((agent, kind));
+        kept.newest += 1;
+        let age = kept.newest;
+        kept.bytes += text.len() + REPORT_OVERHEAD_BYTES;
+        kept.ages.insert(age, (agent, kind));
+        kept.reports.insert((agent, kind), Report { life, age, text });
+        while kept.bytes > REPORT_BYTES_MAX {
+            let Some((_, oldest)) = kept.ages.pop_first() else { break };
+            kept.remove(oldest);
+        }
     }
 
-    pub(crate) fn get(&self, agent: AgentId, kind: ReportKind) -> Option<Vec<u8>> {
-        self.0.lock().reports.get(&(agent, kind)).cloned()
+    /// The last one of this life of the agent.
+    pub(crate) fn get(
+        &self,
+        agent: AgentId,
+        life: Incarnation,
+        kind: ReportKind,
+    ) -> Option<Vec<u8>> {
+        let kept = self.0.lock();
+        kept.reports.get(&(agent, kind)).filter(|r| r.life == life).map(|r| r.text.clone())
     }
 
     /// The agent was removed.
     pub(crate) fn forget(&self, agent: AgentId) {
         let mut kept = self.0.lock();
         for kind in [ReportKind::Stats, ReportKind::Config] {
-            let freed = kept.reports.remove(&(agent, kind)).map_or(0, |r| r.len());
-            kept.bytes -= freed;
+            kept.remove((agent, kind));
         }
     }
 }
@@ -81,6 +107,8 @@ pub(crate) async fn config(
     keep(&app, &peer, request, ReportKind::Config).await
 }
 
+/// In the agent's own lane and asked anew who it is: a report that was on the way while its agent
+/// was removed does not come back behind the removal.
 async fn keep(
     app: &Arc<App>,
     peer: &Peer,
@@ -90,16 +118,71 @@ async fn keep(
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(peer, &parts.headers)?;
     app.seated(peer, &parts.headers, &caller).await?;
-    let agent = caller.agent;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     if !strict::is_object(&bytes) {
         return Err(Refusal::invalid("body is not a JSON object"));
     }
-    if !app.reports.put(agent, kind, bytes) {
-        return Err(app.busy("no room for further reports"));
+    let place = app
+        .lanes
+        .join(caller.agent)
+        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
+    let _turn = place.turn().await;
+    let now = app.caller(peer, &parts.headers)?;
+    if (now.agent, now.incarnation) != (caller.agent, caller.incarnation) {
+        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
     }
+    app.reports.put(now.agent, now.incarnation, kind, bytes);
     let store = app.store.clone();
     let answer = Answer { status: STATUS_OK.to_owned(), store, ..Answer::default() };
     Ok(answered(StatusCode::OK, &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFE: Incarnation = Incarnation(5);
+
+    #[test]
+    fn beyond_the_room_the_oldest_reports_go_and_the_newest_are_there() {
+        let reports = Reports::default();
+        let fits = REPORT_BYTES_MAX / (SMALL_BODY_BYTES_MAX + REPORT_OVERHEAD_BYTES);
+        for n in 0..fits as u32 + 3 {
+            let text = vec![b' '; SMALL_BODY_BYTES_MAX];
+            reports.put(AgentId(n), LIFE, ReportKind::Stats, text);
+        }
+        let there = |n: u32| reports.get(AgentId(n), LIFE, ReportKind::Stats).is_some();
+        assert_eq!((there(0), there(2), there(3)), (false, false, true));
+        assert!(there(fits as u32 + 2));
+        reports.put(AgentId(3), LIFE, ReportKind::Stats, b"{}".to_vec());
+        reports.put(AgentId(0), LIFE, ReportKind::Stats, b"{}".to_vec());
+        assert!(there(0) && there(3) && there(4));
+        let kept = reports.0.lock();
+        assert!(kept.bytes <= REPORT_BYTES_MAX);
+        assert_eq!(kept.ages.len(), kept.reports.len());
+    }
+
+    #[test]
+    fn small_reports_cannot_take_more_memory_than_large_ones() {
+        let reports = Reports::default();
+        let most = REPORT_BYTES_MAX / REPORT_OVERHEAD_BYTES;
+        for n in 0..most as u32 + 1_000 {
+            reports.put(AgentId(n), LIFE, ReportKind::Config, b"{}".to_vec());
+        }
+        assert!(reports.0.lock().reports.len() <= most);
+    }
+
+    #[test]
+    fn a_removed_agents_reports_are_gone_for_its_next_life_and_give_their_room_back() {
+        let reports = Reports::default();
+        for kind in [ReportKind::Stats, ReportKind::Config] {
+            reports.put(AgentId(7), LIFE, kind, b"{}".to_vec());
+        }
+        assert_eq!(reports.get(AgentId(7), Incarnation(6), ReportKind::Stats), None);
+        reports.forget(AgentId(7));
+        assert_eq!(reports.get(AgentId(7), LIFE, ReportKind::Stats), None);
+        let kept = reports.0.lock();
+        assert_eq!((kept.bytes, kept.ages.len()), (0, 0));
+    }
 }

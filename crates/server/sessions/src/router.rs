@@ -60,7 +60,11 @@ async fn not_allowed(
 ) -> Response {
     let detail = "the route exists for other methods: see the header allow";
     let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
-    hand_over(&app, &peer, request, refusal).await
+    // The one path that both routers have.
+    if request.uri().path() == "/agents" {
+        return hand_over(&app, &peer, request, refusal).await;
+    }
+    refusal.closing().into_response()
 }
 
 /// What a local caller asks beyond the agents' routes goes to the other router, if there is one;

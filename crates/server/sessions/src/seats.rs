@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use link::Instance;
-use model::AgentId;
+use model::{AgentId, Incarnation};
 use parking_lot::Mutex;
 
 /// Silence of so many heartbeats says that the holder no longer runs.
@@ -79,6 +79,8 @@ pub(crate) enum Verdict {
 }
 
 struct Seat {
+    /// Which life of the agent's number sits there; a seat of another one is nobody's.
+    life: Incarnation,
     holder: Speaker,
     heard: Duration,
     silence: Duration,
@@ -97,16 +99,24 @@ pub(crate) struct Seats(Mutex<HashMap<AgentId, Seat>>);
 
 impl Seats {
     /// Whether it is known who holds the agent's seat.
-    pub(crate) fn knows(&self, agent: AgentId) -> bool {
-        self.0.lock().contains_key(&agent)
+    pub(crate) fn knows(&self, agent: AgentId, life: Incarnation) -> bool {
+        self.0.lock().get(&agent).is_some_and(|seat| seat.life == life)
     }
 
     /// What the store says of an agent not heard of since the start: nothing is changed when its
     /// seat is known.
-    pub(crate) fn recall(&self, agent: AgentId, instance: Instance, now: Duration) {
-        let holder = Speaker { instance, address: String::new() };
-        let silence = silence(HEARTBEAT_ASSUMED);
-        self.0.lock().entry(agent).or_insert_with(|| Seat::new(holder, silence, 0, now));
+    pub(crate) fn recall(
+        &self,
+        agent: AgentId,
+        life: Incarnation,
+        instance: Instance,
+        now: Duration,
+    ) {
+        let mut seats = self.0.lock();
+        if seats.get(&agent).is_none_or(|seat| seat.life != life) {
+            let holder = Speaker { instance, address: String::new() };
+            seats.insert(agent, Seat::new(life, holder, silence(HEARTBEAT_ASSUMED), now));
+        }
     }
 
     /// Whether somebody waits for the holder's silence: only what the holder says over a connection
@@ -129,14 +139,14 @@ impl Seats {
     }
 
     /// Judge a request.
-    pub(crate) fn hear(&self, agent: AgentId, word: &Word) -> Verdict {
+    pub(crate) fn hear(&self, agent: AgentId, life: Incarnation, word: &Word) -> Verdict {
         let mut seats = self.0.lock();
-        let Some(seat) = seats.get_mut(&agent) else {
-            let speaker = word.speaker.clone();
-            seats.insert(agent, Seat::new(speaker, silence(word.heartbeat), 0, word.now));
-            return Verdict::Go(None);
-        };
-        seat.hear(word)
+        if let Some(seat) = seats.get_mut(&agent).filter(|seat| seat.life == life) {
+            return seat.hear(word);
+        }
+        let seat = Seat::new(life, word.speaker.clone(), silence(word.heartbeat), word.now);
+        seats.insert(agent, seat);
+        Verdict::Go(None)
     }
 }
 
@@ -145,13 +155,14 @@ fn silence(heartbeat: Duration) -> Duration {
 }
 
 impl Seat {
-    fn new(holder: Speaker, silence: Duration, taken_at: u64, now: Duration) -> Self {
+    fn new(life: Incarnation, holder: Speaker, silence: Duration, now: Duration) -> Self {
         Self {
+            life,
             holder,
             heard: now,
             silence,
             left: false,
-            taken_at,
+            taken_at: 0,
             former: VecDeque::new(),
             refused: VecDeque::new(),
             candidate: None,
@@ -229,6 +240,7 @@ mod tests {
     use super::*;
 
     const A: AgentId = AgentId(1);
+    const LIFE: Incarnation = Incarnation(5);
 
     fn word(instance: &str, connection: u64, at_s: u64) -> Word {
         Word {
@@ -248,65 +260,74 @@ mod tests {
     #[test]
     fn another_machine_is_refused_and_told_of_once() {
         let seats = Seats::default();
-        assert!(goes(&seats.hear(A, &word("aa.b1.1", 1, 0))));
-        let Verdict::Copy(Some(cloned), _) = seats.hear(A, &word("bb.b2.2", 2, 9_999)) else {
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.1", 1, 0))));
+        let Verdict::Copy(Some(cloned), _) = seats.hear(A, LIFE, &word("bb.b2.2", 2, 9_999)) else {
             panic!("taken");
         };
         assert_eq!(cloned.holder.instance.machine, "aa");
         assert_eq!(cloned.refused.instance.machine, "bb");
-        assert!(matches!(seats.hear(A, &word("bb.b2.2", 3, 9_999)), Verdict::Copy(None, _)));
-        assert!(goes(&seats.hear(A, &word("aa.b1.1", 4, 9_999))));
+        assert!(matches!(seats.hear(A, LIFE, &word("bb.b2.2", 3, 9_999)), Verdict::Copy(None, _)));
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.1", 4, 9_999))));
     }
 
     #[test]
     fn a_new_start_on_the_same_boot_takes_over_at_once() {
         let seats = Seats::default();
-        seats.hear(A, &word("aa.b1.1", 1, 0));
-        assert!(goes(&seats.hear(A, &word("aa.b1.2", 2, 0))));
+        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.2", 2, 0))));
         // A late packet of the process before, over its old connection, proves nothing.
-        assert!(matches!(seats.hear(A, &word("aa.b1.1", 1, 1)), Verdict::InDoubt(_)));
-        assert!(goes(&seats.hear(A, &word("aa.b1.2", 2, 1))));
+        assert!(matches!(seats.hear(A, LIFE, &word("aa.b1.1", 1, 1)), Verdict::InDoubt(_)));
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.2", 2, 1))));
         // Over a new connection it does: two processes run.
-        let verdict = seats.hear(A, &word("aa.b1.1", 3, 2));
+        let verdict = seats.hear(A, LIFE, &word("aa.b1.1", 3, 2));
         assert!(matches!(&verdict, Verdict::Go(Some(c)) if c.refused.instance.nonce == "2"));
-        assert!(matches!(seats.hear(A, &word("aa.b1.2", 4, 2)), Verdict::Copy(None, _)));
+        assert!(matches!(seats.hear(A, LIFE, &word("aa.b1.2", 4, 2)), Verdict::Copy(None, _)));
     }
 
     #[test]
     fn after_a_reboot_the_seat_is_free_once_the_holder_is_silent() {
         let seats = Seats::default();
-        seats.hear(A, &word("aa.b1.1", 1, 0));
-        let Verdict::InDoubt(wait) = seats.hear(A, &word("aa.b2.2", 2, 10)) else {
+        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
+        let Verdict::InDoubt(wait) = seats.hear(A, LIFE, &word("aa.b2.2", 2, 10)) else {
             panic!("judged");
         };
         assert_eq!(wait, Duration::from_millis(20_500));
-        assert!(goes(&seats.hear(A, &word("aa.b2.2", 3, 31))));
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b2.2", 3, 31))));
         // A goodbye frees it at once.
         seats.leave(A, "2");
-        assert!(goes(&seats.hear(A, &word("aa.b3.3", 4, 31))));
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b3.3", 4, 31))));
     }
 
     #[test]
     fn a_copy_that_shares_the_machine_id_is_refused_when_the_holder_speaks() {
         let seats = Seats::default();
-        seats.hear(A, &word("aa.b1.1", 1, 0));
-        seats.hear(A, &word("aa.b2.2", 2, 10));
+        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
+        seats.hear(A, LIFE, &word("aa.b2.2", 2, 10));
         // Over its old connection it may be a late packet; it is made to take a new one.
-        assert!(goes(&seats.hear(A, &word("aa.b1.1", 1, 11))));
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.1", 1, 11))));
         assert!(seats.doubted(A));
-        let verdict = seats.hear(A, &word("aa.b1.1", 3, 12));
+        let verdict = seats.hear(A, LIFE, &word("aa.b1.1", 3, 12));
         assert!(matches!(&verdict, Verdict::Go(Some(c)) if c.refused.instance.nonce == "2"));
         assert!(!seats.doubted(A));
-        assert!(matches!(seats.hear(A, &word("aa.b2.2", 4, 99)), Verdict::Copy(None, _)));
+        assert!(matches!(seats.hear(A, LIFE, &word("aa.b2.2", 4, 99)), Verdict::Copy(None, _)));
     }
 
     #[test]
     fn what_the_store_recalls_holds_the_seat() {
         let seats = Seats::default();
-        seats.recall(A, "aa.b1.1".parse().unwrap(), Duration::ZERO);
-        assert!(matches!(seats.hear(A, &word("bb.b2.2", 1, 99)), Verdict::Copy(Some(_), _)));
-        assert!(goes(&seats.hear(A, &word("aa.b1.3", 2, 0))));
+        seats.recall(A, LIFE, "aa.b1.1".parse().unwrap(), Duration::ZERO);
+        assert!(matches!(seats.hear(A, LIFE, &word("bb.b2.2", 1, 99)), Verdict::Copy(Some(_), _)));
+        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.3", 2, 0))));
         seats.forget(A);
-        assert!(goes(&seats.hear(A, &word("bb.b2.2", 3, 0))));
+        assert!(goes(&seats.hear(A, LIFE, &word("bb.b2.2", 3, 0))));
+    }
+
+    #[test]
+    fn a_new_life_of_a_number_sits_on_no_seat_of_the_former_one() {
+        let seats = Seats::default();
+        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
+        assert!(!seats.knows(A, Incarnation(6)));
+        assert!(goes(&seats.hear(A, Incarnation(6), &word("bb.b2.2", 2, 0))));
+        assert!(seats.knows(A, Incarnation(6)));
     }
 }

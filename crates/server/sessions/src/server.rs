@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use axum::http::HeaderMap;
 use commit::Commit;
 use link::Limits;
-use model::AgentId;
+use model::{AgentId, Incarnation};
 use registry::Registry;
 use state::{StateError, StateStore};
 use tokio::sync::{Semaphore, watch};
@@ -94,12 +94,13 @@ impl App {
     }
 
     /// The last session of the agent that the store has applied.
-    pub(crate) async fn last_session(&self, agent: AgentId) -> Result<Option<String>, Refusal> {
-        if let Some(last) = self.lanes.session(agent) {
+    pub(crate) async fn last_session(&self, caller: &Caller) -> Result<Option<String>, Refusal> {
+        let (agent, life) = (caller.agent, caller.incarnation);
+        if let Some(last) = self.lanes.session(agent, life) {
             return Ok(last.id);
         }
         let session = self.read(move |state| state.last_session(agent)).await?;
-        self.lanes.remember(agent, session.as_deref());
+        self.lanes.remember(agent, life, session.as_deref());
         Ok(session)
     }
 
@@ -193,9 +194,10 @@ impl SessionsHandle {
         self.app.options.unix.as_deref()
     }
 
-    /// What an agent last reported of itself, as JSON.
+    /// What an agent last reported of itself, as JSON; nothing of one that was removed.
     pub fn report(&self, agent: AgentId, kind: ReportKind) -> Option<Vec<u8>> {
-        self.app.reports.get(agent, kind)
+        let life = self.app.registry.agent(agent).map_or(Incarnation(0), |a| a.incarnation);
+        self.app.reports.get(agent, life, kind)
     }
 
     /// This side's own counters: `{"name","timestamp","metrics":[{"name","type","value"}]}`.

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use link::Answer;
 use link::json::{STATUS_CHECKSUM_MISMATCH, STATUS_OK};
-use model::{Dataset, Overlay, Record, SessionRecord, Skipped};
+use model::{Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write};
 use tracing::{debug, warn};
 
 use crate::admit::Share;
@@ -69,14 +69,45 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
         add(&app.meter.scans_skipped, 1);
     }
     let session = arrived.session;
+    let from = From { peer: &arrived.peer, headers: &arrived.headers, caller: &caller };
     match plan.task {
-        Task::Commit(writes) => commit(app, &caller, session, writes, plan.said, &turn).await,
+        Task::Commit(writes) => {
+            commit(app, &from, Work { session, writes, said: plan.said }, &turn).await
+        }
         Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
-        Task::Acknowledge => {
-            let answer = answer(app, &caller, STATUS_OK).await?;
-            Ok(answered(StatusCode::OK, &answer))
+        Task::Describe { told, version, check } => {
+            let mut writes = Writes::default();
+            if caller.incarnation == Incarnation(0) {
+                writes.list.push(Write::Describe { told, version, check });
+            }
+            commit(app, &from, Work { session, writes, said: plan.said }, &turn).await
         }
     }
+}
+
+/// Whom a session is from.
+struct From<'a> {
+    peer: &'a Peer,
+    headers: &'a HeaderMap,
+    caller: &'a Caller,
+}
+
+impl From<'_> {
+    /// The store takes nothing of it any more: it was removed while its session was on the way.
+    fn gone(&self, app: &App) -> Refusal {
+        let agent = self.caller.agent;
+        let removed = || format!("agent {agent} was removed or enrolled anew: enrol it again");
+        app.caller(self.peer, self.headers)
+            .err()
+            .unwrap_or_else(|| Refusal::forbidden("unknown_agent", removed()))
+    }
+}
+
+/// What is to be stored.
+struct Work {
+    session: String,
+    writes: Writes,
+    said: Overlay,
 }
 
 async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan, Refusal> {
@@ -88,25 +119,13 @@ async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan,
     tokio::task::spawn_blocking(move || plan(&bytes, &limits, agent, app.cluster())).await?
 }
 
-async fn commit(
-    app: &App,
-    caller: &Caller,
-    session: String,
-    writes: Writes,
-    said: Overlay,
-    turn: &Turn,
-) -> Result<Response, Refusal> {
-    // What the store knows of it, should this be its first session since the start.
-    app.last_session(caller.agent).await?;
-    let replayed = turn.knows(&session);
-    if replayed {
-        add(&app.meter.replayed, 1);
-    }
-    let writes = if replayed { writes.versioned() } else { writes };
+async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<Response, Refusal> {
+    let Work { session, writes, said } = work;
     let Writes { list: writes, places, mut skipped } = writes;
-    let values = writes.len() as u64;
+    let caller = from.caller;
     let noop = writes.is_empty();
     if !noop {
+        let values = writes.len() as u64;
         let record = Record::Session(SessionRecord {
             agent: caller.agent,
             incarnation: caller.incarnation,
@@ -115,17 +134,24 @@ async fn commit(
             overlay: app.registry.overlay(caller.agent).unwrap_or(said),
             writes,
         });
-        let committed = app.commit.submit(record).await?;
-        if let Some(reason) = committed.applied.quarantined {
+        let applied = app.commit.submit(record).await?.applied;
+        if let Some(reason) = applied.quarantined {
             return Err(Refusal::internal(format!("session was set aside: {reason}")));
         }
-        turn.applied(Some(&session));
-        add(&app.meter.sessions, 1);
-        add(&app.meter.values, values);
-        if committed.applied.changed == 0 {
+        if applied.refused {
+            return Err(from.gone(app));
+        }
+        if applied.replayed {
+            add(&app.meter.replayed, 1);
+        } else {
+            turn.applied(Some((caller.incarnation, &session)));
+            add(&app.meter.sessions, 1);
+            add(&app.meter.values, values);
+        }
+        if applied.changed == 0 {
             add(&app.meter.unchanged, 1);
         }
-        skipped.extend(Writes::at_values(&places, committed.applied.skipped));
+        skipped.extend(Writes::at_values(&places, applied.skipped));
         skipped.sort_by_key(|s| s.index);
     }
     add(&app.meter.skipped, skipped.len() as u64);
@@ -170,7 +196,7 @@ async fn answer(app: &App, caller: &Caller, status: &str) -> Result<Answer, Refu
     Ok(Answer {
         status: status.to_owned(),
         store: app.store.clone(),
-        session: app.last_session(caller.agent).await?.unwrap_or_default(),
+        session: app.last_session(caller).await?.unwrap_or_default(),
         ..Answer::default()
     })
 }

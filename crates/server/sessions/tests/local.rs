@@ -153,6 +153,8 @@ async fn what_is_no_route_of_the_agents_goes_to_the_local_router() {
     let answer = server.local("DELETE /agents?agents_list=001 HTTP/1.1\r\n", b"").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"a list of agents"[..]));
     assert_eq!(server.local("GET /none HTTP/1.1\r\n", b"").await.status, 404);
+    let answer = server.local("GET /stateful HTTP/1.1\r\n", b"").await;
+    assert_eq!((answer.status, answer.has("allow: post")), (405, true), "{}", answer.head);
     let remote = common::client(server.tls(None)).get(server.url("/hello")).send().await.unwrap();
     assert_eq!(remote.status(), 404, "over TLS there are the agents' routes only");
     server.stop().await;
@@ -182,6 +184,30 @@ async fn reports_are_kept_and_metrics_are_shown() {
     let answer = server.local("GET /metrics HTTP/1.1\r\nAccept: text/plain\r\n", b"").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"holdfast_up 1\n"[..]));
     assert!(answer.has("content-type: text/plain"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_on_the_way_does_not_come_back_behind_its_agents_removal() {
+    use tokio::io::AsyncWriteExt as _;
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.post("/config", b"{}".to_vec()).await.status, 200);
+    let mut stream = server.connect(Some(agent.identity())).await;
+    let head = "POST /stats HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server asks for the body once it knows the sender.
+    let mut asked = [0; 25];
+    tokio::io::AsyncReadExt::read_exact(&mut stream, &mut asked).await.unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    server.registry.remove_agent(agent.id).unwrap();
+    assert_eq!(server.handle.report(agent.id, ReportKind::Config), None);
+    stream.write_all(b"{\"a\":1}").await.unwrap();
+    let mut answer = [0; 128];
+    let n = tokio::io::AsyncReadExt::read(&mut stream, &mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..n]).into_owned();
+    assert!(answer.contains("HTTP/1.1 401"), "{answer}");
+    assert_eq!(server.handle.report(agent.id, ReportKind::Stats), None);
     server.stop().await;
 }
 

@@ -117,7 +117,7 @@ async fn one_agent_cannot_take_all_the_room() {
 async fn beyond_the_connections_the_answer_is_503() {
     let server = Server::with(|o| {
         o.limits.connections_max = 1;
-        o.timeouts.header = Duration::from_millis(500);
+        o.timeouts.idle = Duration::from_millis(500);
     });
     let agent = server.enroll("web").await;
     server.until("idle connections end", |s| s.counter("sync.connections") == 0).await;
@@ -127,6 +127,28 @@ async fn beyond_the_connections_the_answer_is_503() {
     assert_eq!(answer.status, 503);
     assert!(answer.has("retry-after: "));
     drop(held);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_header_that_dribbles_is_cut_off_and_an_idle_connection_is_not() {
+    let server = Server::with(|o| o.timeouts.header = Duration::from_millis(100));
+    let mut idle = server.connect(None).await;
+    let ask = async |stream: &mut TlsStream<TcpStream>| {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 1024];
+        let n = stream.read(&mut answer).await.unwrap();
+        assert!(answer[..n].starts_with(b"HTTP/1.1 200"), "{:?}", &answer[..n]);
+    };
+    ask(&mut idle).await;
+    let mut slow = server.connect(None).await;
+    ask(&mut slow).await;
+    slow.write_all(b"GET / HTTP/1.1\r\nHo").await.unwrap();
+    let mut rest = Vec::new();
+    let ending = slow.read_to_end(&mut rest);
+    let _ = tokio::time::timeout(Duration::from_secs(20), ending).await.expect("it is held open");
+    assert!(rest.is_empty(), "{rest:?}");
+    ask(&mut idle).await;
     server.stop().await;
 }
 

@@ -227,7 +227,9 @@ impl Server {
 
     /// Change what the server holds behind the agent's back. Versions of 0 leave no traces.
     pub(crate) async fn meddle(&self, agent: &Agent, writes: Vec<Write>) {
-        let session = self.state().last_session(agent.id).unwrap().unwrap_or_default();
+        // With the number of the last one, so that the agent knows it, but never the same again.
+        let last = self.state().last_session(agent.id).unwrap().filter(|id| !id.is_empty());
+        let session = last.map(|id| format!("m{id}")).unwrap_or_default();
         let incarnation = self.registry().agent(agent.id).map_or(Incarnation(0), |a| a.incarnation);
         let record = Record::Session(SessionRecord {
             agent: agent.id,

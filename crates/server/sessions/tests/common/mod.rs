@@ -76,6 +76,16 @@ impl Server {
         Self { handle, commit, state, registry, folder }
     }
 
+    /// Stop and start again in the same folder.
+    pub(crate) async fn again(self) -> Self {
+        let Self { handle, commit, state, registry, folder } = self;
+        handle.shutdown().await;
+        commit.close().await.unwrap();
+        registry.close().unwrap();
+        drop((commit, state, registry));
+        Self::open(folder, |_| {})
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.handle.unix_path().unwrap().to_owned()
     }

@@ -1,0 +1,165 @@
+//! What a captured request, a removed agent's and a local caller's come to.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use common::{Agent, FILES, Server, delta, document, removal};
+use link::{Mode, Payload, Session};
+use model::{AgentId, Record};
+
+/// As a client of the contract sends them: deletes and cleans carry no version.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_captured_request_sent_again_undoes_nothing_that_came_after_it() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let send = async |id: &str, value| {
+        let bytes = link::encode(&agent.delta(vec![value]));
+        assert_eq!(agent.named("/stateful", id, bytes.clone()).await.status, 200);
+        bytes
+    };
+    send("fim-1", document("a", 0, 'a')).await;
+    let deleted = send("fim-2", removal("a", 0)).await;
+    let later = send("fim-3", document("a", 0, 'b')).await;
+    let versioned = send("fim-4", removal("v", 5)).await;
+    send("fim-5", document("v", 6, 'v')).await;
+    let before = server.documents(agent.id);
+    assert_eq!(before.len(), 2);
+    for (id, bytes) in [("fim-2", deleted), ("fim-4", versioned), ("fim-3", later)] {
+        assert_eq!(agent.named("/stateful", id, bytes).await.status, 200);
+    }
+    assert_eq!(server.documents(agent.id), before);
+    assert_eq!(server.counter("sync.sessions.replayed"), 3);
+    server.stop().await;
+}
+
+/// Sessions by their ids; those that are kept are sent once more.
+async fn send(agent: &Agent, id: &str, session: &Session) -> Vec<u8> {
+    let bytes = link::encode(session);
+    let answered = agent.named("/stateful", id, bytes.clone()).await;
+    assert_eq!(answered.status, 200, "{}", answered.text());
+    bytes
+}
+
+fn clean(agent: &Agent) -> Session {
+    let mut session = agent.delta(Vec::new());
+    session.payload = Payload::Cleans(vec![FILES.into()]);
+    session
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    // A document with a version, removed by a client that sends none.
+    let first = send(&agent, "s-1", &agent.delta(vec![document("a", 5, 'a')])).await;
+    send(&agent, "s-2", &agent.delta(vec![removal("a", 0)])).await;
+    // Removed with the version that it had.
+    let second = send(&agent, "s-3", &agent.delta(vec![document("b", 5, 'b')])).await;
+    send(&agent, "s-4", &agent.delta(vec![removal("b", 5)])).await;
+    // Emptied.
+    let third = send(&agent, "s-5", &agent.delta(vec![document("c", 5, 'c')])).await;
+    let emptied = send(&agent, "s-6", &clean(&agent)).await;
+    send(&agent, "s-7", &agent.delta(vec![document("d", 1, 'd')])).await;
+    let before = server.documents(agent.id);
+    assert_eq!(before.len(), 1);
+    let server = server.again().await;
+    let agent = server.agent(agent.id, agent.certificate.clone(), agent.key.clone());
+    for (id, bytes) in [("s-1", first), ("s-3", second), ("s-5", third), ("s-6", emptied)] {
+        let answered = agent.named("/stateful", id, bytes).await;
+        assert_eq!(answered.status, 200);
+        assert_eq!(answered.json()["session"], "s-7", "{id}");
+        assert_eq!(server.documents(agent.id), before, "{id}");
+    }
+    assert_eq!(server.counter("sync.sessions.replayed"), 4);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_answer_was_lost_hears_again_what_was_newer() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    send(&agent, "s-1", &agent.delta(vec![document("a", 9, 'a')])).await;
+    let session = agent.delta(vec![document("", 1, 'x'), document("a", 4, 'z')]);
+    let bytes = send(&agent, "s-2", &session).await;
+    let again = agent.named("/stateful", "s-2", bytes).await.json();
+    assert_eq!(again["noop"].as_bool(), None, "the session is kept by the server");
+    let skipped = again["skipped"].clone();
+    let expected = serde_json::json!([
+        {"index": 0, "id": "", "reason": "id", "version": 0},
+        {"index": 1, "id": "a", "reason": "stale", "version": 9},
+    ]);
+    assert_eq!(skipped, expected);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_the_store_takes_nothing_of_is_not_answered_200() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
+    // As when the agent is deleted while its session is on the way.
+    let incarnation = server.registry.agent(agent.id).unwrap().incarnation;
+    let removed = Record::AgentRemoved { agent: agent.id, incarnation, at_us: 1 };
+    server.commit.submit(removed).await.unwrap();
+    let answered = agent.send(&agent.delta(vec![document("b", 1, 'b')])).await;
+    assert_eq!((answered.status, answered.error().as_str()), (403, "unknown_agent"));
+    assert!(server.documents(agent.id).is_empty());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_can_be_spoken_for_again_after_the_agent_that_had_it_is_gone() {
+    let server = Server::start();
+    let first = delta(AgentId(1), vec![document("local", 1, 'a')]);
+    assert_eq!(server.local_session(AgentId(1), &first).await.status, 200);
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.id, AgentId(1), "the first number drawn");
+    assert_eq!(agent.send(&agent.delta(vec![document("own", 1, 'a')])).await.status, 200);
+    let ids = || server.documents(AgentId(1)).into_iter().map(|d| d.id).collect::<Vec<_>>();
+    assert_eq!(ids(), ["own"]);
+    let head = "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: 1\r\n";
+    assert_eq!(server.local(head, b"").await.status, 200);
+    assert!(ids().is_empty());
+    for n in 0..2 {
+        let session = delta(AgentId(1), vec![document(&format!("again-{n}"), 1, 'a')]);
+        assert_eq!(server.local_session(AgentId(1), &session).await.status, 200);
+    }
+    assert_eq!(ids(), ["again-0", "again-1"]);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_local_caller_tells_of_an_agent_is_kept_by_its_version() {
+    let server = Server::start();
+    let id = AgentId(4711);
+    let tell = async |mode, version, host: &str| {
+        let mut session = delta(id, Vec::new());
+        session.payload = Payload::None;
+        session.start.mode = mode;
+        session.start.global_version = version;
+        session.start.hostname = host.into();
+        session.start.groups = vec![format!("of-{host}")];
+        let answer = server.local_session(id, &session).await;
+        assert_eq!((answer.status, &answer.json()["status"]), (200, &"ok".into()), "{mode:?}");
+        let overlay = server.state.overlay(id).unwrap().unwrap();
+        assert_eq!(overlay.cluster, "holdfast");
+        (overlay.hostname, overlay.groups.concat())
+    };
+    let is = |host: &str, group: &str| (host.to_owned(), group.to_owned());
+    assert_eq!(tell(Mode::MetadataDelta, 5, "a").await, is("a", ""));
+    assert_eq!(tell(Mode::GroupDelta, 5, "b").await, is("a", "of-b"));
+    assert_eq!(tell(Mode::MetadataDelta, 4, "c").await, is("a", "of-b"), "an older version");
+    assert_eq!(tell(Mode::GroupCheck, 5, "d").await, is("a", "of-d"));
+    assert_eq!(tell(Mode::MetadataCheck, 6, "e").await, is("e", "of-d"));
+    assert_eq!(tell(Mode::MetadataDelta, 5, "f").await, is("f", "of-d"), "a check has no version");
+    let session = delta(id, vec![document("a", 1, 'a')]);
+    assert_eq!(server.local_session(id, &session).await.status, 200);
+    assert_eq!(server.state.overlay(id).unwrap().unwrap().hostname, "f");
+    server.stop().await;
+}
