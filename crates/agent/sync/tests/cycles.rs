@@ -287,6 +287,32 @@ async fn a_clock_one_hour_back_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_clock_one_hour_ahead_that_is_set_right_again_holds_nothing_up() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 5);
+    let right = env::clock::Clock::now_us(&agent.clock);
+    agent.clock.jump_to(right + 3_600_000_000);
+    let mut agent = agent.restart();
+    agent.write("/etc/f0", 50);
+    agent.cycle().await;
+    let before = server.version(&agent, "/etc/f0");
+    agent.clock.jump_to(right + 60_000_000);
+    // The same run goes on, and so does the next one.
+    for content in [51, 52] {
+        agent.write("/etc/f0", content);
+        agent.write("/etc/f4", content);
+        let report = agent.cycle().await;
+        assert_eq!((report.documents, report.skipped), (2, 0));
+        assert_eq!(server.held(&agent), agent.expected());
+        agent = agent.restart();
+    }
+    assert!(server.version(&agent, "/etc/f0") > before);
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn commands_come_once_and_their_outcomes_are_told() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
