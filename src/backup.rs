@@ -5,11 +5,13 @@
 //! told less than the restored server knows repeats itself, which is harmless; the other way
 //! round it would believe told what the server does not have. The journal is not copied: a state
 //! holds everything up to its position, and a restored server begins a new journal behind it. The
-//! series store is copied only while the server is stopped.
+//! series store comes last: rows that the copied agent has still to tell are told again, which changes
+//! nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -34,7 +36,9 @@ const AGENT_FILES: [&str; 4] = ["key.pem", "cert.pem", "ca.pem", "agent.json"];
 /// Copy a data folder that may be in use.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let from = DataFolder::new(&args.data.data);
-    from.expect()?;
+    if !from.series().is_dir() {
+        from.expect()?;
+    }
     empty_folder(&args.to)?;
     let to = DataFolder::new(&args.to);
     let mut copied = Vec::new();
@@ -111,24 +115,15 @@ pub(crate) fn copy_database(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copy the series store if nobody has it open; whether it was copied. Its files change together:
-/// of one in use there is no copy that is of one moment.
+/// Copy the series store, in use or not; whether there is one.
 fn copy_series(from: &DataFolder, to: &DataFolder) -> anyhow::Result<bool> {
-    use env::files::Files as _;
+    copy_file(&from.series_toml(), &to.series_toml())?;
     let dir = from.series();
     if !dir.is_dir() {
         return Ok(false);
     }
-    let lock = env::files::RealFiles.lock(&dir.join("lock"));
-    let Some(_held) = lock.with_context(|| dir.display().to_string())? else {
-        writeln_stdout(&format!(
-            "not copied: {}: it is in use; `holdfast backup` copies it while the server is stopped, \
-             `holdfast series export` its samples",
-            dir.display()
-        ))?;
-        return Ok(false);
-    };
-    copy_folder(&dir, &to.series())?;
+    let files: Arc<dyn env::files::Files> = Arc::new(env::files::RealFiles);
+    series::backup(&dir, &to.series(), &files).context("series")?;
     Ok(true)
 }
 

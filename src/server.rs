@@ -95,6 +95,7 @@ impl Server {
         let sessions = Sessions::start(
             SessionsOptions {
                 series: series.clone(),
+                agent_series_max: config.series.agent_series_max,
                 ..sessions_options(config, &folder, &clock, router.clone())
             },
             commit.clone(),

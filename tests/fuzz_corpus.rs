@@ -11,8 +11,17 @@
 
 #[path = "../fuzz/src/frames.rs"]
 mod frames;
+#[path = "../fuzz/src/readers.rs"]
+mod readers;
 #[path = "../fuzz/src/targets.rs"]
 mod targets;
+
+/// The readers, as the fuzzers name them.
+mod ingest {
+    pub(crate) use ::ingest::influx::{Precision, read as influx_read};
+    pub(crate) use ::ingest::remote::read as remote_read;
+    pub(crate) use ::ingest::{Intake, RespReader, Taken, TelnetReader};
+}
 
 use std::fs;
 use std::path::Path;
@@ -71,4 +80,14 @@ fn records_of_any_bytes_are_read_whole_or_refused() {
 #[test]
 fn streams_to_followers_give_the_same_frames_however_they_are_cut() {
     replay("frames", 1000, frames::frames);
+}
+
+#[test]
+fn columns_chunks_and_records_of_any_bytes_are_read_or_refused() {
+    replay("series_codec", 1000, readers::codec);
+}
+
+#[test]
+fn metrics_of_strangers_are_taken_or_refused_wherever_their_stream_is_cut() {
+    replay("series_readers", 1000, readers::readers);
 }

@@ -390,6 +390,41 @@ impl Lives {
 }
 
 #[test]
+fn a_backup_under_load_restores_to_a_store_with_everything_acknowledged_before_it() {
+    let base = folder("series-backup");
+    let data = data(&base, true);
+    let store = Alone::start(&data, &[]);
+    let begin = now() - 3600;
+    let load = Load::start(Ports::of(&store), begin, 1_000, 0);
+    let (mut before, mut copies) = (Vec::new(), Vec::new());
+    for copy in ["first", "second"] {
+        load.wait(before.iter().min().copied().unwrap_or_default() + 20);
+        before = load.acknowledged.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+        let to = base.join(copy);
+        let (from, to) = (data.to_str().unwrap(), to.to_str().unwrap());
+        let (code, out, error) = run(&["backup", "--data", from, "--to", to]);
+        assert_eq!(code, 0, "{out}{error}");
+        copies.push((copy, before.clone()));
+    }
+    assert_eq!(store.process.stop(), 0);
+    let (told, _) = load.end();
+    for (copy, before) in copies {
+        let (from, restored) = (base.join(copy), base.join(format!("{copy}-restored")));
+        let words = ["restore", "--from", from.to_str().unwrap(), "--data"];
+        let (code, out, error) = run(&[&words[..], &[restored.to_str().unwrap()]].concat());
+        assert_eq!(code, 0, "{out}{error}");
+        let again = Alone::start(&restored, &[]);
+        let told = told.iter().zip(&before).map(|((protocol, requests), n)| {
+            (*protocol, requests.iter().take(*n as usize).copied().collect())
+        });
+        check(&again, &told.collect());
+        assert_eq!(again.process.stop(), 0);
+        let (code, out, error) = run(&["series", "verify", "--data", restored.to_str().unwrap()]);
+        assert_eq!(code, 0, "{out}{error}");
+    }
+}
+
+#[test]
 fn a_clean_stop_loses_nothing_with_the_log_on_or_off() {
     let stops = number("HOLDFAST_STOPS", STOPS) * number("HOLDFAST_SOAK", 1);
     let base = folder("series-stops");

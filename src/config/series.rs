@@ -103,7 +103,14 @@ pub(crate) struct SeriesConfig {
     #[serde(deserialize_with = "duration")]
     pub(crate) age_max: Duration,
     pub(crate) size_max: Bytes,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) rollup_age: Duration,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) hourly_age: Duration,
+    pub(crate) rollups_beside: bool,
+    pub(crate) merge_mib_s: u32,
     pub(crate) series_max: u64,
+    pub(crate) agent_series_max: u64,
     #[serde(deserialize_with = "duration")]
     pub(crate) own_metrics: Duration,
 }
@@ -126,7 +133,12 @@ impl Default for SeriesConfig {
             head_mib: 256,
             age_max: Duration::from_hours(400 * 24),
             size_max: Bytes(20 << 30),
+            rollup_age: Duration::ZERO,
+            hourly_age: Duration::ZERO,
+            rollups_beside: false,
+            merge_mib_s: 0,
             series_max: series::SERIES_MAX_DEFAULT,
+            agent_series_max: sessions::AGENT_SERIES_MAX_DEFAULT,
             own_metrics: Duration::ZERO,
         }
     }
@@ -154,6 +166,18 @@ impl SeriesConfig {
         within(&key("age_max"), &self.age_max, &Duration::from_hours(1), &(year * 100))?;
         within(&key("size_max"), &self.size_max, &Bytes(1 << 20), &Bytes(1 << 60))?;
         within(&key("series_max"), &self.series_max, &1, &u64::from(u32::MAX))?;
+        within(&key("agent_series_max"), &self.agent_series_max, &1, &u64::from(u32::MAX))?;
+        within(&key("rollup_age"), &self.rollup_age, &Duration::ZERO, &(year * 100))?;
+        within(&key("hourly_age"), &self.hourly_age, &Duration::ZERO, &(year * 100))?;
+        let before = self.age_max.max(self.rollup_age);
+        for (name, age, before) in [
+            ("rollup_age", self.rollup_age, self.age_max),
+            ("hourly_age", self.hourly_age, before),
+        ] {
+            if age > Duration::ZERO && age <= before {
+                bail!("{}: not longer than what goes before it: nothing would stay", key(name));
+            }
+        }
         within(&key("own_metrics"), &self.own_metrics, &Duration::ZERO, &(year / 365))?;
         if let Some(Listen::At(address)) = self.udp
             && !address.ip().is_loopback()
@@ -180,6 +204,10 @@ impl SeriesConfig {
                 age: Some(self.age_max),
                 bytes_max: Some(self.size_max.0),
             },
+            rollups_beside: self.rollups_beside,
+            rollup_age: Some(self.rollup_age).filter(|age| !age.is_zero()),
+            hourly_age: Some(self.hourly_age).filter(|age| !age.is_zero()),
+            merge_bytes_per_s_max: u64::from(self.merge_mib_s) << 20,
             series_max: self.series_max,
             segment_bytes: u64::from(self.segment_mib) << 20,
             ..series::StoreOptions::default()

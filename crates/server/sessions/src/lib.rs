@@ -44,6 +44,8 @@ mod tls;
 mod unix;
 
 pub use error::SessionsError;
-pub use options::{LocalCaller, Renderer, SessionsLimits, SessionsOptions, Timeouts};
+pub use options::{
+    AGENT_SERIES_MAX_DEFAULT, LocalCaller, Renderer, SessionsLimits, SessionsOptions, Timeouts,
+};
 pub use reports::ReportKind;
 pub use server::{Sessions, SessionsHandle};

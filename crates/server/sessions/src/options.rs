@@ -13,6 +13,8 @@ pub type Renderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Bytes of request bodies in flight: 256 MiB (`spec/sync.md` 1.8).
 pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Most series of one agent, unless said otherwise: a host tells about 100 of its own.
+pub const AGENT_SERIES_MAX_DEFAULT: u64 = 2000;
 /// Connections over TLS served at once.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
 /// Connections beyond it that are still told to come back later; further ones are closed.
@@ -147,6 +149,8 @@ pub struct SessionsOptions {
     pub boot: String,
     /// Where agents' metrics go; without it `POST /series` is 503.
     pub series: Option<series::Store>,
+    /// Most series of one agent; rows of new ones beyond are refused.
+    pub agent_series_max: u64,
     /// Only the routes of the contract, as an older server has them: no `POST /digest`.
     pub contract_only: bool,
     /// What answers local callers of the unix socket for everything that is not a route of the
@@ -170,6 +174,7 @@ impl Default for SessionsOptions {
             metrics: None,
             boot: String::new(),
             series: None,
+            agent_series_max: AGENT_SERIES_MAX_DEFAULT,
             contract_only: false,
             local: None,
         }

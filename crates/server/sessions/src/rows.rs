@@ -1,15 +1,15 @@
 //! `POST /series`: an agent's rows of metrics, into the series store (`docs/format/rows.md`).
 //!
 //! Answered 200 after everything is persisted. A row that is refused does not concern its
-//! neighbours and is not asked for again: the answer counts it. Sending the same rows again changes
-//! nothing.
+//! neighbours and is not asked for again: the answer counts it, and says why where a limit of series
+//! was reached. Sending the same rows again changes nothing.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
-use series::{Ack, Batch, Store, Value, WriteError};
+use series::{Ack, Batch, NameError, Row, RowName, Store, Value, WriteError};
 use tracing::warn;
 
 use crate::answer::Refusal;
@@ -38,6 +38,9 @@ struct Look {
 pub(crate) struct Taken {
     rows: u64,
     refused: u64,
+    /// The limit of series that was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 pub(crate) async fn rows(
@@ -55,7 +58,7 @@ pub(crate) async fn rows(
     let _share =
         app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let agent = caller.agent.to_string();
+    let agent = Owner { name: caller.agent.to_string(), series_max: app.options.agent_series_max };
     let reading = tokio::task::spawn_blocking(move || {
         let read = read(&store, &agent, &bytes)?;
         Ok::<_, Refusal>((store, read))
@@ -66,7 +69,13 @@ pub(crate) async fn rows(
     }
     metrics::counter!("holdfast_series_samples_total", "protocol" => "agent").increment(taken.rows);
     if taken.refused > 0 {
-        warn!(agent = %caller.agent, refused = taken.refused, "rows of metrics were refused");
+        let limited = if taken.reason.is_some() { "limit" } else { "row" };
+        metrics::counter!(
+            "holdfast_series_refused_total", "protocol" => "agent", "reason" => limited
+        )
+        .increment(taken.refused);
+        let (refused, reason) = (taken.refused, taken.reason.as_deref().unwrap_or_default());
+        warn!(agent = %caller.agent, refused, reason, "rows of metrics were refused");
     }
     Ok(Json(taken))
 }
@@ -75,14 +84,27 @@ fn refused(error: &WriteError) -> Refusal {
     Refusal::busy(format!("series: {error}"), RETRY_SECONDS)
 }
 
+/// Whose rows they are.
+struct Owner {
+    /// The agent's number.
+    name: String,
+    /// Most series it may have.
+    series_max: u64,
+}
+
 /// The batches of a body, and how many rows are in them.
-fn read(store: &Store, agent: &str, body: &[u8]) -> Result<(Vec<Batch>, Taken), Refusal> {
-    let (mut batches, mut taken) = (vec![Batch::new()], Taken { rows: 0, refused: 0 });
+fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<(Vec<Batch>, Taken), Refusal> {
+    let (mut batches, mut taken) =
+        (vec![Batch::new()], Taken { rows: 0, refused: 0, reason: None });
     for line in body.split(|c| *c == b'\n').filter(|line| !line.is_empty()) {
         let look: Look = serde_json::from_slice(line)
             .map_err(|e| Refusal::invalid(format!("a line of rows: {e}")))?;
         for (name, values) in look.rows {
-            match push(store, &mut batches, (&name, agent), look.time_ns, &values) {
+            let row = row(store, &name, agent).unwrap_or_else(|limit| {
+                taken.reason.get_or_insert(limit);
+                None
+            });
+            match row.and_then(|row| push(store, &mut batches, row, look.time_ns, &values)) {
                 Some(()) => taken.rows += 1,
                 None => taken.refused += 1,
             }
@@ -91,10 +113,37 @@ fn read(store: &Store, agent: &str, body: &[u8]) -> Result<(Vec<Batch>, Taken), 
     Ok((batches, taken))
 }
 
+/// The row of a name that an agent tells; `None` when it is no such name, an error when a limit of
+/// series is reached.
+fn row(store: &Store, name: &str, agent: &Owner) -> Result<Option<Row>, String> {
+    // No name holds a line feed.
+    let raw = [&*agent.name, "\n", name].concat();
+    if let Some(row) = store.known(raw.as_bytes()) {
+        return Ok(Some(row));
+    }
+    let Ok(mut name) = RowName::parse(name.as_bytes()) else { return Ok(None) };
+    if name.tags.iter().any(|(tag, _)| tag == AGENT_TAG) {
+        return Ok(None);
+    }
+    name.tags.push((AGENT_TAG.into(), agent.name.clone()));
+    let Ok(name) = RowName::new(name.metrics, name.tags) else { return Ok(None) };
+    match store.row_within(&name, AGENT_TAG, agent.series_max) {
+        Ok(row) if row.is_events() => Ok(None),
+        Ok(row) => {
+            store.remember(raw.as_bytes(), row);
+            Ok(Some(row))
+        }
+        Err(e @ (NameError::QuotaReached { .. } | NameError::LimitReached { .. })) => {
+            Err(e.to_string())
+        }
+        Err(_) => Ok(None),
+    }
+}
+
 fn push(
     store: &Store,
     batches: &mut Vec<Batch>,
-    (name, agent): (&str, &str),
+    row: Row,
     time_ns: i64,
     values: &[f64],
 ) -> Option<()> {
@@ -102,13 +151,6 @@ fn push(
     if time_ns < store.oldest_ns() || time_ns > store.newest_ns() {
         return None;
     }
-    let mut name = series::RowName::parse(name.as_bytes()).ok()?;
-    if name.tags.iter().any(|(tag, _)| tag == AGENT_TAG) {
-        return None;
-    }
-    name.tags.push((AGENT_TAG.into(), agent.into()));
-    let name = series::RowName::new(name.metrics, name.tags).ok()?;
-    let row = store.row_of(&name).ok().filter(|row| !row.is_events())?;
     let values: Vec<Value> = values.iter().map(|v| Value::F64(*v)).collect();
     let last = batches.last_mut()?;
     if matches!(last.push_values(row, time_ns, &values), Err(WriteError::TooLarge { .. })) {
@@ -133,13 +175,17 @@ mod tests {
         (folder, store)
     }
 
+    fn owner(name: &str, series_max: u64) -> Owner {
+        Owner { name: name.into(), series_max }
+    }
+
     /// Rows taken and refused of looks at these times, a row each; what is taken is stored.
     fn counts(times: &[i64]) -> (u64, u64) {
         let (_folder, store) = store();
         let rows = r#""rows":[["load.1 cpu=all",[1]]]"#;
         let look = |time_ns: &i64| format!("{{\"time_ns\":{time_ns},{rows}}}\n");
         let body: Vec<String> = times.iter().map(look).collect();
-        let (batches, taken) = read(&store, "1", body.concat().as_bytes()).unwrap();
+        let (batches, taken) = read(&store, &owner("1", 9), body.concat().as_bytes()).unwrap();
         for batch in batches {
             store.write(batch, Ack::Persisted).unwrap();
         }
@@ -149,6 +195,30 @@ mod tests {
     #[test]
     fn a_row_at_the_end_of_time_is_refused_and_its_neighbours_are_stored() {
         assert_eq!(counts(&[7, i64::MAX, 8]), (2, 1));
+    }
+
+    #[test]
+    fn an_agent_with_as_many_series_as_it_may_have_costs_no_other_agent_and_none_of_its_own() {
+        let (_folder, store) = store();
+        let told = |agent: &Owner, names: &[&str]| {
+            let rows: Vec<String> = names.iter().map(|n| format!("[{n:?},[1,2]]")).collect();
+            let body = format!("{{\"time_ns\":7,\"rows\":[{}]}}", rows.join(","));
+            let (batches, taken) = read(&store, agent, body.as_bytes()).unwrap();
+            for batch in batches {
+                store.write(batch, Ack::Persisted).unwrap();
+            }
+            taken
+        };
+        let (greedy, other) = (owner("1", 5), owner("2", 5));
+        let taken = told(&greedy, &["a|b n=1", "a|b n=2", "a|b n=3", "a|b n=1", "a|b agent=2"]);
+        assert_eq!((taken.rows, taken.refused), (3, 2));
+        let reason = taken.reason.unwrap();
+        assert!(reason.contains("limit of 5 reached by agent=1"), "{reason}");
+        let taken = told(&other, &["a|b n=1", "a|b n=2"]);
+        assert_eq!((taken.rows, taken.refused, taken.reason), (2, 0, None));
+        // What it had before goes on.
+        assert_eq!(told(&greedy, &["a|b n=2"]).rows, 1);
+        assert_eq!(store.stats().series, 8);
     }
 
     #[test]

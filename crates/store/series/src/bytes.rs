@@ -53,6 +53,13 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// Pass over a varint, however long.
+    pub(crate) fn skip_varint(&mut self) -> Option<()> {
+        let end = self.0.iter().position(|byte| *byte < 0x80)?;
+        self.0 = self.0.get(end + 1..)?;
+        Some(())
+    }
+
     pub(crate) fn signed(&mut self) -> Option<i64> {
         self.varint().map(|z| ((z >> 1) as i64) ^ -((z & 1) as i64))
     }

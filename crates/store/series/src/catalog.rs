@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::RwLock;
 use roaring::RoaringBitmap;
 
@@ -17,8 +17,16 @@ use crate::error::NameError;
 use crate::model::{Row, Selector, Series, Test};
 use crate::name::RowName;
 
-/// Raw texts remembered that are not canonical; forgotten all at once beyond.
-const ALIASES_MAX: usize = 100_000;
+/// Memory of raw texts that are not canonical, in bytes; all are forgotten at once beyond.
+const ALIAS_BYTES_MAX: usize = 128 << 20;
+/// Bytes of bookkeeping assumed per raw text.
+const ALIAS_BYTES: usize = 48;
+
+/// A raw text that stands for a row.
+struct Alias {
+    raw: Box<[u8]>,
+    row: Row,
+}
 
 struct Entry {
     text: Box<str>,
@@ -30,7 +38,8 @@ struct Entry {
 struct Names {
     rows: Vec<Entry>,
     table: HashTable<u32>,
-    aliases: HashMap<Box<[u8]>, u32>,
+    aliases: HashTable<Alias>,
+    alias_bytes: usize,
     metrics: BTreeMap<Arc<str>, RoaringBitmap>,
     tags: BTreeMap<Box<str>, BTreeMap<Box<str>, RoaringBitmap>>,
     series: u64,
@@ -68,21 +77,52 @@ impl Catalog {
         let row = self.row_of(&name)?;
         let mut names = self.names.write();
         if names.lookup(hash, raw).is_none() {
-            if names.aliases.len() >= ALIASES_MAX {
-                names.aliases.clear();
-            }
-            names.aliases.insert(raw.into(), row.id);
+            names.learn(hash, raw, row, &self.hasher);
         }
         Ok(row)
     }
 
+    /// The row that was remembered for bytes that are no name.
+    pub(crate) fn known(&self, raw: &[u8]) -> Option<Row> {
+        self.names.read().alias(self.hasher.hash_one(raw), raw)
+    }
+
+    /// Remember a row for bytes that are no name.
+    pub(crate) fn remember(&self, raw: &[u8], row: Row) {
+        let hash = self.hasher.hash_one(raw);
+        let mut names = self.names.write();
+        if names.alias(hash, raw).is_none() {
+            names.learn(hash, raw, row, &self.hasher);
+        }
+    }
+
     /// The row of a name, created if it is new.
     pub(crate) fn row_of(&self, name: &RowName) -> Result<Row, NameError> {
+        self.row_within(name, None)
+    }
+
+    /// The row of a name, created if it is new and those with the same value of a tag are not as
+    /// many series yet as they may be.
+    pub(crate) fn row_within(
+        &self,
+        name: &RowName,
+        quota: Option<(&str, u64)>,
+    ) -> Result<Row, NameError> {
         let text = name.text();
         let hash = self.hasher.hash_one(text.as_bytes());
+        if let Some(row) = self.names.read().lookup(hash, text.as_bytes()) {
+            return Ok(row);
+        }
         let mut names = self.names.write();
         if let Some(row) = names.lookup(hash, text.as_bytes()) {
             return Ok(row);
+        }
+        if let Some((tag, max)) = quota {
+            let value = name.tags.iter().find(|(t, _)| t == tag).map_or("", |(_, v)| v);
+            if names.series_with(tag, value) + name.metrics.len() as u64 > max {
+                let (tag, value) = (tag.to_owned(), value.to_owned());
+                return Err(NameError::QuotaReached { tag, value, max });
+            }
         }
         if names.series + name.metrics.len() as u64 > self.series_max {
             return Err(NameError::LimitReached { max: self.series_max });
@@ -188,10 +228,24 @@ impl Names {
         let same = |id: &u32| {
             self.rows.get(*id as usize).is_some_and(|entry| entry.text.as_bytes() == raw)
         };
-        let id = self.table.find(hash, same).or_else(|| self.aliases.get(raw));
-        let id = *id?;
+        let Some(id) = self.table.find(hash, same).copied() else { return self.alias(hash, raw) };
         let entry = self.rows.get(id as usize)?;
         Some(Row { id, columns: entry.columns, events: entry.events })
+    }
+
+    fn alias(&self, hash: u64, raw: &[u8]) -> Option<Row> {
+        self.aliases.find(hash, |alias| *alias.raw == *raw).map(|alias| alias.row)
+    }
+
+    fn learn(&mut self, hash: u64, raw: &[u8], row: Row, hasher: &DefaultHashBuilder) {
+        let bytes = raw.len() + ALIAS_BYTES;
+        if self.alias_bytes + bytes > ALIAS_BYTES_MAX {
+            self.aliases = HashTable::new();
+            self.alias_bytes = 0;
+        }
+        self.alias_bytes += bytes;
+        let again = |alias: &Alias| hasher.hash_one(&*alias.raw);
+        self.aliases.insert_unique(hash, Alias { raw: raw.into(), row }, again);
     }
 
     fn insert(
@@ -222,6 +276,13 @@ impl Names {
         };
         self.table.insert_unique(hash, id, again);
         Row { id, columns, events }
+    }
+
+    /// Series whose tag has this value.
+    fn series_with(&self, tag: &str, value: &str) -> u64 {
+        let rows = self.tags.get(tag).and_then(|values| values.get(value)).into_iter().flatten();
+        let columns = rows.filter_map(|id| self.rows.get(id as usize));
+        columns.map(|entry| u64::from(entry.columns)).sum()
     }
 
     /// The metrics of a row that pass.

@@ -96,6 +96,19 @@ pub enum NameError {
         /// The limit.
         max: u64,
     },
+    /// Those with this tag are as many series as they may be.
+    #[error(
+        "series limit of {max} reached by {tag}={value}; let it tell fewer, delete old series or \
+         raise the limit"
+    )]
+    QuotaReached {
+        /// The tag's name.
+        tag: String,
+        /// Its value.
+        value: String,
+        /// The limit.
+        max: u64,
+    },
     /// The store takes nothing any more.
     #[error("the store is closed; open it again")]
     Closed,

@@ -39,6 +39,7 @@
 //! # Limits
 //! See the constants of this crate and [`StoreOptions`]: each has a name and a refusal.
 
+mod backup;
 mod batch;
 mod bytes;
 mod catalog;
@@ -64,12 +65,13 @@ mod store;
 mod table;
 mod wait;
 
+pub use backup::{BackupReport, backup};
 pub use batch::Batch;
 pub use error::{Damage, NameError, OpenError, ReadError, WriteError};
 pub use model::*;
 pub use name::RowName;
 pub use open::verify;
 pub use options::*;
-pub use query::{Scan, Snapshot};
+pub use query::{Extreme, Scan, Snapshot};
 pub use store::Store;
 pub use wait::Ticket;

@@ -71,7 +71,8 @@ impl Manifest {
         b
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    /// `None`: the bytes are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, crc) = bytes.split_at_checked(bytes.len().checked_sub(4)?)?;
         if crc != crc32c::crc32c(body).to_le_bytes() {
             return None;

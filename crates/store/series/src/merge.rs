@@ -75,14 +75,12 @@ impl Core {
                 return self.noting(*partition, done).map(|()| true);
             }
         }
-        if !self.options.rollups {
-            return Ok(false);
-        }
         let all = parts.keys().chain(rollups.keys()).copied().collect::<BTreeSet<i64>>();
         for partition in all.into_iter().filter(|p| whole(p) && is_finished(*p)) {
             let parts = parts.get(&partition).map_or(&[][..], Vec::as_slice);
             let rollup = rollups.get(&partition);
-            if is_due(parts, rollup.map(|r| &r.meta), &tombstones) {
+            let wanted = self.options.rollups_beside || rollup.is_some();
+            if wanted && is_due(parts, rollup.map(|r| &r.meta), &tombstones) {
                 let done = self.roll(&mut manifest, partition, None, outcome);
                 return self.noting(partition, done).map(|()| true);
             }

@@ -89,13 +89,17 @@ pub struct StoreOptions {
     pub segment_bytes: u64,
     /// Layout of the log.
     pub layout: journal::Layout,
-    /// Keep what is said of each 5 minutes beside the samples of finished partitions.
-    pub rollups: bool,
+    /// Keep what is said of each 5 minutes beside the samples of finished partitions too, not only
+    /// when their samples go: half a byte a sample more, and steps of 5 minutes or more that begin
+    /// where buckets do are read from them.
+    pub rollups_beside: bool,
     /// Age up to which roll-ups of 5 minutes stay when their samples went. `None`: they go with
     /// the samples.
     pub rollup_age: Option<Duration>,
     /// Age up to which, after that, roll-ups of an hour stay. `None`: there are none.
     pub hourly_age: Option<Duration>,
+    /// Bytes a second that merges in the background write at most, on average; 0: no limit.
+    pub merge_bytes_per_s_max: u64,
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
@@ -116,9 +120,10 @@ impl Default for StoreOptions {
             queued_samples_max: QUEUED_SAMPLES_MAX_DEFAULT,
             segment_bytes: journal::SEGMENT_BYTES_DEFAULT,
             layout: journal::Layout::Packed,
-            rollups: true,
+            rollups_beside: false,
             rollup_age: None,
             hourly_age: None,
+            merge_bytes_per_s_max: 0,
             background: true,
             files: Arc::new(RealFiles),
             clock: Arc::new(SystemClock::new()),

@@ -17,7 +17,7 @@ use crate::head::partition_range;
 use crate::model::{Summary, TimeRange};
 use crate::table::{Table, Want, Work};
 
-mod index;
+pub(crate) mod index;
 pub(crate) use index::{ChunkRef, Entry};
 
 const MAGIC: &[u8; 8] = b"hfsepart";
@@ -238,10 +238,10 @@ impl Part {
         index::rows(&self.opened()?.index).ok_or_else(|| self.odd_index())
     }
 
-    /// What it has of a row.
-    pub(crate) fn entry(&self, row: u32) -> Result<Option<Entry>, ReadError> {
+    /// What it has of a row, with the summaries of the columns that are wanted.
+    pub(crate) fn entry(&self, row: u32, want: Want) -> Result<Option<Entry>, ReadError> {
         let base = partition_range(self.meta.partition).from_ns;
-        let entry = index::find(&self.opened()?.index, row, base, self.meta.step_s == 0);
+        let entry = index::find(&self.opened()?.index, row, base, self.meta.step_s == 0, want);
         let entry = entry.ok_or_else(|| self.odd_index())?;
         Ok((!entry.chunks.is_empty()).then_some(entry))
     }
@@ -272,7 +272,7 @@ impl Part {
         want: Want,
         work: &mut Work,
     ) -> Result<Option<Table>, ReadError> {
-        let Some(entry) = self.entry(row)? else { return Ok(None) };
+        let Some(entry) = self.entry(row, Want::None)? else { return Ok(None) };
         let mut table = Table::with_columns(want.of(entry.columns));
         for chunk in entry.chunks.iter().filter(|c| range.touches(c.first, c.last)) {
             self.chunk(chunk, want, &mut table, work)?;
@@ -298,7 +298,8 @@ impl Part {
     }
 
     fn verify_row(&self, row: u32, found: &mut Vec<ReadError>) {
-        let entry = self.entry(row).and_then(|entry| entry.ok_or_else(|| self.odd_index()));
+        let entry = self.entry(row, Want::All);
+        let entry = entry.and_then(|entry| entry.ok_or_else(|| self.odd_index()));
         let mut work = Work::default();
         match entry {
             Ok(entry) => found.extend(entry.chunks.iter().filter_map(|chunk| {
@@ -372,6 +373,16 @@ pub(crate) fn push_stats(into: &mut Vec<u8>, all: &Summary) {
     }
     push_varint(into, (all.min_ns - all.first_ns) as u64);
     push_varint(into, (all.max_ns - all.first_ns) as u64);
+}
+
+/// Pass over what [`push_stats`] wrote.
+pub(crate) fn skip_stats(input: &mut Input<'_>) -> Option<()> {
+    match input.u8()? {
+        0..=3 => (0..5).try_for_each(|_| input.skip_varint())?,
+        _ => drop(input.take(5 * size_of::<f64>())?),
+    }
+    input.skip_varint()?;
+    input.skip_varint()
 }
 
 pub(crate) fn read_stats(

@@ -1,7 +1,13 @@
-//! The codec alone, for measurements.
+//! Insides for measurements and fuzzers.
 
 use crate::bytes::Input;
+use crate::catalog::Catalog;
 use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
+use crate::manifest::Manifest;
+use crate::options::COLUMNS_MAX;
+use crate::part;
+use crate::record::{self, Record};
+use crate::table::{Table, Want, Work};
 
 /// Values, and their encoded columns.
 #[derive(Debug, Default)]
@@ -40,5 +46,85 @@ impl Probe {
             values += self.decoded.len();
         }
         values
+    }
+}
+
+/// Bytes that claim to be a column of so many values: read, written and read again they are the
+/// same values. Whether they are one.
+///
+/// # Panics
+/// When they are not the same.
+#[allow(clippy::panic, reason = "a fuzzer that finds something panics")]
+pub fn column(bytes: &[u8], count: usize) -> bool {
+    let (mut digits, mut values, mut again) = (Vec::new(), Vec::new(), Vec::new());
+    let Some(kind) = codec::decode(&mut Input(bytes), count, &mut digits, &mut values) else {
+        return false;
+    };
+    assert!(values.len() == count, "{} values instead of {count}", values.len());
+    let mut encoded = Vec::new();
+    codec::encode(kind, &values, &mut Scratch::default(), &mut encoded);
+    let mut rest = Input(&encoded);
+    let back = codec::decode(&mut rest, count, &mut digits, &mut again);
+    assert!(back == Some(kind) || count == 0, "the kind is another one");
+    assert!(rest.is_empty() && values == again, "what was written is read as something else");
+    true
+}
+
+/// Values of any bits, written and read as floats and as integers, and as times.
+///
+/// # Panics
+/// When other values come back.
+#[allow(clippy::panic, reason = "a fuzzer that finds something panics")]
+pub fn values(bits: &[u64]) {
+    let bits = bits.get(..COLUMN_VALUES_MAX).unwrap_or(bits);
+    let (mut digits, mut scratch) = (Vec::new(), Scratch::default());
+    for kind in [Kind::F64, Kind::I64] {
+        let (mut encoded, mut back) = (Vec::new(), Vec::new());
+        codec::encode(kind, bits, &mut scratch, &mut encoded);
+        let read = codec::decode(&mut Input(&encoded), bits.len(), &mut digits, &mut back);
+        assert!(read.is_some() && back == bits, "{kind:?}: other values come back");
+    }
+    let times: Vec<i64> = bits.iter().map(|b| *b as i64).collect();
+    let (mut encoded, mut back) = (Vec::new(), Vec::new());
+    codec::encode_times(&times, &mut scratch, &mut encoded);
+    let read = codec::decode_times(&mut Input(&encoded), times.len(), &mut digits, &mut back);
+    assert!(read.is_some() && back == times, "other times come back");
+}
+
+/// Bytes that claim to be a chunk, an index, a manifest, definitions or a record of the log: they
+/// are read or refused, and a record that is read is written as itself.
+///
+/// # Panics
+/// When a record changes by being written and read.
+#[allow(clippy::panic, reason = "a fuzzer that finds something panics")]
+pub fn file(bytes: &[u8]) {
+    for want in [Want::All, Want::One(1), Want::Some(0, 3)] {
+        let mut table = Table::with_columns(want.of(COLUMNS_MAX));
+        let _ = table.decode(bytes, want, &mut Work::default());
+        let _ = part::index::find(bytes, 1, 0, true, want);
+    }
+    let _ = part::index::rows(bytes);
+    let _ = part::index::find(bytes, 1, 0, false, Want::All);
+    let _ = Catalog::new(1000).decode(&mut Input(bytes));
+    // A manifest's checksum would keep everything else out.
+    let mut whole = bytes.to_vec();
+    whole.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+    let _ = Manifest::decode(&whole);
+    match record::decode(bytes, 7) {
+        Some(Record::Batch(batch)) => {
+            let again = record::batch(&batch);
+            let Some(Record::Batch(back)) = record::decode(&again, 7) else {
+                panic!("a batch that was read cannot be written")
+            };
+            assert!(batch == back, "a batch is read as another one");
+        }
+        Some(Record::Delete(tombstone)) => {
+            let again = record::delete(&tombstone);
+            let Some(Record::Delete(back)) = record::decode(&again, 7) else {
+                panic!("a delete that was read cannot be written")
+            };
+            assert!(tombstone == back, "a delete is read as another one");
+        }
+        Some(Record::Definitions(_)) | None => {}
     }
 }

@@ -15,8 +15,10 @@ use crate::part::{ChunkRef, Part, summary_of};
 use crate::record::Tombstone;
 use crate::table::{Table, Want, Work};
 
+mod extremes;
 mod rolled;
 mod scan;
+pub use extremes::Extreme;
 pub use scan::Scan;
 
 /// The parts and heads of one moment. Keeps their files readable however long it lives; samples
@@ -44,6 +46,27 @@ impl Piece<'_> {
                 ends.map_or((i64::MAX, i64::MIN), |(a, b)| (*a, *b))
             }
         }
+    }
+}
+
+/// What takes summaries.
+trait Sink {
+    /// Whether what these pieces of one partition hold changes nothing, so that they need not be
+    /// read.
+    fn passes_over(&self, _pieces: &[Piece<'_>]) -> bool {
+        false
+    }
+
+    /// Take a summary of samples from this time on.
+    fn take(&mut self, first_ns: i64, some: Summary);
+}
+
+/// Takes every summary.
+struct Every<F>(F);
+
+impl<F: FnMut(i64, Summary)> Sink for Every<F> {
+    fn take(&mut self, first_ns: i64, some: Summary) {
+        (self.0)(first_ns, some);
     }
 }
 
@@ -94,7 +117,8 @@ impl Snapshot {
     /// When a part of it cannot be read.
     pub fn summary(&self, series: &Series, range: TimeRange) -> Result<Option<Summary>, ReadError> {
         let mut all: Option<Summary> = None;
-        self.summarize(series, range, |_, _| true, |_, some| add(&mut all, some))?;
+        let mut sink = Every(|_, some| add(&mut all, some));
+        self.summarize(series, range, |_, _| true, &mut sink)?;
         Ok(all)
     }
 
@@ -112,15 +136,11 @@ impl Snapshot {
         let step_ns = step_ns.max(1);
         let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
         let mut steps: Vec<(i64, Summary)> = Vec::new();
-        self.summarize(
-            series,
-            range,
-            |a, b| step(a) == step(b),
-            |t, some| match steps.last_mut() {
-                Some((last, all)) if *last == step(t) => all.add(&some),
-                _ => steps.push((step(t), some)),
-            },
-        )?;
+        let mut sink = Every(|t, some: Summary| match steps.last_mut() {
+            Some((last, all)) if *last == step(t) => all.add(&some),
+            _ => steps.push((step(t), some)),
+        });
+        self.summarize(series, range, |a, b| step(a) == step(b), &mut sink)?;
         Ok(steps)
     }
 
@@ -130,12 +150,15 @@ impl Snapshot {
         series: &Series,
         range: TimeRange,
         together: impl Fn(i64, i64) -> bool,
-        mut take: impl FnMut(i64, Summary),
+        sink: &mut impl Sink,
     ) -> Result<(), ReadError> {
         let heads = self.of_heads(series, range);
         let mut work = Work::default();
         for partition in self.all_partitions(range, &heads) {
             let mut pieces = self.pieces(&series.columns, partition, range, &heads)?;
+            if !self.is_alone(partition) && sink.passes_over(&pieces) {
+                continue;
+            }
             pieces.sort_by_key(|p| p.span().0);
             let apart =
                 pieces.iter().zip(pieces.iter().skip(1)).all(|(a, b)| a.span().1 < b.span().0);
@@ -147,7 +170,7 @@ impl Snapshot {
                 None
             };
             if found.is_some() {
-                found.iter().flatten().for_each(|some| take(some.first_ns, *some));
+                found.iter().flatten().for_each(|some| sink.take(some.first_ns, *some));
                 continue;
             }
             if !apart {
@@ -156,8 +179,11 @@ impl Snapshot {
             }
             for piece in pieces {
                 match self.known(&piece, range, &together) {
-                    Some((first, some)) => take(first, some),
-                    None => runs(&self.open_piece(piece, range, &mut work)?, &together, &mut take),
+                    Some((first, some)) => sink.take(first, some),
+                    None => {
+                        let table = self.open_piece(piece, range, &mut work)?;
+                        runs(&table, &together, |first, some| sink.take(first, some));
+                    }
                 }
             }
         }
@@ -172,7 +198,7 @@ impl Snapshot {
         together: impl Fn(i64, i64) -> bool,
     ) -> Option<(i64, Summary)> {
         let Piece::Chunk(part, chunk, (row, column)) = piece else { return None };
-        let some = chunk.summaries.get(usize::from(*column)).copied().flatten()?;
+        let some = chunk.summaries.first().copied().flatten()?;
         let usable = range.covers(chunk.first, chunk.last)
             && together(chunk.first, chunk.last)
             && !self.is_hit(*row, *column, part.meta.position_max);
@@ -222,7 +248,7 @@ impl Snapshot {
         let mut pieces = Vec::new();
         let parts = self.parts.get(&partition).into_iter().flatten();
         for (part, of) in parts.flat_map(|p| columns.iter().map(move |c| (p, *c))) {
-            let chunks = part.entry(of.0)?.unwrap_or_default().chunks.into_iter();
+            let chunks = part.entry(of.0, Want::One(of.1))?.unwrap_or_default().chunks.into_iter();
             let chunks = chunks.filter(|c| range.touches(c.first, c.last));
             pieces.extend(chunks.map(|c| Piece::Chunk(part, c, of)));
         }

@@ -105,9 +105,7 @@ impl Core {
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
         let age = self.options.rollup_age.max(self.options.hourly_age);
-        let kept = self.options.rollups
-            && age.is_some()
-            && partition_range(partition).to_ns > self.older_than(age);
+        let kept = age.is_some() && partition_range(partition).to_ns > self.older_than(age);
         if !kept {
             let all: Vec<Arc<Part>> = parts.iter().chain(rollup).cloned().collect();
             return self.forget(manifest, &all, outcome);

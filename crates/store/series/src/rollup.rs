@@ -1,8 +1,9 @@
 //! Roll-ups: what is said of the samples of each 5 minutes, and later of each hour.
 //!
-//! A roll-up is a part of its own beside the samples of a partition, made of them once the
-//! partition is finished and whenever it no longer fits them. While the samples are there it is
-//! used only where it says exactly what they say. When retention takes the samples it stays, then
+//! A roll-up is a part of its own. When retention takes the samples of a partition it is made of
+//! them; where that is asked for ([`crate::StoreOptions::rollups_beside`]) once the partition is
+//! finished, beside the samples, and whenever it no longer fits them. While the samples are there it
+//! is used only where it says exactly what they say. Afterwards it is
 //! *alone*: of what happens to the partition later a delete takes whole buckets, and samples that
 //! are written come beside it. When its own time is over the 5 minutes become hours.
 //!

@@ -78,7 +78,7 @@ impl Core {
 
     /// Seal, merge and retain when it is time, until the store is closed.
     fn maintain(&self) {
-        let mut ticks = 0;
+        let (mut ticks, mut rested) = (0, Duration::ZERO);
         loop {
             let mut stop = self.tick.lock();
             if !*stop && !self.due() {
@@ -93,7 +93,10 @@ impl Core {
             // A seal that fails is told as trouble: rows wait for it. Merges and retention cost
             // nothing but space until they come through.
             let sealed = if self.due() { self.seal().map(|_| ()) } else { Ok(()) };
-            let merged = sealed.and_then(|()| self.merge_once(&mut outcome).map(|_| ()));
+            let now = self.options.clock.monotonic();
+            let merges = sealed.is_ok() && now >= rested;
+            let merged = if merges { self.merge_once(&mut outcome).map(|_| ()) } else { sealed };
+            rested = rested.max(self.options.clock.monotonic() + self.rest(outcome.bytes_written));
             self.close_unread();
             let retained =
                 if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
@@ -101,6 +104,14 @@ impl Core {
                 tracing::warn!("series: {e}");
                 self.ticked.wait_for(&mut self.tick.lock(), TICK);
             }
+        }
+    }
+
+    /// How long merges rest after so many bytes.
+    fn rest(&self, bytes: u64) -> Duration {
+        match self.options.merge_bytes_per_s_max {
+            0 => Duration::ZERO,
+            most => Duration::from_secs_f64(bytes as f64 / most as f64),
         }
     }
 
@@ -160,6 +171,27 @@ impl Store {
     /// When the store holds as many series as it may.
     pub fn row_of(&self, name: &RowName) -> Result<Row, NameError> {
         self.0.core.catalog.row_of(name)
+    }
+
+    /// As [`Store::row_of`], but a new one is refused where those whose `tag` has the same value are
+    /// `max` series already: none of many who write may use up the store's limit for all.
+    ///
+    /// # Errors
+    /// As [`Store::row_of`], and [`NameError::QuotaReached`].
+    pub fn row_within(&self, name: &RowName, tag: &str, max: u64) -> Result<Row, NameError> {
+        self.0.core.catalog.row_within(name, Some((tag, max)))
+    }
+
+    /// The row series that [`Store::remember`] was told of for these bytes, if it is still known.
+    pub fn known(&self, raw: &[u8]) -> Option<Row> {
+        self.0.core.catalog.known(raw)
+    }
+
+    /// Remember a row series for bytes by which a protocol names it and that are no name (they hold
+    /// control characters), so that the next time costs one look into a table. What is remembered
+    /// is forgotten beyond a bound of memory.
+    pub fn remember(&self, raw: &[u8], row: Row) {
+        self.0.core.catalog.remember(raw, row);
     }
 
     /// The oldest time that retention keeps, in nanoseconds: older rows are refused. `i64::MIN` if

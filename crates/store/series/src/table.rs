@@ -25,15 +25,18 @@ pub(crate) struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     All,
+    None,
     One(u16),
     /// So many from one on.
     Some(u16, u16),
 }
 
 impl Want {
-    fn takes(self, column: usize) -> bool {
+    /// Whether it takes a column.
+    pub(crate) fn takes(self, column: usize) -> bool {
         match self {
             Self::All => true,
+            Self::None => false,
             Self::One(one) => usize::from(one) == column,
             Self::Some(from, count) => {
                 (usize::from(from)..usize::from(from) + usize::from(count)).contains(&column)
@@ -45,6 +48,7 @@ impl Want {
     pub(crate) fn of(self, columns: usize) -> usize {
         match self {
             Self::All => columns,
+            Self::None => 0,
             Self::One(_) => columns.min(1),
             Self::Some(_, count) => columns.min(usize::from(count)),
         }

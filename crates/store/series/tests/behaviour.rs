@@ -134,7 +134,7 @@ fn a_part_that_is_gone_does_not_keep_others_from_being_merged() {
 #[test]
 fn parts_that_were_read_once_do_not_stay_open_for_ever() {
     let disk = SimDisk::new(1);
-    let options = StoreOptions { rollups: false, ..options(&disk, Wal::Off) };
+    let options = StoreOptions { rollups_beside: false, ..options(&disk, Wal::Off) };
     let (store, _) = Store::open(Path::new("/s"), options).unwrap();
     let row = store.row(b"load host=a").unwrap();
     let mut batch = Batch::new();

@@ -10,8 +10,10 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use env::files::SimDisk;
-use series::{Direction, Selector, TimeRange, Wal};
+use series::{Direction, Extreme, Selector, TimeRange, Wal};
 use support::{Draw, Model, apply, batch, bury, contents, delete, open, read, write};
 
 fn soak() -> u64 {
@@ -82,6 +84,31 @@ fn look(store: &series::Store, model: &Model, draw: &mut Draw) {
     assert_eq!(steps.iter().map(|(_, s)| s.count).sum::<u64>(), count);
     let last = |s: &series::Summary| s.last_ns;
     assert_eq!(steps.last().map(|(_, s)| last(s)), expected.last().map(|(t, _)| *t));
+    extremes(&snapshot, &all, range);
+}
+
+/// Of all series together: smallest and largest values by steps are those of all summaries.
+fn extremes(snapshot: &series::Snapshot, all: &[series::Series], range: TimeRange) {
+    let step_ns = 600_000_000_000;
+    let mut expected: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
+    let (mut smallest, mut largest) = (BTreeMap::new(), BTreeMap::new());
+    for series in all.iter().filter(|s| !s.is_events()) {
+        for (step, s) in snapshot.steps(series, range, step_ns).unwrap() {
+            let all = expected.entry(step).or_insert((f64::NAN, f64::NAN));
+            *all = (all.0.min(s.min), all.1.max(s.max));
+        }
+        let into = &mut smallest;
+        snapshot.extremes(series, range, step_ns, Extreme::Smallest, into).unwrap();
+        snapshot.extremes(series, range, step_ns, Extreme::Largest, &mut largest).unwrap();
+    }
+    let steps = |of: &BTreeMap<i64, series::Summary>| of.keys().copied().collect::<Vec<i64>>();
+    assert_eq!(steps(&smallest), expected.keys().copied().collect::<Vec<i64>>());
+    assert_eq!(steps(&largest), steps(&smallest));
+    for (step, (min, max)) in expected {
+        let same = |a: f64, b: f64| (a.is_nan() && b.is_nan()) || (a - b).abs() <= 0.0;
+        let (a, b) = (smallest[&step].min, largest[&step].max);
+        assert!(same(a, min) && same(b, max), "step {step}: {a} {b} instead of {min} {max}");
+    }
 }
 
 #[test]

@@ -34,11 +34,12 @@ fn partitions(n: i64) -> Duration {
     Duration::from_secs((n * PARTITION_S) as u64)
 }
 
-fn opened(disk: &SimDisk, clock: &ManualClock) -> Store {
+fn opened(disk: &SimDisk, clock: &ManualClock, rollups_beside: bool) -> Store {
     let options = StoreOptions {
         retention: Retention { age: Some(partitions(RAW)), bytes_max: None },
         rollup_age: Some(partitions(FINE)),
         hourly_age: Some(partitions(HOURLY)),
+        rollups_beside,
         clock: Arc::new(clock.clone()),
         ..options(disk, Wal::Always)
     };
@@ -197,7 +198,9 @@ fn run(seed: u64, steps: u64) -> (u64, bool) {
     let (disk, mut draw) = (SimDisk::new(seed), Draw(seed));
     let clock = ManualClock::at((7 * PARTITION_S as u64) * 1_000_000);
     let mut now_s = 7 * PARTITION_S;
-    let mut store = opened(&disk, &clock);
+    // Made beside the samples, or only when those go.
+    let beside = !seed.is_multiple_of(4);
+    let mut store = opened(&disk, &clock, beside);
     let (mut expected, mut clock_s, mut rollups) = (Expected::default(), 1000, 0);
     let mut alone = false;
     for step in 0..steps {
@@ -211,7 +214,7 @@ fn run(seed: u64, steps: u64) -> (u64, bool) {
             }
             5 => {
                 store.close().unwrap();
-                store = opened(&disk, &clock);
+                store = opened(&disk, &clock, beside);
             }
             6 if step > steps / 2 => {
                 let more = draw.below(PARTITION_S as u64 * 2);
@@ -252,7 +255,7 @@ fn roll_ups_say_what_the_samples_say_and_outlive_them() {
 #[test]
 fn roll_ups_of_a_partition_go_when_all_of_it_was_deleted() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(8 * PARTITION_S as u64 * 1_000_000));
-    let store = opened(&disk, &clock);
+    let store = opened(&disk, &clock, true);
     let row = store.row(b"load host=a").unwrap();
     let mut it = Batch::new();
     for i in 0..720 {

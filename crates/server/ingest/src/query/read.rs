@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use series::{Direction, Run, Scan, Series, Snapshot, Store, Summary, TimeRange};
+use series::{Direction, Extreme, Run, Scan, Series, Snapshot, Store, Summary, TimeRange};
 
 use super::budget::{Budget, Held};
 use super::merge::{Frontier, Merged};
@@ -86,7 +86,16 @@ impl Reader {
     pub(super) fn steps(&self, members: Vec<Series>, funcs: Vec<Func>, step_ns: i64) -> Rows {
         let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
         lazy(&self.budget, move |budget| {
-            let all = all_steps(&snapshot, &members, range, step_ns, direction, budget)?;
+            let forward = direction == Direction::Forward;
+            let all = match funcs.as_slice() {
+                [Func::Max] if forward => {
+                    extremes(&snapshot, &members, (range, step_ns), Extreme::Largest, budget)?
+                }
+                [Func::Min] if forward => {
+                    extremes(&snapshot, &members, (range, step_ns), Extreme::Smallest, budget)?
+                }
+                _ => all_steps(&snapshot, &members, range, step_ns, direction, budget)?,
+            };
             let begin =
                 if direction == Direction::Forward { range.from_ns } else { range.to_ns - 1 };
             let sign = if direction == Direction::Forward { 1 } else { -1 };
@@ -187,6 +196,24 @@ pub(super) fn total(
         budget.check()?;
         let some = snapshot.summary(series, range).map_err(|e| e.to_string())?;
         all = all.map_or(some, |all| Some(some.map_or(all, |some| all.with(&some))));
+    }
+    Ok(all)
+}
+
+/// Summaries of several series by steps of which only one end of the values is right: most of the
+/// blocks need not be read for that.
+fn extremes(
+    snapshot: &Snapshot,
+    members: &[Series],
+    (range, step_ns): (TimeRange, i64),
+    extreme: Extreme,
+    budget: &Budget,
+) -> Result<BTreeMap<i64, Summary>, String> {
+    let mut all = BTreeMap::new();
+    for series in members {
+        budget.check()?;
+        let read = snapshot.extremes(series, range, step_ns, extreme, &mut all);
+        read.map_err(|e| e.to_string())?;
     }
     Ok(all)
 }

@@ -4,9 +4,9 @@
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;
 use crate::rollup::FIELDS;
-use crate::table::Table;
+use crate::table::{Table, Want};
 
-use super::{push_stats, read_stats, summary_of};
+use super::{push_stats, read_stats, skip_stats, summary_of};
 
 /// Bytes of a row in the directory: its number, and where its entry begins.
 const DIRECTORY_BYTES: usize = 8;
@@ -22,7 +22,7 @@ pub(crate) struct ChunkRef {
     pub(crate) rows: u32,
     pub(crate) first: i64,
     pub(crate) last: i64,
-    /// By column; `None` where the samples must be looked at.
+    /// By column that was wanted; `None` where the samples must be looked at.
     pub(crate) summaries: Vec<Option<Summary>>,
 }
 
@@ -126,7 +126,15 @@ pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
 }
 
 /// What an index says of a row; no columns and no chunks: nothing. `None`: it is no index.
-pub(crate) fn find(index: &[u8], row: u32, base: i64, summarized: bool) -> Option<Entry> {
+///
+/// Summaries are those of the wanted columns.
+pub(crate) fn find(
+    index: &[u8],
+    row: u32,
+    base: i64,
+    summarized: bool,
+    want: Want,
+) -> Option<Entry> {
     let (directory, entries) = parts(index)?;
     let (rows, _) = directory.as_chunks::<DIRECTORY_BYTES>();
     let Ok(at) = rows.binary_search_by_key(&Some(row), |r| Input(r).u32()) else {
@@ -148,12 +156,18 @@ pub(crate) fn find(index: &[u8], row: u32, base: i64, summarized: bool) -> Optio
         let first = base.wrapping_add(input.signed()?);
         let last = first.wrapping_add(input.varint()? as i64);
         let mut summaries = Vec::new();
-        for _ in 0..if summarized { columns } else { 0 } {
-            if input.0.first() == Some(&NO_SUMMARY) {
-                input.u8()?;
-                summaries.push(None);
-            } else {
-                summaries.push(Some(read_stats(&mut input, first, last, u64::from(rows))?));
+        for column in 0..if summarized { columns } else { 0 } {
+            let none = input.0.first() == Some(&NO_SUMMARY);
+            match (none, want.takes(column)) {
+                (true, taken) => {
+                    input.u8()?;
+                    summaries.extend(taken.then_some(None));
+                }
+                (false, false) => skip_stats(&mut input)?,
+                (false, true) => {
+                    let all = read_stats(&mut input, first, last, u64::from(rows))?;
+                    summaries.push(Some(all));
+                }
             }
         }
         end = offset.checked_add(length as u64 + 4)?;

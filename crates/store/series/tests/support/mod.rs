@@ -44,6 +44,7 @@ pub fn options(disk: &SimDisk, wal: Wal) -> StoreOptions {
         head_bytes_max: 64 << 10,
         segment_bytes: 64 << 10,
         background: false,
+        rollups_beside: true,
         files: Arc::new(disk.clone()),
         clock: Arc::new(ManualClock::at(4_000_000_000_000_000)),
         ..StoreOptions::default()

@@ -1,0 +1,227 @@
+//! A copy of a store, while it is in use as well as at rest; nothing is asked of whoever has it
+//! open.
+//!
+//! Parts never change, of the catalogue what the manifest counts never does, and of the log only
+//! what is in parts goes. So a manifest, the files it names and the log behind it are one moment of
+//! the store, if all of them could still be read; where a merge or a seal was faster, the copy goes
+//! on with the manifest there is then. The log is not copied but read, group by group with its
+//! checksums, and written anew.
+//!
+//! What was acknowledged before the copy began is in it, unless the log is off: then what is in
+//! parts.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::{Access, Files};
+use journal::{DumpedGroup, Durability, Journal};
+
+use crate::error::{Damage, OpenError};
+use crate::manifest::Manifest;
+use crate::part::PartMeta;
+use crate::seal::CATALOG;
+
+/// Manifests that are tried, one after the other, before the copy gives up.
+const TRIES_MAX: u32 = 20;
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What a copy holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BackupReport {
+    /// Parts and roll-ups.
+    pub parts: u64,
+    /// Their bytes.
+    pub part_bytes: u64,
+    /// Records of the log behind them.
+    pub records: u64,
+}
+
+/// Copy the store in `from`, which may be in use, into the folder `to`, which is empty or not there.
+/// [`crate::Store::open`] opens the copy. It is persisted when this returns.
+///
+/// # Errors
+/// When a file cannot be read or written, is damaged, or the store changes faster than it can be
+/// copied.
+pub fn backup(from: &Path, to: &Path, files: &Arc<dyn Files>) -> Result<BackupReport, OpenError> {
+    let copy = Copying { from, to, files };
+    for folder in [to.to_owned(), to.join("parts"), to.join("log")] {
+        files.create_dir(&folder).map_err(failed(&folder, "cannot create"))?;
+    }
+    for _ in 0..TRIES_MAX {
+        let manifest = Manifest::load(&**files, from)?;
+        let mut manifest =
+            manifest.unwrap_or_else(|| Manifest { next_part: 1, ..Manifest::default() });
+        if !copy.parts(&manifest)? {
+            continue;
+        }
+        let Some(records) = copy.log(&manifest)? else { continue };
+        copy.catalog(&manifest)?;
+        manifest.log_base = manifest.sealed;
+        (manifest.log_expected, manifest.clean) = (records, false);
+        copy.finish(&manifest)?;
+        return Ok(BackupReport {
+            parts: manifest.parts.len() as u64,
+            part_bytes: manifest.parts.iter().map(|p| p.bytes).sum(),
+            records,
+        });
+    }
+    let why = "it changes faster than it can be copied; copy it while less is written";
+    Err(failed(from, "cannot copy the store")(std::io::Error::other(why)))
+}
+
+fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Io { path: path.clone(), what, source }
+}
+
+struct Copying<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    files: &'a Arc<dyn Files>,
+}
+
+impl Copying<'_> {
+    /// Copy the parts that are not copied yet; `false` when one of them is gone.
+    fn parts(&self, manifest: &Manifest) -> Result<bool, OpenError> {
+        let dir = self.to.join("parts");
+        let done = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
+        let done: BTreeSet<String> = done.into_iter().collect();
+        for part in manifest.parts.iter().filter(|part| !done.contains(&part.file_name())) {
+            if !self.part(part)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copy a part, which gets its name when it is whole; `false` when it is gone.
+    fn part(&self, part: &PartMeta) -> Result<bool, OpenError> {
+        let name = Path::new("parts").join(part.file_name());
+        let whole = self.to.join(&name);
+        let begun = whole.with_extension("new");
+        if self.copy(&self.from.join(&name), &begun, part.bytes)? {
+            self.files.rename(&begun, &whole).map_err(failed(&whole, "cannot name"))?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Copy the first bytes of a file; `false` when it is gone.
+    fn copy(&self, from: &Path, to: &Path, bytes: u64) -> Result<bool, OpenError> {
+        let source = match self.files.open(from, Access::READ) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            other => other.map_err(failed(from, "cannot open"))?,
+        };
+        let target = self.files.open(to, Access::CREATE).map_err(failed(to, "cannot create"))?;
+        target.set_size(0).map_err(failed(to, "cannot empty"))?;
+        let (mut buffer, mut at) = (vec![0; COPY_BYTES], 0);
+        while at < bytes {
+            let room = usize::try_from(bytes - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            let into = buffer.get_mut(..room).unwrap_or_default();
+            let read = source.read_at(into, at).map_err(failed(from, "cannot read"))?;
+            let Some(some) = buffer.get(..read).filter(|some| !some.is_empty()) else {
+                let what = format!("the file ends here instead of at {bytes}");
+                return Err(Damage { file: from.to_owned(), offset: at, what }.into());
+            };
+            target.write_all_at(some, at).map_err(failed(to, "cannot write"))?;
+            at += read as u64;
+        }
+        target.persist().map_err(failed(to, "cannot persist"))?;
+        Ok(true)
+    }
+
+    fn catalog(&self, manifest: &Manifest) -> Result<(), OpenError> {
+        let (from, to) = (self.from.join(CATALOG), self.to.join(CATALOG));
+        let copied = manifest.catalog_bytes == 0 || self.copy(&from, &to, manifest.catalog_bytes)?;
+        if copied {
+            return Ok(());
+        }
+        let what = "the catalogue is gone".into();
+        Err(Damage { file: from, offset: 0, what }.into())
+    }
+
+    /// Write what the log holds behind the parts into a log of its own: how many records. `None`
+    /// when some of it went meanwhile.
+    fn log(&self, manifest: &Manifest) -> Result<Option<u64>, OpenError> {
+        let (from, to) = (self.from.join("log"), self.to.join("log"));
+        let names = self.files.list(&to).map_err(failed(&to, "cannot list"))?;
+        for name in names {
+            let path = to.join(name);
+            self.files.remove(&path).map_err(failed(&path, "cannot remove"))?;
+        }
+        let names = self.files.list(&from).unwrap_or_default();
+        if !names.iter().any(|n| n.starts_with("segment-") || n.starts_with("ring-")) {
+            return Ok(Some(0));
+        }
+        let options = journal::Options {
+            background: false,
+            files: Arc::clone(self.files),
+            ..journal::Options::default()
+        };
+        let (journal, _) = Journal::open(&to, options)?;
+        let first = (manifest.sealed + 1).saturating_sub(manifest.log_base);
+        let mut reading = Reading { next: first, gap: false, failed: None };
+        let read = journal::dump_with(&**self.files, &from, first, |group| {
+            reading.take(&journal, &group)
+        });
+        let closed = journal.close();
+        if let Some(e) = reading.failed.or(closed.err()) {
+            return Err(failed(&to, "cannot write the log")(std::io::Error::other(e.to_string())));
+        }
+        // A segment that was taken away while the folder was looked through, or that is written
+        // anew: the next look sees what is there then.
+        let whole = read.is_ok() && !reading.gap && reading.next > manifest.log_expected;
+        Ok(whole.then_some(reading.next - first))
+    }
+
+    /// Put the manifest in its place, and what it does not name away.
+    fn finish(&self, manifest: &Manifest) -> Result<(), OpenError> {
+        let dir = self.to.join("parts");
+        let names = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
+        for name in names.iter().filter(|n| manifest.parts.iter().all(|p| p.file_name() != **n)) {
+            let path = dir.join(name);
+            self.files.remove(&path).map_err(failed(&path, "cannot remove"))?;
+        }
+        self.files.persist_dir(&dir).map_err(failed(&dir, "cannot persist"))?;
+        let stored = manifest.store(&**self.files, self.to);
+        stored.map(drop).map_err(|e| {
+            failed(self.to, "cannot write the manifest")(std::io::Error::other(e.to_string()))
+        })
+    }
+}
+
+/// Records on their way into the log of the copy.
+struct Reading {
+    /// Position of the next record.
+    next: u64,
+    /// The record at this position is gone.
+    gap: bool,
+    failed: Option<journal::AppendError>,
+}
+
+impl Reading {
+    fn take(&mut self, journal: &Journal, group: &DumpedGroup) -> ControlFlow<()> {
+        if group.first_position > self.next {
+            self.gap = true;
+            return ControlFlow::Break(());
+        }
+        let skipped = usize::try_from(self.next - group.first_position).unwrap_or(usize::MAX);
+        let records: Vec<&[u8]> = group.records.iter().skip(skipped).map(Vec::as_slice).collect();
+        if records.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        match journal.append_all(&records, Durability::Flush) {
+            Ok(_) => {
+                self.next += records.len() as u64;
+                ControlFlow::Continue(())
+            }
+            Err(e) => {
+                self.failed = Some(e);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Smallest or largest values by steps over many series. What a block says of itself is enough to
+//! leave it unread where a step knows a smaller, or larger, value already: of many series few blocks
+//! are read.
+
+use std::collections::BTreeMap;
+
+use super::{Piece, Sink, Snapshot};
+use crate::error::ReadError;
+use crate::model::{Series, Summary, TimeRange};
+
+/// Which end of the values is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extreme {
+    /// [`Summary::min`].
+    Smallest,
+    /// [`Summary::max`].
+    Largest,
+}
+
+impl Snapshot {
+    /// Add what a series has to the steps of `step_ns` from `range.from_ns` on, by their indexes.
+    /// Of each summary only the value that is asked for is right, and that the step is not empty;
+    /// the rest, its time included, is of the samples that had to be read.
+    ///
+    /// # Errors
+    /// When a part of it cannot be read.
+    pub fn extremes(
+        &self,
+        series: &Series,
+        range: TimeRange,
+        step_ns: i64,
+        extreme: Extreme,
+        into: &mut BTreeMap<i64, Summary>,
+    ) -> Result<(), ReadError> {
+        let step_ns = step_ns.max(1);
+        let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
+        let mut sink = Extremes { steps: into, range, step, extreme };
+        self.summarize(series, range, |a, b| step(a) == step(b), &mut sink)
+    }
+}
+
+struct Extremes<'a, F> {
+    steps: &'a mut BTreeMap<i64, Summary>,
+    range: TimeRange,
+    step: F,
+    extreme: Extreme,
+}
+
+impl<F: Fn(i64) -> i64> Extremes<'_, F> {
+    /// Whether every step that a chunk touches knows a value that none of the chunk's is beyond.
+    /// Samples of the chunk that were deleted or superseded make no difference to that.
+    fn is_within(&self, piece: &Piece<'_>) -> bool {
+        let Piece::Chunk(_, chunk, _) = piece else { return false };
+        let Some(Some(own)) = chunk.summaries.first() else { return false };
+        let first = (self.step)(chunk.first.max(self.range.from_ns));
+        let last = (self.step)(chunk.last.min(self.range.to_ns.saturating_sub(1)));
+        let mut next = first;
+        for (step, known) in self.steps.range(first..=last.max(first)) {
+            let within = match self.extreme {
+                Extreme::Smallest => known.min <= own.min,
+                Extreme::Largest => known.max >= own.max,
+            };
+            if *step != next || !within {
+                return false;
+            }
+            next = next.saturating_add(1);
+        }
+        next > last
+    }
+}
+
+impl<F: Fn(i64) -> i64> Sink for Extremes<'_, F> {
+    fn passes_over(&self, pieces: &[Piece<'_>]) -> bool {
+        pieces.iter().all(|piece| self.is_within(piece))
+    }
+
+    fn take(&mut self, first_ns: i64, some: Summary) {
+        let step = (self.step)(first_ns);
+        self.steps.entry(step).and_modify(|all| *all = all.with(&some)).or_insert(some);
+    }
+}

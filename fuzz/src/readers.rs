@@ -1,0 +1,127 @@
+//! The series store's bytes and the readers of its protocols; see `targets.rs`. Whoever includes this
+//! has `ingest`.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    dead_code,
+    unreachable_pub,
+    reason = "a fuzzer that finds something panics; each program uses one target"
+)]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use env::files::SimDisk;
+use series::{Store, StoreOptions, Wal, probe};
+
+use crate::ingest::{Intake, Precision, RespReader, Taken, TelnetReader, influx_read, remote_read};
+
+/// Inputs that one store sees.
+const INPUTS_MAX: u32 = 500;
+
+/// Columns, chunks, indexes, manifests and records of the log: bytes that claim to be one, and
+/// values of any bits.
+pub fn codec(data: &[u8]) {
+    let Some((choice, bytes)) = data.split_first() else { return };
+    probe::column(bytes, usize::from(*choice) * 16);
+    probe::column(bytes, usize::from(*choice) % 8);
+    probe::file(bytes);
+    let bits: Vec<u64> = bytes
+        .chunks(1 + usize::from(choice % 8))
+        .map(|some| some.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte)))
+        .collect();
+    probe::values(&bits);
+    // Short decimals and what is almost one.
+    let decimals = |bits: &u64| ((*bits as i64 % 100_000) as f64 / 100.0).to_bits();
+    let mut bits: Vec<u64> = bits.iter().map(decimals).collect();
+    if let Some(odd) = bits.get_mut(usize::from(*choice)) {
+        *odd ^= 1 << (choice % 64);
+    }
+    probe::values(&bits);
+}
+
+fn store() -> Store {
+    let disk = SimDisk::new(1);
+    let options = StoreOptions {
+        wal: Wal::Off,
+        background: false,
+        files: Arc::new(disk),
+        ..StoreOptions::default()
+    };
+    Store::open(Path::new("/series"), options).unwrap().0
+}
+
+static STORE: Mutex<Option<(u32, Store)>> = Mutex::new(None);
+
+/// A store for the next input.
+fn next_store() -> Store {
+    let mut kept = STORE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (inputs, store) = kept.take().unwrap_or_else(|| (0, store()));
+    *kept = (inputs < INPUTS_MAX).then(|| (inputs + 1, store.clone()));
+    store
+}
+
+fn taken(store: &Store, read: impl FnOnce(&mut Intake<'_>)) -> Taken {
+    let mut intake = Intake::new(store);
+    read(&mut intake);
+    intake.finish()
+}
+
+fn same(one: &Taken, other: &Taken) {
+    assert_eq!((one.samples, one.refused), (other.samples, other.refused));
+    let said = |taken: &Taken| {
+        taken.refusals.iter().map(|r| (r.reason.clone(), r.text.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(said(one), said(other));
+    assert!(one.batches == other.batches, "other rows are taken");
+}
+
+/// Streams and bodies of strangers: what is taken does not depend on where a stream is cut, and
+/// refusals count what they should.
+pub fn readers(data: &[u8]) {
+    let Some(([which, cut], bytes)) = data.split_first_chunk::<2>() else { return };
+    let (store, cut) = (next_store(), usize::from(*cut).min(bytes.len()));
+    match which % 4 {
+        0 => {
+            let whole = taken(&store, |intake| {
+                let mut reader = RespReader::default();
+                let done = reader.read(bytes, intake);
+                reader.end(&bytes[done..], intake);
+            });
+            let pieces = taken(&store, |intake| {
+                let mut reader = RespReader::default();
+                let mut done = reader.read(&bytes[..cut], intake);
+                done += reader.read(&bytes[done..], intake);
+                reader.end(&bytes[done..], intake);
+            });
+            same(&whole, &pieces);
+        }
+        1 => {
+            let whole = taken(&store, |intake| {
+                let mut reader = TelnetReader::default();
+                let (done, _) = reader.read(bytes, intake);
+                reader.end(&bytes[done..], intake);
+            });
+            assert!(whole.refused >= whole.refusals.len() as u64);
+        }
+        2 => {
+            let precision = Precision::parse(None).unwrap();
+            let read = || taken(&store, |intake| influx_read(bytes, precision, 1, intake));
+            same(&read(), &read());
+        }
+        _ => {
+            // Labels that were seen before lead to the same rows.
+            let Ok(body) = snap::raw::Encoder::new().compress_vec(bytes) else { return };
+            let read = || {
+                let mut intake = Intake::new(&store);
+                remote_read(&body, &mut intake).map(|()| intake.finish())
+            };
+            match (read(), read()) {
+                (Ok(first), Ok(second)) => same(&first, &second),
+                (first, second) => assert_eq!(first.err(), second.err()),
+            }
+        }
+    }
+}
