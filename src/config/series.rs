@@ -170,10 +170,9 @@ impl SeriesConfig {
         within(&key("rollup_age"), &self.rollup_age, &Duration::ZERO, &(year * 100))?;
         within(&key("hourly_age"), &self.hourly_age, &Duration::ZERO, &(year * 100))?;
         let before = self.age_max.max(self.rollup_age);
-        for (name, age, before) in [
-            ("rollup_age", self.rollup_age, self.age_max),
-            ("hourly_age", self.hourly_age, before),
-        ] {
+        for (name, age, before) in
+            [("rollup_age", self.rollup_age, self.age_max), ("hourly_age", self.hourly_age, before)]
+        {
             if age > Duration::ZERO && age <= before {
                 bail!("{}: not longer than what goes before it: nothing would stay", key(name));
             }

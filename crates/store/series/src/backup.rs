@@ -135,7 +135,8 @@ impl Copying<'_> {
 
     fn catalog(&self, manifest: &Manifest) -> Result<(), OpenError> {
         let (from, to) = (self.from.join(CATALOG), self.to.join(CATALOG));
-        let copied = manifest.catalog_bytes == 0 || self.copy(&from, &to, manifest.catalog_bytes)?;
+        let copied =
+            manifest.catalog_bytes == 0 || self.copy(&from, &to, manifest.catalog_bytes)?;
         if copied {
             return Ok(());
         }
@@ -164,9 +165,8 @@ impl Copying<'_> {
         let (journal, _) = Journal::open(&to, options)?;
         let first = (manifest.sealed + 1).saturating_sub(manifest.log_base);
         let mut reading = Reading { next: first, gap: false, failed: None };
-        let read = journal::dump_with(&**self.files, &from, first, |group| {
-            reading.take(&journal, &group)
-        });
+        let read =
+            journal::dump_with(&**self.files, &from, first, |group| reading.take(&journal, &group));
         let closed = journal.close();
         if let Some(e) = reading.failed.or(closed.err()) {
             return Err(failed(&to, "cannot write the log")(std::io::Error::other(e.to_string())));

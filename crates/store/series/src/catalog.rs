@@ -9,13 +9,14 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use roaring::RoaringBitmap;
 
 use crate::bytes::{Input, push_text, push_varint};
 use crate::error::NameError;
 use crate::model::{Row, Selector, Series, Test};
 use crate::name::RowName;
+use crate::sharing::Sharing;
 
 /// Memory of raw texts that are not canonical, in bytes; all are forgotten at once beyond.
 const ALIAS_BYTES_MAX: usize = 128 << 20;
@@ -42,19 +43,28 @@ struct Names {
     alias_bytes: usize,
     metrics: BTreeMap<Arc<str>, RoaringBitmap>,
     tags: BTreeMap<Box<str>, BTreeMap<Box<str>, RoaringBitmap>>,
+    /// Rows by the hash of each of their series, the first of those that share one.
+    by_series: HashTable<(u64, u32)>,
     series: u64,
 }
 
 /// See the module.
 pub(crate) struct Catalog {
     names: RwLock<Names>,
+    sharing: RwLock<Sharing>,
     hasher: DefaultHashBuilder,
     series_max: u64,
 }
 
 impl Catalog {
     pub(crate) fn new(series_max: u64) -> Self {
-        Self { names: RwLock::default(), hasher: DefaultHashBuilder::default(), series_max }
+        let (names, sharing, hasher) = (RwLock::default(), RwLock::default(), <_>::default());
+        Self { names, sharing, hasher, series_max }
+    }
+
+    /// What rows share.
+    pub(crate) fn sharing(&self) -> RwLockReadGuard<'_, Sharing> {
+        self.sharing.read()
     }
 
     /// Rows known.
@@ -127,7 +137,7 @@ impl Catalog {
         if names.series + name.metrics.len() as u64 > self.series_max {
             return Err(NameError::LimitReached { max: self.series_max });
         }
-        Ok(names.insert(name, text, hash, &self.hasher))
+        Ok(self.insert(&mut names, name, text, hash))
     }
 
     /// Take a row over from disk. True if it is new; `None` if it is not the next one and not
@@ -142,8 +152,21 @@ impl Catalog {
         if id as usize != names.rows.len() || names.lookup(hash, text.as_bytes()).is_some() {
             return None;
         }
-        names.insert(&name, text.into(), hash, &self.hasher);
+        self.insert(&mut names, &name, text.into(), hash);
         Some(true)
+    }
+
+    fn insert(&self, names: &mut Names, name: &RowName, text: String, hash: u64) -> Row {
+        let row = names.insert(name, text, hash, &self.hasher);
+        for (column, metric) in name.metrics.iter().enumerate().filter(|_| !row.events) {
+            let hash = self.hasher.hash_one((metric, &name.tags));
+            if let Some(known) = names.first_with(hash, metric, name) {
+                self.sharing.write().join((row.id, column as u16), known);
+            } else {
+                names.by_series.insert_unique(hash, (hash, row.id), |(hash, _)| *hash);
+            }
+        }
+        row
     }
 
     /// Append the definitions of rows `from..to`.
@@ -276,6 +299,20 @@ impl Names {
         };
         self.table.insert_unique(hash, id, again);
         Row { id, columns, events }
+    }
+
+    /// The first row, with its column, that has a metric with the tags of a name.
+    fn first_with(&self, hash: u64, metric: &str, name: &RowName) -> Option<(u32, u16)> {
+        let mut found = None;
+        self.by_series.find(hash, |(known, id)| {
+            let text = self.rows.get(*id as usize).filter(|_| *known == hash).map(|e| &*e.text);
+            let other = text.and_then(|text| RowName::parse(text.as_bytes()).ok());
+            let other = other.filter(|other| other.tags == name.tags);
+            let column = other.and_then(|o| o.metrics.iter().position(|m| m == metric));
+            found = column.map(|column| (*id, column as u16));
+            found.is_some()
+        })?;
+        found
     }
 
     /// Series whose tag has this value.

@@ -4,7 +4,7 @@
 //! commit lock: the store's own thread, or the writer itself where there is none. So a head that
 //! is closed at position P holds exactly what came up to P.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,8 +107,11 @@ pub(crate) struct Core {
     pub(crate) maintain: Mutex<Manifest>,
     pub(crate) counters: Counters,
     pub(crate) trouble: Mutex<Option<String>>,
-    /// Partitions whose parts could not be merged: merges leave them alone.
-    pub(crate) damaged: Mutex<BTreeSet<i64>>,
+    /// Partitions whose parts could not be merged: merges leave them alone until then, by the clock's
+    /// monotone side.
+    pub(crate) damaged: Mutex<BTreeMap<i64, Duration>>,
+    /// The store is being closed: merges end where they are.
+    pub(crate) stopping: AtomicBool,
     pub(crate) lock: Mutex<Option<Box<dyn Lock>>>,
     /// When the active head began, by the clock's monotone side.
     pub(crate) began: Mutex<Duration>,
@@ -148,6 +151,7 @@ impl Core {
             counters: Counters::default(),
             trouble: Mutex::new(None),
             damaged: Mutex::default(),
+            stopping: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),
             tick: Mutex::new(false),
             ticked: Condvar::new(),
@@ -393,7 +397,7 @@ impl Core {
     pub(crate) fn apply(&self, batch: &Batch, position: u64) {
         let Some(active) = self.live.read().heads.last().cloned() else { return };
         let mut head = active.head.write();
-        head.apply(batch);
+        head.apply(batch, &self.catalog.sharing());
         let bytes = head.bytes();
         drop(head);
         self.live.write().position = position;

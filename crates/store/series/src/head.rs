@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use crate::batch::Batch;
 use crate::model::TimeRange;
 use crate::options::PARTITION_NS;
+use crate::sharing::{Shared, Sharing};
 use crate::table::{Table, Want, Work};
 
 /// Rows that are kept uncompressed before they become a chunk.
@@ -180,6 +181,32 @@ impl RowHead {
         Some(())
     }
 
+    /// What it holds at a time: values, and which columns are integers.
+    fn at(&self, time: i64, work: &mut Work) -> Option<(Vec<u64>, Vec<u32>)> {
+        let width = self.width();
+        let same = |(_, row): &(usize, &[u64])| row.first().is_some_and(|t| *t as i64 == time);
+        if let Some((i, row)) = self.open.chunks_exact(width).enumerate().rev().find(same) {
+            let begin = (i * width) as u32;
+            let own = begin + 1..begin + width as u32;
+            let flags = self.integers.iter().filter(|index| own.contains(index));
+            let flags = flags.map(|index| index - begin - 1).collect();
+            return Some((row.get(1..)?.to_vec(), flags));
+        }
+        let covering = |chunk: &&Chunk| chunk.first <= time && time <= chunk.last;
+        for chunk in self.chunks.iter().rev().filter(covering) {
+            let mut table = Table::with_columns(self.shape());
+            table.decode(&chunk.bytes, Want::All, work)?;
+            let Ok(i) = table.times.binary_search(&time) else { continue };
+            let flags = table.columns.iter().zip(0..).filter(|(c, _)| c.is_integer(i));
+            let flags = flags.map(|(_, column)| column).collect();
+            return Some((
+                table.columns.iter().filter_map(|c| c.bits.get(i)).copied().collect(),
+                flags,
+            ));
+        }
+        None
+    }
+
     fn span(&self) -> Option<(i64, i64)> {
         let width = if self.events { 1 } else { self.width() };
         let open = self.open.iter().step_by(width).map(|t| *t as i64);
@@ -207,33 +234,25 @@ impl Head {
     }
 
     /// Put a batch in.
-    pub(crate) fn apply(&mut self, batch: &Batch) {
+    pub(crate) fn apply(&mut self, batch: &Batch, sharing: &Sharing) {
         self.batches += 1;
         self.samples += batch.samples() as u64;
         let mut values = &*batch.values;
         let mut integers = batch.integers.iter().peekable();
-        let mut index = 0u32;
+        let (mut index, mut flags) = (0u32, Vec::new());
         for ((id, columns), time) in batch.rows.iter().zip(&batch.columns).zip(&batch.times) {
             let (row, rest) =
                 values.split_at_checked(usize::from(*columns)).unwrap_or((values, &[]));
             values = rest;
-            let place = self.place(*id, *columns, false);
-            let Some(head) = self.rows.get_mut(place) else { continue };
-            let before = head.open.capacity();
-            if before - head.open.len() <= row.len() {
-                head.grow();
-            }
-            let begin = head.open.len() as u32 + 1;
-            head.open.push(*time as u64);
-            head.open.extend_from_slice(row);
+            flags.clear();
             while let Some(i) = integers.next_if(|i| **i < index + u32::from(*columns)) {
-                head.integers.push(begin + (*i - index));
+                flags.push(*i - index);
             }
             index += u32::from(*columns);
-            self.bytes += (head.open.capacity() - before) * 8;
-            let most = open_rows_max(usize::from(*columns)) * head.width();
-            if head.open.len() >= most {
-                self.bytes += head.close(&mut self.table, &mut self.work);
+            let place = self.place(*id, *columns, false);
+            self.push(place, *time, row, &flags);
+            if !sharing.is_empty() {
+                self.agree(sharing.of(*id), *time, row, &flags);
             }
         }
         for (id, time, text) in batch.events() {
@@ -245,6 +264,46 @@ impl Head {
             if head.open.len() >= OPEN_ROWS_MAX {
                 self.bytes += head.close(&mut self.table, &mut self.work);
             }
+        }
+    }
+
+    /// Add a row; `flags` are the columns that hold integers.
+    fn push(&mut self, place: usize, time: i64, row: &[u64], flags: &[u32]) {
+        let Some(head) = self.rows.get_mut(place) else { return };
+        let before = head.open.capacity();
+        if before - head.open.len() <= row.len() {
+            head.grow();
+        }
+        let begin = head.open.len() as u32 + 1;
+        head.open.push(time as u64);
+        head.open.extend_from_slice(row);
+        head.integers.extend(flags.iter().map(|column| begin + column));
+        self.bytes += (head.open.capacity() - before) * 8;
+        if head.open.len() >= open_rows_max(usize::from(head.columns)) * head.width() {
+            self.bytes += head.close(&mut self.table, &mut self.work);
+        }
+    }
+
+    /// Let the rows that share a series with a new one have its values, where they have a sample at
+    /// its time.
+    fn agree(&mut self, shared: &[Shared], time: i64, row: &[u64], flags: &[u32]) {
+        for Shared { own, row: other, column } in shared {
+            let place = self.places.get(*other as usize).copied().unwrap_or_default();
+            let Some(place) = (place as usize).checked_sub(1) else { continue };
+            let head = self.rows.get(place);
+            let found = head.and_then(|head| head.at(time, &mut self.work));
+            let Some((mut values, mut integers)) = found else { continue };
+            let Some(new) = row.get(usize::from(*own)) else { continue };
+            let (integer, column) = (flags.contains(&u32::from(*own)), u32::from(*column));
+            let Some(old) = values.get_mut(column as usize) else { continue };
+            if old == new && integers.contains(&column) == integer {
+                continue;
+            }
+            *old = *new;
+            integers.retain(|c| *c != column);
+            integers.extend(integer.then_some(column));
+            integers.sort_unstable();
+            self.push(place, time, &values, &integers);
         }
     }
 

@@ -61,6 +61,7 @@ mod record;
 mod retain;
 mod rollup;
 mod seal;
+mod sharing;
 mod store;
 mod table;
 mod wait;

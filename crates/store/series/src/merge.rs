@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use roaring::RoaringBitmap;
 
@@ -14,12 +16,15 @@ use crate::options::{OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX};
 use crate::part::{Part, PartMeta, PartWriter};
 use crate::record::Tombstone;
 use crate::retain::is_due;
+use crate::sharing::{self, Shared};
 use crate::table::{Table, Want, Work};
 
 /// A part joins the run of newer ones if it is at most so many times as large as they together.
 const GROWTH: u64 = 4;
 /// Parts of a partition that is still written from which on they are merged.
 const RUN_MIN: usize = 4;
+/// Time after which a partition whose merge was refused by the operating system is tried again.
+const RETRY_AFTER: Duration = Duration::from_mins(5);
 /// Parts of a partition from which on all are merged, however large.
 const PARTS_MAX: usize = 8;
 /// Time after its end from which on a partition counts as finished, in nanoseconds.
@@ -65,8 +70,8 @@ impl Core {
         // A delete whose record is not known to be sealed may be lost with the log.
         let tombstones = manifest.tombstones.clone();
         let finished = self.now_ns().saturating_sub(FINISHED_NS);
-        let damaged = self.damaged.lock().clone();
-        let whole = |p: &i64| !damaged.contains(p);
+        let (damaged, now) = (self.damaged.lock().clone(), self.options.clock.monotonic());
+        let whole = |p: &i64| damaged.get(p).is_none_or(|until| *until <= now);
         let is_finished = |p: i64| partition_range(p).to_ns < finished;
         for (partition, parts) in parts.iter().filter(|(p, _)| whole(p)) {
             let run = pick(parts, &tombstones, is_finished(*partition));
@@ -90,8 +95,14 @@ impl Core {
 
     /// Remember a partition that cannot be merged, so that the others go on.
     fn noting<T>(&self, partition: i64, done: Result<T, WriteError>) -> Result<T, WriteError> {
-        if matches!(done, Err(WriteError::Corrupt(_) | WriteError::Io { .. })) {
-            self.damaged.lock().insert(partition);
+        let until = match &done {
+            Err(WriteError::Corrupt(_)) => Some(Duration::MAX),
+            // Too many open files, for instance: that may be over later.
+            Err(WriteError::Io { .. }) => Some(self.options.clock.monotonic() + RETRY_AFTER),
+            _ => None,
+        };
+        if let Some(until) = until {
+            self.damaged.lock().insert(partition, until);
         }
         done
     }
@@ -149,7 +160,8 @@ impl Core {
         }
         let mut work = Work::default();
         self.write_rows(meta, (sealed, false), rows.into_iter(), |row| {
-            merged_row(run, row, tombstones, &mut work)
+            let shared = self.catalog.sharing().of(row).to_vec();
+            merged_row(run, (row, &shared), tombstones, &mut work)
         })
     }
 
@@ -164,6 +176,9 @@ impl Core {
         let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), meta)?;
         let mut work = Work::default();
         for row in rows {
+            if self.stopping.load(Ordering::Acquire) {
+                return Err(WriteError::Closed);
+            }
             if let Some(table) = make(row)? {
                 writer.row(row, &table, &mut work)?;
             }
@@ -209,22 +224,34 @@ impl Core {
     }
 }
 
-/// What parts have of a row together, without what was deleted.
+/// What parts have of a row together, without what was deleted. Where a later part has a value of a
+/// series that the row shares, it holds.
 fn merged_row(
     run: &[Arc<Part>],
-    row: u32,
+    (row, shared): (u32, &[Shared]),
     tombstones: &[Tombstone],
     work: &mut Work,
 ) -> Result<Option<Table>, WriteError> {
-    let mut all: Option<Table> = None;
-    for part in run {
-        let Some(mut table) = part.table(row, TimeRange::ALL, Want::All, work)? else { continue };
+    let mut read = |part: &Arc<Part>, row, want| -> Result<Option<Table>, WriteError> {
+        let Some(mut table) = part.table(row, TimeRange::ALL, want, work)? else { return Ok(None) };
         for t in tombstones.iter().filter(|t| t.hits(row, None, part.meta.position_max)) {
             table.keep(|time| !t.range.contains(time));
         }
-        match &mut all {
-            Some(all) => all.append(&table),
-            None => all = Some(table),
+        Ok(Some(table))
+    };
+    let mut all: Option<Table> = None;
+    for part in run {
+        for other in shared {
+            let Some(all) = &mut all else { break };
+            if let Some(with) = read(part, other.row, Want::One(other.column))? {
+                all.settle();
+                sharing::agree(all, other.own, &with);
+            }
+        }
+        match (&mut all, read(part, row, Want::All)?) {
+            (Some(all), Some(table)) => all.append(&table),
+            (None, table) => all = table,
+            (Some(_), None) => {}
         }
     }
     if let Some(all) = &mut all {

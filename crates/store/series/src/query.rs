@@ -178,15 +178,27 @@ impl Snapshot {
                 pieces = vec![Piece::Table(table)];
             }
             for piece in pieces {
-                match self.known(&piece, range, &together) {
-                    Some((first, some)) => sink.take(first, some),
-                    None => {
-                        let table = self.open_piece(piece, range, &mut work)?;
-                        runs(&table, &together, |first, some| sink.take(first, some));
-                    }
-                }
+                self.tell(piece, range, &together, sink, &mut work)?;
             }
         }
+        Ok(())
+    }
+
+    /// Hand out the summaries of one piece: its own, or those of its samples.
+    fn tell(
+        &self,
+        piece: Piece<'_>,
+        range: TimeRange,
+        together: impl Fn(i64, i64) -> bool,
+        sink: &mut impl Sink,
+        work: &mut Work,
+    ) -> Result<(), ReadError> {
+        if let Some((first, some)) = self.known(&piece, range, &together) {
+            sink.take(first, some);
+            return Ok(());
+        }
+        let table = self.open_piece(piece, range, work)?;
+        runs(&table, &together, |first, some| sink.take(first, some));
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::part::{Part, PartMeta};
 use crate::query::Snapshot;
 use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, STEPS_S};
-use crate::table::Work;
+use crate::table::{Table, Work};
 
 /// Whether a roll-up of a finished partition is to be made, or made anew.
 pub(crate) fn is_due(
@@ -124,7 +124,8 @@ impl Core {
         alone: Option<u32>,
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
-        let snapshot = Snapshot::of(self).without_heads();
+        // A delete whose record is not known to be sealed may be lost with the log.
+        let snapshot = Snapshot::of(self).sealed(manifest.tombstones.clone());
         let (parts, rollup) = snapshot.files_of(partition);
         let before = rollup.iter().find(|r| r.meta.alone);
         // Samples beside a roll-up that is alone stay beside it until they go.
@@ -170,9 +171,14 @@ impl Core {
         self.write_rows(meta, (sealed, even_empty), rows.into_iter(), |row| {
             let columns = self.catalog.shape(row).filter(|(_, events)| !events).map_or(0, |s| s.0);
             let mut metrics = Vec::with_capacity(usize::from(columns));
+            // What rows share counts once, with the first of them.
+            let shared = self.catalog.sharing().of(row).to_vec();
             for of in (0..columns).map(|column| (row, column)) {
+                let others = shared.iter().filter(|s| s.own == of.1).map(|s| (s.row, s.column));
+                let others: Vec<_> = others.collect();
                 let (partition, step_s) = (meta.partition, meta.step_s);
-                let found = snapshot.rolled(of, partition, step_s, with_samples, &mut work);
+                let from = (with_samples, others.as_slice());
+                let found = snapshot.rolled(of, partition, step_s, from, &mut work);
                 metrics.push(readable(found, meta.alone)?);
             }
             let any = metrics.iter().any(|m| !m.is_empty());
@@ -193,19 +199,43 @@ fn readable(found: Result<Buckets, ReadError>, alone: bool) -> Result<Buckets, W
 }
 
 impl Snapshot {
+    /// Samples of one metric in a partition at the times that its row has and none before it among
+    /// the `others` that share the series.
+    fn of_row(
+        &self,
+        (row, column): (u32, u16),
+        partition: i64,
+        others: &[(u32, u16)],
+        work: &mut Work,
+    ) -> Result<Table, ReadError> {
+        let mut read = |of: &[_]| self.read(of, partition, TimeRange::ALL, &[], work);
+        let own = read(&[(row, column)])?;
+        if others.is_empty() {
+            return Ok(own);
+        }
+        let mut table = read(&[&[(row, column)], others].concat())?;
+        table.keep(|time| own.times.binary_search(&time).is_ok());
+        for other in others.iter().filter(|(other, _)| *other < row) {
+            let times = read(std::slice::from_ref(other))?.times;
+            table.keep(|time| times.binary_search(&time).is_err());
+        }
+        Ok(table)
+    }
+
     /// What is known of one metric in a partition, in buckets: of samples if asked for, and of a
-    /// roll-up that is alone.
+    /// roll-up that is alone. Of the samples that `others` of the same series have at its times, the
+    /// latest hold; they count with the first of the rows.
     pub(crate) fn rolled(
         &self,
         (row, column): (u32, u16),
         partition: i64,
         step_s: u32,
-        with_samples: bool,
+        (with_samples, others): (bool, &[(u32, u16)]),
         work: &mut Work,
     ) -> Result<Buckets, ReadError> {
         let mut buckets = Buckets::new();
         if with_samples {
-            let table = self.read(&[(row, column)], partition, TimeRange::ALL, &[], work)?;
+            let table = self.of_row((row, column), partition, others, work)?;
             if let Some(of) = table.columns.first() {
                 rollup::roll(&table.times, of, step_s, &mut buckets);
             }

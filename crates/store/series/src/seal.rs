@@ -73,6 +73,10 @@ impl Core {
         let written = written?;
         let published = self.publish(&mut next, &written, position, outcome);
         if let Err(e) = published {
+            // A manifest that is in place without being known to be persisted counts these bytes of
+            // the catalogue: they must not be overwritten.
+            manifest.catalog_bytes = next.catalog_bytes;
+            manifest.catalog_rows = next.catalog_rows;
             self.remove_files(&written);
             return Err(e);
         }

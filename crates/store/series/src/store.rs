@@ -50,6 +50,7 @@ impl Handle {
             return Ok(());
         }
         self.core.close_queue();
+        self.core.stopping.store(true, Ordering::Release);
         *self.core.tick.lock() = true;
         self.core.ticked.notify_all();
         for thread in self.threads.lock().drain(..) {
@@ -100,7 +101,9 @@ impl Core {
             self.close_unread();
             let retained =
                 if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
-            if let Err(e) = merged.and(retained) {
+            if let Err(e) = merged.and(retained)
+                && !self.stopping.load(Ordering::Acquire)
+            {
                 tracing::warn!("series: {e}");
                 self.ticked.wait_for(&mut self.tick.lock(), TICK);
             }

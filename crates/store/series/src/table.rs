@@ -73,7 +73,7 @@ impl Column {
         }
     }
 
-    fn is_integer(&self, i: usize) -> bool {
+    pub(crate) fn is_integer(&self, i: usize) -> bool {
         self.integers.get(i).copied().unwrap_or(false)
     }
 
@@ -99,6 +99,19 @@ impl Column {
         if !self.integers.is_empty() {
             let picked = order.iter().filter_map(|i| self.integers.get(*i as usize).copied());
             self.integers = picked.collect();
+        }
+    }
+
+    /// Take over a value of another column.
+    pub(crate) fn take_over(&mut self, place: usize, from: &Self, at: usize) {
+        let Some((to, bits)) = self.bits.get_mut(place).zip(from.bits.get(at)) else { return };
+        *to = *bits;
+        let integer = from.is_integer(at);
+        if integer && self.integers.is_empty() {
+            self.integers.resize(self.bits.len(), false);
+        }
+        if let Some(flag) = self.integers.get_mut(place) {
+            *flag = integer;
         }
     }
 

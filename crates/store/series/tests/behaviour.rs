@@ -132,6 +132,48 @@ fn a_part_that_is_gone_does_not_keep_others_from_being_merged() {
 }
 
 #[test]
+fn of_two_rows_with_one_series_the_later_value_holds_before_and_after_merges() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    let (narrow, wide) = (store.row(b"cpu host=a").unwrap(), store.row(b"cpu|mem host=a").unwrap());
+    let write = |row, time: i64, values: &[f64]| {
+        let mut batch = Batch::new();
+        batch.push(row, time * SECOND, values).unwrap();
+        store.write(batch, Ack::Persisted).unwrap();
+    };
+    // Either row later, in one head and in two parts; a time that was long compressed.
+    write(wide, 10, &[5.0, 1.0]);
+    write(narrow, 10, &[7.0]);
+    write(narrow, 11, &[7.0]);
+    write(wide, 11, &[5.0, 2.0]);
+    (20..200).for_each(|time| write(wide, time, &[0.0, 3.0]));
+    write(narrow, 21, &[9.0]);
+    write(wide, 12, &[5.0, 4.0]);
+    write(narrow, 13, &[5.0]);
+    let check = |store: &Store, mem: usize| {
+        let found = contents(store);
+        let float = |v: f64| format!("f{:016x}", v.to_bits());
+        for (time, value) in [(10, 7.0), (11, 5.0), (12, 7.0), (13, 5.0), (21, 9.0), (22, 0.0)] {
+            assert_eq!(found["cpu host=a"][&(time * SECOND)], float(value), "at {time}");
+        }
+        assert_eq!(found["mem host=a"][&(10 * SECOND)], float(1.0));
+        assert_eq!((found["mem host=a"].len(), found["cpu host=a"].len()), (mem, 184));
+    };
+    store.seal().unwrap();
+    write(narrow, 12, &[7.0]);
+    check(&store, 183);
+    store.seal().unwrap();
+    write(wide, 13, &[5.0, 4.0]);
+    check(&store, 184);
+    store.seal().unwrap();
+    store.merge().unwrap();
+    assert_eq!(store.stats().parts, 1);
+    check(&store, 184);
+    drop(store);
+    check(&open(&disk, Wal::Always).0, 184);
+}
+
+#[test]
 fn parts_that_were_read_once_do_not_stay_open_for_ever() {
     let disk = SimDisk::new(1);
     let options = StoreOptions { rollups_beside: false, ..options(&disk, Wal::Off) };

@@ -92,6 +92,38 @@ fn a_call_of_a_seal_that_fails_loses_nothing_whatever_comes_after_it() {
 }
 
 #[test]
+fn a_failed_seal_and_a_cut_of_the_next_one_leave_a_store_that_opens() {
+    let named = |store: &Store, name: &str| {
+        let row = store.row(format!("a-name-that-is-long host={name}").as_bytes()).unwrap();
+        let mut batch = Batch::new();
+        batch.push(row, SECOND, &[1.0]).unwrap();
+        store.write(batch, Ack::Persisted).unwrap();
+    };
+    for failed in calls_of_a_seal() {
+        for cut in 0.. {
+            let disk = SimDisk::new(1);
+            let (store, _, before) = before_a_seal(&disk);
+            let begun = failed - before;
+            named(&store, "new-before");
+            let from = disk.calls();
+            let fault = |call, failure| Fault { call: from + call, failure };
+            disk.fail(&[fault(begun, Failure::Full)]);
+            let first = store.seal().is_ok();
+            named(&store, "new-after");
+            let model = contents(&store);
+            let second = disk.calls() - from;
+            disk.fail(&[fault(second + 1 + cut, Failure::PowerCut)]);
+            let done = store.seal().is_ok();
+            let found = contents(&open(&disk.crash(cut), Wal::Always).0);
+            assert_eq!(found, model, "call {begun} failed: {first}, then call {cut} was cut");
+            if done {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
 fn names_outlive_the_log_that_defined_them() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);

@@ -8,13 +8,14 @@ use crate::error::ReadError;
 use crate::head::{partition_of, partition_range};
 use crate::model::{Series, Summary, TimeRange};
 use crate::part::Part;
+use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, FIELDS};
 use crate::table::{Table, Want, Work};
 
 impl Snapshot {
-    /// The same without what is not sealed.
-    pub(crate) fn without_heads(self) -> Self {
-        Self { heads: Vec::new(), ..self }
+    /// The same without what is not sealed: heads, and tombstones but for these.
+    pub(crate) fn sealed(self, tombstones: Vec<Tombstone>) -> Self {
+        Self { heads: Vec::new(), tombstones: Arc::new(tombstones), ..self }
     }
 
     /// The parts of a partition, and its roll-up.

@@ -26,11 +26,14 @@ use series::{
 pub const PARTITION_S: i64 = 7200;
 
 /// Rows of the tests; names of their series.
-pub const ROWS: [&str; 4] = [
+pub const ROWS: [&str; 6] = [
     "cpu.user|cpu.sys host=a",
     "load host=a",
     "cpu.user|cpu.sys host=b",
     "disk.free|disk.used|disk.io dc=1 host=b",
+    // These share series with those above.
+    "cpu.user host=a",
+    "load|cpu.sys host=b",
 ];
 pub const EVENTS: &str = "!deploy host=a";
 

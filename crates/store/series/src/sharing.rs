@@ -1,0 +1,65 @@
+//! Rows that share a series: row series of the same tags whose metrics are not the same, but some of
+//! them are (`cpu|mem host=a` and `cpu host=a`).
+//!
+//! Of two values of one series and time the later one holds, whichever row brought it. So that no
+//! order among rows is needed, rows agree: in one head, and in one part, all rows that have a
+//! sample of a shared series at one time have the same value there.
+
+use hashbrown::HashMap;
+
+use crate::table::Table;
+
+/// A metric of a row that another row has too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shared {
+    /// Its column in the row asked for.
+    pub(crate) own: u16,
+    /// The other row.
+    pub(crate) row: u32,
+    /// Its column there.
+    pub(crate) column: u16,
+}
+
+/// What rows share, by row.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    rows: HashMap<u32, Vec<Shared>>,
+}
+
+impl Sharing {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// What a row shares.
+    pub(crate) fn of(&self, row: u32) -> &[Shared] {
+        self.rows.get(&row).map_or(&[], Vec::as_slice)
+    }
+
+    /// Note that two rows have a series in common, and so all that have it in common with one.
+    pub(crate) fn join(&mut self, new: (u32, u16), known: (u32, u16)) {
+        let (id, own) = known;
+        let others = self.of(id).iter().filter(|s| s.own == own).map(|s| (s.row, s.column));
+        let members: Vec<(u32, u16)> = others.chain([known]).collect();
+        for (row, column) in members {
+            let there = Shared { own: column, row: new.0, column: new.1 };
+            self.rows.entry(row).or_default().push(there);
+            let here = Shared { own: new.1, row, column };
+            self.rows.entry(new.0).or_default().push(here);
+        }
+    }
+}
+
+/// Where both tables have a row at one time, take over the value of one's first column into a
+/// column of the other. Both are settled.
+pub(crate) fn agree(table: &mut Table, column: u16, with: &Table) {
+    let Some(column) = table.columns.get_mut(usize::from(column)) else { return };
+    let Some(from) = with.columns.first() else { return };
+    let mut times = table.times.iter().enumerate().peekable();
+    for (at, time) in with.times.iter().enumerate() {
+        while times.next_if(|(_, t)| *t < time).is_some() {}
+        if let Some((place, _)) = times.next_if(|(_, t)| *t == time) {
+            column.take_over(place, from, at);
+        }
+    }
+}
