@@ -313,8 +313,17 @@ impl Summary {
     pub fn with(&self, other: &Self) -> Self {
         let (mut early, late) =
             if self.first_ns <= other.first_ns { (*self, other) } else { (*other, self) };
+        let before = early;
         let (last, last_ns) = (early.last, early.last_ns);
         early.add(late);
+        // Where they lie side by side, the first of equal values may be in either.
+        let same = |a: f64, b: f64| a.partial_cmp(&b) == Some(std::cmp::Ordering::Equal);
+        if same(late.min, before.min) && late.min_ns < before.min_ns {
+            (early.min, early.min_ns) = (late.min, late.min_ns);
+        }
+        if same(late.max, before.max) && late.max_ns < before.max_ns {
+            (early.max, early.max_ns) = (late.max, late.max_ns);
+        }
         if last_ns > late.last_ns {
             (early.last, early.last_ns) = (last, last_ns);
         }

@@ -137,7 +137,8 @@ impl Snapshot {
         let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
         let mut steps: Vec<(i64, Summary)> = Vec::new();
         let mut sink = Every(|t, some: Summary| match steps.last_mut() {
-            Some((last, all)) if *last == step(t) => all.add(&some),
+            // Buckets of rows that share a series may lie side by side.
+            Some((last, all)) if *last == step(t) => *all = all.with(&some),
             _ => steps.push((step(t), some)),
         });
         self.summarize(series, range, |a, b| step(a) == step(b), &mut sink)?;
@@ -314,7 +315,7 @@ impl Snapshot {
 
 fn add(all: &mut Option<Summary>, some: Summary) {
     match all {
-        Some(all) => all.add(&some),
+        Some(all) => *all = all.with(&some),
         None => *all = Some(some),
     }
 }

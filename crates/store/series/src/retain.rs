@@ -242,7 +242,7 @@ impl Snapshot {
         }
         let (_, rollup) = self.files_of(partition);
         if let Some(rollup) = rollup.filter(|r| r.meta.alone) {
-            let old = self.buckets(&rollup, (row, column), work)?;
+            let old = self.buckets(&rollup, (row, column), others, work)?;
             for (bucket, some) in rollup::widen(&old, step_s) {
                 rollup::join(&mut buckets, bucket, &some);
             }

@@ -40,26 +40,53 @@ impl Snapshot {
         self.rollups.get(&partition).is_some_and(|r| r.meta.alone)
     }
 
-    /// What a roll-up has of one metric, without the buckets that a later delete touches.
+    /// What a roll-up has of one metric, without the buckets that a later delete touches: those of
+    /// the series, of which `others` may have some too.
     pub(crate) fn buckets(
         &self,
         rollup: &Part,
-        (row, column): (u32, u16),
+        of: (u32, u16),
+        others: &[(u32, u16)],
         work: &mut Work,
     ) -> Result<Buckets, ReadError> {
-        let fields = FIELDS as u16;
-        let Some(from) = column.checked_mul(fields) else { return Ok(Buckets::new()) };
-        let table = rollup.table(row, TimeRange::ALL, Want::Some(from, fields), work)?;
-        let mut buckets = Buckets::new();
-        if let Some(table) = table {
-            rollup::buckets(&table, &mut buckets);
+        let mut own = all_buckets(rollup, of, work)?;
+        let applied = rollup.meta.applied;
+        let buried = |t: &&Tombstone| t.hits(of.0, Some(of.1), applied);
+        let mut tombstones = self.tombstones.iter().filter(buried).peekable();
+        if tombstones.peek().is_none() {
+            return Ok(own);
         }
-        for t in self.tombstones.iter().filter(|t| t.hits(row, Some(column), rollup.meta.applied)) {
-            buckets.retain(|_, some| !t.range.touches(some.first_ns, some.last_ns));
+        let mut series = own.clone();
+        for other in others.iter().filter(|other| **other != of) {
+            for (bucket, some) in all_buckets(rollup, *other, work)? {
+                rollup::join(&mut series, bucket, &some);
+            }
         }
-        Ok(buckets)
+        for t in tombstones {
+            let kept = |some: &Summary| !t.range.touches(some.first_ns, some.last_ns);
+            own.retain(|bucket, _| series.get(bucket).is_some_and(kept));
+        }
+        Ok(own)
     }
+}
 
+/// What a roll-up has of one metric of a row.
+fn all_buckets(
+    rollup: &Part,
+    (row, column): (u32, u16),
+    work: &mut Work,
+) -> Result<Buckets, ReadError> {
+    let fields = FIELDS as u16;
+    let Some(from) = column.checked_mul(fields) else { return Ok(Buckets::new()) };
+    let table = rollup.table(row, TimeRange::ALL, Want::Some(from, fields), work)?;
+    let mut buckets = Buckets::new();
+    if let Some(table) = table {
+        rollup::buckets(&table, &mut buckets);
+    }
+    Ok(buckets)
+}
+
+impl Snapshot {
     /// Summaries of a partition from its roll-up, oldest first; `None` where only the samples can
     /// tell.
     pub(super) fn by_rollup(
@@ -93,7 +120,7 @@ impl Snapshot {
             return Ok(None);
         }
         let mut found = Vec::new();
-        for some in self.buckets(rollup, *of, work)?.into_values() {
+        for some in self.buckets(rollup, *of, &[], work)?.into_values() {
             if !range.touches(some.first_ns, some.last_ns) {
                 continue;
             }
@@ -118,7 +145,7 @@ impl Snapshot {
     ) -> Result<Vec<Summary>, ReadError> {
         let mut found = Vec::new();
         for of in &series.columns {
-            let buckets = self.buckets(rollup, *of, work)?.into_values();
+            let buckets = self.buckets(rollup, *of, &series.columns, work)?.into_values();
             found.extend(buckets.filter(|some| range.contains(some.first_ns)));
         }
         let table = self.read(&series.columns, rollup.meta.partition, range, heads, work)?;
