@@ -95,7 +95,6 @@ impl Server {
         let sessions = Sessions::start(
             SessionsOptions {
                 series: series.clone(),
-                agent_series_max: config.series.agent_series_max,
                 ..sessions_options(config, &folder, &clock, router.clone())
             },
             commit.clone(),
@@ -331,6 +330,7 @@ fn sessions_options(
     }
     SessionsOptions {
         limits,
+        agent_series_max: config.series.agent_series_max,
         timeouts: Timeouts { idle: config.agents.idle_time, ..defaults.timeouts },
         https: Some(config.agents.listen),
         names: config.agents.names.clone(),
