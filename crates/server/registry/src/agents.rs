@@ -11,7 +11,7 @@ use state::registry::{
 };
 
 use crate::fleet::Now;
-use crate::limits::TOKEN_SECRET_BYTES;
+use crate::limits::{AGENT_NUMBER_MAX, TOKEN_SECRET_BYTES};
 use crate::types::{AgentInfo, EnrollRequest, Enrolled, Identity};
 use crate::{EnrollError, IdentityError, Registry, RegistryError, ca};
 
@@ -216,6 +216,10 @@ impl Registry {
         client_key: Option<String>,
         now_s: i64,
     ) -> Result<NewAgent, EnrollError> {
+        if let Some(id) = id.filter(|id| id.0 > AGENT_NUMBER_MAX) {
+            let text = format!("agent number {id}: give one of at most {AGENT_NUMBER_MAX}");
+            return Err(RegistryError::Refused(text).into());
+        }
         Ok(NewAgent {
             id,
             name: agent_name(&request.name)?,
@@ -267,7 +271,7 @@ impl Registry {
     pub fn revoke(&self, id: AgentId) -> Result<u64, RegistryError> {
         let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
-        let n = self.inner.store.revoke_certificates(id, now_s)?;
+        let n = self.inner.store.revoke_certificates(&[id], now_s)?;
         self.inner.certificates.write().revoke(id, now_s);
         Ok(n)
     }

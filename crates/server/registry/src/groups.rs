@@ -48,6 +48,25 @@ impl Registry {
         Ok(groups)
     }
 
+    /// Take the agent out of groups in one durable step, whatever others it came into meanwhile;
+    /// `default` when none is left. The groups it has now.
+    ///
+    /// # Errors
+    /// `Store(NotFound)` for the agent.
+    pub fn leave_groups(
+        &self,
+        id: AgentId,
+        names: &[String],
+    ) -> Result<Vec<String>, RegistryError> {
+        let _order = self.inner.decisions.lock();
+        let now = self.inner.fleet.read().get(id).map(|record| record.groups.clone());
+        let mut groups = now.unwrap_or_default();
+        groups.retain(|name| !names.contains(name));
+        let groups = self.inner.store.set_agent_groups(id, &groups)?;
+        self.inner.fleet.write().set_groups(id, groups.clone());
+        Ok(groups)
+    }
+
     /// Create a group: 1 to 128 of `A-Z a-z 0-9 . _ -`.
     ///
     /// # Errors

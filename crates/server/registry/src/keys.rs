@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use model::{AgentId, AgentStatus, Incarnation};
-use state::registry::{LastScan, NewAgent, RegistryStoreError};
+use state::registry::{AgentRow, LastScan, NewAgent, RegistryStoreError};
 
 use crate::types::EnrollRequest;
 use crate::{EnrollError, Registry, RegistryError};
@@ -70,12 +70,18 @@ fn rival(new: &NewAgent, name: String, id: AgentId) -> EnrollError {
 
 impl Registry {
     /// Add one agent with its key; durable when it returns. Its number, its key and who had to
-    /// make room.
+    /// make room. `record` writes the journal's removal records of those, when everything else is
+    /// decided and before it is durable, so that a crash in between leaves rows that can be removed
+    /// again and never documents of nobody.
     ///
     /// # Errors
-    /// As [`Registry::add_agents`]; `Refused` for a key that is too short, or an address (code
-    /// 1706) that another agent registered with.
-    pub fn insert_agent(&self, new: &InsertAgent) -> Result<Inserted, EnrollError> {
+    /// As [`Registry::add_agents`]; `Refused` for a key that is too short; `DuplicateIp` for an
+    /// address that another agent registered with; `Store(Unrecorded)`. Then nobody had to go.
+    pub fn insert_agent(
+        &self,
+        new: &InsertAgent,
+        record: &mut dyn FnMut(&[(AgentId, Incarnation)]) -> Result<(), String>,
+    ) -> Result<Inserted, EnrollError> {
         let key = match &new.key {
             Some(key) if key.len() < CLIENT_KEY_CHARS => {
                 let text = format!("key: must have at least {CLIENT_KEY_CHARS} characters");
@@ -87,19 +93,28 @@ impl Registry {
         let now = self.now();
         let agent = self.new_agent(new.id, &new.request, Some(key.clone()), now.s)?;
         let _order = self.inner.decisions.lock();
-        let removed = self.make_room(&agent, new.force, now.s)?;
-        let ids = self.insert_agents(&[agent], now)?;
-        let id = ids.first().copied().unwrap_or(AgentId::SERVER);
+        let rivals = self.rivals(&agent, new.force, now.s)?;
+        let lives = |rows: &[AgentRow]| -> Vec<(AgentId, Incarnation)> {
+            rows.iter().map(|row| (row.record.id, row.record.incarnation)).collect()
+        };
+        let mut told = |rows: &[AgentRow]| {
+            if rows.is_empty() { Ok(()) } else { record(&lives(rows)) }
+        };
+        let (gone, row) = self.inner.store.replace_agents(&rivals, &agent, &mut told)?;
+        let removed = lives(&gone);
+        self.drop_now(&removed, now.s);
+        let id = row.record.id;
+        self.inner.fleet.write().insert(row, now);
         Ok((id, key, removed))
     }
 
-    /// Remove who has the name or the address, where the rules allow it.
-    fn make_room(
+    /// Who has the name, the number or the address; all of them may be replaced by the rules.
+    fn rivals(
         &self,
         new: &NewAgent,
         force: Option<ForceRules>,
         now_s: i64,
-    ) -> Result<Vec<(AgentId, Incarnation)>, EnrollError> {
+    ) -> Result<Vec<AgentId>, EnrollError> {
         let rivals: Vec<AgentId> = {
             let fleet = self.inner.fleet.read();
             let single = new.register_ip != "any" && !new.register_ip.contains('/');
@@ -113,16 +128,12 @@ impl Registry {
                 .map(|other| other.id)
                 .collect()
         };
-        let mut removed = Vec::new();
-        for id in rivals {
-            if !self.gives_way(id, force, now_s) {
-                let fleet = self.inner.fleet.read();
-                let name = fleet.get(id).map(|other| other.name.clone()).unwrap_or_default();
-                return Err(rival(new, name, id));
-            }
-            removed.extend(self.remove_now(&[id])?);
+        if let Some(id) = rivals.iter().find(|id| !self.gives_way(**id, force, now_s)) {
+            let fleet = self.inner.fleet.read();
+            let name = fleet.get(*id).map(|other| other.name.clone()).unwrap_or_default();
+            return Err(rival(new, name, *id));
         }
-        Ok(removed)
+        Ok(rivals)
     }
 
     fn gives_way(&self, id: AgentId, force: Option<ForceRules>, now_s: i64) -> bool {
@@ -168,36 +179,65 @@ impl Registry {
         }))
     }
 
-    /// Remove several agents in one durable step, as [`Registry::remove_agent`] does. Who was
-    /// removed, for the journal's removal records.
+    /// Refuse every certificate of these agents from now on, in one durable step; those of them
+    /// that there are, for the journal's removal records. The first step of a removal: then come
+    /// the records, then [`Registry::remove_agents`]. After a crash in between the rows are still
+    /// there, and removing them again does the rest.
     ///
     /// # Errors
-    /// `Store(Refused)` for 000; then none is removed.
-    pub fn remove_agents(
+    /// When the store fails; then none is refused.
+    pub fn revoke_agents(
         &self,
         ids: &[AgentId],
     ) -> Result<Vec<(AgentId, Incarnation)>, RegistryError> {
+        let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
-        self.remove_now(ids)
+        let lives: Vec<(AgentId, Incarnation)> = {
+            let fleet = self.inner.fleet.read();
+            ids.iter().filter_map(|id| Some((*id, fleet.get(*id)?.incarnation))).collect()
+        };
+        let ids: Vec<AgentId> = lives.iter().map(|(id, _)| *id).collect();
+        self.inner.store.revoke_certificates(&ids, now_s)?;
+        let mut certificates = self.inner.certificates.write();
+        ids.iter().for_each(|id| certificates.revoke(*id, now_s));
+        Ok(lives)
     }
 
-    /// The caller holds the lock of decisions.
-    fn remove_now(&self, ids: &[AgentId]) -> Result<Vec<(AgentId, Incarnation)>, RegistryError> {
+    /// Remove several agents in one durable step, as [`Registry::remove_agent`] does; who begins
+    /// another life meanwhile stays. Who was removed.
+    ///
+    /// # Errors
+    /// When the store fails; then none is removed.
+    pub fn remove_agents(
+        &self,
+        lives: &[(AgentId, Incarnation)],
+    ) -> Result<Vec<AgentId>, RegistryError> {
         let now_s = self.now().s;
-        let rows = self.inner.store.remove_agents(ids, now_s)?;
+        let _order = self.inner.decisions.lock();
+        let ids: Vec<AgentId> = {
+            let fleet = self.inner.fleet.read();
+            let same = |(id, life): &(AgentId, Incarnation)| {
+                fleet.get(*id).filter(|now| now.incarnation == *life).map(|now| now.id)
+            };
+            lives.iter().filter_map(same).collect()
+        };
+        let rows = self.inner.store.remove_agents(&ids, now_s)?;
+        let gone = rows.iter().map(|row| (row.record.id, row.record.incarnation));
+        Ok(self.drop_now(&gone.collect::<Vec<_>>(), now_s))
+    }
+
+    /// Forget agents that are removed from the store; the caller holds the lock of decisions.
+    fn drop_now(&self, gone: &[(AgentId, Incarnation)], now_s: i64) -> Vec<AgentId> {
         let mut certificates = self.inner.certificates.write();
         let mut outstanding = self.inner.outstanding.lock();
         let mut fleet = self.inner.fleet.write();
-        Ok(rows
-            .into_iter()
-            .map(|row| {
-                let id = row.record.id;
-                certificates.revoke(id, now_s);
-                outstanding.forget_agent(id);
-                fleet.remove(id);
-                (id, row.record.incarnation)
-            })
-            .collect())
+        let ids: Vec<AgentId> = gone.iter().map(|(id, _)| *id).collect();
+        for id in &ids {
+            certificates.revoke(*id, now_s);
+            outstanding.forget_agent(*id);
+            fleet.remove(*id);
+        }
+        ids
     }
 
     /// Take over a registry as 4.x keeps it, all or nothing: one line `ID NAME IP|any KEY` per

@@ -1,5 +1,7 @@
 //! Limits and times of the registry, each with its unit.
 
+/// Highest number that an agent may be given by whoever adds it; drawn ones go on behind it.
+pub const AGENT_NUMBER_MAX: u32 = 99_999_999;
 /// Shortest password, characters.
 pub const PASSWORD_CHARS_MIN: usize = 8;
 /// Longest password, characters.

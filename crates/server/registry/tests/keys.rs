@@ -5,8 +5,9 @@
 mod common;
 
 use common::{house, named};
-use model::AgentId;
-use registry::{EnrollError, ForceRules, InsertAgent, LastScan};
+use model::{AgentId, Incarnation};
+use registry::limits::AGENT_NUMBER_MAX;
+use registry::{EnrollError, EnrollRequest, ForceRules, InsertAgent, LastScan};
 
 #[test]
 fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
@@ -39,15 +40,88 @@ fn a_silent_agent_gives_way_and_a_living_one_does_not() {
     let old = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
     let rules = ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 };
     let new = InsertAgent { request: named("web"), force: Some(rules), ..InsertAgent::default() };
-    let refused = world.registry.insert_agent(&new).unwrap_err();
+    let mut record = |_: &[(AgentId, Incarnation)]| Ok(());
+    let refused = world.registry.insert_agent(&new, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateName { .. }), "registered just now: {refused}");
     world.after(61);
-    let (id, key, removed) = world.registry.insert_agent(&new).unwrap();
+    let (id, key, removed) = world.registry.insert_agent(&new, &mut record).unwrap();
     assert_eq!((removed[0].0, key.len()), (old, 64));
     assert!(world.registry.agent(old).is_none() && world.registry.agent(id).is_some());
     let off = InsertAgent { force: None, ..new };
     world.after(600);
-    assert!(world.registry.insert_agent(&off).is_err());
+    assert!(world.registry.insert_agent(&off, &mut record).is_err());
+}
+
+#[test]
+fn a_refused_insert_removes_nobody() {
+    let world = house();
+    let name = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    world.after(61);
+    let at = EnrollRequest { ip: "192.0.2.7".into(), ..named("db") };
+    let young = world.registry.add_agents(&[(None, at)]).unwrap()[0];
+    let force = Some(ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 });
+    let request = EnrollRequest { ip: "192.0.2.7".into(), ..named("web") };
+    let both = InsertAgent { request, force, ..InsertAgent::default() };
+    let mut told = Vec::new();
+    let mut record = |gone: &[(AgentId, Incarnation)]| {
+        told.extend(gone.iter().map(|(id, _)| *id));
+        Ok(())
+    };
+    let refused = world.registry.insert_agent(&both, &mut record).unwrap_err();
+    assert!(matches!(refused, EnrollError::DuplicateIp { id, .. } if id == young), "{refused}");
+    // A number below the next, which nobody has.
+    let low =
+        InsertAgent { id: Some(young), request: named("web"), force, ..InsertAgent::default() };
+    assert!(world.registry.insert_agent(&low, &mut record).is_err(), "the number is another's");
+    let unrecorded = InsertAgent { request: named("web"), force, ..InsertAgent::default() };
+    let full = |_: &[(AgentId, Incarnation)]| Err("the disk is full".to_owned());
+    let refused = world.registry.insert_agent(&unrecorded, &mut { full }).unwrap_err();
+    assert!(refused.to_string().contains("the disk is full"), "{refused}");
+    assert!(world.registry.agent(name).is_some() && told.is_empty(), "nobody had to go");
+}
+
+#[test]
+fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
+    let world = house();
+    let old = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let life = world.registry.agent(old).unwrap().incarnation;
+    world.after(61);
+    let force = Some(ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 });
+    let new =
+        InsertAgent { id: Some(old), request: named("next"), force, ..InsertAgent::default() };
+    let mut told = Vec::new();
+    let mut record = |gone: &[(AgentId, Incarnation)]| {
+        told.extend_from_slice(gone);
+        Ok(())
+    };
+    let (id, _, removed) = world.registry.insert_agent(&new, &mut record).unwrap();
+    assert_eq!((id, removed, told), (old, vec![(old, life)], vec![(old, life)]));
+    let now = world.registry.agent(old).unwrap();
+    assert_eq!(now.name, "next");
+    assert_ne!(now.incarnation, life);
+    // The removal of a life that is over removes nobody.
+    assert_eq!(world.registry.remove_agents(&[(old, life)]).unwrap(), []);
+    assert_eq!(world.registry.remove_agents(&[(old, now.incarnation)]).unwrap(), [old]);
+}
+
+#[test]
+fn a_number_that_would_end_enrolment_is_refused() {
+    let world = house();
+    for id in [AGENT_NUMBER_MAX + 1, u32::MAX - 1, u32::MAX] {
+        let new =
+            InsertAgent { id: Some(AgentId(id)), request: named("far"), ..InsertAgent::default() };
+        assert!(world.registry.insert_agent(&new, &mut |_| Ok(())).is_err(), "{id}");
+        let line = format!("{id} far any {}", "k".repeat(64));
+        assert!(world.registry.import_client_keys(&line).is_err(), "{id}");
+    }
+    let new = InsertAgent {
+        id: Some(AgentId(AGENT_NUMBER_MAX)),
+        request: named("last"),
+        ..InsertAgent::default()
+    };
+    world.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+    let next = world.registry.add_agents(&[(None, named("next"))]).unwrap();
+    assert_eq!(next, [AgentId(AGENT_NUMBER_MAX + 1)], "drawn ones go on");
 }
 
 #[test]

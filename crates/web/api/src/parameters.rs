@@ -150,6 +150,13 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             text.len()
         )));
     }
+    if text.is_empty() && matches!(parameter.kind, Kind::Text | Kind::Sort | Kind::Word(_)) {
+        // An empty filter would read as none: a caller's variable that was never set.
+        return Err(Failure::bad(format!(
+            "'{}' is empty: leave it out or name one",
+            parameter.name
+        )));
+    }
     match parameter.kind {
         Kind::Whole { min, max, .. } => whole(parameter, text, min, max),
         Kind::Flag => match text.to_ascii_lowercase().as_str() {

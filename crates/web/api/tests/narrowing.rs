@@ -166,6 +166,10 @@ async fn what_is_kept_of_access_is_nobody_elses_and_gone_with_a_change() {
         let (own, all) = tokio::join!(ids(&token), ids(&admin));
         assert_eq!((own.len(), all.len()), (1, 4));
     }
+    for query in ["", "?status=active", "?limit=1", "?offset=5"] {
+        let list = world.ok(&format!("/agents{query}"), &token).await;
+        assert_eq!(list["data"]["total_affected_items"], 1, "{query}");
+    }
     let before = world.registry.access_counts();
     ids(&token).await;
     let after = world.registry.access_counts();

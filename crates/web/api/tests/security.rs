@@ -133,6 +133,9 @@ async fn what_belongs_to_the_program_cannot_be_changed() {
         ("POST", "/security/roles/1/rules?rule_ids=2", None, 4008),
         ("POST", "/security/roles/77/rules?rule_ids=2", None, 4002),
         ("POST", "/security/users/77/roles?role_ids=2", None, 5001),
+        ("DELETE", "/security/users/9999/roles?role_ids=all", None, 5001),
+        ("DELETE", "/security/roles/999/policies?policy_ids=all", None, 4002),
+        ("DELETE", "/security/roles/999/rules?rule_ids=all", None, 4002),
         ("PUT", "/security/roles/777", Some(json!({"name": "x"})), 4002),
     ] {
         let answer = done(&world, method, path, &admin, body).await;
@@ -181,6 +184,13 @@ async fn lists_are_narrowed_without_a_word_and_single_agents_are_refused() {
     let token = world.login("worker", "Working-Hard-1").await;
     let list = world.ok("/agents", &token).await;
     assert_eq!((column(&list, "id"), list["error"].clone()), (vec!["001".into()], json!(0)));
+    assert_eq!(list["data"]["total_affected_items"], 1, "how many there are is not theirs to know");
+    for (query, total) in
+        [("status=active", 1), ("status=disconnected", 0), ("status=active&limit=1", 1)]
+    {
+        let list = world.ok(&format!("/agents?{query}"), &token).await;
+        assert_eq!(list["data"]["total_affected_items"], total, "{query}");
+    }
     let some = world.ok("/agents?agents_list=001,002", &token).await;
     assert_eq!((column(&some, "id"), failure(&some)), (vec!["001".into()], (2, 4000)));
     let refused = ask(&world, "PUT", "/agents/002/restart", &token, None).await;

@@ -59,6 +59,20 @@ pub enum RegistryStoreError {
     /// An enrolment token is unknown, used up, expired or revoked.
     #[error("the enrolment token is {0}: ask for a new one")]
     Token(&'static str),
+    /// The number was another agent's, or may have been.
+    #[error(
+        "agent number {id}: was given before or lies below the next one, {next}: leave it out to \
+         draw the next"
+    )]
+    NumberUsed {
+        /// The number.
+        id: AgentId,
+        /// The lowest that is free.
+        next: AgentId,
+    },
+    /// The caller could not record a removal; nothing was changed.
+    #[error("the removal could not be recorded: {0}")]
+    Unrecorded(String),
     /// The name belongs to another agent.
     #[error(
         "an agent named {name} is already registered as {id}: remove it first, or choose another name"
@@ -123,6 +137,9 @@ pub type StoreResult<T> = Result<T, RegistryStoreError>;
 /// Issues a certificate for the number that the store has just drawn.
 pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>;
 
+/// Records the removal of agents just before it becomes durable; refused, it does not happen.
+pub type Record<'a> = &'a mut dyn FnMut(&[AgentRow]) -> Result<(), String>;
+
 /// The registry's durable side. See the module head for what survives what.
 ///
 /// Every method returns [`RegistryStoreError`] when the database fails; only further errors are
@@ -170,8 +187,20 @@ pub trait RegistryStore: SecurityStore {
     /// none.
     ///
     /// # Errors
-    /// `DuplicateName`, `NotFound` (group), `Refused` (a number that was given before).
+    /// `DuplicateName`, `NotFound` (group), `NumberUsed`.
     fn add_agents(&self, agents: &[NewAgent]) -> StoreResult<Vec<AgentRow>>;
+
+    /// Remove agents and register one in their place, in one transaction; the number of one that
+    /// goes may be taken over. `record` is called when all else is decided. Who went, and who came.
+    ///
+    /// # Errors
+    /// As [`RegistryStore::add_agents`], and `Unrecorded`; then nothing was changed.
+    fn replace_agents(
+        &self,
+        gone: &[AgentId],
+        new: &NewAgent,
+        record: Record<'_>,
+    ) -> StoreResult<(Vec<AgentRow>, AgentRow)>;
 
     /// Store a further certificate of an agent; those that are superseded and never were used go.
     ///
@@ -186,11 +215,11 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn save_certificate_uses(&self, rows: &[CertificateRow]) -> StoreResult<()>;
 
-    /// Revoke every certificate of the agent; how many were in force.
+    /// Revoke every certificate of these agents in one transaction; how many were in force.
     ///
     /// # Errors
     /// See [`RegistryStore`].
-    fn revoke_certificates(&self, agent: AgentId, now_s: i64) -> StoreResult<u64>;
+    fn revoke_certificates(&self, agents: &[AgentId], now_s: i64) -> StoreResult<u64>;
 
     /// Forget superseded and revoked certificates whose time is over, spent enrolment tokens and
     /// revocations of tokens that have expired.

@@ -1,11 +1,17 @@
 //! Adding and removing agents, and their keys.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use model::{AgentId, Record};
-use registry::{AgentQuery, EnrollError, EnrollRequest, ForceRules, InsertAgent};
+use model::{AgentId, Incarnation, Record};
+use registry::{
+    AgentQuery, EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError,
+    RegistryStoreError,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::runtime::Handle;
 use utoipa::ToSchema;
 
 use super::agents;
@@ -19,6 +25,9 @@ use crate::parameters::timeframe;
 
 /// How long an agent must have been silent to be removed unless asked otherwise, seconds: 7 days.
 const OLDER_THAN_SECONDS_DEFAULT: u64 = 7 * 86_400;
+
+/// Removal records that wait for the journal at once.
+const RECORDS_AT_ONCE: usize = 256;
 
 const STATUSES: &[&str] = &["all", "active", "pending", "never_connected", "disconnected"];
 
@@ -213,8 +222,14 @@ fn quick(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
-    let (id, key, removed) = call.registry().insert_agent(new).map_err(refused)?;
-    forget(call, &removed)?;
+    let at_us = call.api.options.clock.now_us();
+    let mut record = |gone: &[(AgentId, Incarnation)]| {
+        gone.iter().copied().try_for_each(|(agent, incarnation)| {
+            let record = Record::AgentRemoved { agent, incarnation, at_us };
+            call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
+        })
+    };
+    let (id, key, _) = call.registry().insert_agent(new, &mut record).map_err(refused)?;
     let ip = if new.request.ip.is_empty() { "any" } else { &new.request.ip };
     let key = line(id, &new.request.name, ip, &key);
     Answer::data(&AgentKey { id: id.to_string(), key })
@@ -227,19 +242,47 @@ fn refused(error: EnrollError) -> Failure {
         EnrollError::DuplicateIp { .. } | EnrollError::Ip(_) => Failure::detailed(1706, detail),
         EnrollError::DuplicateId(_) => Failure::detailed(1708, detail),
         EnrollError::Name(_) => Failure::detailed(1738, detail),
+        EnrollError::Registry(RegistryError::Store(RegistryStoreError::NumberUsed { .. })) => {
+            Failure::detailed(1708, detail)
+        }
         EnrollError::Registry(error) => error.into(),
         _ => Failure::bad(detail),
     }
 }
 
-/// Removed agents leave the state as well, as records of the journal.
-fn forget(call: &Call, removed: &[(AgentId, model::Incarnation)]) -> Result<(), Failure> {
+/// Write removal records to the journal, several at once; for whom it was done. It ends at the
+/// first group in which one is refused.
+fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarnation)> {
     let at_us = call.api.options.clock.now_us();
-    for (agent, incarnation) in removed.iter().copied() {
-        let record = Record::AgentRemoved { agent, incarnation, at_us };
-        call.commit().submit_blocking(record).map_err(|e| Failure::internal(&e))?;
+    let mut recorded = Vec::with_capacity(lives.len());
+    for some in lives.chunks(RECORDS_AT_ONCE) {
+        let submit = |(agent, incarnation): (AgentId, Incarnation)| {
+            let (api, record) =
+                (Arc::clone(&call.api), Record::AgentRemoved { agent, incarnation, at_us });
+            tokio::spawn(async move { api.commit.submit(record).await.map_err(|e| e.to_string()) })
+        };
+        let under_way: Vec<_> = some.iter().map(|life| (*life, submit(*life))).collect();
+        let before = recorded.len();
+        for (life, task) in under_way {
+            match Handle::current().block_on(task) {
+                Ok(Ok(_)) => recorded.push(life),
+                Ok(Err(cause)) => tracing::error!("agent {} is not removed: {cause}", life.0),
+                Err(cause) => tracing::error!("agent {} is not removed: {cause}", life.0),
+            }
+        }
+        if recorded.len() - before < some.len() {
+            break;
+        }
     }
-    Ok(())
+    recorded
+}
+
+/// Revoked first, then the records, then the registry's rows: what a crash leaves undone is done by
+/// asking again.
+fn remove(call: &Call, wanted: &[AgentId]) -> Result<Vec<AgentId>, Failure> {
+    let lives = call.registry().revoke_agents(wanted)?;
+    let recorded = record(call, &lives);
+    Ok(call.registry().remove_agents(&recorded)?)
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
@@ -281,12 +324,13 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             named
         }
     };
-    let removed = call.registry().remove_agents(&wanted)?;
-    forget(call, &removed)?;
+    let removed = remove(call, &wanted)?;
     let mut items = ItemWriter::default();
-    for (id, _) in &removed {
+    for id in &removed {
         items.push(&id.to_string())?;
     }
+    let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
+    failed.extend(stayed.map(|id| (1000, *id)));
     let total = removed.len() as u64;
     let messages = [
         "All selected agents were deleted",

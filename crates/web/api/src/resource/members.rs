@@ -3,6 +3,7 @@
 use model::AgentId;
 use registry::{AgentQuery, GroupChange};
 use serde_json::{Value, json};
+use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
 use super::agents::config_status;
 use super::groups::{GROUP_ID, existing};
@@ -190,7 +191,9 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
         }
     }
     if !removed.is_empty() {
-        call.registry().set_agent_groups(id, &left)?;
+        let names: Vec<String> =
+            removed.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        call.registry().leave_groups(id, &names)?;
     }
     let total = removed.len() as u64;
     let messages = [
@@ -246,11 +249,26 @@ fn answer(done: &[AgentId], failed: Vec<(u16, AgentId)>, messages: [&'static str
     Answer::List(list)
 }
 
+/// Whether an agent is in as many groups as it may be, and not in this one.
+fn is_full(call: &Call, id: AgentId, group: &str) -> bool {
+    let groups = call.api.registry.agent(id).map(|agent| agent.groups).unwrap_or_default();
+    groups.len() >= GROUPS_PER_AGENT_MAX && groups.iter().all(|name| name != group)
+}
+
 fn add_many(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
     may_use(call, &group)?;
-    let (agents, failed) = chosen(call)?;
+    let (mut agents, mut failed) = chosen(call)?;
     let single = call.parameters.flag("force_single_group");
+    if !single {
+        agents.retain(|id| {
+            let full = is_full(call, *id, &group);
+            if full {
+                failed.push((1737, *id));
+            }
+            !full
+        });
+    }
     let change = if single { GroupChange::Replace } else { GroupChange::Add };
     call.registry().change_group(&agents, &group, change).map_err(limited)?;
     let messages = [

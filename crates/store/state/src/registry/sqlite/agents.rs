@@ -84,8 +84,13 @@ pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
     there.then_some(()).ok_or_else(|| not_found(id))
 }
 
-/// Register one agent. Its number is the next one, or its own if that was never given.
-pub(super) fn add(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<AgentRow> {
+/// Register one agent. Its number is the next one, or its own if that was never given or has just
+/// become free.
+pub(super) fn add(
+    tx: &Transaction<'_>,
+    new: &NewAgent,
+    freed: &[AgentId],
+) -> StoreResult<AgentRow> {
     let taken: Option<u32> = tx
         .prepare_cached("SELECT id FROM agent WHERE name = ?1 AND id > 0")?
         .query_row([&new.name], |r| r.get(0))
@@ -94,7 +99,10 @@ pub(super) fn add(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<AgentRow>
         let (name, id) = (new.name.clone(), AgentId(id));
         return Err(RegistryStoreError::DuplicateName { name, id });
     }
-    let id = draw_number(tx, new.id)?;
+    let id = match new.id {
+        Some(id) if freed.contains(&id) => id,
+        wanted => draw_number(tx, wanted)?,
+    };
     tx.prepare_cached(
         "INSERT INTO agent (id, incarnation, name, register_ip, status, added_at_s, client_key)
          VALUES (?1, ?2, ?3, ?4, 'never_connected', ?5, ?6)",
@@ -132,13 +140,8 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<Age
         .and_then(|text| text.parse::<u32>().ok())
         .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))?;
     let number = match wanted {
-        Some(AgentId(id)) if id < next => {
-            return Err(RegistryStoreError::Refused(format!(
-                "agent number {}: was given before or lies below the next one, {}: \
-                 leave it out to draw the next",
-                AgentId(id),
-                AgentId(next)
-            )));
+        Some(id) if id.0 < next => {
+            return Err(RegistryStoreError::NumberUsed { id, next: AgentId(next) });
         }
         Some(AgentId(id)) => id,
         None => next,

@@ -401,7 +401,8 @@ fn total(tx: &Transaction<'_>, query: &AgentQuery, filter: &Where) -> StoreResul
 }
 
 fn by_status_alone(query: &AgentQuery) -> bool {
-    query.ids.is_none()
+    query.permitted.is_all()
+        && query.ids.is_none()
         && query.search.is_none()
         && query.older_than_s.is_none()
         && query.condition.is_none()

@@ -26,7 +26,7 @@ use super::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandCounts,
     CommandRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan,
     LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState,
-    Overview, Policy, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign,
+    Overview, Policy, Record, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign,
     StatusSummary, StoreResult, Summary, UserRow, schema,
 };
 use crate::meter;
@@ -221,7 +221,7 @@ impl RegistryStore for SqliteRegistry {
             let groups = certificates::use_token(tx, digest, agent.now_s)?;
             let mut agent = agent.clone();
             agent.groups.splice(0..0, groups);
-            let row = agents::add(tx, &agent)?;
+            let row = agents::add(tx, &agent, &[])?;
             let certificate = sign(row.record.id).map_err(RegistryStoreError::Certificate)?;
             certificates::insert(tx, row.record.id, row.record.incarnation, &certificate)?;
             Ok(Enrolled { row, certificate })
@@ -229,7 +229,23 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn add_agents(&self, new: &[NewAgent]) -> StoreResult<Vec<AgentRow>> {
-        self.write(|tx| new.iter().map(|agent| agents::add(tx, agent)).collect())
+        self.write(|tx| new.iter().map(|agent| agents::add(tx, agent, &[])).collect())
+    }
+
+    fn replace_agents(
+        &self,
+        gone: &[AgentId],
+        new: &NewAgent,
+        record: Record<'_>,
+    ) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
+        self.write(|tx| {
+            let rows = gone.iter().map(|agent| remove(tx, *agent, new.now_s));
+            let rows: Vec<AgentRow> =
+                rows.collect::<StoreResult<Vec<_>>>()?.into_iter().flatten().collect();
+            let row = agents::add(tx, new, gone)?;
+            record(&rows).map_err(RegistryStoreError::Unrecorded)?;
+            Ok((rows, row))
+        })
     }
 
     fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> StoreResult<()> {
@@ -240,8 +256,8 @@ impl RegistryStore for SqliteRegistry {
         self.write_soft(|tx| certificates::save_uses(tx, rows))
     }
 
-    fn revoke_certificates(&self, agent: AgentId, now_s: i64) -> StoreResult<u64> {
-        self.write(|tx| certificates::revoke(tx, agent, now_s))
+    fn revoke_certificates(&self, agents: &[AgentId], now_s: i64) -> StoreResult<u64> {
+        self.write(|tx| agents.iter().map(|agent| certificates::revoke(tx, *agent, now_s)).sum())
     }
 
     fn forget_expired(&self, now_s: i64) -> StoreResult<u64> {

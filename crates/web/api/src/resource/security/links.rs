@@ -180,10 +180,11 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     let wanted = ids(call, links.member).unwrap_or_else(|| if link { all.clone() } else { linked });
     let mut failed = Vec::new();
     let mut done = 0_u64;
-    for member in wanted {
-        let code = if !there {
-            Some(links.owner_missing)
-        } else if !all.contains(&member) {
+    if !there {
+        failed.push((links.owner_missing, owner));
+    }
+    for member in wanted.into_iter().filter(|_| there) {
+        let code = if !all.contains(&member) {
             Some(links.member_missing)
         } else if owner <= RESERVED_ID_MAX {
             Some(4008)
@@ -194,8 +195,8 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
             carry_out(call, links, (owner, member), position, link)?
         };
         match code {
-            // A missing or reserved owner fails once, by its own number.
-            Some(code) if code == links.owner_missing || code == 4008 => {
+            // A reserved owner fails once, by its own number.
+            Some(code) if code == 4008 => {
                 failed = vec![(code, owner)];
                 break;
             }

@@ -1,0 +1,121 @@
+//! Agents go whole or not at all, and only those that were meant.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
+
+mod common;
+
+use axum::http::StatusCode;
+use common::{Answered, World, observed, upsert, world};
+use model::AgentId;
+use serde_json::{Value, json};
+use state::DocumentQuery;
+
+async fn ask(
+    world: &World,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: Option<Value>,
+) -> Answered {
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    world.send(method, path, &headers, body.map_or(String::new(), |b| b.to_string())).await
+}
+
+fn documents(world: &World, agent: u32) -> u64 {
+    let query = DocumentQuery::new(AgentId(agent), model::Dataset::fim_files());
+    world.state.documents(&query).unwrap().total
+}
+
+#[tokio::test]
+async fn an_empty_filter_is_refused_and_never_means_all() {
+    let world = world();
+    let admin = world.admin().await;
+    let all = "/agents?agents_list=all&status=all&older_than=0s";
+    for name in ["group", "q", "name", "ip", "registerIP", "version", "os.name", "manager"] {
+        let answer = ask(&world, "DELETE", &format!("{all}&{name}="), &admin, None).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}");
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(&format!("'{name}' is empty")), "{detail}");
+    }
+    for (method, path) in
+        [("GET", "/agents?search="), ("GET", "/agents?sort="), ("GET", "/groups?q=")]
+    {
+        let answer = ask(&world, method, path, &admin, None).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
+    }
+    assert_eq!(world.registry.status_summary().unwrap().total, 3, "nobody went");
+}
+
+#[tokio::test]
+async fn an_agent_whose_removal_the_journal_refuses_stays_and_can_be_removed_again() {
+    let world = world();
+    let admin = world.admin().await;
+    world.session(2, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
+    let path = "/agents?agents_list=002&status=all&older_than=0s";
+    world.commit.close().await.unwrap();
+    let refused = ask(&world, "DELETE", path, &admin, None).await.json();
+    assert_eq!(refused["data"]["affected_items"], json!([]));
+    assert_eq!(refused["data"]["failed_items"][0]["id"], json!(["002"]));
+    assert_eq!(refused["data"]["failed_items"][0]["error"]["code"], 1000);
+    assert!(world.registry.agent(AgentId(2)).is_some(), "asking again finds it");
+    let log = world.registry.audit_log(None, 5).unwrap();
+    assert!(log.iter().any(|row| row.action == "agent:delete"), "its certificates are revoked");
+    let insert = json!({"name": "new-1", "force": {"enabled": true}});
+    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(world.registry.agent(AgentId(3)).is_some());
+}
+
+#[tokio::test]
+async fn a_removed_agent_takes_its_documents_along() {
+    let world = world();
+    let admin = world.admin().await;
+    for agent in [2, 3] {
+        world.session(agent, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
+    }
+    let path = "/agents?agents_list=002&status=all&older_than=0s";
+    let gone = ask(&world, "DELETE", path, &admin, None).await.json();
+    assert_eq!(gone["data"]["affected_items"], json!(["002"]));
+    let force = json!({"enabled": true, "disconnected_time": {"enabled": false}});
+    let insert = json!({"name": "again", "id": "003", "force": force});
+    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("003")));
+    assert_eq!((documents(&world, 2), documents(&world, 3)), (0, 0));
+    assert_eq!(world.registry.agent(AgentId(3)).unwrap().name, "again");
+    // The number is free for nobody else.
+    let insert = json!({"name": "other", "id": "002"});
+    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::BAD_REQUEST, &json!(1708)));
+}
+
+#[tokio::test]
+async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
+    let world = world();
+    let admin = world.admin().await;
+    let names: Vec<String> = (0..128).map(|n| format!("g{n}")).collect();
+    names.iter().for_each(|name| world.registry.create_group(name).unwrap());
+    world.registry.set_agent_groups(AgentId(1), &names).unwrap();
+    let path = "/agents/group?group_id=web&agents_list=001,002";
+    let answer = ask(&world, "PUT", path, &admin, None).await.json();
+    assert_eq!(answer["data"]["affected_items"], json!(["002"]), "{answer}");
+    assert_eq!(answer["data"]["failed_items"][0]["error"]["code"], 1737);
+    let single = ask(&world, "PUT", &format!("{path}&force_single_group=true"), &admin, None).await;
+    assert_eq!(single.json()["data"]["affected_items"], json!(["001", "002"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn leaving_a_group_keeps_what_was_joined_meanwhile() {
+    let world = world();
+    let admin = world.admin().await;
+    ["a", "b", "c"].iter().for_each(|name| world.registry.create_group(name).unwrap());
+    for _ in 0..40 {
+        world.registry.set_agent_groups(AgentId(1), &["a".into(), "b".into()]).unwrap();
+        let (left, joined) = tokio::join!(
+            ask(&world, "DELETE", "/agents/001/group?groups_list=a", &admin, None),
+            ask(&world, "PUT", "/agents/001/group/c", &admin, None)
+        );
+        assert_eq!((left.status, joined.status), (StatusCode::OK, StatusCode::OK));
+        assert_eq!(world.registry.agent(AgentId(1)).unwrap().groups, ["b", "c"]);
+    }
+}
