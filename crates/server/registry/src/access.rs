@@ -271,7 +271,6 @@ impl Registry {
         self.inner.store.set_setting(TOKEN_TTL, &ttl)?;
         self.inner.store.set_setting(RBAC_MODE, mode)?;
         self.inner.access.changed();
-        self.refuse(&[RevocationTarget::Everyone]);
-        Ok(())
+        self.refuse(&[revocation])
     }
 }

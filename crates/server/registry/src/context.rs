@@ -5,9 +5,13 @@
 //! depth; with `$` behind it the value must be the same, without it a list need only hold what is
 //! asked for. A text `r'...'` is a regular expression, for names of fields too.
 //!
-//! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`]; what is beyond them matches nothing.
+//! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`], [`PATTERNS_MAX`]; what is beyond them matches
+//! nothing. A regular expression is compiled once for a rule and a context.
 
-use regex::RegexBuilder;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
 /// Deepest nesting of rules and contexts that is looked at.
@@ -15,13 +19,20 @@ const DEPTH_MAX: usize = 32;
 /// Largest compiled regular expression, bytes.
 const PATTERN_BYTES_MAX: usize = 64 * 1024;
 
+/// Most different regular expressions of a rule.
+const PATTERNS_MAX: usize = 256;
+
 /// The words that a rule is made of.
 const OPERATORS: [&str; 7] = ["AND", "OR", "NOT", "MATCH", "MATCH$", "FIND", "FIND$"];
 
 /// Whether a rule holds for an authorization context.
 pub(crate) fn matches(rule: &Value, context: &Value) -> bool {
-    holds(rule, context, 0)
+    Matcher::default().holds(rule, context, 0)
 }
+
+/// What was compiled for a rule so far; `None` is no regular expression.
+#[derive(Default)]
+struct Matcher(RefCell<HashMap<String, Option<Regex>>>);
 
 /// Whether a rule is one: an object of operators with what they take.
 pub fn is_rule(rule: &Value) -> bool {
@@ -36,90 +47,102 @@ pub fn is_rule(rule: &Value) -> bool {
     })
 }
 
-fn holds(rule: &Value, context: &Value, depth: usize) -> bool {
-    let Some(fields) = rule.as_object().filter(|_| depth < DEPTH_MAX) else { return false };
-    let parts = |argument: &Value| -> Vec<bool> {
-        match argument {
-            Value::Array(rules) => rules.iter().map(|r| holds(r, context, depth + 1)).collect(),
-            Value::Object(rules) => rules
-                .iter()
-                .map(|(word, inner)| operator(word, inner, context, depth + 1))
-                .collect(),
-            _ => vec![false],
-        }
-    };
-    !fields.is_empty()
-        && fields.iter().all(|(word, argument)| match word.as_str() {
-            "AND" => parts(argument).into_iter().all(|part| part),
-            "OR" => parts(argument).into_iter().any(|part| part),
-            _ => operator(word, argument, context, depth),
-        })
-}
-
-fn operator(word: &str, argument: &Value, context: &Value, depth: usize) -> bool {
-    match word {
-        "AND" | "OR" => {
-            let mut one = Map::new();
-            one.insert(word.to_owned(), argument.clone());
-            holds(&Value::Object(one), context, depth)
-        }
-        "NOT" => argument.is_object() && !holds(argument, context, depth + 1),
-        "MATCH" => has_fields(argument, context, false, 0),
-        "MATCH$" => has_fields(argument, context, true, 0),
-        "FIND" => anywhere(argument, context, false, 0),
-        "FIND$" => anywhere(argument, context, true, 0),
-        _ => false,
+impl Matcher {
+    fn holds(&self, rule: &Value, context: &Value, depth: usize) -> bool {
+        let Some(fields) = rule.as_object().filter(|_| depth < DEPTH_MAX) else { return false };
+        let parts = |argument: &Value| -> Vec<bool> {
+            match argument {
+                Value::Array(rules) => {
+                    rules.iter().map(|r| self.holds(r, context, depth + 1)).collect()
+                }
+                Value::Object(rules) => rules
+                    .iter()
+                    .map(|(word, inner)| self.operator(word, inner, context, depth + 1))
+                    .collect(),
+                _ => vec![false],
+            }
+        };
+        !fields.is_empty()
+            && fields.iter().all(|(word, argument)| match word.as_str() {
+                "AND" => parts(argument).into_iter().all(|part| part),
+                "OR" => parts(argument).into_iter().any(|part| part),
+                _ => self.operator(word, argument, context, depth),
+            })
     }
-}
 
-fn anywhere(wanted: &Value, context: &Value, exact: bool, depth: usize) -> bool {
-    if depth >= DEPTH_MAX {
-        return false;
-    }
-    let inside = |value: &Value| anywhere(wanted, value, exact, depth + 1);
-    has_fields(wanted, context, exact, 0)
-        || match context {
-            Value::Object(fields) => fields.values().any(inside),
-            Value::Array(items) => items.iter().any(inside),
+    fn operator(&self, word: &str, argument: &Value, context: &Value, depth: usize) -> bool {
+        match word {
+            "AND" | "OR" => {
+                let mut one = Map::new();
+                one.insert(word.to_owned(), argument.clone());
+                self.holds(&Value::Object(one), context, depth)
+            }
+            "NOT" => argument.is_object() && !self.holds(argument, context, depth + 1),
+            "MATCH" => self.has_fields(argument, context, false, 0),
+            "MATCH$" => self.has_fields(argument, context, true, 0),
+            "FIND" => self.anywhere(argument, context, false, 0),
+            "FIND$" => self.anywhere(argument, context, true, 0),
             _ => false,
         }
-}
-
-/// Whether an object has every wanted field with a value that fits.
-fn has_fields(wanted: &Value, context: &Value, exact: bool, depth: usize) -> bool {
-    let (Value::Object(wanted), Value::Object(fields)) = (wanted, context) else { return false };
-    depth < DEPTH_MAX
-        && wanted.iter().all(|(name, value)| {
-            fields.iter().any(|(own, is)| same_text(name, own) && fits(value, is, exact, depth + 1))
-        })
-}
-
-fn fits(wanted: &Value, is: &Value, exact: bool, depth: usize) -> bool {
-    match (wanted, is) {
-        (Value::Object(w), Value::Object(i)) => {
-            (!exact || w.len() == i.len()) && has_fields(wanted, is, exact, depth)
-        }
-        (Value::Array(w), Value::Array(i)) => {
-            (!exact || w.len() == i.len())
-                && depth < DEPTH_MAX
-                && w.iter().all(|w| i.iter().any(|i| fits(w, i, exact, depth + 1)))
-        }
-        (_, Value::Array(i)) if !exact && depth < DEPTH_MAX => {
-            i.iter().any(|i| fits(wanted, i, exact, depth + 1))
-        }
-        (Value::String(wanted), Value::String(is)) => same_text(wanted, is),
-        (wanted, is) => wanted == is,
     }
-}
 
-fn same_text(wanted: &str, is: &str) -> bool {
-    let pattern = wanted.strip_prefix("r'").and_then(|rest| rest.strip_suffix('\''));
-    match pattern {
-        None => wanted == is,
-        Some(pattern) => RegexBuilder::new(&format!("^(?:{pattern})"))
-            .size_limit(PATTERN_BYTES_MAX)
-            .build()
-            .is_ok_and(|pattern| pattern.is_match(is)),
+    fn anywhere(&self, wanted: &Value, context: &Value, exact: bool, depth: usize) -> bool {
+        if depth >= DEPTH_MAX {
+            return false;
+        }
+        let inside = |value: &Value| self.anywhere(wanted, value, exact, depth + 1);
+        self.has_fields(wanted, context, exact, 0)
+            || match context {
+                Value::Object(fields) => fields.values().any(inside),
+                Value::Array(items) => items.iter().any(inside),
+                _ => false,
+            }
+    }
+
+    /// Whether an object has every wanted field with a value that fits.
+    fn has_fields(&self, wanted: &Value, context: &Value, exact: bool, depth: usize) -> bool {
+        let (Value::Object(wanted), Value::Object(fields)) = (wanted, context) else {
+            return false;
+        };
+        depth < DEPTH_MAX
+            && wanted.iter().all(|(name, value)| {
+                fields.iter().any(|(own, is)| {
+                    self.same_text(name, own) && self.fits(value, is, exact, depth + 1)
+                })
+            })
+    }
+
+    fn fits(&self, wanted: &Value, is: &Value, exact: bool, depth: usize) -> bool {
+        match (wanted, is) {
+            (Value::Object(w), Value::Object(i)) => {
+                (!exact || w.len() == i.len()) && self.has_fields(wanted, is, exact, depth)
+            }
+            (Value::Array(w), Value::Array(i)) => {
+                (!exact || w.len() == i.len())
+                    && depth < DEPTH_MAX
+                    && w.iter().all(|w| i.iter().any(|i| self.fits(w, i, exact, depth + 1)))
+            }
+            (_, Value::Array(i)) if !exact && depth < DEPTH_MAX => {
+                i.iter().any(|i| self.fits(wanted, i, exact, depth + 1))
+            }
+            (Value::String(wanted), Value::String(is)) => self.same_text(wanted, is),
+            (wanted, is) => wanted == is,
+        }
+    }
+
+    fn same_text(&self, wanted: &str, is: &str) -> bool {
+        let pattern = wanted.strip_prefix("r'").and_then(|rest| rest.strip_suffix('\''));
+        let Some(pattern) = pattern else { return wanted == is };
+        let mut compiled = self.0.borrow_mut();
+        if !compiled.contains_key(pattern) {
+            if compiled.len() >= PATTERNS_MAX {
+                return false;
+            }
+            let regex =
+                RegexBuilder::new(&format!("^(?:{pattern})")).size_limit(PATTERN_BYTES_MAX).build();
+            compiled.insert(pattern.to_owned(), regex.ok());
+        }
+        compiled.get(pattern).and_then(Option::as_ref).is_some_and(|regex| regex.is_match(is))
     }
 }
 
@@ -179,6 +202,23 @@ mod tests {
         }
         assert!(!matches(&rule, &json!({"a": 1})));
         assert!(!matches(&json!({"FIND": {"a": 1}}), &context));
+    }
+
+    #[test]
+    fn a_pattern_is_compiled_once_whatever_the_size_of_the_context() {
+        let fields: Map<String, Value> =
+            (0..5_000).map(|n| (format!("k{n}"), json!({"area": n.to_string()}))).collect();
+        let matcher = Matcher::default();
+        let rule = json!({"FIND": {"r'^(x|y)+$'": "r'^never$'", "r'^ar'": "r'^4999$'"}});
+        assert!(!matcher.holds(&rule, &Value::Object(fields.clone()), 0));
+        assert!(matcher.0.borrow().len() <= 4);
+        let many: Map<String, Value> =
+            (0..PATTERNS_MAX + 1).map(|n| (format!("r'^{n}$'"), json!("x"))).collect();
+        let rules: Vec<Value> =
+            many.into_iter().map(|(name, value)| json!({"FIND": {name: value}})).collect();
+        let matcher = Matcher::default();
+        assert!(!matcher.holds(&json!({"OR": rules}), &Value::Object(fields), 0));
+        assert_eq!(matcher.0.borrow().len(), PATTERNS_MAX, "what is compiled is bounded");
     }
 
     #[test]

@@ -7,7 +7,10 @@ use state::registry::{
 };
 
 use crate::types::User;
-use crate::{Registry, RegistryError, context, hashing, passwords};
+use crate::{LoginError, Registry, RegistryError, context, hashing, passwords};
+
+/// How often a login with a context reads the rules anew because they were changed meanwhile.
+const RUN_AS_TRIES: usize = 5;
 
 impl Registry {
     /// Users, roles, policies and rules from one snapshot.
@@ -26,9 +29,10 @@ impl Registry {
     pub fn change_security(&self, change: SecurityChange) -> Result<u32, RegistryError> {
         let targets = self.touched(&change)?;
         let revoked = targets.iter().map(|target| self.revocation(*target)).collect();
-        let id = self.inner.store.change_security(&SecurityWrite { change, revoked })?;
+        let write = SecurityWrite { change, revoked };
+        let id = self.inner.store.change_security(&write)?;
         self.inner.access.changed();
-        self.refuse(&targets);
+        self.refuse(&write.revoked)?;
         Ok(id)
     }
 
@@ -83,6 +87,33 @@ impl Registry {
             | SecurityChange::CreatePolicy(_)
             | SecurityChange::CreateRule { .. } => Vec::new(),
         })
+    }
+
+    /// The roles that the rules give to a login with this authorization context, and the `nbf` of
+    /// its token; `login_nbf_s` is what [`Registry::login_for_token`] gave. The instant is drawn
+    /// before the rules are read, so that whoever changes them afterwards refuses the token.
+    ///
+    /// # Errors
+    /// `Invalid` when the user was changed since it logged in; `Busy` when the rules change faster
+    /// than they can be read.
+    pub fn run_as(
+        &self,
+        user: u32,
+        login_nbf_s: i64,
+        authorization: &Value,
+    ) -> Result<(Vec<u32>, i64), LoginError> {
+        let mut roles = Vec::new();
+        for _ in 0..RUN_AS_TRIES {
+            let nbf_s = self.token_nbf_s(user, &roles, true).max(login_nbf_s);
+            roles = self.roles_of_context(authorization)?;
+            if self.token_revoked(user, &[], false, login_nbf_s) {
+                return Err(LoginError::Invalid);
+            }
+            if !self.token_revoked(user, &roles, true, nbf_s) {
+                return Ok((roles, nbf_s));
+            }
+        }
+        Err(LoginError::Busy { retry_after_s: 1 })
     }
 
     /// The roles that the rules give to a login with this authorization context, by id.

@@ -135,9 +135,9 @@ impl Registry {
     /// # Errors
     /// When the store fails.
     pub fn revoke_tokens(&self, target: RevocationTarget) -> Result<(), RegistryError> {
-        self.inner.store.revoke_tokens(&self.revocation(target))?;
-        self.refuse(&[target]);
-        Ok(())
+        let revoked = self.revocation(target);
+        self.inner.store.revoke_tokens(&revoked)?;
+        self.refuse(&[revoked])
     }
 
     /// Whether a token with these claims was revoked. Memory only.
@@ -151,6 +151,15 @@ impl Registry {
     pub fn token_nbf_s(&self, user: u32, roles: &[u32], run_as: bool) -> i64 {
         let until = self.inner.tokens.refused_until(user, roles, run_as);
         let nbf_s = self.now().s.max(until.map_or(i64::MIN, |until| until.saturating_add(1)));
+        self.inner.tokens.issued_s.fetch_max(nbf_s, Ordering::AcqRel);
+        nbf_s
+    }
+
+    /// The `nbf` of a token that takes the place of one: now, or that one's where it lies ahead.
+    /// Whether the old one still stands is asked after this, so that a revocation in between ends
+    /// one of them or both.
+    pub fn renewed_nbf_s(&self, old_s: i64) -> i64 {
+        let nbf_s = self.now().s.max(old_s);
         self.inner.tokens.issued_s.fetch_max(nbf_s, Ordering::AcqRel);
         nbf_s
     }

@@ -208,10 +208,10 @@ impl Registry {
     /// `Store(Refused)` for a user of the program itself.
     pub fn delete_user(&self, name: &str) -> Result<bool, RegistryError> {
         let Some(user) = self.user(name)? else { return Ok(false) };
-        let target = RevocationTarget::User(user.id);
-        let there = self.inner.store.delete_user(name, &self.revocation(target))?;
+        let revoked = self.revocation(RevocationTarget::User(user.id));
+        let there = self.inner.store.delete_user(name, &revoked)?;
         self.inner.access.changed();
-        self.refuse(&[target]);
+        self.refuse(&[revoked])?;
         Ok(there)
     }
 
@@ -240,10 +240,17 @@ impl Registry {
         Revocation { target, issued_until_s: until_s, expires_at_s }
     }
 
-    /// Refuse tokens in memory, after the write: those that were issued meanwhile too.
-    pub(crate) fn refuse(&self, targets: &[RevocationTarget]) {
-        for target in targets {
-            self.inner.tokens.add(self.revocation(*target));
+    /// Refuse tokens after the write of these revocations: those that were issued meanwhile too. If
+    /// there were any, the rows are written anew, for a restart and for other processes.
+    pub(crate) fn refuse(&self, written: &[Revocation]) -> Result<(), RegistryError> {
+        for before in written {
+            self.inner.tokens.add(*before);
+            let now = self.revocation(before.target);
+            self.inner.tokens.add(now);
+            if now.issued_until_s > before.issued_until_s {
+                self.inner.store.revoke_tokens(&now)?;
+            }
         }
+        Ok(())
     }
 }

@@ -291,3 +291,41 @@ fn rusqlite_drop_users(path: &std::path::Path) -> rusqlite::Result<()> {
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.execute_batch("ALTER TABLE user RENAME TO person")
 }
+
+/// A clock that moves on by a second whenever somebody looks.
+struct Hasty(std::sync::atomic::AtomicU64);
+
+impl env::clock::Clock for Hasty {
+    fn now_us(&self) -> u64 {
+        self.0.fetch_add(1_000_000, std::sync::atomic::Ordering::SeqCst)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[test]
+fn what_memory_refuses_is_refused_after_a_restart_too() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let open = || {
+        let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+        let clock = Arc::new(Hasty(common::START_US.into()));
+        let random = Arc::new(env::random::SystemRandom);
+        registry::Registry::open(Arc::new(store), folder.path(), clock, random, options()).unwrap()
+    };
+    let registry = open();
+    registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let until = |registry: &registry::Registry| {
+        let first = (common::START_US / 1_000_000) as i64;
+        (first..first + 1_000).rfind(|nbf| registry.token_revoked(1, &[], false, *nbf)).unwrap()
+    };
+    for change in ["password", "logout", "config"] {
+        match change {
+            "password" => registry.set_password("admin", PASSWORD).unwrap(),
+            "logout" => registry.revoke_tokens(RevocationTarget::User(1)).unwrap(),
+            _ => registry.set_security_config(None).unwrap(),
+        }
+        assert_eq!(until(&open()), until(&registry), "{change}");
+    }
+}

@@ -27,9 +27,9 @@ pub mod store;
 pub use disk::{DiskState, DiskThresholds};
 pub use error::StateError;
 pub use query::{
-    AgentCounts, ChangePage, ChangeQuery, Condition, Direction, DocumentField, DocumentPage,
-    DocumentQuery, EventKind, FleetQuery, PathMatch, Retained, Retention, StateCounts,
-    StoredDocument, StoredEvent, Test, Value,
+    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Condition, Direction,
+    DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, PathMatch, Retained,
+    Retention, StateCounts, StoredDocument, StoredEvent, Test, Value,
 };
 pub use sqlite::{SqliteState, StateOptions};
 pub use store::StateStore;

@@ -28,6 +28,8 @@ pub const READERS: usize = 4;
 pub const READER_WAIT: Duration = Duration::from_secs(5);
 /// How long one query may run before it is interrupted: a reader pins the write-ahead log.
 pub const READ_TIME_MAX: Duration = Duration::from_secs(10);
+/// How many numbers are looked at for what arrived, before others may read.
+pub const ARRIVALS_LOOKED_AT_MAX: u64 = 50_000;
 /// How many candidates a path prefix may have before changes are searched by time instead.
 pub const PREFIX_CANDIDATES_MAX: usize = 2_000;
 /// Free space below which the operator is warned, bytes.

@@ -295,6 +295,26 @@ impl Default for ChangeQuery {
     }
 }
 
+/// Events in the order of arrival.
+#[derive(Debug, Clone, Default)]
+pub struct ArrivalQuery {
+    /// Whose.
+    pub agents: Permitted,
+    /// Which kinds; empty is every kind.
+    pub kinds: Vec<EventKind>,
+    /// Only those that arrived behind this number; 0 is from the beginning.
+    pub since: u64,
+}
+
+/// How far [`crate::StateStore::arrivals`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrivals {
+    /// Every event up to this number was visited, or is none of those asked for.
+    pub through: u64,
+    /// The highest number in the store.
+    pub newest: u64,
+}
+
 /// One event as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {

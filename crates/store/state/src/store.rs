@@ -6,8 +6,8 @@ use model::{AgentId, Applied, Dataset, Overlay, Position, Record};
 
 use crate::error::StateError;
 use crate::query::{
-    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, FleetQuery, Retained,
-    Retention, StateCounts, StoredDocument,
+    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, DocumentPage, DocumentQuery,
+    FleetQuery, Retained, Retention, StateCounts, StoredDocument, StoredEvent,
 };
 
 /// What agents tell: documents, events and how far the journal has been applied. Calls block; call
@@ -113,6 +113,18 @@ pub trait StateStore: Send + Sync {
     /// # Errors
     /// When the query is beyond the limits, the cursor is foreign or the store cannot be read.
     fn changes(&self, query: &ChangeQuery) -> Result<ChangePage, StateError>;
+
+    /// Events in the order of their arrival, behind a number; until `visit` says `false` or
+    /// [`limits::ARRIVALS_LOOKED_AT_MAX`](crate::limits::ARRIVALS_LOOKED_AT_MAX) numbers were looked
+    /// at. Holds one event at a time.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn arrivals(
+        &self,
+        query: &ArrivalQuery,
+        visit: &mut dyn FnMut(StoredEvent) -> bool,
+    ) -> Result<Arrivals, StateError>;
 
     /// Kept counters of the whole store.
     ///

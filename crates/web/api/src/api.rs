@@ -13,11 +13,12 @@ use state::StateStore;
 use tokio::sync::Semaphore;
 
 use crate::limits::{
-    REQUEST_TIMEOUT_MS, REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX,
-    RequestRate, WAITING_MAX,
+    BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS, REQUESTS_PER_MINUTE_ALL_MAX,
+    REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, RequestRate, WAITING_MAX,
 };
 use crate::log_ring::LogRing;
 use crate::metrics::install_recorder;
+use crate::resource::StreamPlaces;
 use crate::token::{TokenKeyError, Tokens};
 
 /// How the API behaves.
@@ -96,6 +97,12 @@ pub(crate) struct Api {
     pub(crate) running: Arc<Semaphore>,
     /// Store requests that may run or wait.
     pub(crate) waiting: Arc<Semaphore>,
+    /// Bytes of bodies that may be in memory.
+    pub(crate) bodies: Arc<Semaphore>,
+    /// The same of logins.
+    pub(crate) login_bodies: Arc<Semaphore>,
+    /// Event streams that are open.
+    pub(crate) streams: StreamPlaces,
     pub(crate) metrics: Option<PrometheusHandle>,
     /// The routes of the series store; who may ask was decided before.
     pub(crate) series: Option<Router>,
@@ -127,6 +134,9 @@ impl Api {
             tokens,
             running: Arc::new(Semaphore::new(RUNNING_MAX)),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
+            login_bodies: Arc::new(Semaphore::new(LOGIN_BODIES_BYTES_MAX)),
+            streams: StreamPlaces::default(),
             metrics: install_recorder(),
             openapi: crate::openapi::json().into_bytes(),
         })

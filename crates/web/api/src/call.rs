@@ -10,6 +10,7 @@ use model::AgentId;
 use registry::{Grants, Permitted, Registry};
 use serde::de::DeserializeOwned;
 use state::StateStore;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::Api;
 use crate::error::Failure;
@@ -68,6 +69,21 @@ impl Caller {
     }
 }
 
+/// The body of a request with its share of what bodies may take in memory, given back with it.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    pub(crate) bytes: Bytes,
+    pub(crate) _room: Option<OwnedSemaphorePermit>,
+}
+
+impl std::ops::Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// One request, checked and admitted.
 pub(crate) struct Call {
     pub(crate) api: Arc<Api>,
@@ -76,7 +92,7 @@ pub(crate) struct Call {
     /// `Authorization`, for the login.
     pub(crate) authorization: Option<String>,
     pub(crate) parameters: Parameters,
-    pub(crate) body: Bytes,
+    pub(crate) body: Body,
     /// The operation's action; empty when it has none.
     pub(crate) action: &'static str,
     queries: AtomicU32,
@@ -89,7 +105,7 @@ impl Call {
         source: Option<Source>,
         authorization: Option<String>,
         parameters: Parameters,
-        body: Bytes,
+        body: Body,
         action: &'static str,
     ) -> Self {
         let queries = AtomicU32::new(0);
@@ -130,7 +146,21 @@ impl Call {
 
     /// Which agents the caller may touch with another action than the operation's.
     pub(crate) fn scope_of(&self, action: &str) -> Permitted {
-        match &self.caller {
+        self.scope_as(&self.caller, action)
+    }
+
+    /// Who the caller is by now, from its token and what its roles may do at present. Memory only
+    /// where that is kept.
+    pub(crate) fn caller_now(&self) -> Result<Caller, Failure> {
+        match (&self.caller, &self.authorization) {
+            (Caller::User { .. }, Some(header)) => crate::pipeline::logged_in(&self.api, header),
+            (caller, _) => Ok(caller.clone()),
+        }
+    }
+
+    /// Which agents somebody may touch with an action.
+    pub(crate) fn scope_as(&self, caller: &Caller, action: &str) -> Permitted {
+        match caller {
             Caller::Local { .. } => Permitted::All,
             Caller::User { grants, .. } => self.api.registry.permitted_agents(grants, action),
             Caller::Anyone => Permitted::none(),

@@ -8,6 +8,16 @@ use parking_lot::Mutex;
 
 /// Largest body of a request, bytes. Above it: 413.
 pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Largest body of a login, which comes from anybody, bytes. Above it: 413.
+pub const LOGIN_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of bodies in memory at once; what does not fit: 503.
+pub const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The same of logins.
+pub const LOGIN_BODIES_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Event streams of one user at once; above it: 503.
+pub const STREAMS_EACH_MAX: usize = 8;
+/// Event streams at once; above it: 503.
+pub const STREAMS_MAX: usize = 64;
 /// What is taken and thrown away of a body that is refused, bytes, so that the answer arrives.
 pub const REFUSED_BYTES_MAX: usize = 24 * 1024 * 1024;
 /// For how long.

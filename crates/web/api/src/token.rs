@@ -203,7 +203,8 @@ pub(crate) fn renewable_since(claims: &Claims, now_s: i64) -> Result<i64, Failur
     Ok(since_s)
 }
 
-fn invalid() -> Failure {
+/// The token is none, or none any more.
+pub(crate) fn invalid() -> Failure {
     Failure::unauthorized("Invalid token")
 }
 

@@ -155,3 +155,19 @@ async fn the_unix_socket_needs_no_token() {
     let me = world.send_from(source, "GET", "/security/users/me", &[], Body::empty()).await;
     assert_eq!(me.status, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn a_stranger_cannot_fill_the_memory_with_bodies() {
+    let world = world();
+    let path = "/security/user/authenticate/run_as";
+    let header = basic("admin", "Wrong-Horse-9");
+    let headers = [("authorization", header.as_str()), ("content-type", "application/json")];
+    for size in [64 * 1024 + 1, 1024 * 1024] {
+        let refused = world.send("POST", path, &headers, " ".repeat(size)).await;
+        assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE, "{size}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("65536"), "{detail}");
+    }
+    let small = world.send("POST", path, &headers, "{}").await;
+    assert_eq!(small.status, StatusCode::UNAUTHORIZED);
+}

@@ -78,13 +78,13 @@ async fn a_removed_agent_takes_its_documents_along() {
     let gone = ask(&world, "DELETE", path, &admin, None).await.json();
     assert_eq!(gone["data"]["affected_items"], json!(["002"]));
     let force = json!({"enabled": true, "disconnected_time": {"enabled": false}});
-    let insert = json!({"name": "again", "id": "003", "force": force});
+    let insert = json!({"name": "again", "ip": "any", "id": "003", "force": force});
     let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("003")));
     assert_eq!((documents(&world, 2), documents(&world, 3)), (0, 0));
     assert_eq!(world.registry.agent(AgentId(3)).unwrap().name, "again");
     // The number is free for nobody else.
-    let insert = json!({"name": "other", "id": "002"});
+    let insert = json!({"name": "other", "ip": "any", "id": "002"});
     let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::BAD_REQUEST, &json!(1708)));
 }

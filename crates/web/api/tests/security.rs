@@ -323,6 +323,85 @@ async fn a_token_is_renewed_for_twelve_hours_and_never_when_it_is_refused() {
     assert!(alive(&world, &String::from_utf8(answer.body).unwrap()).await);
 }
 
+/// Requests that race with the end of what they stand on, and what came of them.
+async fn raced(world: &std::sync::Arc<World>, request: impl Fn(&World) -> Asked) -> Vec<String> {
+    let racing: Vec<_> = (0..4)
+        .map(|_| {
+            let (world, asked) = (std::sync::Arc::clone(world), request(world));
+            tokio::spawn(async move {
+                let (path, header, body) = asked;
+                let headers = [("authorization", header.as_str()), ("content-type", JSON)];
+                let answer = world.send("POST", path, &headers, body).await;
+                let token = String::from_utf8(answer.body).unwrap();
+                (answer.status == StatusCode::OK).then_some(token)
+            })
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    for task in racing {
+        tokens.extend(task.await.unwrap());
+    }
+    tokens
+}
+
+/// Path, `Authorization` and body.
+type Asked = (&'static str, String, String);
+const JSON: &str = "application/json";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_token_that_is_renewed_while_it_is_revoked_is_revoked() {
+    let world = std::sync::Arc::new(world());
+    for round in 0..30 {
+        let token = world.reader().await;
+        let renew =
+            |_: &World| ("/security/user/renew?raw=true", format!("Bearer {token}"), String::new());
+        let revoked = async {
+            if round % 2 == 0 {
+                ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
+            } else {
+                world.registry.replace_token_keys().unwrap();
+            }
+            world.clock.advance(std::time::Duration::from_secs(1));
+        };
+        let (renewed, ()) = tokio::join!(raced(&world, renew), revoked);
+        for token in renewed {
+            assert!(!alive(&world, &token).await, "round {round}");
+        }
+        world.clock.advance(std::time::Duration::from_secs(2));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_login_that_races_with_the_end_of_its_rule_keeps_nothing_of_it() {
+    let world = std::sync::Arc::new(world());
+    let mut admin = world.admin().await;
+    done(&world, "POST", "/security/roles", &admin, Some(json!({"name": "web"}))).await;
+    for round in 0..20 {
+        let rule = json!({"name": format!("r{round}"), "rule": {"MATCH": {"n": round}}});
+        let made = done(&world, "POST", "/security/rules", &admin, Some(rule)).await;
+        let rule = made["data"]["affected_items"][0]["id"].to_string();
+        let path = format!("/security/roles/100/rules?rule_ids={rule}");
+        done(&world, "POST", &path, &admin, None).await;
+        let login = |_: &World| {
+            let path = "/security/user/authenticate/run_as?raw=true";
+            (path, basic("admin", ADMIN), json!({"n": round}).to_string())
+        };
+        let gone = async {
+            let path = format!("/security/rules?rule_ids={rule}");
+            done(&world, "DELETE", &path, &admin, None).await;
+        };
+        let (given, ()) = tokio::join!(raced(&world, login), gone);
+        for token in given {
+            let me = world.get("/security/users/me", &token).await;
+            let roles = |me: &Value| me["data"]["affected_items"][0]["roles"].clone();
+            let kept = me.status == StatusCode::OK && roles(&me.json()) != json!([]);
+            assert!(!kept, "round {round}: the role of a rule that is gone");
+        }
+        world.clock.advance(std::time::Duration::from_secs(2));
+        admin = world.admin().await;
+    }
+}
+
 #[tokio::test]
 async fn the_catalogues_name_every_action_and_resource() {
     let world = world();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use api::Source;
 use axum::body::Body;
 use axum::http::Request;
-use common::{NOW_US, change, observed, world};
+use common::{NOW_US, World, change, observed, world};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
@@ -54,4 +54,91 @@ async fn a_reader_that_comes_back_misses_nothing_that_was_told_late() {
     world.events(2, vec![change("/etc/late", None, Some(&file), NOW_US - 1_000_000_000)]).await;
     let text = read(&mut open(Some("1")).await, "/etc/late").await;
     assert!(text.starts_with("id: 2\n") && !text.contains("/etc/now"), "{text}");
+}
+
+/// A stream of a logged in user.
+async fn stream(world: &World, token: &str, query: &str) -> (u16, Body) {
+    let mut request = Request::get(format!("/events/stream?{query}")).body(Body::empty()).unwrap();
+    let bearer = format!("Bearer {token}");
+    request.headers_mut().insert("authorization", bearer.parse().unwrap());
+    request.extensions_mut().insert(Source::Tcp("192.0.2.9:4000".parse().unwrap()));
+    let response = world.router.clone().oneshot(request).await.unwrap();
+    (response.status().as_u16(), response.into_body())
+}
+
+/// What is left until the stream ends by itself.
+async fn rest(body: Body) -> String {
+    let end = tokio::time::timeout(Duration::from_secs(30), body.collect());
+    let bytes = end.await.expect("the stream goes on").unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_its_token_whatever_ends_that() {
+    let world = world();
+    let file = observed(0o644, 5);
+    for ended in ["logout", "password", "config", "keys", "time"] {
+        let token = world.reader().await;
+        let (_, mut body) = stream(&world, &token, "").await;
+        read(&mut body, ": at ").await;
+        match ended {
+            "logout" => {
+                let user = world.registry.user("reader").unwrap().unwrap().id;
+                let target = registry::RevocationTarget::User(user);
+                world.registry.revoke_tokens(target).unwrap();
+            }
+            "password" => world.registry.set_password("reader", common::READER).unwrap(),
+            "config" => world.registry.set_security_config(None).unwrap(),
+            "keys" => drop(world.registry.replace_token_keys().unwrap()),
+            _ => world.clock.advance(Duration::from_mins(20)),
+        }
+        let path = format!("/etc/{ended}");
+        world.events(1, vec![change(&path, None, Some(&file), NOW_US)]).await;
+        let text = rest(body).await;
+        assert!(!text.contains(&path), "{ended}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_waiting_comes_in_order_and_in_pieces() {
+    let world = world();
+    let admin = world.admin().await;
+    let file = observed(0o644, 5);
+    let mut told = 0;
+    for session in 0..10 {
+        let paths = (0..200).map(|n| format!("/srv/{session}/{n}-{}", "x".repeat(500)));
+        // Found in the opposite order of their arrival.
+        let found = |n: u64| NOW_US - session * 1_000 - n;
+        let bodies: Vec<_> =
+            (0..).zip(paths).map(|(n, path)| change(&path, None, Some(&file), found(n))).collect();
+        told += bodies.len();
+        world.events(1 + (session % 3) as u32, bodies).await;
+    }
+    let (status, mut body) = stream(&world, &admin, "since=5").await;
+    assert_eq!(status, 200);
+    let (mut text, mut longest) = (String::new(), 0);
+    while !text.contains(&format!("id: {told}\n")) {
+        let frame = body.frame().await.unwrap().unwrap();
+        let piece = std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        longest = longest.max(piece.len());
+        text.push_str(piece);
+    }
+    let ids: Vec<usize> =
+        text.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect();
+    assert_eq!(ids, (6..=told).collect::<Vec<_>>());
+    assert!(longest < 320 * 1024 && text.len() > 4 * longest, "{longest} of {}", text.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_user_leaves_places_for_others() {
+    let world = world();
+    let (reader, admin) = (world.reader().await, world.admin().await);
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        let (status, body) = stream(&world, &reader, "").await;
+        assert_eq!(status, 200);
+        open.push(body);
+    }
+    assert_eq!(stream(&world, &reader, "").await.0, 503);
+    assert_eq!(stream(&world, &admin, "").await.0, 200);
 }

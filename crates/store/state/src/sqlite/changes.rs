@@ -13,8 +13,11 @@ use rusqlite::{Connection, Row, ToSql, params_from_iter};
 use super::documents::prefix_end;
 use super::kept::{Progress, kind_number, kind_of};
 use crate::error::{Context, StateError};
-use crate::limits::{PAGE_ITEMS_MAX, PREFIX_CANDIDATES_MAX};
-use crate::query::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
+use crate::limits::{ARRIVALS_LOOKED_AT_MAX, PAGE_ITEMS_MAX, PREFIX_CANDIDATES_MAX};
+use crate::query::{
+    ArrivalQuery, Arrivals, ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent,
+};
+use crate::registry::Permitted;
 use model::AgentId;
 
 const WHAT: &str = "read changes";
@@ -146,11 +149,9 @@ pub(super) fn changes(db: &Connection, q: &ChangeQuery) -> Result<ChangePage, St
         _ => None,
     };
     let mut read = db
-        .prepare_cached(
-            "SELECT e.number, e.agent, coalesce(a.name, ''), e.id, e.received_us, e.found_us,
-             e.kind, e.path, e.changed, e.body
-             FROM event e LEFT JOIN agent a ON a.number = e.agent WHERE e.number = ?1",
-        )
+        .prepare_cached(&format!(
+            "SELECT {ROW} FROM event e LEFT JOIN agent a ON a.number = e.agent WHERE e.number = ?1"
+        ))
         .context(WHAT)?;
     let items = keys
         .iter()
@@ -159,6 +160,47 @@ pub(super) fn changes(db: &Connection, q: &ChangeQuery) -> Result<ChangePage, St
         .context(WHAT)?;
     Ok(ChangePage { items, next, newest })
 }
+
+/// By the table's own key, so that nothing is sorted and one row is held at a time.
+pub(super) fn arrivals(
+    db: &Connection,
+    q: &ArrivalQuery,
+    visit: &mut dyn FnMut(StoredEvent) -> bool,
+) -> Result<Arrivals, StateError> {
+    let newest = Progress::load(db).context(WHAT)?.last_event as u64;
+    let end = q.since.saturating_add(ARRIVALS_LOOKED_AT_MAX).min(newest).max(q.since);
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let mut terms = Terms::default();
+    terms.integer("e.number > ", number(q.since));
+    terms.integer("e.number <= ", number(end));
+    match &q.agents {
+        Permitted::All => {}
+        Permitted::Only(ids) => terms.any_of("e.agent", ids.iter().map(|a| i64::from(a.0))),
+        Permitted::Except(ids) => terms.any_of("e.agent NOT", ids.iter().map(|a| i64::from(a.0))),
+    }
+    if !q.kinds.is_empty() {
+        terms.any_of("e.kind", q.kinds.iter().map(|k| kind_number(*k)));
+    }
+    let sql = format!(
+        "SELECT {ROW} FROM event e NOT INDEXED LEFT JOIN agent a ON a.number = e.agent WHERE {}
+         ORDER BY e.number",
+        terms.sql
+    );
+    let mut select = db.prepare_cached(&sql).context(WHAT)?;
+    let mut rows = select.query(params_from_iter(&terms.values)).context(WHAT)?;
+    while let Some(row) = rows.next().context(WHAT)? {
+        let event = read_row(row).context(WHAT)?;
+        let through = event.number;
+        if !visit(event) {
+            return Ok(Arrivals { through, newest });
+        }
+    }
+    Ok(Arrivals { through: end, newest })
+}
+
+/// What [`read_row`] reads.
+const ROW: &str = "e.number, e.agent, coalesce(a.name, ''), e.id, e.received_us, e.found_us,
+     e.kind, e.path, e.changed, e.body";
 
 fn read_row(r: &Row<'_>) -> rusqlite::Result<StoredEvent> {
     let changed: String = r.get(8)?;

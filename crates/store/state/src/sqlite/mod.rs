@@ -38,8 +38,8 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use crate::StateStore;
 use crate::error::{Context, StateError};
 use crate::query::{
-    AgentCounts, ChangePage, ChangeQuery, DocumentPage, DocumentQuery, EventKind, FleetQuery,
-    Retained, Retention, StateCounts, StoredDocument,
+    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, DocumentPage, DocumentQuery,
+    EventKind, FleetQuery, Retained, Retention, StateCounts, StoredDocument, StoredEvent,
 };
 use apply::{Applier, Failure};
 use kept::{Progress, kind_of};
@@ -303,6 +303,14 @@ impl StateStore for SqliteState {
 
     fn changes(&self, query: &ChangeQuery) -> Result<ChangePage, StateError> {
         self.readers.read("read changes", |db| changes::changes(db, query))
+    }
+
+    fn arrivals(
+        &self,
+        query: &ArrivalQuery,
+        visit: &mut dyn FnMut(StoredEvent) -> bool,
+    ) -> Result<Arrivals, StateError> {
+        self.readers.read("read arrivals", |db| changes::arrivals(db, query, visit))
     }
 
     fn counts(&self) -> Result<StateCounts, StateError> {

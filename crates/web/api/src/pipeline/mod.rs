@@ -1,30 +1,28 @@
 //! The way of every request, from the rate limit to the access log. See the crate's head for the
 //! order.
 
+mod body;
 mod cors;
 mod headers;
 mod run;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Query, RawPathParams, Request};
-use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use state::meter::Cost;
 use tower::ServiceExt as _;
 
 use crate::api::Api;
 use crate::call::{Caller, Source};
 use crate::error::Failure;
-use crate::limits::{BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX};
 use crate::metrics::record_request;
 use crate::operation::{Access, Operation, Shape, Verb};
 use crate::request_log;
@@ -134,8 +132,8 @@ async fn respond(
     seen.parameters = request_log::parameters(&query);
     let path = path_parameters(&mut parts).await?;
     let body = match operation.body {
-        Some(_) => read(&parts, body, api.options.request_timeout_ms).await?,
-        None => Bytes::new(),
+        Some(_) => body::read(api, operation.access, &parts, body).await?,
+        None => crate::call::Body::default(),
     };
     seen.body = request_log::body(&body);
     let request = run::Checked {
@@ -242,13 +240,7 @@ async fn authenticate(
         Access::Loopback if source.is_some_and(Source::is_local) => return Ok(Caller::Anyone),
         Access::Loopback | Access::User | Access::Action { .. } => {}
     }
-    let missing = || Failure::unauthorized("No authorization token provided");
-    let text = header(parts, &AUTHORIZATION).ok_or_else(missing)?;
-    let (scheme, token) = text.split_once(' ').ok_or_else(missing)?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(missing());
-    }
-    let claims = api.tokens.verify(&api.registry, token.trim(), api.now_s())?;
+    let claims = claims(api, header(parts, &AUTHORIZATION))?;
     if api.registry.access_is_kept(claims.uid, &claims.rbac_roles) {
         return recognise(api, claims);
     }
@@ -256,6 +248,21 @@ async fn authenticate(
     tokio::task::spawn_blocking(move || recognise(&api, claims))
         .await
         .map_err(|e| Failure::internal(&e))?
+}
+
+/// What the token of an `Authorization` header says.
+fn claims(api: &Api, header: Option<&str>) -> Result<Arc<Claims>, Failure> {
+    let missing = || Failure::unauthorized("No authorization token provided");
+    let (scheme, token) = header.and_then(|text| text.split_once(' ')).ok_or_else(missing)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(missing());
+    }
+    api.tokens.verify(&api.registry, token.trim(), api.now_s())
+}
+
+/// Who an `Authorization` header speaks for now. Blocks where that is not kept.
+pub(crate) fn logged_in(api: &Api, header: &str) -> Result<Caller, Failure> {
+    recognise(api, claims(api, Some(header))?)
 }
 
 /// The user of a token with what its roles may do. Memory only where that is kept.
@@ -271,53 +278,6 @@ async fn path_parameters(parts: &mut Parts) -> Result<Vec<(String, String)>, Fai
         .await
         .map_err(|e| Failure::bad(format!("path: {e}")))?;
     Ok(raw.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
-}
-
-/// The body, up to the limit of size and time.
-async fn read(parts: &Parts, body: Body, timeout_ms: u64) -> Result<Bytes, Failure> {
-    let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
-    let too_large = length.is_some_and(|length| length > BODY_BYTES_MAX as u64);
-    if let Some(expect) = header(parts, &EXPECT)
-        && (too_large || !expect.eq_ignore_ascii_case("100-continue"))
-    {
-        return Err(Failure::plain(StatusCode::EXPECTATION_FAILED, "the expectation is not met"));
-    }
-    let refused = || {
-        Failure::plain(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is larger than {BODY_BYTES_MAX} bytes"),
-        )
-    };
-    let mut body = body;
-    if too_large {
-        throw_away(&mut body).await;
-        return Err(refused());
-    }
-    let whole = Limited::new(&mut body, BODY_BYTES_MAX).collect();
-    match tokio::time::timeout(Duration::from_millis(timeout_ms), whole).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(e)) if e.is::<LengthLimitError>() => {
-            throw_away(&mut body).await;
-            Err(refused())
-        }
-        Ok(Err(e)) => Err(Failure::bad(format!("body: {e}"))),
-        Err(_) => Err(Failure::plain(StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
-    }
-}
-
-/// Take the rest of a body that is refused, bounded in size and time. An answer that goes out while
-/// the sender still sends is lost: HTTP/2 resets the stream, HTTP/1 the connection.
-async fn throw_away(body: &mut Body) {
-    let all = async {
-        let mut taken = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            taken += frame.data_ref().map_or(0, Bytes::len);
-            if taken > REFUSED_BYTES_MAX {
-                return;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(REFUSED_TIME_MAX, all).await;
 }
 
 fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {

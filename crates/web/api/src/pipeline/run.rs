@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
-use bytes::Bytes;
 use model::AgentId;
 use state::meter::{self, Cost};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::headers;
 use crate::api::Api;
-use crate::call::{Call, Caller, Source};
+use crate::call::{Body, Call, Caller, Source};
 use crate::envelope::{Answer, JSON};
 use crate::error::Failure;
 use crate::operation::{Access, Answering, Handler, Operation, is_content_type};
@@ -28,7 +27,7 @@ pub(super) struct Checked {
     pub(super) content_type: Option<String>,
     pub(super) path: Vec<(String, String)>,
     pub(super) query: Vec<(String, String)>,
-    pub(super) body: Bytes,
+    pub(super) body: Body,
     /// The request for the audit, secrets masked.
     pub(super) seen: String,
 }

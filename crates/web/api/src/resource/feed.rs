@@ -1,42 +1,44 @@
 //! Changes and gaps as they arrive, as server-sent events.
 //!
 //! Each event carries its number of arrival as `id`; a client that comes back with
-//! `Last-Event-ID` goes on behind it and misses nothing, however late an agent told it. Events of
-//! one question come oldest first. Streams are bounded in number and in time; a reader that is
-//! slow holds its own stream up and nobody else's.
+//! `Last-Event-ID` goes on behind it and misses nothing, however late an agent told it. Events come
+//! in the order of arrival, in pieces that are read as they are sent: a stream holds a few pieces in
+//! memory, however many events wait. Streams are bounded in number, in all and by user, and in time;
+//! a reader that is slow holds its own stream up and nobody else's. Before each look the token is
+//! asked again: whoever is logged out, expired or of other roles reads nothing more.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use model::AgentId;
+use parking_lot::Mutex;
+use registry::Permitted;
 use serde_json::{Value, json};
-use state::{ChangeQuery, EventKind, StoredEvent};
+use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
-use super::changes::{agents, change_item, coverage_item};
+use super::changes::{change_item, coverage_item};
 use crate::call::Call;
 use crate::envelope::{Answer, Stream, to_value};
 use crate::error::Failure;
+use crate::limits::{STREAMS_EACH_MAX, STREAMS_MAX};
 use crate::operation::{
     AGENTS_LIST, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
 };
 use crate::stream::{self, PieceSender};
 
-/// Streams at once; above it: 503.
-const STREAMS_MAX: usize = 64;
 /// How long one stream lives; a client comes back with its last id.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
 /// How often it looks for what arrived.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A sign of life after so many looks without anything to tell.
 const QUIET_LOOKS: u32 = 30;
-/// Events read at once.
-const EVENTS_MAX: usize = 500;
+/// Events are sent in pieces of about so many bytes.
+const PIECE_BYTES: usize = 256 * 1024;
 
 const SSE: &str = "text/event-stream";
-
-static STREAMS: AtomicUsize = AtomicUsize::new(0);
 
 /// The operation that takes `Last-Event-ID` as its `since`.
 pub(crate) const ID: &str = "events.stream";
@@ -60,32 +62,51 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
     handler: Handler::Waiting(open),
 }];
 
-/// A place among the streams, given back when dropped.
-struct Place;
+/// The open streams by whose they are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Places(Arc<Mutex<HashMap<String, usize>>>);
 
-impl Place {
-    fn take() -> Option<Self> {
-        let taken = STREAMS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |streams| {
-            (streams < STREAMS_MAX).then_some(streams + 1)
-        });
-        taken.ok().map(|_| Self)
+/// A place among the streams, given back when dropped.
+struct Place {
+    places: Places,
+    user: String,
+}
+
+impl Places {
+    fn take(&self, user: String) -> Option<Place> {
+        let mut open = self.0.lock();
+        let all: usize = open.values().sum();
+        if all >= STREAMS_MAX || open.get(&user).is_some_and(|own| *own >= STREAMS_EACH_MAX) {
+            return None;
+        }
+        *open.entry(user.clone()).or_default() += 1;
+        Some(Place { places: self.clone(), user })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        STREAMS.fetch_sub(1, Ordering::Relaxed);
+        let mut open = self.places.0.lock();
+        if let Some(own) = open.get_mut(&self.user) {
+            *own -= 1;
+            if *own == 0 {
+                open.remove(&self.user);
+            }
+        }
     }
 }
 
 fn open(call: Arc<Call>) -> Answering {
     Box::pin(async move {
         let full = || Failure::busy("too many event streams are open", 5);
-        let place = Place::take().ok_or_else(full)?;
+        let place = call.api.streams.take(call.caller.name()).ok_or_else(full)?;
         let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
+        let (own, behind) = (Arc::clone(&call), since.unwrap_or_default());
+        let first = tokio::task::spawn_blocking(move || look(&own, behind, since.is_some()));
+        let first = first.await.map_err(|e| Failure::internal(&e))??;
         let (sender, body) = stream::body();
         tokio::spawn(async move {
-            let fed = feed(&call, since, &sender);
+            let fed = feed(&call, first, &sender);
             let _ = tokio::time::timeout(STREAM_TIME_MAX, fed).await;
             drop(place);
         });
@@ -93,70 +114,99 @@ fn open(call: Arc<Call>) -> Answering {
     })
 }
 
-/// Until the reader goes or the store fails.
-async fn feed(call: &Arc<Call>, since: Option<u64>, sender: &PieceSender) {
-    let mut behind = since;
+/// One look at what arrived.
+struct Look {
+    /// What is to be sent.
+    text: String,
+    /// The number to go on behind.
+    through: u64,
+    /// There is more already.
+    more: bool,
+}
+
+/// Until the reader goes, may not read any longer, or the store fails.
+async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
+    let mut look_now = first;
     let mut quiet = QUIET_LOOKS;
     loop {
-        let (call, from) = (Arc::clone(call), behind);
-        let looked = tokio::task::spawn_blocking(move || look(&call, from)).await;
-        let (piece, newest) = match looked {
+        let Look { text, through, more } = look_now;
+        quiet += 1;
+        let piece = match text {
+            text if !text.is_empty() => Some(text),
+            _ if quiet > QUIET_LOOKS => Some(format!(": at {through}\n\n")),
+            _ => None,
+        };
+        if let Some(piece) = piece {
+            quiet = 0;
+            if sender.send(Ok(Bytes::from(piece))).await.is_err() {
+                return;
+            }
+        }
+        if !more {
+            tokio::select! {
+                () = sender.closed() => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        let own = Arc::clone(call);
+        let looked = tokio::task::spawn_blocking(move || look(&own, through, true)).await;
+        look_now = match looked {
             Ok(Ok(found)) => found,
-            Ok(Err(failure)) => return tracing::warn!("event stream: {}", failure.detail),
+            Ok(Err(failure)) => return tracing::info!("event stream ends: {}", failure.detail),
             Err(cause) => return tracing::warn!("event stream: {cause}"),
         };
-        behind = Some(newest);
-        quiet += 1;
-        let piece = match piece {
-            Some(piece) => piece,
-            None if quiet > QUIET_LOOKS => format!(": at {newest}\n\n"),
-            None => {
-                tokio::time::sleep(LOOK_EVERY).await;
-                continue;
-            }
-        };
-        quiet = 0;
-        if sender.send(Ok(Bytes::from(piece))).await.is_err() {
-            return;
-        }
     }
 }
 
-/// What arrived behind a number, oldest first, and the number to go on behind. Without one: only
-/// where the stream stands now.
-fn look(call: &Call, behind: Option<u64>) -> Result<(Option<String>, u64), Failure> {
-    let mut query = ChangeQuery { agents: agents(call)?, limit: EVENTS_MAX, ..kinds() };
-    let Some(behind) = behind else {
-        query.limit = 1;
-        return Ok((None, call.state().changes(&query)?.newest));
-    };
-    query.since = Some(behind);
-    let mut events: Vec<StoredEvent> = Vec::new();
-    let mut newest = None;
-    loop {
-        let page = call.state().changes(&query)?;
-        newest = newest.or(Some(page.newest));
-        events.extend(page.items);
-        match page.next {
-            Some(next) => query.cursor = Some(next),
-            None => break,
-        }
+/// What arrived behind a number, oldest first, for as long as the caller may read it: the token,
+/// its user and its roles are looked at each time. Unless `telling`: only where the stream stands.
+fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
+    let agents = agents(call)?;
+    if !telling {
+        let newest =
+            call.state().changes(&ChangeQuery { limit: 1, ..ChangeQuery::default() })?.newest;
+        return Ok(Look { text: String::new(), through: newest, more: false });
     }
-    let newest = newest.unwrap_or(behind).max(behind);
-    events.retain(|event| event.number <= newest);
-    events.sort_unstable_by_key(|event| event.number);
-    let mut text = String::new();
-    for event in &events {
-        let (name, data) = shown(call, event)?;
-        let _ = write!(text, "id: {}\nevent: {name}\ndata: {data}\n\n", event.number);
-    }
-    Ok(((!text.is_empty()).then_some(text), newest))
-}
-
-fn kinds() -> ChangeQuery {
     let kinds =
         vec![EventKind::Created, EventKind::Modified, EventKind::Deleted, EventKind::Coverage];
-    ChangeQuery { kinds, ..ChangeQuery::default() }
+    let query = ArrivalQuery { agents, kinds, since: behind };
+    let (mut text, mut failure) = (String::new(), None);
+    let arrived = call.state().arrivals(&query, &mut |event| match shown(call, &event) {
+        Ok((name, data)) => {
+            // Writing to a text cannot fail.
+            let _ = write!(text, "id: {}\nevent: {name}\ndata: {data}\n\n", event.number);
+            text.len() < PIECE_BYTES
+        }
+        Err(cause) => {
+            failure = Some(cause);
+            false
+        }
+    })?;
+    match failure {
+        Some(cause) => Err(cause),
+        None => Ok(Look { text, through: arrived.through, more: arrived.through < arrived.newest }),
+    }
+}
+
+/// The agents that were named, or all, as far as the caller may see them now.
+fn agents(call: &Call) -> Result<Permitted, Failure> {
+    let caller = call.caller_now()?;
+    let scope = call.scope_as(&caller, call.action);
+    let named = call.parameters.agents("agents_list");
+    let agents = match named {
+        None => scope,
+        Some(named) => {
+            let mut own: Vec<AgentId> =
+                named.iter().copied().filter(|id| scope.holds(*id)).collect();
+            own.sort_unstable();
+            own.dedup();
+            Permitted::Only(Arc::new(own))
+        }
+    };
+    if agents.is_none() && named.is_some() {
+        return Err(Failure::denied("agent:id"));
+    }
+    Ok(agents)
 }
 
 fn shown(call: &Call, event: &StoredEvent) -> Result<(&'static str, Value), Failure> {

@@ -32,7 +32,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::error::Failure;
 use crate::operation::Operation;
 
-pub(crate) use feed::ID as STREAM;
+pub(crate) use feed::{ID as STREAM, Places as StreamPlaces};
 
 /// Every operation, in the order of the description.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {

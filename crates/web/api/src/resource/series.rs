@@ -129,7 +129,7 @@ async fn ask(
         .method(method)
         .uri(path)
         .header(header::CONTENT_TYPE, content_type)
-        .body(Body::from(call.body.clone()))
+        .body(Body::from(call.body.bytes.clone()))
         .map_err(|e| Failure::internal(&e))?;
     let response = match series.clone().oneshot(request).await {
         Ok(response) => response,

@@ -126,16 +126,9 @@ fn run_as(call: Arc<Call>) -> Answering {
         }
         let context = Value::Object(call.json::<AuthorizationContext>()?.0);
         let digest = hex(&Blake2b::<U16>::digest(context.to_string().as_bytes()));
-        let own = Arc::clone(&call);
-        let roles = tokio::task::spawn_blocking(move || own.registry().roles_of_context(&context))
-            .await
-            .map_err(|e| Failure::internal(&e))??;
-        let registry = &call.api.registry;
-        let nbf_s = if registry.token_revoked(user.id, &roles, true, nbf_s) {
-            registry.token_nbf_s(user.id, &roles, true)
-        } else {
-            nbf_s
-        };
+        let (own, id) = (Arc::clone(&call), user.id);
+        let drawn = tokio::task::spawn_blocking(move || own.registry().run_as(id, nbf_s, &context));
+        let (roles, nbf_s) = drawn.await.map_err(|e| Failure::internal(&e))?.map_err(refused)?;
         let (id, name) = (user.id, user.name);
         given(&call, Bearer { id, name, roles, context: Some(digest), nbf_s, since_s: None }).await
     })
@@ -178,19 +171,22 @@ pub(super) async fn check(
     password: &str,
     source: Option<std::net::IpAddr>,
 ) -> Result<(User, i64), Failure> {
-    match call.registry().login_for_token(name, password, source).await {
-        Ok(user) => Ok(user),
-        Err(LoginError::Invalid) => Err(Failure::unauthorized("Invalid credentials")),
-        Err(LoginError::Blocked { retry_after_s }) => {
+    call.registry().login_for_token(name, password, source).await.map_err(refused)
+}
+
+fn refused(error: LoginError) -> Failure {
+    match error {
+        LoginError::Invalid => Failure::unauthorized("Invalid credentials"),
+        LoginError::Blocked { retry_after_s } => {
             let mut failure = Failure::code(6000);
             failure.retry_after_s = Some(retry_after_s);
-            Err(failure)
+            failure
         }
-        Err(LoginError::Busy { retry_after_s }) => {
-            Err(Failure::busy("too many logins at once", retry_after_s))
+        LoginError::Busy { retry_after_s } => {
+            Failure::busy("too many logins at once", retry_after_s)
         }
-        Err(LoginError::Registry(error)) => Err(error.into()),
-        Err(other) => Err(Failure::internal(&other)),
+        LoginError::Registry(error) => error.into(),
+        other => Failure::internal(&other),
     }
 }
 
@@ -221,18 +217,25 @@ fn renew(call: &Call) -> Result<Answer, Failure> {
         return Err(no_account());
     };
     let since_s = Some(token::renewable_since(claims, call.now_s())?);
+    let keys = call.api.registry.token_keys_generation();
+    // Drawn before the old token is looked at again: whatever ended it until then is seen there,
+    // and what comes later reaches to this instant.
+    let nbf_s = call.registry().renewed_nbf_s(claims.nbf);
+    call.caller_now()?;
     let config = call.registry().security_config()?;
     let bearer = Bearer {
         id: *id,
         name: name.clone(),
         roles: claims.rbac_roles.clone(),
         context: claims.hash_auth_context.clone(),
-        // A token of a login right after a revocation begins ahead of the clock, and so does this.
-        nbf_s: call.now_s().max(claims.nbf),
+        nbf_s,
         since_s,
     };
-    // It begins no later than that: a revocation that comes meanwhile refuses it as well.
-    formed(call, call.api.tokens.issue(&call.api.registry, config, bearer)?)
+    let token = call.api.tokens.issue(&call.api.registry, config, bearer)?;
+    if call.api.registry.token_keys_generation() != keys {
+        return Err(token::invalid());
+    }
+    formed(call, token)
 }
 
 fn revoke(call: &Call) -> Result<Answer, Failure> {

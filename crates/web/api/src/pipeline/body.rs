@@ -1,0 +1,133 @@
+//! Taking a request's body: bounded in size, in time, and together with all others in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_LENGTH, EXPECT};
+use axum::http::request::Parts;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use tokio::sync::Semaphore;
+
+use super::header;
+use crate::api::Api;
+use crate::call;
+use crate::error::Failure;
+use crate::limits::{BODY_BYTES_MAX, LOGIN_BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX};
+use crate::operation::Access;
+
+/// Why a body was not taken.
+enum Refused {
+    TooLarge,
+    NoRoom,
+    Broken(String),
+}
+
+/// The body, up to the limit of size and time. That of a login comes from anybody, so that it is
+/// small and has a room of its own.
+pub(super) async fn read(
+    api: &Api,
+    access: Access,
+    parts: &Parts,
+    mut body: Body,
+) -> Result<call::Body, Failure> {
+    let (bytes_max, room) = match access {
+        Access::Login => (LOGIN_BODY_BYTES_MAX, &api.login_bodies),
+        _ => (BODY_BYTES_MAX, &api.bodies),
+    };
+    let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+    let too_large = length.is_some_and(|length| length > bytes_max as u64);
+    if let Some(expect) = header(parts, &EXPECT)
+        && (too_large || !expect.eq_ignore_ascii_case("100-continue"))
+    {
+        return Err(Failure::plain(StatusCode::EXPECTATION_FAILED, "the expectation is not met"));
+    }
+    let taken = if too_large {
+        Ok(Err(Refused::TooLarge))
+    } else {
+        let time = Duration::from_millis(api.options.request_timeout_ms);
+        tokio::time::timeout(time, gather(&mut body, bytes_max, room)).await
+    };
+    let failure = match taken {
+        Ok(Ok(body)) => return Ok(body),
+        Ok(Err(Refused::TooLarge)) => Failure::plain(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is larger than {bytes_max} bytes"),
+        ),
+        Ok(Err(Refused::NoRoom)) => Failure::busy("too many large requests at once", 1),
+        Ok(Err(Refused::Broken(cause))) => return Err(Failure::bad(format!("body: {cause}"))),
+        Err(_) => {
+            let late = "the body came too slowly";
+            return Err(Failure::plain(StatusCode::REQUEST_TIMEOUT, late));
+        }
+    };
+    throw_away(&mut body).await;
+    Err(failure)
+}
+
+/// Each piece takes its share of the room before it is kept.
+async fn gather(
+    body: &mut Body,
+    bytes_max: usize,
+    room: &Arc<Semaphore>,
+) -> Result<call::Body, Refused> {
+    let (mut bytes, mut share) = (BytesMut::new(), None);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Refused::Broken(e.to_string()))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if bytes.len() + piece.len() > bytes_max {
+            return Err(Refused::TooLarge);
+        }
+        let size = u32::try_from(piece.len()).map_err(|_| Refused::TooLarge)?;
+        let more = Arc::clone(room).try_acquire_many_owned(size).map_err(|_| Refused::NoRoom)?;
+        match &mut share {
+            None => share = Some(more),
+            Some(share) => share.merge(more),
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(call::Body { bytes: bytes.freeze(), _room: share })
+}
+
+/// Take the rest of a body that is refused, bounded in size and time. An answer that goes out while
+/// the sender still sends is lost: HTTP/2 resets the stream, HTTP/1 the connection.
+async fn throw_away(body: &mut Body) {
+    let all = async {
+        let mut taken = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+            if taken > REFUSED_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(REFUSED_TIME_MAX, all).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_share_their_room_and_give_it_back() {
+        let room = Arc::new(Semaphore::new(100));
+        let take = async |size: usize| {
+            gather(&mut Body::from(vec![b' '; size]), 80, &room).await.map_err(|refused| {
+                match refused {
+                    Refused::TooLarge => "too large",
+                    Refused::NoRoom => "no room",
+                    Refused::Broken(_) => "broken",
+                }
+            })
+        };
+        let first = take(60).await.unwrap();
+        assert_eq!(first.len(), 60);
+        assert_eq!(take(60).await.unwrap_err(), "no room");
+        assert_eq!(take(40).await.unwrap().len(), 40);
+        assert_eq!(take(81).await.unwrap_err(), "too large");
+        drop(first);
+        assert_eq!(take(80).await.unwrap().len(), 80);
+    }
+}
