@@ -27,7 +27,8 @@ pub(crate) fn ring() -> LogRing {
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: use error, warn, info, debug or trace"))?;
-    let kept = tracing_subscriber::registry().with(filter).with(Keep(SystemClock::new()));
+    let kept = tracing_subscriber::registry().with(filter);
+    let kept = kept.with(Keep { clock: SystemClock::new(), ring: ring() });
     let lines = fmt::layer().with_writer(io::stderr);
     match format {
         LogFormat::Text => kept.with(lines.with_ansi(io::stderr().is_terminal())).init(),
@@ -37,10 +38,17 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
 }
 
 /// Puts each line into the ring.
-struct Keep(SystemClock);
+struct Keep {
+    clock: SystemClock,
+    ring: LogRing,
+}
 
 impl<S: Subscriber> Layer<S> for Keep {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        if event.metadata().target() == api::ACCESS_LOG {
+            // Who asked what is not for everybody who may read the log, and would fill it.
+            return;
+        }
         let mut text = Text(String::new());
         event.record(&mut text);
         let level = match *event.metadata().level() {
@@ -50,7 +58,7 @@ impl<S: Subscriber> Layer<S> for Keep {
             _ => "debug",
         };
         let tag = event.metadata().target().split("::").next().unwrap_or_default().to_owned();
-        RING.push(LogLine { at_us: self.0.now_us(), level, tag, text: text.0 });
+        self.ring.push(LogLine { at_us: self.clock.now_us(), level, tag, text: text.0 });
     }
 }
 
@@ -64,5 +72,22 @@ impl Visit for Text {
             "message" => write!(self.0, "{value:?}"),
             name => write!(self.0, " {name}={value:?}"),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asked_what_is_not_among_the_lines_for_readers_of_the_log() {
+        let ring = LogRing::default();
+        let kept = Keep { clock: SystemClock::new(), ring: ring.clone() };
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(kept), || {
+            tracing::info!(target: api::ACCESS_LOG, user = "admin", path = "/security/users");
+            tracing::info!("agent removed");
+        });
+        let texts: Vec<String> = ring.newest_first().into_iter().map(|line| line.text).collect();
+        assert_eq!(texts, ["agent removed"]);
     }
 }

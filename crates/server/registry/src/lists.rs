@@ -98,9 +98,9 @@ fn by_keepalive(query: &AgentQuery) -> bool {
     fn looks(condition: &Condition) -> bool {
         match condition {
             Condition::And(parts) | Condition::Or(parts) => parts.iter().any(looks),
-            Condition::Compare { column, .. } | Condition::IsNull(column) => {
-                *column == AgentColumn::LastKeepAlive
-            }
+            Condition::Compare { column, .. }
+            | Condition::IsNull(column)
+            | Condition::NotNull(column) => *column == AgentColumn::LastKeepAlive,
         }
     }
     query.older_than_s.is_some()

@@ -48,6 +48,7 @@ pub use call::Source;
 pub use log_ring::{LogLine, LogRing};
 pub use metrics::install_recorder;
 pub use openapi::json as openapi_json;
+pub use request_log::TARGET as ACCESS_LOG;
 pub use serve::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
 pub use token::TokenKeyError;
 

@@ -43,7 +43,7 @@ impl LogRing {
     }
 
     /// The lines, newest first.
-    pub(crate) fn newest_first(&self) -> Vec<LogLine> {
+    pub fn newest_first(&self) -> Vec<LogLine> {
         self.0.lock().iter().rev().cloned().collect()
     }
 }

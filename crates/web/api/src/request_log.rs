@@ -8,6 +8,8 @@ use state::meter::Cost;
 
 use crate::call::Source;
 
+/// Target of the access log's lines.
+pub const TARGET: &str = "access";
 /// Names whose values never reach a log.
 const SECRETS: [&str; 5] = ["password", "current_password", "token", "key", "secret"];
 /// What stands in their place.
@@ -31,7 +33,7 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn write(&self) {
         tracing::info!(
-            target: "access",
+            target: TARGET,
             user = self.user,
             source = source(self.source),
             method = self.method,

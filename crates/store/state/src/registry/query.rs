@@ -87,6 +87,8 @@ pub enum Condition {
     },
     /// The column has no value.
     IsNull(AgentColumn),
+    /// The column has a value.
+    NotNull(AgentColumn),
 }
 
 impl Condition {

@@ -292,14 +292,28 @@ struct IdItem {
     id: String,
 }
 
+/// Each different item once. The database groups; only what follows from the status is told apart
+/// here.
 fn distinct(call: &Call, mut query: AgentQuery, selected: &[String]) -> Result<List, Failure> {
+    let named = |name: &&String| COLUMNS.iter().find(|(known, _)| known == *name);
+    let columns: Vec<(&'static str, Column)> =
+        selected.iter().filter_map(|name| named(&name).copied()).collect();
+    let unique = selected.is_empty() || selected.iter().any(|name| name == "id");
+    let grouped = columns.len() == selected.len()
+        && columns.iter().all(|(_, column)| *column != Column::ConfigStatus);
+    if !unique && grouped {
+        return super::fleet::different(call, query, &columns);
+    }
     let (offset, limit) = (query.offset, query.limit);
-    (query.offset, query.limit) = (0, PAGE_ITEMS_MAX);
+    (query.offset, query.limit) = if unique { (offset, limit) } else { (0, PAGE_ITEMS_MAX) };
     let page = call.registry().agents(&query)?;
     let mut items = Vec::with_capacity(page.items.len());
     for (agent, code) in page.items.into_iter().zip(page.codes) {
         let value = to_value(&item(&call.api, agent, code))?;
         items.push(shape::select(value, selected, &[]));
+    }
+    if unique {
+        return Ok(List::new(items, page.total, LIST_MESSAGES));
     }
     let items = shape::distinct(items);
     let total = items.len() as u64;
@@ -324,6 +338,8 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
     };
     let ordered = matches!(op, Op::Less | Op::Greater);
     let (op, value) = match column {
+        _ if value == "null" && op == Op::Equal => return Ok(Condition::IsNull(column)),
+        _ if value == "null" && op == Op::NotEqual => return Ok(Condition::NotNull(column)),
         AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime => {
             let (op, at_us) = q::instant(op, &value, api.options.clock.now_us())?;
             (op, (at_us / 1_000_000).to_string())
@@ -331,7 +347,6 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
         AgentColumn::Group if ordered => {
             return Err(Failure::detailed(1409, "q: group takes = != ~ only"));
         }
-        _ if value == "null" && op == Op::Equal => return Ok(Condition::IsNull(column)),
         _ => (op, value),
     };
     Ok(Condition::Compare { column, op: compare_op(op), value })

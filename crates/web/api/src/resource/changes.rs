@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 use utoipa::ToSchema;
 
-use super::AgentRef;
+use super::{AgentRef, named_agents};
 use crate::call::Call;
 use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
@@ -152,7 +152,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         "Some changes were not returned",
         "No change was returned",
     ];
-    answer(call, &page, change_item, messages)
+    answer(call, page, change_item, messages)
 }
 
 fn coverage(call: &Call) -> Result<Answer, Failure> {
@@ -160,14 +160,18 @@ fn coverage(call: &Call) -> Result<Answer, Failure> {
     let page = page(call, ChangeQuery { kinds, ..ChangeQuery::default() })?;
     let messages =
         ["All selected gaps were returned", "Some gaps were not returned", "No gap was returned"];
-    answer(call, &page, coverage_item, messages)
+    answer(call, page, coverage_item, messages)
 }
 
-fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
+/// A page, and the agents that it cannot tell of.
+type Page = (ChangePage, Vec<(u16, AgentId)>);
+
+fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     let parameters = &call.parameters;
-    Ok(call.state().changes(&ChangeQuery {
+    let (agents, failed) = agents(call)?;
+    let page = call.state().changes(&ChangeQuery {
         since: Some(parameters.whole("since")).filter(|since| *since > 0),
-        agents: agents(call)?,
+        agents,
         path: match (parameters.text("file"), parameters.text("path")) {
             (Some(file), _) => PathMatch::Exact(file.to_owned()),
             (None, Some(prefix)) => PathMatch::Prefix(prefix.to_owned()),
@@ -178,27 +182,41 @@ fn page(call: &Call, query: ChangeQuery) -> Result<ChangePage, Failure> {
         cursor: parameters.text("cursor").map(str::to_owned),
         limit: parameters.whole("limit") as usize,
         ..query
-    })?)
+    })?;
+    Ok((page, failed))
 }
 
-/// The agents that were named or that the caller may see; `None` when those are all.
-pub(super) fn agents(call: &Call) -> Result<Option<Vec<AgentId>>, Failure> {
+/// The agents that were named or that the caller may see, `None` when those are all; and those that
+/// were named and cannot be told of. Of an agent that is gone there may still be a history.
+fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
-    let named = call.parameters.agents("agents_list");
-    Ok(match (named, &scope) {
-        (None, Permitted::All) => None,
-        (None, Permitted::Only(ids)) => Some(ids.to_vec()),
-        (None, Permitted::Except(_)) => {
+    Ok(match (named_agents(call), &scope) {
+        ((Permitted::All, _), _) => (None, Vec::new()),
+        ((Permitted::Except(_), _), _) => {
             let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
-            Some(call.registry().agent_ids(&query)?)
+            (Some(call.registry().agent_ids(&query)?), Vec::new())
         }
-        (Some(named), _) => Some(named.iter().copied().filter(|id| scope.holds(*id)).collect()),
+        ((Permitted::Only(ids), failed), _) => {
+            let mut ids = ids.to_vec();
+            let mut left = Vec::new();
+            for (code, id) in failed {
+                if code == 1701 && call.state().agent_counts(id)?.events > 0 {
+                    ids.push(id);
+                } else {
+                    left.push((code, id));
+                }
+            }
+            (Some(ids), left)
+        }
     })
 }
 
+/// Whose history, and whom it cannot tell of with the codes of why.
+type Agents = (Option<Vec<AgentId>>, Vec<(u16, AgentId)>);
+
 fn answer<T: Serialize>(
     call: &Call,
-    page: &ChangePage,
+    (page, failed): Page,
     item: fn(&Call, &StoredEvent) -> Result<T, Failure>,
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
@@ -208,9 +226,12 @@ fn answer<T: Serialize>(
         items.push(to_value(&item(call, event)?)?);
     }
     let total = items.len() as u64;
-    let list = List::new(items, total, messages)
+    let mut list = List::new(items, total, messages)
         .with("next_cursor", json!(next))
         .with("newest", json!(newest));
+    for (code, id) in failed {
+        list.fail(code, id.to_string());
+    }
     Ok(Answer::List(list))
 }
 

@@ -225,18 +225,34 @@ pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
     }
 }
 
+/// Whether the caller may see a node; what is asked of the manager is of no node.
+fn sees(call: &Call, node: &str) -> bool {
+    !call.action.starts_with("cluster:") || call.may(call.action, "node:id", node)
+}
+
+/// Whether this node is to be told of: named or not, and the caller's to see.
+fn wanted(call: &Call) -> bool {
+    let (named, own) = (call.parameters.list("nodes_list"), call.api.node());
+    sees(call, own) && (named.is_empty() || named.iter().any(|name| name == own))
+}
+
+/// Tell of the nodes that were named and are not there or not the caller's to see.
+fn explicit(call: &Call, list: &mut List) {
+    for name in call.parameters.list("nodes_list") {
+        if !sees(call, name) {
+            list.fail(4000, name.clone());
+        } else if name != call.api.node() {
+            list.fail(3022, name.clone());
+        }
+    }
+}
+
 fn one(call: &Call, item: Value, messages: [&'static str; 3]) -> Result<Answer, Failure> {
     own_node(call)?;
-    let mut items = vec![item];
-    let named = call.parameters.list("nodes_list");
-    let own = named.is_empty() || named.iter().any(|name| name == call.api.node());
-    if !own {
-        items.clear();
-    }
-    let mut list = List::new(items, u64::from(own), messages);
-    for name in named.iter().filter(|name| *name != call.api.node()) {
-        list.fail(3022, name.clone());
-    }
+    let items = if wanted(call) { vec![item] } else { Vec::new() };
+    let total = items.len() as u64;
+    let mut list = List::new(items, total, messages);
+    explicit(call, &mut list);
     Ok(Answer::List(list))
 }
 
@@ -278,14 +294,10 @@ const NODE_LIST: Listing = Listing {
 };
 
 fn nodes(call: &Call) -> Result<Answer, Failure> {
-    let named = call.parameters.list("nodes_list");
-    let wanted = call.parameters.text("type").is_none_or(|kind| kind == "master")
-        && (named.is_empty() || named.iter().any(|name| name == call.api.node()));
+    let wanted = wanted(call) && call.parameters.text("type").is_none_or(|kind| kind == "master");
     let items = if wanted { vec![node_item(call)] } else { Vec::new() };
     let mut list = NODE_LIST.answer(call, items)?;
-    for name in named.iter().filter(|name| *name != call.api.node()) {
-        list.fail(3022, name.clone());
-    }
+    explicit(call, &mut list);
     Ok(Answer::List(list))
 }
 

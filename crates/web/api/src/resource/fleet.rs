@@ -1,6 +1,7 @@
 //! Further lists of agents: those without a group, those whose program is older than the server,
 //! and the different values that they have.
 
+use model::timestamp;
 use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
 use serde_json::{Map, Value, json};
 
@@ -111,7 +112,7 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
         let mut item = Map::new();
         for ((name, column), value) in names.iter().zip(&columns).zip(values) {
             let value = match column {
-                Column::Of(_) => value.unwrap_or_else(|| "N/A".into()),
+                Column::Of(column) => shown(*column, value).unwrap_or_else(|| "N/A".into()),
                 Column::Manager => call.api.options.hostname.clone(),
                 Column::Node => call.api.node().to_owned(),
                 Column::ConfigStatus => config_status(value.as_deref()).to_owned(),
@@ -122,6 +123,76 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
         items.push(Value::Object(item));
     }
     Ok(Answer::List(List::new(items, page.total, LIST_MESSAGES)))
+}
+
+/// A value of a column as lists tell it.
+fn shown(column: AgentColumn, value: Option<String>) -> Option<String> {
+    use AgentColumn::{DateAdd, DisconnectionTime, Ip, LastKeepAlive};
+    let value = value?;
+    match column {
+        DateAdd | LastKeepAlive | DisconnectionTime => {
+            value.parse().ok().map(timestamp::seconds_offset)
+        }
+        Ip if value == "any" => None,
+        _ => Some(value),
+    }
+}
+
+/// The different items that these fields make, of those that have one of them at all.
+pub(super) fn different(
+    call: &Call,
+    mut query: AgentQuery,
+    columns: &[(&'static str, Column)],
+) -> Result<List, Failure> {
+    let kept = |column: &Column| match column {
+        Column::Of(column) => *column,
+        Column::ConfigStatus => AgentColumn::Status,
+        Column::Manager | Column::Node => AgentColumn::Nothing,
+    };
+    let own = columns.iter().all(|(_, column)| matches!(column, Column::Of(_)));
+    if own {
+        let some = columns.iter().map(|(_, column)| match kept(column) {
+            AgentColumn::Ip => Condition::Compare {
+                column: AgentColumn::Ip,
+                op: CompareOp::NotEqual,
+                value: "any".into(),
+            },
+            column => Condition::NotNull(column),
+        });
+        let some = Condition::Or(some.collect());
+        query.condition = Some(match query.condition.take() {
+            Some(asked) => Condition::And(vec![asked, some]),
+            None => some,
+        });
+    }
+    let kept: Vec<AgentColumn> = columns.iter().map(|(_, column)| kept(column)).collect();
+    let page = call.registry().distinct(&query, &kept)?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for (values, _) in page.items {
+        let mut item = Map::new();
+        for ((name, column), value) in columns.iter().zip(values) {
+            let value = match column {
+                Column::Of(column) => shown(*column, value).map(|text| typed(*column, text)),
+                Column::Manager => Some(json!(call.api.options.hostname)),
+                Column::Node => Some(json!(call.api.node())),
+                Column::ConfigStatus => Some(json!(config_status(value.as_deref()))),
+            };
+            if let Some(value) = value {
+                put(&mut item, name, value);
+            }
+        }
+        items.push(Value::Object(item));
+    }
+    Ok(List::new(items, page.total, LIST_MESSAGES))
+}
+
+/// A value in its place of an agent: numbers are numbers, groups a list.
+fn typed(column: AgentColumn, text: String) -> Value {
+    match column {
+        AgentColumn::Group => json!(text.split(',').collect::<Vec<_>>()),
+        AgentColumn::StatusCode => json!(text.parse::<u64>().unwrap_or_default()),
+        _ => Value::String(text),
+    }
 }
 
 /// Put a value under its name; a `.` makes an object.

@@ -22,17 +22,44 @@ mod states;
 mod summary;
 mod syscheck;
 
-use registry::{RegistryError, RegistryStoreError};
+use std::sync::Arc;
+
+use model::AgentId;
+use registry::{Permitted, RegistryError, RegistryStoreError};
 use serde::Serialize;
 use state::StateError;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::call::Call;
 use crate::error::Failure;
 use crate::operation::Operation;
 
 pub(crate) use feed::{ID as STREAM, Places as StreamPlaces};
+
+/// The agents to look at: those named that are there and permitted, the others with their codes; or
+/// all that are permitted.
+fn named_agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
+    let scope = call.scope();
+    let Some(named) = call.parameters.agents("agents_list") else { return (scope, Vec::new()) };
+    let mut named = named.to_vec();
+    named.sort_unstable();
+    named.dedup();
+    let mut failed = Vec::new();
+    named.retain(|id| {
+        let code = if !scope.holds(*id) {
+            4000
+        } else if call.api.registry.agent(*id).is_none() {
+            1701
+        } else {
+            return true;
+        };
+        failed.push((code, *id));
+        false
+    });
+    (Permitted::Only(Arc::new(named)), failed)
+}
 
 /// Every operation, in the order of the description.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {

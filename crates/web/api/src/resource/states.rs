@@ -1,15 +1,13 @@
 //! Documents of a dataset over all agents.
 
-use std::sync::Arc;
-
-use model::{AgentId, Dataset, timestamp};
+use model::{Dataset, timestamp};
 use registry::Permitted;
 use serde::Serialize;
 use serde_json::Value;
 use state::{Condition, Direction, DocumentField, FleetQuery, StoredDocument, Test};
 use utoipa::ToSchema;
 
-use super::AgentRef;
+use super::{AgentRef, named_agents};
 use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
@@ -113,35 +111,12 @@ fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
     })
 }
 
-/// The agents to look at: those named that are there and permitted, the others with their codes;
-/// or all that are permitted.
-fn agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
-    let scope = call.scope();
-    let Some(named) = call.parameters.agents("agents_list") else { return (scope, Vec::new()) };
-    let mut named = named.to_vec();
-    named.sort_unstable();
-    named.dedup();
-    let mut failed = Vec::new();
-    named.retain(|id| {
-        let code = if !scope.holds(*id) {
-            4000
-        } else if call.api.registry.agent(*id).is_none() {
-            1701
-        } else {
-            return true;
-        };
-        failed.push((code, *id));
-        false
-    });
-    (Permitted::Only(Arc::new(named)), failed)
-}
-
 fn list(call: &Call) -> Result<Answer, Failure> {
     let selected = call.parameters.list("select");
     let outer: Vec<String> =
         selected.iter().filter(|name| !name.starts_with("document.")).cloned().collect();
     shape::check_select(&outer, FIELDS)?;
-    let (scope, failed) = agents(call);
+    let (scope, failed) = named_agents(call);
     let page = call.state().fleet_documents(&fleet_query(call, scope)?)?;
     let mut items = ItemWriter::default();
     for document in page.items {

@@ -147,6 +147,9 @@ fn summary(call: &Call) -> Result<Answer, Failure> {
         let mut ids: Vec<AgentId> = ids.iter().copied().filter(|id| scope.holds(*id)).collect();
         ids.sort_unstable();
         ids.dedup();
+        if ids.is_empty() {
+            return Err(Failure::denied("agent:id"));
+        }
         return Answer::data(&summary_of(call, &Permitted::Only(Arc::new(ids))));
     }
     if !scope.is_all() {

@@ -1,10 +1,13 @@
 //! The files of one agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use blake2::digest::consts::U16;
+use blake2::{Blake2b, Digest as _};
 use model::{AgentId, Dataset, FileDocument};
 use serde::Serialize;
+use serde_json::Map;
 use state::{
     Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
 };
@@ -15,8 +18,7 @@ use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
 use crate::error::Failure;
 use crate::operation::{
-    AGENT_ID, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q, Shape, Verb,
-    action, query,
+    AGENT_ID, COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, Shape, Verb, action, query,
 };
 use crate::q::{self, Op, Query};
 use crate::{shape, stream};
@@ -244,8 +246,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     let (offset, limit) = (parameters.whole("offset"), parameters.whole("limit"));
     let distinct = parameters.flag("distinct");
     let mut query = file_query(call, agent)?;
-    (query.offset, query.limit) =
-        if distinct { (0, PAGE_ITEMS_MAX as usize) } else { (offset, limit as usize) };
+    (query.offset, query.limit) = (offset, limit as usize);
     if distinct {
         return distinct_files(call, &query, selected, (offset, limit));
     }
@@ -270,6 +271,8 @@ fn files(call: &Call) -> Result<Answer, Failure> {
 
 /// Lists of more files than this are sent while they are read.
 const STREAMED_FROM: u64 = 2_000;
+/// Files read at once to find the different ones.
+const DISTINCT_PIECE_ITEMS: usize = 10_000;
 /// Files read at once for such a list.
 const PIECE_ITEMS: usize = 1_000;
 
@@ -317,20 +320,38 @@ fn written(documents: &[StoredDocument], selected: &[String]) -> Result<ItemWrit
     Ok(items)
 }
 
+/// Each different item once, over all files: they are read piece by piece, and of those before and
+/// behind the page only a digest is kept.
 fn distinct_files(
     call: &Call,
     query: &DocumentQuery,
     selected: &[String],
     (offset, limit): (u64, u64),
 ) -> Result<Answer, Failure> {
-    let page = call.state().documents(query)?;
-    let mut items = Vec::with_capacity(page.items.len());
-    for document in &page.items {
-        items.push(shape::select(to_value(&file_item(document)?)?, selected, &[]));
+    let mut query = DocumentQuery { offset: 0, limit: DISTINCT_PIECE_ITEMS, ..query.clone() };
+    let (mut items, mut seen) = (Vec::new(), HashSet::new());
+    loop {
+        let page = call.state().documents(&query)?;
+        let last = page.items.len() < query.limit;
+        for document in &page.items {
+            let item = shape::select(to_value(&file_item(document)?)?, selected, &[]);
+            let digest = Blake2b::<U16>::digest(item.to_string().as_bytes());
+            let empty = item.as_object().is_some_and(Map::is_empty);
+            if empty || !seen.insert(digest) {
+                continue;
+            }
+            let place = seen.len() as u64 - 1;
+            if (offset..offset.saturating_add(limit)).contains(&place) {
+                items.push(item);
+            }
+        }
+        match page.next {
+            _ if last => break,
+            Some(next) => query.after = Some(next),
+            None => query.offset += query.limit as u64,
+        }
     }
-    let items = shape::distinct(items);
-    let total = items.len() as u64;
-    Ok(Answer::List(List::new(shape::page(items, offset, limit), total, MESSAGES)))
+    Ok(Answer::List(List::new(items, seen.len() as u64, MESSAGES)))
 }
 
 fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {

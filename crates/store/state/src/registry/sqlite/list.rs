@@ -118,6 +118,11 @@ impl Where {
             Condition::And(parts) => self.join(parts, " AND ", "1"),
             Condition::Or(parts) => self.join(parts, " OR ", "0"),
             Condition::IsNull(column) => self.is_null(*column),
+            Condition::NotNull(column) => {
+                self.push("NOT (");
+                self.is_null(*column);
+                self.push(")");
+            }
             Condition::Compare { column, op, value } => self.compare(*column, *op, value),
         }
     }
