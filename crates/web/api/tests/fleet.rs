@@ -193,3 +193,59 @@ async fn a_restart_of_all_means_all_that_are_active() {
         (&json!(1), &json!(1707))
     );
 }
+
+#[tokio::test]
+async fn null_is_no_date_and_no_word() {
+    let world = world();
+    let token = world.admin().await;
+    let ids = async |query: &str| {
+        column(&world.ok(&format!("/agents?select=id&q={query}"), &token).await, "id").join(" ")
+    };
+    for (query, expected) in [
+        ("lastKeepAlive=null", "003"),
+        ("lastKeepAlive!=null;id!=000", "001 002"),
+        ("disconnection_time=null;id!=000", "001 003"),
+        ("disconnection_time!=null", "002"),
+        ("dateAdd=null", ""),
+        ("os.platform=null;id!=000", "003"),
+        ("os.platform!=null;id!=000", "001 002"),
+        ("group!=null", "001 002 003"),
+    ] {
+        assert_eq!(ids(query).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn different_values_are_those_that_lists_show() {
+    let world = world();
+    let token = world.admin().await;
+    let distinct = async |query: &str| {
+        let answer = world.ok(&format!("/agents?distinct=true&{query}"), &token).await;
+        (answer["data"]["affected_items"].clone(), answer["data"]["total_affected_items"].clone())
+    };
+    let q = "q=id!=000";
+    let group = json!([{"group": ["default"]}, {"group": ["default", "web"]}]);
+    assert_eq!(distinct(&format!("select=group&{q}")).await, (group, json!(2)));
+    let platforms = json!([{"os": {"platform": "debian"}}, {"os": {"platform": "fedora"}}]);
+    assert_eq!(
+        distinct(&format!("select=os.platform&sort=os.platform&{q}")).await,
+        (platforms.clone(), json!(2)),
+        "an agent without one is none"
+    );
+    let second = json!([platforms[1]]);
+    let page = format!("select=os.platform&sort=os.platform&{q}&offset=1&limit=1");
+    assert_eq!(distinct(&page).await, (second, json!(2)));
+    assert_eq!(distinct(&format!("select=ip&{q}")).await.1, 2, "any is no address");
+    assert_eq!(distinct(&format!("select=status_code&{q}")).await.0[0]["status_code"], 0);
+    let dates = json!([{"dateAdd": "2026-11-20T18:52:02+00:00"}]);
+    assert_eq!(distinct(&format!("select=dateAdd&{q}")).await, (dates, json!(1)));
+    assert_eq!(distinct("select=node_name").await.0, json!([{"node_name": "node01"}]));
+    assert_eq!(distinct("").await.1, 4, "each agent differs from the others");
+    let stats =
+        world.ok("/agents/stats/distinct?fields=dateAdd,lastKeepAlive&limit=1", &token).await;
+    let first = &stats["data"]["affected_items"][0];
+    for field in ["dateAdd", "lastKeepAlive"] {
+        let text = first[field].as_str().unwrap();
+        assert!(text == "N/A" || text.ends_with("+00:00"), "{field}: {text}");
+    }
+}

@@ -62,6 +62,75 @@ async fn groups_are_narrowed() {
 }
 
 #[tokio::test]
+async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
+    let world = world();
+    let token = narrow(&world).await;
+    let file = observed(0o644, 5);
+    for agent in [1, 2] {
+        world
+            .events(agent, vec![common::change("/etc/a", None, Some(&file), common::NOW_US)])
+            .await;
+    }
+    for path in ["/changes", "/coverage"] {
+        let all = world.ok(path, &token).await;
+        assert_eq!(codes(&all), [0_u64; 0], "{path}: nothing was named");
+        let named = world.ok(&format!("{path}?agents_list=001,002"), &token).await;
+        assert_eq!(codes(&named), [4000], "{path}");
+        let none = world.ok(&format!("{path}?agents_list=002"), &token).await;
+        assert_eq!((none["error"].clone(), codes(&none)), (json!(1), vec![4000]), "{path}");
+    }
+    let admin = world.admin().await;
+    let missing = world.ok("/changes?agents_list=001,900", &admin).await;
+    assert_eq!((column(&missing, "path"), codes(&missing)), (vec!["/etc/a".into()], vec![1701]));
+    // One that is gone still has its history.
+    let lives = world.registry.revoke_agents(&[AgentId(2)]).unwrap();
+    world.registry.remove_agents(&lives).unwrap();
+    let gone = world.ok("/changes?agents_list=002", &admin).await;
+    assert_eq!((column(&gone, "path"), codes(&gone)), (vec!["/etc/a".into()], vec![]));
+    for path in ["/agents/summary?agents_list=003", "/events/stream?agents_list=003"] {
+        let denied = world.get(path, &token).await;
+        assert_eq!((denied.status, &denied.json()["error"]), (StatusCode::FORBIDDEN, &json!(4000)));
+    }
+}
+
+#[tokio::test]
+async fn nodes_are_narrowed() {
+    let world = world();
+    let admin = world.admin().await;
+    let bearer = format!("Bearer {admin}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let policy = json!({"actions": ["cluster:read", "cluster:read_api_config"],
+        "resources": ["node:id:other"], "effect": "allow"});
+    for (path, body) in [
+        ("/security/policies", json!({"name": "a", "policy": policy}).to_string()),
+        ("/security/roles", json!({"name": "other"}).to_string()),
+        ("/security/roles/100/policies?policy_ids=100", String::new()),
+        ("/security/users", json!({"username": "other", "password": NARROW}).to_string()),
+        ("/security/users/101/roles?role_ids=100", String::new()),
+    ] {
+        assert_eq!(world.send("POST", path, &headers, body).await.json()["error"], 0, "{path}");
+    }
+    let token = world.login("other", NARROW).await;
+    for path in [
+        "nodes",
+        "local/info",
+        "local/config",
+        "healthcheck",
+        "api/config",
+        "configuration/validation",
+    ] {
+        let seen = world.ok(&format!("/cluster/{path}"), &token).await;
+        assert_eq!(seen["data"]["affected_items"], json!([]), "{path}");
+        assert_eq!(seen["data"]["total_affected_items"], 0, "{path}");
+        let all = world.ok(&format!("/cluster/{path}"), &admin).await;
+        assert_eq!(all["data"]["total_affected_items"], 1, "{path}");
+    }
+    let named = world.ok("/cluster/nodes?nodes_list=node01,other,third", &token).await;
+    assert_eq!(codes(&named), [4000, 3022]);
+    assert_eq!(named["data"]["affected_items"], json!([]));
+}
+
+#[tokio::test]
 async fn commands_are_narrowed_with_their_counts() {
     let world = world();
     let token = narrow(&world).await;

@@ -8,13 +8,15 @@
 //!   checkpoint makes them survive a power cut.
 //! - Counters (status, group, operating system, version) are kept in the transaction that changes
 //!   what they count. Agent 000, the server itself, is in no counter.
-//! - An agent's number is never given twice, so no late document of a removed agent can be taken
-//!   for its successor's.
+//! - An agent's number is given to another only where that one takes its place by name, in one
+//!   transaction and with an incarnation of its own, so that no late document of a removed agent
+//!   can be taken for its successor's.
 //!
 //! All calls block; an async caller goes through `spawn_blocking`. Limits are the constants of
 //! [`limits`].
 
 mod defaults;
+mod error;
 mod glance;
 pub mod limits;
 mod query;
@@ -24,6 +26,7 @@ mod security;
 mod sqlite;
 mod types;
 
+pub use error::RegistryStoreError;
 pub use glance::{GroupConfig, GroupCount, LastScan, Overview};
 pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, DistinctPage, Sort};
 pub use scope::Permitted;
@@ -40,96 +43,6 @@ pub use types::{
 };
 
 use model::AgentId;
-
-/// Why a call on the registry store failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegistryStoreError {
-    /// The database was written by a later version of the program.
-    #[error(
-        "registry.db has version {found}, this program knows up to {known}: \
-         run the newer program, or restore a backup of this version"
-    )]
-    Newer {
-        /// Version in the file.
-        found: i64,
-        /// Highest version known here.
-        known: i64,
-    },
-    /// An enrolment token is unknown, used up, expired or revoked.
-    #[error("the enrolment token is {0}: ask for a new one")]
-    Token(&'static str),
-    /// The number was another agent's, or may have been.
-    #[error(
-        "agent number {id}: was given before or lies below the next one, {next}: leave it out to \
-         draw the next"
-    )]
-    NumberUsed {
-        /// The number.
-        id: AgentId,
-        /// The lowest that is free.
-        next: AgentId,
-    },
-    /// The caller could not record a removal; nothing was changed.
-    #[error("the removal could not be recorded: {0}")]
-    Unrecorded(String),
-    /// The name belongs to another agent.
-    #[error(
-        "an agent named {name} is already registered as {id}: remove it first, or choose another name"
-    )]
-    DuplicateName {
-        /// The name.
-        name: String,
-        /// Who has it.
-        id: AgentId,
-    },
-    /// There is no such thing.
-    #[error("no such {what}: {name}")]
-    NotFound {
-        /// `agent`, `group`, `user`, ...
-        what: &'static str,
-        /// Which one was asked for.
-        name: String,
-    },
-    /// There is already such a thing.
-    #[error("{what} {name} already exists")]
-    Exists {
-        /// `group`, `user`, ...
-        what: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// The request breaks a rule.
-    #[error("{0}")]
-    Refused(String),
-    /// The certificate could not be made.
-    #[error("the certificate could not be issued: {0}")]
-    Certificate(String),
-    /// A limit was reached.
-    #[error("limit reached: {what} ({max})")]
-    Limit {
-        /// What there is too much of.
-        what: &'static str,
-        /// How much is allowed.
-        max: u64,
-    },
-    /// A stored value is not what this program writes.
-    #[error("registry.db: {0}")]
-    Corrupt(String),
-    /// The database failed.
-    #[error("registry.db: {0}")]
-    Sqlite(#[from] rusqlite::Error),
-}
-
-impl RegistryStoreError {
-    /// Whether the same call may succeed later without a change: the disk is full, or another
-    /// process holds the database. To be answered with 503.
-    pub fn is_transient(&self) -> bool {
-        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull};
-        let Self::Sqlite(error) = self else { return false };
-        matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | DiskFull))
-    }
-}
 
 /// Short for results of the registry store.
 pub type StoreResult<T> = Result<T, RegistryStoreError>;
