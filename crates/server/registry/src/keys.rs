@@ -57,6 +57,9 @@ pub struct ImportReport {
 /// The number and the key of an agent that was inserted, and who had to make room.
 pub type Inserted = (AgentId, String, Vec<(AgentId, Incarnation)>);
 
+/// Writes the journal's removal records of agents' lives; refused, none of them ends.
+pub type RecordLives<'a> = &'a mut dyn FnMut(&[(AgentId, Incarnation)]) -> Result<(), String>;
+
 /// How the agent that stays in the way is told.
 fn rival(new: &NewAgent, name: String, id: AgentId) -> EnrollError {
     if name == new.name {
@@ -80,7 +83,7 @@ impl Registry {
     pub fn insert_agent(
         &self,
         new: &InsertAgent,
-        record: &mut dyn FnMut(&[(AgentId, Incarnation)]) -> Result<(), String>,
+        record: RecordLives<'_>,
     ) -> Result<Inserted, EnrollError> {
         let key = match &new.key {
             Some(key) if key.len() < CLIENT_KEY_CHARS => {
@@ -199,7 +202,9 @@ impl Registry {
         let ids: Vec<AgentId> = lives.iter().map(|(id, _)| *id).collect();
         self.inner.store.revoke_certificates(&ids, now_s)?;
         let mut certificates = self.inner.certificates.write();
-        ids.iter().for_each(|id| certificates.revoke(*id, now_s));
+        for id in &ids {
+            certificates.revoke(*id, now_s);
+        }
         Ok(lives)
     }
 

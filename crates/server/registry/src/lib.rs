@@ -60,7 +60,7 @@ pub use access::{AccessCounts, Account, SecurityConfig};
 pub use context::is_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
-pub use keys::{ForceRules, ImportReport, InsertAgent, Inserted};
+pub use keys::{ForceRules, ImportReport, InsertAgent, Inserted, RecordLives};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use shown::ServerCertificate;
