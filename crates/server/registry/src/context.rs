@@ -213,7 +213,7 @@ mod tests {
         assert!(!matcher.holds(&rule, &Value::Object(fields.clone()), 0));
         assert!(matcher.0.borrow().len() <= 4);
         let many: Map<String, Value> =
-            (0..PATTERNS_MAX + 1).map(|n| (format!("r'^{n}$'"), json!("x"))).collect();
+            (0..=PATTERNS_MAX).map(|n| (format!("r'^{n}$'"), json!("x"))).collect();
         let rules: Vec<Value> =
             many.into_iter().map(|(name, value)| json!({"FIND": {name: value}})).collect();
         let matcher = Matcher::default();

@@ -94,7 +94,9 @@ async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
     let world = world();
     let admin = world.admin().await;
     let names: Vec<String> = (0..128).map(|n| format!("g{n}")).collect();
-    names.iter().for_each(|name| world.registry.create_group(name).unwrap());
+    for name in &names {
+        world.registry.create_group(name).unwrap();
+    }
     world.registry.set_agent_groups(AgentId(1), &names).unwrap();
     let path = "/agents/group?group_id=web&agents_list=001,002";
     let answer = ask(&world, "PUT", path, &admin, None).await.json();
@@ -108,7 +110,9 @@ async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
 async fn leaving_a_group_keeps_what_was_joined_meanwhile() {
     let world = world();
     let admin = world.admin().await;
-    ["a", "b", "c"].iter().for_each(|name| world.registry.create_group(name).unwrap());
+    for name in ["a", "b", "c"] {
+        world.registry.create_group(name).unwrap();
+    }
     for _ in 0..40 {
         world.registry.set_agent_groups(AgentId(1), &["a".into(), "b".into()]).unwrap();
         let (left, joined) = tokio::join!(

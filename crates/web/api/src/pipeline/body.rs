@@ -113,14 +113,13 @@ mod tests {
     #[tokio::test]
     async fn bodies_share_their_room_and_give_it_back() {
         let room = Arc::new(Semaphore::new(100));
+        let named = |refused: Refused| match refused {
+            Refused::TooLarge => "too large",
+            Refused::NoRoom => "no room",
+            Refused::Broken(_) => "broken",
+        };
         let take = async |size: usize| {
-            gather(&mut Body::from(vec![b' '; size]), 80, &room).await.map_err(|refused| {
-                match refused {
-                    Refused::TooLarge => "too large",
-                    Refused::NoRoom => "no room",
-                    Refused::Broken(_) => "broken",
-                }
-            })
+            gather(&mut Body::from(vec![b' '; size]), 80, &room).await.map_err(named)
         };
         let first = take(60).await.unwrap();
         assert_eq!(first.len(), 60);
