@@ -11,6 +11,8 @@
 
 #[path = "../fuzz/src/frames.rs"]
 mod frames;
+#[path = "../fuzz/src/query.rs"]
+mod query;
 #[path = "../fuzz/src/readers.rs"]
 mod readers;
 #[path = "../fuzz/src/targets.rs"]
@@ -26,6 +28,7 @@ mod ingest {
 use std::fs;
 use std::path::Path;
 
+use ::ingest::answer_all;
 use env::random::{Random as _, SeededRandom};
 use ship::wire;
 
@@ -90,4 +93,9 @@ fn columns_chunks_and_records_of_any_bytes_are_read_or_refused() {
 #[test]
 fn metrics_of_strangers_are_taken_or_refused_wherever_their_stream_is_cut() {
     replay("series_readers", 1000, readers::readers);
+}
+
+#[test]
+fn queries_of_strangers_are_answered_and_the_same_way_twice() {
+    replay("series_query", 1000, query::query);
 }

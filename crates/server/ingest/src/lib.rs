@@ -36,6 +36,8 @@ pub use net::{
     ANSWER_TIME_MAX, CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX,
     REPLY_BYTES_MAX, serve_tcp, serve_udp,
 };
+#[doc(hidden)]
+pub use query::answer_all;
 pub use resp::{
     DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,
 };

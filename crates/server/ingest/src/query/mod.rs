@@ -111,6 +111,25 @@ pub(crate) fn run(store: &Store, query: &Query, budget: &Budget, send: impl FnMu
     output.end();
 }
 
+/// What a body is answered as a query, as a search and as a suggestion: for fuzzers.
+#[doc(hidden)]
+pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for query in [Query::parse(body), Query::parse_search(body)] {
+        let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), || false);
+        match query {
+            Err(e) => all.extend_from_slice(e.as_bytes()),
+            Ok(query) => run(store, &query, &budget, |piece| {
+                all.extend_from_slice(&piece);
+                true
+            }),
+        }
+    }
+    let suggested = suggest(store, body).unwrap_or_else(|e| e);
+    all.extend_from_slice(suggested.as_bytes());
+    all
+}
+
 /// The rows of a query.
 fn rows<F: FnMut(Bytes) -> bool>(
     store: &Store,
