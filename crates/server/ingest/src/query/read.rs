@@ -96,8 +96,11 @@ impl Reader {
                 }
                 _ => all_steps(&snapshot, &members, range, step_ns, direction, budget)?,
             };
-            let begin =
-                if direction == Direction::Forward { range.from_ns } else { range.to_ns.saturating_sub(1) };
+            let begin = if direction == Direction::Forward {
+                range.from_ns
+            } else {
+                range.to_ns.saturating_sub(1)
+            };
             let sign = if direction == Direction::Forward { 1 } else { -1 };
             let row = |(i, s): (i64, Summary)| {
                 let time_ns = begin.saturating_add(i.saturating_mul(step_ns).saturating_mul(sign));
