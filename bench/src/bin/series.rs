@@ -13,6 +13,8 @@ mod long;
 mod payload;
 #[path = "../api/plot.rs"]
 mod plot;
+#[path = "../series/questions.rs"]
+mod questions;
 #[path = "../series/sockets.rs"]
 mod sockets;
 #[path = "../series/subject.rs"]
