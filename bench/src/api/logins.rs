@@ -64,7 +64,12 @@ fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
         add("refused", "", logins.refused as f64);
         add("other_p99_ms", "ms", logins.other_p99_ms);
         add("other_p99_to_idle", "ratio", logins.other_p99_ms / idle);
+        add("p99_to_hash", "ratio", logins.quantile(0.99, time, 0.0..1.0) / each.1);
     }
+    // The hash is nearly all of a login's CPU.
+    results.add("login", "goal", "cpu_ms", "ms", 50.0);
+    results.add("login, 5/s", "goal", "p99_to_hash", "ratio", 2.5);
+    results.add("login, 15/s", "goal", "other_p99_to_idle", "ratio", 2.0);
     Ok(())
 }
 

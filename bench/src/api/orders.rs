@@ -13,9 +13,9 @@ use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
 
 /// Restart everybody, deliver it to every agent, and count what became of it.
-pub fn restart(server: &Server, token: &str, results: &mut Results) -> anyhow::Result<()> {
+pub fn restart(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let case = format!("{AGENTS} PUT /agents/restart");
-    let mut client = server.client(token)?;
+    let mut client = server.client(&server.login()?)?;
     for _ in 0..if quick() { 1 } else { 3 } {
         let before = server.cpu_s();
         let answer = client.send("PUT", "/agents/restart", "", b"")?;
@@ -28,6 +28,7 @@ pub fn restart(server: &Server, token: &str, results: &mut Results) -> anyhow::R
             .flatten()
             .filter_map(|id| id.as_str()?.parse().ok())
             .collect();
+        ensure!(agents.len() == AGENTS as usize, "{} agents are active", agents.len());
         let given = heartbeats(server, &server.socket, &agents, None)?;
         ensure!(given.commands == agents.len(), "{} of {} got it", given.commands, agents.len());
         let answered = heartbeats(server, &server.socket, &agents, Some(command))?;
@@ -62,7 +63,7 @@ pub fn nobody(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The counters as the API gives them: by status, by group, by version.
+/// The counters as the API gives them: by status, group and platform, and those of the overview.
 fn counters(client: &mut Client) -> anyhow::Result<BTreeMap<String, u64>> {
     let mut all = BTreeMap::new();
     let status: Value = serde_json::from_slice(&client.get("/agents/summary/status")?.body)?;
@@ -75,6 +76,13 @@ fn counters(client: &mut Client) -> anyhow::Result<BTreeMap<String, u64>> {
     for (table, fields) in tables {
         for (name, count) in fields.as_object().into_iter().flatten() {
             all.insert(format!("{table} {name}"), count.as_u64().unwrap_or(0));
+        }
+    }
+    let overview: Value = serde_json::from_slice(&client.get("/overview/agents")?.body)?;
+    for table in ["groups", "agent_os", "agent_version"] {
+        for row in overview["data"][table].as_array().into_iter().flatten() {
+            let name = [&row["name"], &row["os"], &row["version"]].map(Value::to_string).concat();
+            all.insert(format!("{table} {name}"), row["count"].as_u64().unwrap_or(0));
         }
     }
     Ok(all)
@@ -120,6 +128,7 @@ pub fn churn(server: &Server, token: &str, results: &mut Results) -> anyhow::Res
     add("cpu_ms", "ms", (server.cpu_s() - cpu) * 1e3 / f64::from(times));
     add("p50_ms", "ms", quantile(&mut took, 0.5));
     add("counters_wrong", "", 0.0);
+    results.add(&case, "goal", "agents_per_minute", "/min", 1_000.0);
     Ok(())
 }
 

@@ -74,7 +74,8 @@ pub fn socket(server: &Server, agents: u32, results: &mut Results) -> anyhow::Re
 /// Two hundred clients at once.
 pub fn crowds(server: &Server, token: &str, results: &mut Results) -> anyhow::Result<()> {
     let time = Duration::from_millis(if quick() { 1_000 } else { 5_000 });
-    for (case, path, _) in READS.into_iter().take(5) {
+    let ids = ("GET /agents?select=id&limit=100000", "/agents?select=id&limit=100000", None);
+    for (case, path, _) in READS.into_iter().take(5).chain([ids]) {
         let before = server.cpu_s();
         let crowd = crowd(server, token, path, CROWD, time)?;
         let case = format!("{AGENTS} {case}");

@@ -24,6 +24,8 @@ pub const BATCH: u32 = 10_000;
 pub enum Mix {
     /// Eight of ten active, one disconnected, one never heard from; a few pending.
     Mixed,
+    /// All active.
+    Active,
     /// All disconnected.
     Silent,
 }
@@ -31,6 +33,7 @@ pub enum Mix {
 fn status(mix: Mix, n: u32) -> AgentStatus {
     match (mix, n % 10) {
         (Mix::Silent, _) | (Mix::Mixed, 1) => AgentStatus::Disconnected,
+        (Mix::Active, _) => AgentStatus::Active,
         (Mix::Mixed, 0) => AgentStatus::NeverConnected,
         (Mix::Mixed, 2) if n % 100 == 2 => AgentStatus::Pending,
         (Mix::Mixed, _) => AgentStatus::Active,

@@ -100,13 +100,18 @@ fn run(
     let told = |part: &str| {
         eprintln!("{part}: {:.0} s since the start", started.elapsed().as_secs_f64());
     };
-    if ["reads", "orders", "churn", "login"].into_iter().any(asked) {
+    if ["reads", "churn", "login"].into_iter().any(asked) {
         let data = scratch.join("mixed");
         seed(&data, AGENTS, Mix::Mixed)?;
         mixed(binary, scratch, &data, asked, results)?;
         told("one fleet");
     }
     if asked("orders") {
+        let active = scratch.join("active");
+        seed(&active, AGENTS, Mix::Active)?;
+        orders::restart(&Server::start(binary, &active, "")?, results)?;
+        fs::remove_dir_all(&active)?;
+        told("all active");
         let silent = scratch.join("silent");
         seed(&silent, AGENTS, Mix::Silent)?;
         orders::nobody(&Server::start(binary, &silent, "")?, results)?;
@@ -142,9 +147,6 @@ fn mixed(
             reads::each(&server, &token, AGENTS, if quick() { 20 } else { 200 }, results)?;
             reads::socket(&server, AGENTS, results)?;
             reads::crowds(&server, &token, results)?;
-        }
-        if asked("orders") {
-            orders::restart(&server, &token, results)?;
         }
         if asked("churn") {
             orders::churn(&server, &token, results)?;
