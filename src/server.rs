@@ -182,6 +182,7 @@ fn open_stores(
     }
     let options = StateOptions { readers: config.db.readers, ..StateOptions::default() };
     let state = SqliteState::open(&folder.state_db(), options).context("state")?;
+    state.warm().context("state")?;
     let state: Arc<dyn StateStore> = Arc::new(state);
     let options = Options {
         layout: match config.journal.layout {

@@ -56,6 +56,17 @@ pub struct SecurityConfig {
     pub mode: RbacMode,
 }
 
+/// What authorisation asks of a user with a set of roles, from one snapshot.
+#[derive(Debug)]
+pub struct Clearance {
+    /// The user.
+    pub account: Account,
+    /// What the roles may do.
+    pub grants: Arc<Grants>,
+    /// What holds for all.
+    pub config: SecurityConfig,
+}
+
 /// How often what was needed was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AccessCounts {
@@ -71,13 +82,15 @@ struct Kept<T> {
     value: T,
 }
 
+/// By user and roles; none for a user that is not there.
+type Clearances = Cache<(u32, Vec<u32>), Kept<Option<Arc<Clearance>>>>;
+
 /// What is kept.
 pub(crate) struct Access {
     generation: AtomicU64,
     /// Zero: nothing is kept.
     ttl: Duration,
-    accounts: Cache<u32, Kept<Option<Arc<Account>>>>,
-    grants: Cache<(u32, Vec<u32>), Kept<Arc<Grants>>>,
+    clearances: Clearances,
     config: Cache<(), Kept<SecurityConfig>>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -94,8 +107,7 @@ impl Access {
         Self {
             generation: AtomicU64::new(0),
             ttl,
-            accounts: cache(ttl),
-            grants: cache(ttl),
+            clearances: cache(ttl),
             config: cache(ttl),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -148,7 +160,7 @@ impl Members for Fleet {
     }
 
     fn of_group(&self, group: &str) -> Vec<AgentId> {
-        self.members(|groups| groups.iter().any(|own| own == group))
+        self.members(group)
     }
 
     fn is_in(&self, id: AgentId, group: &str) -> bool {
@@ -157,36 +169,40 @@ impl Members for Fleet {
 }
 
 impl Registry {
-    /// The user behind an id; kept for ten seconds, or until a change.
+    /// A user with what these roles may do and the configuration, by one statement; kept for ten
+    /// seconds, or until a change. `None`: there is no such user.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn account(&self, id: u32) -> Result<Option<Arc<Account>>, RegistryError> {
+    pub fn clearance(
+        &self,
+        user: u32,
+        roles: &[u32],
+    ) -> Result<Option<Arc<Clearance>>, RegistryError> {
         let access = &self.inner.access;
-        access.keep(&access.accounts, id, || {
-            Ok(self.inner.store.user_by_id(id)?.map(|row| Arc::new(row.into())))
+        access.keep(&access.clearances, (user, roles.to_vec()), || {
+            let rows = self.inner.store.access(user, roles, &[TOKEN_TTL, RBAC_MODE])?;
+            Ok(rows.map(|rows| {
+                let config = self.config_of(|name| rows.settings.get(name).cloned());
+                let grants = Arc::new(Grants::new(config.mode, Arc::new(rows.policies)));
+                Arc::new(Clearance { account: rows.user.into(), grants, config })
+            }))
         })
     }
 
-    /// What a user with these roles may do; kept for ten seconds, or until a change.
+    /// What these roles may do, whoever has them; read anew each time.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn grants(&self, user: u32, roles: &[u32]) -> Result<Arc<Grants>, RegistryError> {
-        let access = &self.inner.access;
-        access.keep(&access.grants, (user, roles.to_vec()), || {
-            let mode = self.security_config()?.mode;
-            Ok(Arc::new(Grants::new(mode, Arc::new(self.inner.store.policies(roles)?))))
-        })
+    pub fn grants(&self, roles: &[u32]) -> Result<Grants, RegistryError> {
+        let mode = self.security_config()?.mode;
+        Ok(Grants::new(mode, Arc::new(self.inner.store.policies(roles)?)))
     }
 
-    /// Whether [`Registry::account`], [`Registry::grants`] and [`Registry::security_config`] would
-    /// answer from memory.
-    pub fn access_is_kept(&self, user: u32, roles: &[u32]) -> bool {
+    /// Whether [`Registry::clearance`] would answer from memory.
+    pub fn clearance_is_kept(&self, user: u32, roles: &[u32]) -> bool {
         let access = &self.inner.access;
-        access.peek(&access.accounts, &user).is_some()
-            && access.peek(&access.grants, &(user, roles.to_vec())).is_some()
-            && access.peek(&access.config, &()).is_some()
+        access.peek(&access.clearances, &(user, roles.to_vec())).is_some()
     }
 
     /// The agents on which the grants permit an action. Memory only.
@@ -215,7 +231,7 @@ impl Registry {
         action: &str,
         resource: &str,
     ) -> Result<bool, RegistryError> {
-        let grants = self.grants(0, roles)?;
+        let grants = self.grants(roles)?;
         let Some((kind, value)) = resource.rsplit_once(':') else { return Ok(false) };
         Ok(match (kind, value.parse::<AgentId>()) {
             ("agent:id", Ok(id)) => self.permits_agent(&grants, action, id),
@@ -238,15 +254,22 @@ impl Registry {
     pub fn security_config(&self) -> Result<SecurityConfig, RegistryError> {
         let access = &self.inner.access;
         access.keep(&access.config, (), || {
-            let ttl = self.inner.store.setting(TOKEN_TTL)?.and_then(|text| text.parse().ok());
+            let ttl = self.inner.store.setting(TOKEN_TTL)?;
             let mode = self.inner.store.setting(RBAC_MODE)?;
-            let mode = mode.as_deref().and_then(RbacMode::from_name);
-            let defaults = self.default_security_config();
-            Ok(SecurityConfig {
-                token_ttl_s: ttl.unwrap_or(defaults.token_ttl_s),
-                mode: mode.unwrap_or(defaults.mode),
-            })
+            let named = |name: &str| if name == TOKEN_TTL { ttl.clone() } else { mode.clone() };
+            Ok(self.config_of(named))
         })
+    }
+
+    /// From the settings by name; what is not set is as it is by default.
+    fn config_of(&self, setting: impl Fn(&str) -> Option<String>) -> SecurityConfig {
+        let defaults = self.default_security_config();
+        let ttl = setting(TOKEN_TTL).and_then(|text| text.parse().ok());
+        let mode = setting(RBAC_MODE).and_then(|text| RbacMode::from_name(&text));
+        SecurityConfig {
+            token_ttl_s: ttl.unwrap_or(defaults.token_ttl_s),
+            mode: mode.unwrap_or(defaults.mode),
+        }
     }
 
     /// What holds unless somebody said otherwise.

@@ -3,98 +3,107 @@
 //! command out once more: the agent knows by its number that it has done it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::AgentId;
 use parking_lot::Mutex;
+use roaring::RoaringBitmap;
 use state::registry::{
-    Command, CommandCounts, CommandKind, CommandRow, NewCommand, Outcome, OutcomeRow, OutcomeState,
-    Permitted,
+    Command, CommandKind, CommandRow, NewCommand, OpenCommand, Outcome, OutcomeFilter, OutcomeRow,
+    OutcomeState, Permitted,
 };
 
-use crate::limits::{COMMAND_REPEAT_SECONDS, COMMAND_TTL_SECONDS, OUTCOMES_WAITING_MAX};
+use crate::limits::{
+    COMMAND_REPEAT_SECONDS, COMMAND_TTL_SECONDS, COMMANDS_AT_ONCE_MAX, OUTCOMES_WAITING_MAX,
+};
 use crate::{Registry, RegistryError};
 
+/// One unfinished command.
 struct Open {
-    command: Command,
-    sent: Option<Duration>,
+    kind: CommandKind,
+    /// When it expires, seconds since the epoch.
+    expires_at_s: i64,
+    /// Who has not answered.
+    agents: RoaringBitmap,
+    /// Those of them it was handed out to, and when.
+    sent: HashMap<AgentId, Duration>,
 }
 
-/// What is outstanding, and what is not yet in the database.
+impl Open {
+    fn new(kind: CommandKind, expires_at_s: i64, agents: &[AgentId]) -> Self {
+        let agents = agents.iter().map(|agent| agent.0).collect();
+        Self { kind, expires_at_s, agents, sent: HashMap::new() }
+    }
+}
+
+/// What is outstanding, and what is not yet in the database. A command costs the same whatever the
+/// number of its agents; a heartbeat looks at each unfinished command once.
 #[derive(Default)]
 pub(crate) struct Outstanding {
-    open: HashMap<AgentId, Vec<Open>>,
-    /// When each unfinished command expires, seconds since the epoch.
-    expiry: BTreeMap<u64, i64>,
+    open: BTreeMap<u64, Open>,
     waiting: Vec<OutcomeRow>,
 }
 
 impl Outstanding {
-    pub(crate) fn load(rows: Vec<(OutcomeRow, CommandKind, i64)>) -> Self {
-        let mut all = Self::default();
-        for (row, kind, expires_at_s) in rows {
-            all.expiry.insert(row.command, expires_at_s);
-            // One that was sent before the restart is due again.
-            all.add(row.agent, Command { id: row.command, kind });
-        }
-        all
-    }
-
-    fn add(&mut self, agent: AgentId, command: Command) {
-        self.open.entry(agent).or_default().push(Open { command, sent: None });
+    /// What was sent before a restart is due again.
+    pub(crate) fn load(commands: Vec<OpenCommand>) -> Self {
+        let open = |c: OpenCommand| (c.id, Open::new(c.kind, c.expires_at_s, &c.agents));
+        Self { open: commands.into_iter().map(open).collect(), waiting: Vec::new() }
     }
 
     fn hand_out(&mut self, agent: AgentId, now: Duration, now_s: i64) -> Vec<Command> {
-        let Some(open) = self.open.get_mut(&agent) else { return Vec::new() };
         let repeat = Duration::from_secs(COMMAND_REPEAT_SECONDS);
         let mut due = Vec::new();
-        for one in open {
-            if one.sent.is_some_and(|sent| now.saturating_sub(sent) < repeat) {
+        for (id, one) in &mut self.open {
+            if due.len() == COMMANDS_AT_ONCE_MAX {
+                break;
+            }
+            if !one.agents.contains(agent.0) {
                 continue;
             }
-            if one.sent.is_none() {
+            let before = one.sent.get(&agent).copied();
+            if before.is_some_and(|sent| now.saturating_sub(sent) < repeat) {
+                continue;
+            }
+            if before.is_none() {
                 self.waiting.push(OutcomeRow {
-                    command: one.command.id,
+                    command: *id,
                     agent,
                     state: OutcomeState::Sent,
                     detail: String::new(),
                     at_s: now_s,
                 });
             }
-            one.sent = Some(now);
-            due.push(one.command.clone());
+            one.sent.insert(agent, now);
+            due.push(Command { id: *id, kind: one.kind });
         }
         due
     }
 
     /// Take it off the agent's list; whether it was there.
     fn close(&mut self, agent: AgentId, id: u64) -> bool {
-        let Some(open) = self.open.get_mut(&agent) else { return false };
-        let before = open.len();
-        open.retain(|one| one.command.id != id);
-        let found = open.len() < before;
-        if open.is_empty() {
-            self.open.remove(&agent);
+        let Some(open) = self.open.get_mut(&id) else { return false };
+        open.sent.remove(&agent);
+        let found = open.agents.remove(agent.0);
+        if open.agents.is_empty() {
+            self.open.remove(&id);
         }
         found
     }
 
-    fn close_all(&mut self, id: u64) {
-        self.expiry.remove(&id);
-        self.open.retain(|_, open| {
-            open.retain(|one| one.command.id != id);
-            !open.is_empty()
-        });
-    }
-
     pub(crate) fn forget_agent(&mut self, agent: AgentId) {
-        self.open.remove(&agent);
+        self.open.retain(|_, open| {
+            open.sent.remove(&agent);
+            open.agents.remove(agent.0);
+            !open.agents.is_empty()
+        });
     }
 }
 
 impl Registry {
-    /// Create a command for agents; durable when it returns. Numbers that are not registered are
-    /// passed over. Unanswered ones expire after a day. Its number.
+    /// Create a command for agents; durable when it returns, and handed out only then. Numbers
+    /// that are not registered are passed over. Unanswered ones expire after a day. Its number.
     ///
     /// # Errors
     /// `Store(Limit)` when too many commands are unfinished.
@@ -105,19 +114,18 @@ impl Registry {
         user: &str,
     ) -> Result<u64, RegistryError> {
         let now_s = self.now().s;
-        let new = NewCommand {
-            kind,
-            agents: agents.to_vec(),
-            user: user.to_owned(),
-            now_s,
-            expires_at_s: now_s + COMMAND_TTL_SECONDS,
-        };
+        let mut agents = agents.to_vec();
+        agents.sort_unstable();
+        agents.dedup();
         let _order = self.inner.decisions.lock();
-        let (id, agents) = self.inner.store.create_command(&new)?;
-        let mut outstanding = self.inner.outstanding.lock();
-        outstanding.expiry.insert(id, new.expires_at_s);
-        for agent in agents {
-            outstanding.add(agent, Command { id, kind });
+        let agents = self.inner.fleet.read().roll().ids(&Permitted::Only(Arc::new(agents)), &[]);
+        let user = user.to_owned();
+        let new =
+            NewCommand { kind, agents, user, now_s, expires_at_s: now_s + COMMAND_TTL_SECONDS };
+        let id = self.inner.store.create_command(&new)?;
+        if !new.agents.is_empty() {
+            let open = Open::new(kind, new.expires_at_s, &new.agents);
+            self.inner.outstanding.lock().open.insert(id, open);
         }
         Ok(id)
     }
@@ -156,17 +164,37 @@ impl Registry {
     /// # Errors
     /// When the store fails.
     pub fn command(&self, id: u64) -> Result<Option<CommandRow>, RegistryError> {
-        self.flush_outcomes()?;
-        Ok(self.inner.store.command(id)?)
+        let none = OutcomeFilter::default();
+        Ok(self.command_page(id, &Permitted::All, none)?.map(|(command, _)| command))
     }
 
-    /// The newest commands, newest first.
+    /// One command with its counts as far as the agents of a scope go, and a page of their
+    /// outcomes by agent number, from one snapshot; everything reported so far included.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn commands(&self, limit: u64) -> Result<Vec<CommandRow>, RegistryError> {
+    pub fn command_page(
+        &self,
+        id: u64,
+        scope: &Permitted,
+        outcomes: OutcomeFilter,
+    ) -> Result<Option<(CommandRow, Vec<OutcomeRow>)>, RegistryError> {
         self.flush_outcomes()?;
-        Ok(self.inner.store.commands(limit)?)
+        Ok(self.inner.store.command(id, scope, outcomes)?)
+    }
+
+    /// The newest commands, newest first, with their counts as far as the agents of a scope go,
+    /// from one snapshot.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn commands(
+        &self,
+        limit: u64,
+        scope: &Permitted,
+    ) -> Result<Vec<CommandRow>, RegistryError> {
+        self.flush_outcomes()?;
+        Ok(self.inner.store.commands(limit, scope)?)
     }
 
     /// The outcomes of a command by agent number above `after`.
@@ -180,37 +208,8 @@ impl Registry {
         after: Option<AgentId>,
         limit: u64,
     ) -> Result<Vec<OutcomeRow>, RegistryError> {
-        self.flush_outcomes()?;
-        Ok(self.inner.store.outcomes(id, state, after, limit)?)
-    }
-
-    /// A command's counts as far as the agents of a scope go.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn counts_within(
-        &self,
-        command: &CommandRow,
-        scope: &Permitted,
-    ) -> Result<CommandCounts, RegistryError> {
-        let counted = |ids: &[AgentId]| self.inner.store.outcome_counts(command.id, ids);
-        let all = command.counts;
-        Ok(match scope {
-            Permitted::All => all,
-            Permitted::Only(ids) => counted(ids)?,
-            Permitted::Except(ids) => {
-                let hidden = counted(ids)?;
-                CommandCounts {
-                    pending: all.pending.saturating_sub(hidden.pending),
-                    sent: all.sent.saturating_sub(hidden.sent),
-                    acknowledged: all.acknowledged.saturating_sub(hidden.acknowledged),
-                    failed: all.failed.saturating_sub(hidden.failed),
-                    expired: all.expired.saturating_sub(hidden.expired),
-                    cancelled: all.cancelled.saturating_sub(hidden.cancelled),
-                    total: all.total.saturating_sub(hidden.total),
-                }
-            }
-        })
+        let page = self.command_page(id, &Permitted::All, OutcomeFilter { state, after, limit })?;
+        Ok(page.map(|(_, outcomes)| outcomes).unwrap_or_default())
     }
 
     /// Take back a command where it is not answered yet; for how many agents.
@@ -224,7 +223,7 @@ impl Registry {
     fn finish_command(&self, id: u64, state: OutcomeState) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
         let n = self.inner.store.finish_command(id, state, self.now().s)?;
-        self.inner.outstanding.lock().close_all(id);
+        self.inner.outstanding.lock().open.remove(&id);
         Ok(n)
     }
 
@@ -247,7 +246,8 @@ impl Registry {
         let now_s = self.now().s;
         let over: Vec<u64> = {
             let outstanding = self.inner.outstanding.lock();
-            outstanding.expiry.iter().filter(|(_, at)| **at <= now_s).map(|(id, _)| *id).collect()
+            let over = outstanding.open.iter().filter(|(_, open)| open.expires_at_s <= now_s);
+            over.map(|(id, _)| *id).collect()
         };
         over.into_iter().map(|id| self.finish_command(id, OutcomeState::Expired)).sum()
     }

@@ -5,12 +5,13 @@
 //! Silence is measured on the monotone clock and only while the server listens: neither a jump of
 //! the wall clock nor the server's own downtime disconnects anybody.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Overlay};
-use state::registry::{AgentRow, InfoRow, LivenessRow, StatusCode};
+use state::registry::{AgentRow, InfoRow, LivenessRow, StatusCode, StatusSummary};
 
+use crate::roll::Roll;
 use crate::types::AgentInfo;
 
 /// Longest text that an agent says of itself, bytes; longer ones are cut.
@@ -39,6 +40,11 @@ pub(crate) struct Now {
 #[derive(Default)]
 pub(crate) struct Fleet {
     agents: HashMap<AgentId, Live>,
+    roll: Roll,
+    /// Agents by status.
+    status: StatusSummary,
+    /// Who is in a group.
+    groups: HashMap<String, BTreeSet<AgentId>>,
     seen: Vec<AgentId>,
     changed: Vec<AgentId>,
     /// Moves on with every change of who is in which group.
@@ -63,22 +69,58 @@ impl Fleet {
             info: false,
             record: row.record,
         };
-        self.membership += 1;
+        self.remove(live.record.id);
+        self.roll.put(&live.record);
+        self.status.add(live.record.status);
+        self.join(live.record.id, &live.record.groups.clone());
         self.agents.insert(live.record.id, live);
     }
 
     pub(crate) fn remove(&mut self, id: AgentId) {
         self.membership += 1;
-        self.agents.remove(&id);
+        self.roll.remove(id);
+        if let Some(live) = self.agents.remove(&id) {
+            self.status.take(live.record.status);
+            self.leave(id, &live.record.groups);
+        }
+    }
+
+    fn join(&mut self, id: AgentId, groups: &[String]) {
+        for group in groups {
+            match self.groups.get_mut(group) {
+                Some(members) => _ = members.insert(id),
+                None => _ = self.groups.insert(group.clone(), BTreeSet::from([id])),
+            }
+        }
+    }
+
+    fn leave(&mut self, id: AgentId, groups: &[String]) {
+        for group in groups {
+            let Some(members) = self.groups.get_mut(group) else { continue };
+            members.remove(&id);
+            if members.is_empty() {
+                self.groups.remove(group);
+            }
+        }
+    }
+
+    /// Agents by status.
+    pub(crate) fn status(&self) -> StatusSummary {
+        self.status
+    }
+
+    /// Every agent by number.
+    pub(crate) fn roll(&self) -> &Roll {
+        &self.roll
+    }
+
+    /// The agent as it is now, and why it has its status.
+    pub(crate) fn row(&self, id: AgentId) -> Option<(&AgentRecord, StatusCode)> {
+        self.agents.get(&id).map(|live| (&live.record, live.status_code))
     }
 
     pub(crate) fn get(&self, id: AgentId) -> Option<&AgentRecord> {
         self.agents.get(&id).map(|live| &live.record)
-    }
-
-    /// Every agent, in no order.
-    pub(crate) fn records(&self) -> impl Iterator<Item = &AgentRecord> {
-        self.agents.values().map(|live| &live.record)
     }
 
     /// Moves on with every change of who is in which group.
@@ -86,17 +128,26 @@ impl Fleet {
         self.membership
     }
 
-    /// The agents whose groups are as wanted.
-    pub(crate) fn members(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<AgentId> {
-        let members = self.agents.values().filter(|live| wanted(&live.record.groups));
-        members.map(|live| live.record.id).collect()
+    /// The agents of a group, ascending.
+    pub(crate) fn members(&self, group: &str) -> Vec<AgentId> {
+        self.groups.get(group).map(|ids| ids.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Every agent and why it has its status, in no order.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&AgentRecord, StatusCode)> {
+        self.agents.values().map(|live| (&live.record, live.status_code))
     }
 
     pub(crate) fn set_groups(&mut self, id: AgentId, groups: Vec<String>) {
+        let Some(live) = self.agents.get_mut(&id) else { return };
+        let before = std::mem::take(&mut live.record.groups);
+        self.leave(id, &before);
+        self.join(id, &groups);
         if let Some(live) = self.agents.get_mut(&id) {
             live.record.groups = groups;
-            self.membership += 1;
+            self.roll.put(&live.record);
         }
+        self.membership += 1;
     }
 
     pub(crate) fn overlay(&self, id: AgentId, cluster: &str) -> Option<Overlay> {
@@ -125,9 +176,9 @@ impl Fleet {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         live.heard = now.monotonic;
         live.record.keepalive_at_s = Some(now.s);
-        live.info |= merge(&mut live.record, info);
-        let to = (status, StatusCode::Ok, None);
-        self.become_status(id, to);
+        let told = merge(&mut live.record, info);
+        live.info |= told;
+        self.become_status(id, (status, StatusCode::Ok, None), told);
         true
     }
 
@@ -136,24 +187,31 @@ impl Fleet {
         live.heard = now.monotonic;
         if live.record.status != AgentStatus::Disconnected {
             let to = (AgentStatus::Disconnected, StatusCode::Shutdown, Some(now.s));
-            self.become_status(id, to);
+            self.become_status(id, to, false);
         }
         true
     }
 
-    /// Put a status on an agent and note what has to be written.
+    /// Put a status on an agent that also told news of itself or not, and note what has to be
+    /// written.
     fn become_status(
         &mut self,
         id: AgentId,
         (status, code, disconnected_at_s): (AgentStatus, StatusCode, Option<i64>),
+        told: bool,
     ) {
         let Some(live) = self.agents.get_mut(&id) else { return };
         let same = live.record.status == status
             && live.status_code == code
             && live.record.disconnected_at_s == disconnected_at_s;
+        self.status.take(live.record.status);
+        self.status.add(status);
         live.record.status = status;
         live.status_code = code;
         live.record.disconnected_at_s = disconnected_at_s;
+        if told || !same {
+            self.roll.put(&live.record);
+        }
         if same && !live.info {
             if !live.seen && !live.changed {
                 live.seen = true;
@@ -176,7 +234,7 @@ impl Fleet {
             .collect();
         for id in &silent {
             let to = (AgentStatus::Disconnected, StatusCode::NoKeepalive, Some(now.s));
-            self.become_status(*id, to);
+            self.become_status(*id, to, false);
         }
         silent.len() as u64
     }
@@ -187,12 +245,14 @@ impl Fleet {
     }
 
     /// Take up to `max` rows to write: those whose status or words changed first, then, with
-    /// `all`, those that were only heard from.
+    /// `all`, those that were only heard from. By number, so that the table is written from one
+    /// end to the other and each of its pages once.
     pub(crate) fn take(&mut self, max: usize, all: bool) -> Vec<LivenessRow> {
         let mut ids = drain(&mut self.changed, max);
         if all {
             ids.append(&mut drain(&mut self.seen, max - ids.len()));
         }
+        ids.sort_unstable();
         ids.iter().filter_map(|id| self.agents.get_mut(id)?.take()).collect()
     }
 
@@ -209,6 +269,8 @@ impl Fleet {
 }
 
 fn drain(ids: &mut Vec<AgentId>, max: usize) -> Vec<AgentId> {
+    // Those that are left over are neighbours as well; sorting what is sorted costs little.
+    ids.sort_unstable();
     ids.split_off(ids.len().saturating_sub(max))
 }
 
@@ -237,35 +299,47 @@ impl Live {
     }
 }
 
-/// Take over what the agent says; whether anything is new.
+/// Take over what the agent says; whether anything is new. Most heartbeats say nothing new: then
+/// nothing is copied.
 fn merge(record: &mut AgentRecord, info: &AgentInfo) -> bool {
-    let os = info.os.as_ref().map(|os| AgentOs {
-        name: cut(&os.name),
-        platform: cut(&os.platform),
-        family: cut(&os.family),
-        version: cut(&os.version),
-        arch: cut(&os.arch),
-        uname: cut(&os.uname),
+    let mut new = replace(&mut record.version, info.version.as_deref());
+    new |= replace(&mut record.hostname, info.hostname.as_deref());
+    new |= replace(&mut record.ip, info.ip.as_deref());
+    let Some(os) = &info.os else { return new };
+    let known = record.os.get_or_insert_with(|| {
+        new = true;
+        AgentOs::default()
     });
-    let text = |text: &Option<String>| text.as_deref().map(cut);
-    let mut new = replace(&mut record.version, text(&info.version));
-    new |= replace(&mut record.hostname, text(&info.hostname));
-    new |= replace(&mut record.ip, text(&info.ip));
-    new | replace(&mut record.os, os)
-}
-
-fn replace<T: PartialEq>(known: &mut Option<T>, said: Option<T>) -> bool {
-    let new = said.is_some() && *known != said;
-    if new {
-        *known = said;
+    for (known, said) in [
+        (&mut known.name, &os.name),
+        (&mut known.platform, &os.platform),
+        (&mut known.family, &os.family),
+        (&mut known.version, &os.version),
+        (&mut known.arch, &os.arch),
+        (&mut known.uname, &os.uname),
+    ] {
+        let said = cut(said);
+        if known != said {
+            said.clone_into(known);
+            new = true;
+        }
     }
     new
 }
 
-fn cut(text: &str) -> String {
+fn replace(known: &mut Option<String>, said: Option<&str>) -> bool {
+    let said = said.map(cut);
+    let new = said.is_some() && known.as_deref() != said;
+    if new {
+        *known = said.map(str::to_owned);
+    }
+    new
+}
+
+fn cut(text: &str) -> &str {
     let mut end = text.len().min(INFO_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text.get(..end).unwrap_or_default().to_owned()
+    text.get(..end).unwrap_or_default()
 }

@@ -1,12 +1,15 @@
 //! Password hashes (Argon2id) and the threads that check them: a fixed number, with a bounded
 //! queue in front. Nothing else runs there, and nothing else waits behind a login.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use env::random::Random;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -19,6 +22,8 @@ use crate::{RegistryError, files};
 const NICE: i32 = 5;
 /// Bytes of salt: RFC 9106, 3.1 recommends 16.
 const SALT_BYTES: usize = 16;
+/// Bytes of a hash.
+const HASH_BYTES: usize = 32;
 
 /// Hash with a fresh salt; PHC form.
 pub(crate) fn hash(
@@ -35,6 +40,22 @@ pub(crate) fn hash(
         .hash_password_with_salt(password.as_bytes(), &salt)
         .map(|hash| hash.to_string())
         .map_err(|e| bad(&e))
+}
+
+/// A hash that no password is known for, at the cost of one: random bytes in the same form. It
+/// takes as long to check a password against as a real one, and no time to make.
+pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, RegistryError> {
+    let mut bytes = [0; SALT_BYTES + HASH_BYTES];
+    random.fill(&mut bytes)?;
+    let (salt, hash) = bytes.split_at(SALT_BYTES);
+    Ok(format!(
+        "$argon2id$v=19$m={},t={},p={}${}${}",
+        cost.memory_kib,
+        cost.passes,
+        cost.lanes,
+        STANDARD_NO_PAD.encode(salt),
+        STANDARD_NO_PAD.encode(hash)
+    ))
 }
 
 /// Whether the password belongs to the hash, at the cost that the hash names.
@@ -89,6 +110,37 @@ fn work(queue: &Mutex<Receiver<Job>>) {
         // The lock is held while waiting: whoever has it takes the next job.
         let job = queue.lock().recv();
         let Ok(job) = job else { return };
-        job();
+        // A job that panics ends itself, not the thread: whoever waits for it is told.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use env::random::SystemRandom;
+
+    use super::*;
+
+    const COST: HashCost = HashCost { memory_kib: 8, passes: 1, lanes: 1 };
+
+    #[test]
+    fn a_hash_of_nothing_is_one_like_any_other() {
+        let nothing = of_nothing(COST, &SystemRandom).unwrap();
+        let real = hash("Correct-Horse-9", COST, &SystemRandom).unwrap();
+        let (nothing_read, real) = (PasswordHash::new(&nothing).unwrap(), PasswordHash::new(&real));
+        let real = real.unwrap();
+        assert_eq!(nothing_read.params, real.params);
+        assert_eq!((nothing_read.algorithm, nothing_read.version), (real.algorithm, real.version));
+        assert_eq!(nothing.len(), real.to_string().len());
+        assert!(!verify("", &nothing) && !verify("Correct-Horse-9", &nothing));
+    }
+
+    #[test]
+    fn a_thread_outlives_a_job_that_panics() {
+        let pool = Pool::start(1, 4).unwrap_or_else(|e| panic!("{e}"));
+        let lost = pool.submit(|| panic!("on purpose")).unwrap_or_else(|_| panic!("full"));
+        let done = pool.submit(|| 7).unwrap_or_else(|_| panic!("full"));
+        assert!(lost.blocking_recv().map(|(): ()| ()).is_err());
+        assert_eq!(done.blocking_recv().unwrap(), 7);
     }
 }

@@ -118,19 +118,9 @@ impl Registry {
         force: Option<ForceRules>,
         now_s: i64,
     ) -> Result<Vec<AgentId>, EnrollError> {
-        let rivals: Vec<AgentId> = {
-            let fleet = self.inner.fleet.read();
-            let single = new.register_ip != "any" && !new.register_ip.contains('/');
-            fleet
-                .records()
-                .filter(|other| {
-                    other.name == new.name
-                        || Some(other.id) == new.id
-                        || (single && other.register_ip == new.register_ip)
-                })
-                .map(|other| other.id)
-                .collect()
-        };
+        let single = new.register_ip != "any" && !new.register_ip.contains('/');
+        let address = single.then_some(new.register_ip.as_str());
+        let rivals = self.inner.store.rivals(&new.name, new.id, address)?;
         if let Some(id) = rivals.iter().find(|id| !self.gives_way(**id, force, now_s)) {
             let fleet = self.inner.fleet.read();
             let name = fleet.get(*id).map(|other| other.name.clone()).unwrap_or_default();

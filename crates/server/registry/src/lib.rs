@@ -20,6 +20,7 @@
 mod access;
 mod agents;
 mod attempts;
+mod audit;
 mod ca;
 mod commands;
 mod context;
@@ -36,6 +37,7 @@ mod lists;
 mod options;
 mod passwords;
 mod rbac;
+mod roll;
 mod security;
 mod shown;
 mod tokens;
@@ -54,9 +56,10 @@ use parking_lot::{Mutex, RwLock};
 
 use ca::Authority;
 use fleet::{Fleet, Now};
-use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, REVOCATIONS_RELOAD_SECONDS};
+use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATIONS_RELOAD_SECONDS};
 
-pub use access::{AccessCounts, Account, SecurityConfig};
+pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
+pub use audit::PendingAudit;
 pub use context::is_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
@@ -67,9 +70,10 @@ pub use shown::ServerCertificate;
 pub use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, Command, CommandCounts, CommandKind,
     CommandRow, CompareOp, Condition, DistinctPage, EnrolmentTokenRow, GroupConfig, GroupCount,
-    LastScan, LinkKind, Outcome, OutcomeRow, OutcomeState, Overview, Permitted, Policy, PolicyRow,
-    RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange,
-    SecurityImage, Sort, SqliteRegistry, StatusCode, StatusSummary, Summary,
+    LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted,
+    Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, RoleRow,
+    RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode, StatusSummary,
+    Summary,
 };
 pub use types::{
     AgentInfo, EnrollRequest, Enrolled, Identity, IssuedKeyPair, TickReport, TokenKeys, User,
@@ -110,6 +114,7 @@ struct Inner {
 /// When the parts of a tick are due, on the monotone clock.
 struct Due {
     flush: Duration,
+    keepalives: Duration,
     forget: Duration,
     revocations: Duration,
 }
@@ -135,7 +140,6 @@ impl Registry {
         let tokens = tokens::Tokens::open(folder, &image.revocations)?;
         let server = host::record(now.s);
         store.save_server(&server)?;
-        let nobody = passwords::make(&*random)?;
         let block = Duration::from_secs(options.login_block_s);
         let inner = Inner {
             authority,
@@ -148,11 +152,12 @@ impl Registry {
             access: access::Access::new(options.cache_ttl),
             attempts: Mutex::new(attempts::Attempts::new(options.login_attempts_max, block)),
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
-            nobody_hash: hashing::hash(&nobody, options.hash_cost, &*random)?,
+            nobody_hash: hashing::of_nothing(options.hash_cost, &*random)?,
             decisions: Mutex::default(),
             flush: Mutex::default(),
             due: Mutex::new(Due {
                 flush: now.monotonic + options.flush_interval,
+                keepalives: now.monotonic + options.flush_interval * KEEPALIVE_FLUSHES,
                 forget: now.monotonic,
                 revocations: now.monotonic,
             }),
@@ -202,18 +207,24 @@ impl Registry {
             }
             due
         };
-        let (flush, forget, revocations) = {
+        let interval = self.inner.options.flush_interval;
+        let (flush, keepalives, forget, revocations) = {
             let mut at = self.inner.due.lock();
             (
-                due(&mut at.flush, self.inner.options.flush_interval),
+                due(&mut at.flush, interval),
+                due(&mut at.keepalives, interval * KEEPALIVE_FLUSHES),
                 due(&mut at.forget, Duration::from_secs(FORGET_EVERY_SECONDS)),
                 due(&mut at.revocations, Duration::from_secs(REVOCATIONS_RELOAD_SECONDS)),
             )
         };
         if flush {
             report.outcomes = self.flush_outcomes()?;
+            while self.inner.store.trim_commands()? {}
             self.flush_scans()?;
-            report.written = self.write_liveness(true)?;
+            report.written = self.write_liveness(keepalives)?;
+        }
+        if keepalives {
+            self.inner.store.checkpoint()?;
         }
         if revocations {
             let refused = self.inner.store.revocations()?;
@@ -313,33 +324,6 @@ impl Registry {
             }
         }
         self.inner.authority.server_certificate(&all, &*self.inner.random, self.now().s)
-    }
-
-    /// Append to the audit log; durable when it returns.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn audit(&self, user: &str, action: &str, detail: &str) -> Result<(), RegistryError> {
-        self.inner.store.audit(&AuditEntry {
-            id: 0,
-            at_us: self.inner.clock.now_us(),
-            user: user.to_owned(),
-            action: action.to_owned(),
-            detail: detail.to_owned(),
-        })?;
-        Ok(())
-    }
-
-    /// The audit log, newest first, below the row `before` where given.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn audit_log(
-        &self,
-        before: Option<u64>,
-        limit: u64,
-    ) -> Result<Vec<AuditEntry>, RegistryError> {
-        Ok(self.inner.store.audit_log(before, limit)?)
     }
 
     /// Copy `registry.db` consistently while it is in use, what agents said included; `ca.key`,

@@ -23,12 +23,16 @@ pub const CSR_BYTES_MAX: usize = 16 * 1024;
 pub const LOGIN_SOURCES_MAX: usize = 65_536;
 /// A command that was handed out is handed out again after this long without an answer, seconds.
 pub const COMMAND_REPEAT_SECONDS: u64 = 60;
+/// Most commands in one answer to an agent; the rest goes with its next heartbeats.
+pub const COMMANDS_AT_ONCE_MAX: usize = 16;
 /// Unanswered commands expire after this long unless asked otherwise, seconds: 1 day.
 pub const COMMAND_TTL_SECONDS: i64 = 24 * 3600;
 /// Spent certificates and tokens are forgotten this often, seconds.
 pub const FORGET_EVERY_SECONDS: u64 = 3600;
 /// Most rows written in one transaction of a flush; other writes get in between.
 pub const FLUSH_ROWS_MAX: usize = 5_000;
+/// Agents that were only heard from, without news, are written with every so many-th flush.
+pub const KEEPALIVE_FLUSHES: u32 = 12;
 /// Bytes of an enrolment token's secret.
 pub const TOKEN_SECRET_BYTES: usize = 32;
 /// Most command outcomes that wait for a flush before unasked ones are dropped.

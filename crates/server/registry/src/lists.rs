@@ -1,22 +1,40 @@
 //! Lists and counters of the fleet.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use model::{AgentId, AgentRecord};
+use state::registry::limits::PAGE_ROWS_MAX;
 use state::registry::{
-    AgentColumn, AgentPage, AgentQuery, Condition, DistinctPage, Overview, Permitted,
-    StatusSummary, Summary,
+    AgentColumn, AgentPage, AgentQuery, Condition, DistinctPage, Overview, Permitted, Sort,
+    StatusCode, StatusSummary, Summary,
 };
 
+use crate::fleet::Fleet;
+use crate::roll::Search;
 use crate::{Registry, RegistryError};
 
 impl Registry {
-    /// One page of agents, 000 included. What agents said up to the call is in it.
+    /// One page of agents, 000 included. What agents said up to the call is in it. A search looks
+    /// at the text of every agent in memory; where it is the only filter, the page is made there.
     ///
     /// # Errors
     /// When the store fails.
     pub fn agents(&self, query: &AgentQuery) -> Result<AgentPage, RegistryError> {
+        if only_search(query)
+            && let Some(text) = &query.search
+        {
+            return Ok(self.searched(query, text));
+        }
+        let (named, query) = (&query.ids, &*self.resolved(query));
         self.settle(by_keepalive(query))?;
         let mut page = self.inner.store.agents(query, self.now().s)?;
         let fleet = self.inner.fleet.read();
+        if named != &query.ids {
+            // The page was asked for those that the search found.
+            page.missing = ascending(named.as_deref().unwrap_or_default());
+            page.missing.retain(|id| fleet.get(*id).is_none() && *id != AgentId::SERVER);
+        }
         for item in &mut page.items {
             if let Some(live) = fleet.get(item.id) {
                 item.keepalive_at_s = live.keepalive_at_s;
@@ -26,22 +44,83 @@ impl Registry {
     }
 
     /// The numbers of all agents that match, ascending, 000 included; offset, limit and order are
-    /// ignored.
+    /// ignored. By status and scope alone they come from memory.
     ///
     /// # Errors
     /// When the store fails.
     pub fn agent_ids(&self, query: &AgentQuery) -> Result<Vec<AgentId>, RegistryError> {
+        if only_status(query) {
+            let server = query.permitted.holds(AgentId::SERVER)
+                && (query.status.is_empty() || query.status.contains(&self.inner.server.status));
+            let mut ids = self.inner.fleet.read().roll().ids(&query.permitted, &query.status);
+            if server {
+                ids.insert(0, AgentId::SERVER);
+            }
+            return Ok(ids);
+        }
+        let query = &*self.resolved(query);
         self.settle(by_keepalive(query))?;
         Ok(self.inner.store.agent_ids(query, self.now().s)?)
     }
 
-    /// Agents by status, without 000; kept, not counted.
+    /// A page of [`Registry::agent_ids`], and how many match.
     ///
     /// # Errors
     /// When the store fails.
+    pub fn agent_ids_page(&self, query: &AgentQuery) -> Result<(Vec<AgentId>, u64), RegistryError> {
+        let mut ids = self.agent_ids(query)?;
+        let total = ids.len() as u64;
+        ids.drain(..ids.len().min(query.offset as usize));
+        ids.truncate(query.limit as usize);
+        Ok((ids, total))
+    }
+
+    /// The query with the numbers that its search finds in place of the search.
+    fn resolved<'a>(&self, query: &'a AgentQuery) -> Cow<'a, AgentQuery> {
+        let Some(text) = &query.search else { return Cow::Borrowed(query) };
+        let mut found = self.found(&self.inner.fleet.read(), query, text);
+        if let Some(named) = &query.ids {
+            let named = Permitted::Only(Arc::new(ascending(named)));
+            found.retain(|id| named.holds(*id));
+        }
+        Cow::Owned(AgentQuery { ids: Some(found), search: None, ..query.clone() })
+    }
+
+    /// The agents of the query's scope that a search finds, ascending, 000 included.
+    fn found(&self, fleet: &Fleet, query: &AgentQuery, text: &str) -> Vec<AgentId> {
+        let search = Search::new(text);
+        let mut found = fleet.roll().found(&query.permitted, &search);
+        if query.permitted.holds(AgentId::SERVER) && search.fits(&self.inner.server) {
+            found.insert(0, AgentId::SERVER);
+        }
+        found
+    }
+
+    /// A page by number of what a search finds, as memory has it at one instant.
+    fn searched(&self, query: &AgentQuery, text: &str) -> AgentPage {
+        let fleet = self.inner.fleet.read();
+        let mut found = self.found(&fleet, query, text);
+        if query.sort.first().is_some_and(|sort| sort.descending) {
+            found.reverse();
+        }
+        let mut page = AgentPage { total: found.len() as u64, ..AgentPage::default() };
+        let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
+        for id in found.into_iter().skip(query.offset as usize).take(limit) {
+            let own = (id == AgentId::SERVER).then_some((&self.inner.server, StatusCode::Ok));
+            if let Some((record, code)) = own.or_else(|| fleet.row(id)) {
+                page.items.push(record.clone());
+                page.codes.push(code);
+            }
+        }
+        page
+    }
+
+    /// Agents by status, without 000; kept in memory, not counted, and no statement is needed.
+    ///
+    /// # Errors
+    /// None today.
     pub fn status_summary(&self) -> Result<StatusSummary, RegistryError> {
-        self.settle(false)?;
-        Ok(self.inner.store.status_summary()?)
+        Ok(self.inner.fleet.read().status())
     }
 
     /// Agents by status, platform, group and version, without 000, from one snapshot; kept, not
@@ -73,22 +152,33 @@ impl Registry {
         query: &AgentQuery,
         columns: &[AgentColumn],
     ) -> Result<DistinctPage, RegistryError> {
+        let query = &*self.resolved(query);
         let all = by_keepalive(query) || columns.contains(&AgentColumn::LastKeepAlive);
         self.settle(all)?;
         Ok(self.inner.store.distinct(query, columns, self.now().s)?)
     }
 
-    /// Look at every agent but 000 that the caller may see, by number. Memory only.
+    /// Look at every agent but 000 that the caller may see, as all are at one instant; in no
+    /// order. Memory only.
     pub fn for_each_agent(&self, permitted: &Permitted, mut look: impl FnMut(&AgentRecord)) {
+        self.for_each_row(permitted, |record, _| look(record));
+    }
+
+    /// As [`Registry::for_each_agent`], with why each agent has its status.
+    pub fn for_each_row(
+        &self,
+        permitted: &Permitted,
+        mut look: impl FnMut(&AgentRecord, StatusCode),
+    ) {
         let fleet = self.inner.fleet.read();
         match permitted {
-            Permitted::Only(ids) => ids.iter().filter_map(|id| fleet.get(*id)).for_each(look),
-            Permitted::All => fleet.records().for_each(look),
-            Permitted::Except(ids) => {
-                for record in fleet.records().filter(|r| ids.binary_search(&r.id).is_err()) {
-                    look(record);
-                }
+            Permitted::Only(ids) => {
+                ids.iter().filter_map(|id| fleet.row(*id)).for_each(|(row, code)| look(row, code));
             }
+            Permitted::All | Permitted::Except(_) => fleet
+                .rows()
+                .filter(|(row, _)| permitted.holds(row.id))
+                .for_each(|(row, code)| look(row, code)),
         }
     }
 }
@@ -106,4 +196,39 @@ fn by_keepalive(query: &AgentQuery) -> bool {
     query.older_than_s.is_some()
         || query.sort.iter().any(|s| s.column == AgentColumn::LastKeepAlive)
         || query.condition.as_ref().is_some_and(looks)
+}
+
+fn ascending(ids: &[AgentId]) -> Vec<AgentId> {
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// Whether nothing but scope and status narrows the query.
+fn only_status(query: &AgentQuery) -> bool {
+    query.ids.is_none() && query.search.is_none() && is_plain(query)
+}
+
+/// Whether nothing but scope and search narrows the query, and it is ordered by number.
+fn only_search(query: &AgentQuery) -> bool {
+    let by_number = |sort: &[Sort]| sort.first().is_none_or(|s| s.column == AgentColumn::Id);
+    query.ids.is_none() && query.status.is_empty() && by_number(&query.sort) && is_plain(query)
+}
+
+/// Whether none of the filters is there that only the database knows.
+fn is_plain(query: &AgentQuery) -> bool {
+    let lists = [
+        &query.name,
+        &query.ip,
+        &query.register_ip,
+        &query.group,
+        &query.os_platform,
+        &query.os_name,
+        &query.os_version,
+        &query.version,
+    ];
+    query.older_than_s.is_none()
+        && query.condition.is_none()
+        && lists.iter().all(|values| values.is_empty())
 }

@@ -5,7 +5,9 @@ mod common;
 
 use common::{House, house, named};
 use model::AgentId;
-use registry::{Command, CommandCounts, CommandKind, Outcome, OutcomeState};
+use registry::{
+    Command, CommandCounts, CommandKind, Outcome, OutcomeFilter, OutcomeState, Permitted,
+};
 
 fn fleet(house: &House, n: u32) -> Vec<AgentId> {
     let agents: Vec<_> = (1..=n).map(|i| (None, named(&format!("agent-{i}")))).collect();
@@ -141,8 +143,76 @@ fn beyond_the_limit_the_oldest_finished_command_goes() {
         house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
     }
     let newest = house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
+    house.after(5);
+    house.registry.tick().unwrap();
     assert!(house.registry.command(open).unwrap().is_some(), "it is not finished");
     assert!(house.registry.command(open + 1).unwrap().is_none());
-    assert_eq!(house.registry.commands(5_000).unwrap().len(), 1_000);
-    assert_eq!(house.registry.commands(1).unwrap()[0].id, newest);
+    assert_eq!(house.registry.commands(5_000, &Permitted::All).unwrap().len(), 1_000);
+    assert_eq!(house.registry.commands(1, &Permitted::All).unwrap()[0].id, newest);
+}
+
+#[test]
+fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
+    let house = house();
+    let ids = fleet(&house, 2_500);
+    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let answer = |agent: AgentId| {
+        house.registry.pending_commands(agent);
+        house.registry.command_outcome(agent, id, &said(OutcomeState::Acknowledged))
+    };
+    assert!(answer(ids[0]) && answer(ids[2_400]));
+    house.registry.pending_commands(ids[1]);
+    let all = house.registry.outcomes(id, None, None, 10_000).unwrap();
+    assert_eq!(all.iter().map(|o| o.agent).collect::<Vec<_>>(), ids);
+    let pending = house.registry.outcomes(id, Some(OutcomeState::Pending), None, 10_000).unwrap();
+    assert_eq!(pending.len(), 2_497);
+    let two =
+        house.registry.outcomes(id, Some(OutcomeState::Pending), Some(ids[2_398]), 2).unwrap();
+    let two: Vec<AgentId> = two.iter().map(|o| o.agent).collect();
+    assert_eq!(two, [ids[2_399], ids[2_401]]);
+    let some: Vec<AgentId> = [0, 1, 2].map(|n| ids[n]).to_vec();
+    let page = OutcomeFilter { limit: 10, ..OutcomeFilter::default() };
+    let within = |scope: &Permitted| {
+        let (command, outcomes) = house.registry.command_page(id, scope, page).unwrap().unwrap();
+        (command.counts, outcomes.len())
+    };
+    let (counted, listed) = within(&Permitted::Only(some.clone().into()));
+    let expected =
+        CommandCounts { pending: 1, sent: 1, acknowledged: 1, total: 3, ..Default::default() };
+    assert_eq!((counted, listed), (expected, 3));
+    let (counted, _) = within(&Permitted::Except(some.into()));
+    assert_eq!((counted.pending, counted.acknowledged, counted.total), (2_496, 1, 2_497));
+
+    house.after(24 * 3600);
+    assert_eq!(house.registry.tick().unwrap().expired, 2_498);
+    let house = house.reopen();
+    assert_eq!(house.registry.pending_commands(ids[5]), []);
+    assert!(!house.registry.command_outcome(ids[5], id, &said(OutcomeState::Failed)), "late");
+    let expected = CommandCounts {
+        expired: 2_497,
+        acknowledged: 2,
+        failed: 1,
+        total: 2_500,
+        ..Default::default()
+    };
+    assert_eq!(counts(&house, id), expected);
+    let failed = house.registry.outcomes(id, Some(OutcomeState::Failed), None, 9).unwrap();
+    assert_eq!(failed.iter().map(|o| o.agent).collect::<Vec<_>>(), [ids[5]]);
+    let expired = house.registry.outcomes(id, Some(OutcomeState::Expired), None, 9).unwrap();
+    assert_eq!(expired.len(), 9);
+}
+
+#[test]
+fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
+    let house = house();
+    let ids = fleet(&house, 1);
+    let made: Vec<u64> = (0..20)
+        .map(|_| house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap())
+        .collect();
+    let given = |house: &House| -> Vec<u64> {
+        house.registry.pending_commands(ids[0]).iter().map(|command| command.id).collect()
+    };
+    assert_eq!(given(&house), made[..16]);
+    assert_eq!(given(&house), made[16..]);
+    assert!(given(&house).is_empty());
 }

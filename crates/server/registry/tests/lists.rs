@@ -203,3 +203,100 @@ fn groups_are_named_counted_and_never_leave_an_agent_without() {
     assert!(house.registry.set_agent_groups(AgentId(1), &many).is_err());
     assert_eq!(names(1), ["default"], "nothing was changed");
 }
+
+#[test]
+fn a_search_in_memory_finds_what_the_database_finds() {
+    use registry::{Permitted, RegistryStore as _, SqliteRegistry};
+    let house = fleet();
+    house.registry.flush().unwrap();
+    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let some = Permitted::Except(vec![AgentId(1)].into());
+    for text in [
+        "",
+        "-",
+        "a",
+        "-a",
+        "DEBIAN",
+        "002",
+        "-002",
+        "192.0.2.9",
+        "any",
+        "active",
+        "-active",
+        "never_",
+        "holdfast v0.1",
+        "_",
+        "%",
+        "web",
+        "-web",
+        "LINUX",
+        "x86",
+        "12",
+        "nowhere",
+        "-nowhere",
+        "\0",
+        "-\0",
+        "a\0",
+        "default",
+        "host",
+    ] {
+        for permitted in [Permitted::All, some.clone()] {
+            for (status, named, descending) in [
+                (vec![], None, false),
+                (vec![], None, true),
+                (vec![AgentStatus::Active], None, false),
+                (vec![], Some(vec![AgentId(4), AgentId(2)]), false),
+            ] {
+                let query = AgentQuery {
+                    search: Some(text.into()),
+                    permitted: permitted.clone(),
+                    status,
+                    ids: named,
+                    sort: vec![Sort { column: AgentColumn::Id, descending }],
+                    offset: 1,
+                    limit: 2,
+                    ..AgentQuery::default()
+                };
+                let stored = store.agents(&query, 0).unwrap();
+                let listed = house.registry.agents(&query).unwrap();
+                assert_eq!((listed.items, listed.total), (stored.items, stored.total), "{query:?}");
+                let ids = house.registry.agent_ids(&query).unwrap();
+                assert_eq!(ids, store.agent_ids(&query, 0).unwrap(), "{query:?}");
+            }
+        }
+    }
+    let query = AgentQuery { search: Some("e".into()), ..AgentQuery::default() };
+    assert!(house.registry.distinct(&query, &[AgentColumn::Name]).unwrap().total > 1);
+    // What changes is found as it is now.
+    let moved = AgentQuery { search: Some("fedora".into()), ..AgentQuery::default() };
+    assert_eq!(house.registry.agents(&moved).unwrap().total, 0);
+    house.registry.keepalive(AgentId(3), &info("fedora", "Holdfast v0.1.0"));
+    assert_eq!(house.registry.agents(&moved).unwrap().total, 1);
+    let life = house.registry.agent(AgentId(3)).unwrap().incarnation;
+    house.registry.remove_agents(&[(AgentId(3), life)]).unwrap();
+    assert_eq!(house.registry.agents(&moved).unwrap().total, 0);
+}
+
+#[test]
+fn numbers_by_status_come_from_memory_as_the_database_has_them() {
+    use registry::{Permitted, RegistryStore as _, SqliteRegistry};
+    let house = fleet();
+    house.registry.flush().unwrap();
+    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    for permitted in [
+        Permitted::All,
+        Permitted::Only(vec![AgentId(0), AgentId(2), AgentId(77)].into()),
+        Permitted::Except(vec![AgentId(0), AgentId(4)].into()),
+    ] {
+        for status in [vec![], vec![AgentStatus::Active], AgentStatus::ALL.to_vec()] {
+            let query =
+                AgentQuery { permitted: permitted.clone(), status, ..AgentQuery::default() };
+            let ids = house.registry.agent_ids(&query).unwrap();
+            assert_eq!(ids, store.agent_ids(&query, 0).unwrap(), "{query:?}");
+            let page = AgentQuery { offset: 1, limit: 1, ..query };
+            let (some, total) = house.registry.agent_ids_page(&page).unwrap();
+            assert_eq!(total, ids.len() as u64);
+            assert_eq!(some, ids.get(1..2).unwrap_or_default());
+        }
+    }
+}

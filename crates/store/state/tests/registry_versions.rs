@@ -8,8 +8,8 @@ use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 use rusqlite::Connection;
 use state::registry::{
     AgentQuery, AuditEntry, CommandKind, InfoRow, LivenessRow, NewAgent, NewCertificate,
-    NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState, RegistryStore, RegistryStoreError,
-    Revocation, RevocationTarget, SqliteRegistry, StatusCode,
+    NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow, OutcomeState, Permitted,
+    RegistryStore, RegistryStoreError, Revocation, RevocationTarget, SqliteRegistry, StatusCode,
 };
 use tempfile::TempDir;
 
@@ -82,8 +82,7 @@ fn fill(store: &SqliteRegistry) {
         now_s: NOW_S,
         expires_at_s: NOW_S + 60,
     };
-    let (id, agents) = store.create_command(&command).unwrap();
-    assert_eq!(agents.len(), 2);
+    let id = store.create_command(&command).unwrap();
     let outcome = OutcomeRow {
         command: id,
         agent: AgentId(1),
@@ -113,6 +112,7 @@ fn check(store: &SqliteRegistry) {
     assert_eq!(image.agents[2].record.groups, ["web", "default"]);
     assert_eq!(image.certificates[0].fingerprint, [1; 32]);
     assert_eq!(image.outstanding.len(), 1);
+    assert_eq!(image.outstanding[0].agents, [AgentId(2)]);
     assert_eq!(image.revocations[0].target, RevocationTarget::User(100));
     let summary = store.summary().unwrap();
     assert_eq!((summary.status.total, summary.status.disconnected), (3, 1));
@@ -125,8 +125,15 @@ fn check(store: &SqliteRegistry) {
     let roles: Vec<_> =
         store.user("reader").unwrap().unwrap().roles.into_iter().map(|r| r.name).collect();
     assert_eq!(roles, ["readonly", "administrator"]);
-    let counts = store.command(1).unwrap().unwrap().counts;
+    let page = OutcomeFilter { limit: 10, ..OutcomeFilter::default() };
+    let (command, outcomes) = store.command(1, &Permitted::All, page).unwrap().unwrap();
+    let counts = command.counts;
     assert_eq!((counts.pending, counts.acknowledged, counts.total), (1, 1, 2));
+    let states: Vec<_> = outcomes.iter().map(|o| (o.agent.0, o.state)).collect();
+    assert_eq!(states, [(1, OutcomeState::Acknowledged), (2, OutcomeState::Pending)]);
+    let none = Permitted::Only(vec![AgentId(2)].into());
+    let (command, outcomes) = store.command(1, &none, page).unwrap().unwrap();
+    assert_eq!((command.counts.pending, command.counts.total, outcomes.len()), (1, 1, 1));
     assert_eq!(store.audit_log(None, 10).unwrap()[0].detail, "web");
     let next = store.add_agents(&[agent("delta", &[])]).unwrap();
     assert_eq!(next[0].record.id, AgentId(4));

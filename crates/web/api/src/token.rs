@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use moka::sync::Cache;
 use parking_lot::RwLock;
-use registry::{Account, Registry, SecurityConfig, TokenKeys};
+use registry::{Clearance, Grants, Registry, SecurityConfig, TokenKeys};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Failure;
@@ -174,14 +174,15 @@ impl Tokens {
     }
 }
 
-/// Whether the user of a token is still the one it was made for, and the security configuration the
-/// one it was made under.
+/// What the roles of a token may do, if its user is still the one it was made for, and the security
+/// configuration the one it was made under.
 pub(crate) fn stands(
     claims: &Claims,
-    account: Option<&Account>,
-    config: SecurityConfig,
-) -> Result<(), Failure> {
-    let account = account.filter(|account| account.name == claims.sub).ok_or_else(invalid)?;
+    clearance: Option<&Clearance>,
+) -> Result<Arc<Grants>, Failure> {
+    let clearance =
+        clearance.filter(|clearance| clearance.account.name == claims.sub).ok_or_else(invalid)?;
+    let (account, config) = (&clearance.account, clearance.config);
     let fits =
         if claims.run_as { account.allow_run_as } else { account.roles == claims.rbac_roles };
     if !fits {
@@ -191,7 +192,7 @@ pub(crate) fn stands(
     if u64::try_from(ttl_s) != Ok(config.token_ttl_s) || claims.rbac_mode != config.mode.name() {
         return Err(expired());
     }
-    Ok(())
+    Ok(Arc::clone(&clearance.grants))
 }
 
 /// When the login of a renewable token was; refused when that is too long ago.

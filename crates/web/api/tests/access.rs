@@ -107,7 +107,7 @@ async fn a_refused_write_names_the_resource_and_changes_nothing() {
     let body = answer.json();
     assert_eq!(body["error"], 4000);
     assert_eq!(body["detail"], "Permission denied: Resource type: agent:id");
-    assert_eq!(world.registry.commands(10).unwrap(), []);
+    assert_eq!(world.registry.commands(10, &registry::Permitted::All).unwrap(), []);
     let log = world.registry.audit_log(None, 10).unwrap();
     assert!(log.iter().all(|row| row.user == "system"), "{log:?}");
 }

@@ -28,7 +28,7 @@ async fn every_role_may_do_what_the_table_says() {
             let kind = kind.as_str().unwrap();
             let may = |role: &&Value| {
                 let id = u32::try_from(role["id"].as_u64().unwrap()).unwrap();
-                world.registry.grants(0, &[id]).unwrap().permit(action, &[(kind, "*")])
+                world.registry.grants(&[id]).unwrap().permit(action, &[(kind, "*")])
             };
             let roles = roles["data"]["affected_items"].as_array().unwrap();
             let names: Vec<&str> =

@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use api::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
-use common::{World, world};
+use common::{ADMIN, World, basic, world, world_of};
+use registry::{HashCost, RegistryOptions};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -171,4 +172,47 @@ async fn stopping_lets_a_request_in_flight_finish() {
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     stopping.await.unwrap();
+}
+
+/// The head of the answer to a login over a connection of its own.
+async fn try_login(address: std::net::SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "POST /security/user/authenticate HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\n\
+         content-length: 0\r\nconnection: close\r\n\r\n",
+        basic("admin", ADMIN)
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_logins_than_may_wait_are_told_when_to_come_back_and_hold_up_nobody() {
+    // One thread, two places in front of it, and a hash that takes longer than twenty requests do.
+    let options = RegistryOptions {
+        login_workers: 1,
+        login_queue_max: 2,
+        hash_cost: HashCost { memory_kib: 64 * 1024, passes: 4, lanes: 1 },
+        ..RegistryOptions::default()
+    };
+    let world = world_of(options, |_| {});
+    let server = plain(&world).await;
+    let address = server.local_addr().unwrap();
+    let logins: Vec<_> = (0..20).map(|_| tokio::spawn(try_login(address))).collect();
+    let mut answers = Vec::new();
+    for login in logins {
+        answers.push(login.await.unwrap());
+    }
+    let (done, refused): (Vec<_>, Vec<_>) =
+        answers.into_iter().partition(|answer| answer.starts_with("HTTP/1.1 200 "));
+    assert!(!done.is_empty() && !refused.is_empty(), "{} done", done.len());
+    for answer in refused {
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+    }
+    // Nobody is left in the queue: the next one is served.
+    assert!(try_login(address).await.starts_with("HTTP/1.1 200 "));
+    server.shutdown().await;
 }

@@ -74,6 +74,9 @@ pub enum RegistryStoreError {
         /// How much is allowed.
         max: u64,
     },
+    /// Every connection for queries is in use.
+    #[error("registry.db: all readers are in use: try again, or raise db.readers")]
+    Busy,
     /// A stored value is not what this program writes.
     #[error("registry.db: {0}")]
     Corrupt(String),
@@ -83,11 +86,21 @@ pub enum RegistryStoreError {
 }
 
 impl RegistryStoreError {
-    /// Whether the same call may succeed later without a change: the disk is full, or another
-    /// process holds the database. To be answered with 503.
+    /// Whether the same call may succeed later without a change: the disk is full, another process
+    /// holds the database, all readers are in use, or a query took too long. To be answered with
+    /// 503.
     pub fn is_transient(&self) -> bool {
-        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull};
-        let Self::Sqlite(error) = self else { return false };
-        matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | DiskFull))
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, OperationInterrupted};
+        match self {
+            Self::Busy => true,
+            Self::Sqlite(error) => matches!(
+                error.sqlite_error_code(),
+                Some(DatabaseBusy | DatabaseLocked | DiskFull | OperationInterrupted)
+            ),
+            _ => false,
+        }
     }
 }
+
+/// Short for results of the registry store.
+pub type StoreResult<T> = Result<T, RegistryStoreError>;

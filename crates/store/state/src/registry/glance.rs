@@ -1,8 +1,9 @@
-//! The fleet at a glance, groups with their configuration, and what an agent told of its scans.
+//! The fleet's counters, groups with their configuration, and what an agent told of its scans.
 
+use model::AgentStatus;
 use serde::Serialize;
 
-use super::{AgentRow, Summary};
+use super::AgentRow;
 
 /// The fleet at a glance from one snapshot, without 000; kept, not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,4 +47,56 @@ pub struct LastScan {
     pub started_at_s: Option<i64>,
     /// When it ended; `None` or before the start while it runs.
     pub ended_at_s: Option<i64>,
+}
+
+/// Agents by status, without 000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct StatusSummary {
+    /// Heard from within the disconnection time.
+    pub active: u64,
+    /// Silent, or said goodbye.
+    pub disconnected: u64,
+    /// Registered, never heard from.
+    pub never_connected: u64,
+    /// Started, no keepalive yet.
+    pub pending: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+impl StatusSummary {
+    /// One more agent of a status.
+    pub fn add(&mut self, status: AgentStatus) {
+        *self.of(status) += 1;
+        self.total += 1;
+    }
+
+    /// One agent of a status less.
+    pub fn take(&mut self, status: AgentStatus) {
+        let count = self.of(status);
+        *count = count.saturating_sub(1);
+        self.total = self.total.saturating_sub(1);
+    }
+
+    fn of(&mut self, status: AgentStatus) -> &mut u64 {
+        match status {
+            AgentStatus::Active => &mut self.active,
+            AgentStatus::Disconnected => &mut self.disconnected,
+            AgentStatus::NeverConnected => &mut self.never_connected,
+            AgentStatus::Pending => &mut self.pending,
+        }
+    }
+}
+
+/// The fleet's counters from one snapshot, without 000.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Summary {
+    /// By status.
+    pub status: StatusSummary,
+    /// Platform and agents, most first.
+    pub os: Vec<(String, u64)>,
+    /// Group and agents, most first; groups without agents included.
+    pub groups: Vec<(String, u64)>,
+    /// Version and agents, most first.
+    pub versions: Vec<(String, u64)>,
 }

@@ -26,26 +26,23 @@ mod security;
 mod sqlite;
 mod types;
 
-pub use error::RegistryStoreError;
-pub use glance::{GroupConfig, GroupCount, LastScan, Overview};
+pub use error::{RegistryStoreError, StoreResult};
+pub use glance::{GroupConfig, GroupCount, LastScan, Overview, StatusSummary, Summary};
 pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, DistinctPage, Sort};
 pub use scope::Permitted;
 pub use security::{
-    LinkKind, PolicyRow, RoleRow, RuleRow, SecurityChange, SecurityImage, SecurityStore,
-    SecurityWrite,
+    AccessRows, LinkKind, PolicyRow, RoleRow, RuleRow, SecurityChange, SecurityImage,
+    SecurityStore, SecurityWrite,
 };
 pub use sqlite::SqliteRegistry;
 pub use types::{
     AgentRow, AuditEntry, CertificateRow, Command, CommandCounts, CommandKind, CommandRow,
     Enrolled, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewCommand,
-    NewEnrolmentToken, Outcome, OutcomeRow, OutcomeState, Policy, RegistryImage, Revocation,
-    RevocationTarget, RoleRef, StatusCode, StatusSummary, Summary, UserRow,
+    NewEnrolmentToken, OpenCommand, Outcome, OutcomeFilter, OutcomeRow, OutcomeState, Policy,
+    RegistryImage, Revocation, RevocationTarget, RoleRef, StatusCode, UserRow,
 };
 
 use model::AgentId;
-
-/// Short for results of the registry store.
-pub type StoreResult<T> = Result<T, RegistryStoreError>;
 
 /// Issues a certificate for the number that the store has just drawn.
 pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>;
@@ -114,6 +111,18 @@ pub trait RegistryStore: SecurityStore {
         new: &NewAgent,
         record: Record<'_>,
     ) -> StoreResult<(Vec<AgentRow>, AgentRow)>;
+
+    /// The agents that bear this name, this number, or register with this address (`None`: it may
+    /// be shared), ascending.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn rivals(
+        &self,
+        name: &str,
+        id: Option<AgentId>,
+        register_ip: Option<&str>,
+    ) -> StoreResult<Vec<AgentId>>;
 
     /// Store a further certificate of an agent; those that are superseded and never were used go.
     ///
@@ -275,12 +284,18 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn overview(&self) -> StoreResult<Overview>;
 
-    /// Create a command for agents in ONE statement; numbers that are not registered are passed
-    /// over. The command and the agents it was made for.
+    /// Create a command for registered agents, as one row whatever their number. Its number.
     ///
     /// # Errors
     /// `Limit` at [`limits::COMMANDS_MAX`] unfinished ones.
-    fn create_command(&self, command: &NewCommand) -> StoreResult<(u64, Vec<AgentId>)>;
+    fn create_command(&self, command: &NewCommand) -> StoreResult<u64>;
+
+    /// Drop some of the oldest finished commands beyond [`limits::COMMANDS_MAX`]; survives a killed
+    /// process. Whether there is more to drop.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn trim_commands(&self) -> StoreResult<bool>;
 
     /// Record outcomes and adjust the counts, in one transaction; survives a killed process.
     /// An outcome never goes back (acknowledged stays acknowledged).
@@ -296,35 +311,24 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn finish_command(&self, id: u64, state: OutcomeState, now_s: i64) -> StoreResult<u64>;
 
-    /// One command with its counts.
+    /// One command with its counts as far as the agents of `scope` go, and a page of their
+    /// outcomes by agent number, from one snapshot.
     ///
     /// # Errors
     /// See [`RegistryStore`].
-    fn command(&self, id: u64) -> StoreResult<Option<CommandRow>>;
-
-    /// The newest commands, newest first.
-    ///
-    /// # Errors
-    /// See [`RegistryStore`].
-    fn commands(&self, limit: u64) -> StoreResult<Vec<CommandRow>>;
-
-    /// The outcomes of one command by agent number above `after`.
-    ///
-    /// # Errors
-    /// See [`RegistryStore`].
-    fn outcomes(
+    fn command(
         &self,
         id: u64,
-        state: Option<OutcomeState>,
-        after: Option<AgentId>,
-        limit: u64,
-    ) -> StoreResult<Vec<OutcomeRow>>;
+        scope: &Permitted,
+        outcomes: OutcomeFilter,
+    ) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>>;
 
-    /// How far one command is with these agents alone.
+    /// The newest commands, newest first, each with its counts as far as the agents of `scope` go,
+    /// from one snapshot.
     ///
     /// # Errors
     /// See [`RegistryStore`].
-    fn outcome_counts(&self, id: u64, agents: &[AgentId]) -> StoreResult<CommandCounts>;
+    fn commands(&self, limit: u64, scope: &Permitted) -> StoreResult<Vec<CommandRow>>;
 
     /// A user by name.
     ///
@@ -423,7 +427,15 @@ pub trait RegistryStore: SecurityStore {
     /// `Exists` when the file is there already.
     fn backup_to(&self, file: &std::path::Path) -> StoreResult<()>;
 
-    /// Make everything written so far survive a power cut.
+    /// Until [`RegistryStore::end_audit`], the first durable write of this thread appends `entry`
+    /// in its own transaction.
+    fn begin_audit(&self, entry: AuditEntry);
+
+    /// The entry of [`RegistryStore::begin_audit`] if no write took it along.
+    fn end_audit(&self) -> Option<AuditEntry>;
+
+    /// Make everything written so far survive a power cut, and keep the write-ahead log short.
+    /// Holds up no write.
     ///
     /// # Errors
     /// See [`RegistryStore`].

@@ -188,6 +188,8 @@ pub struct AgentPage {
     pub codes: Vec<StatusCode>,
     /// How many match without paging.
     pub total: u64,
+    /// Which of [`AgentQuery::ids`] are not registered, ascending.
+    pub missing: Vec<AgentId>,
 }
 
 /// The different values of some columns, each with how many agents have them.

@@ -1,6 +1,8 @@
 //! Users, roles, policies and rules with their links: what there is, and what changes it. Every
 //! change is one transaction together with the revocations of the tokens it touches.
 
+use std::collections::BTreeMap;
+
 use super::{Policy, Revocation, StoreResult, UserRow};
 
 /// A role with what it is linked to.
@@ -154,6 +156,17 @@ pub struct SecurityWrite {
     pub revoked: Vec<Revocation>,
 }
 
+/// What authorisation asks of a user and a set of roles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRows {
+    /// The user.
+    pub user: UserRow,
+    /// Policies in the order of the roles, then of each role's own.
+    pub policies: Vec<Policy>,
+    /// The settings that are there, by name.
+    pub settings: BTreeMap<String, String>,
+}
+
 /// The registry store's part about users, roles, policies and rules. All calls block.
 pub trait SecurityStore: Send + Sync {
     /// A user by id.
@@ -161,6 +174,17 @@ pub trait SecurityStore: Send + Sync {
     /// # Errors
     /// When the database fails.
     fn user_by_id(&self, id: u32) -> StoreResult<Option<UserRow>>;
+
+    /// A user, the policies of a set of roles and some settings, by one statement.
+    ///
+    /// # Errors
+    /// When the database fails.
+    fn access(
+        &self,
+        user: u32,
+        roles: &[u32],
+        settings: &[&str],
+    ) -> StoreResult<Option<AccessRows>>;
 
     /// Users, roles, policies and rules from one snapshot.
     ///

@@ -174,34 +174,6 @@ pub struct InfoRow {
     pub os: Option<AgentOs>,
 }
 
-/// Agents by status, without 000.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct StatusSummary {
-    /// Heard from within the disconnection time.
-    pub active: u64,
-    /// Silent, or said goodbye.
-    pub disconnected: u64,
-    /// Registered, never heard from.
-    pub never_connected: u64,
-    /// Started, no keepalive yet.
-    pub pending: u64,
-    /// All of them.
-    pub total: u64,
-}
-
-/// The fleet's counters from one snapshot, without 000.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Summary {
-    /// By status.
-    pub status: StatusSummary,
-    /// Platform and agents, most first.
-    pub os: Vec<(String, u64)>,
-    /// Group and agents, most first; groups without agents included.
-    pub groups: Vec<(String, u64)>,
-    /// Version and agents, most first.
-    pub versions: Vec<(String, u64)>,
-}
-
 /// What agents are told to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -374,6 +346,30 @@ pub struct CommandRow {
     pub counts: CommandCounts,
 }
 
+/// A command that is not finished, and who has not answered it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCommand {
+    /// Its number.
+    pub id: u64,
+    /// What to do.
+    pub kind: CommandKind,
+    /// When it expires, seconds since the epoch.
+    pub expires_at_s: i64,
+    /// Who has not answered, ascending.
+    pub agents: Vec<AgentId>,
+}
+
+/// Which outcomes of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutcomeFilter {
+    /// Only those of this state.
+    pub state: Option<OutcomeState>,
+    /// Only those of agents with a higher number.
+    pub after: Option<AgentId>,
+    /// At most so many.
+    pub limit: u64,
+}
+
 /// A role by number and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RoleRef {
@@ -460,8 +456,8 @@ pub struct RegistryImage {
     pub agents: Vec<AgentRow>,
     /// Every certificate that is kept.
     pub certificates: Vec<CertificateRow>,
-    /// Outcomes that are pending or sent, with their command's kind and end.
-    pub outstanding: Vec<(OutcomeRow, CommandKind, i64)>,
+    /// Commands that somebody has not answered.
+    pub outstanding: Vec<OpenCommand>,
     /// Token revocations in force.
     pub revocations: Vec<Revocation>,
 }

@@ -38,9 +38,11 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use crate::StateStore;
 use crate::error::{Context, StateError};
 use crate::query::{
-    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, DocumentPage, DocumentQuery,
-    EventKind, FleetQuery, Retained, Retention, StateCounts, StoredDocument, StoredEvent,
+    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Condition, DocumentPage,
+    DocumentQuery, EventKind, FleetQuery, Retained, Retention, StateCounts, StoredDocument,
+    StoredEvent,
 };
+use crate::registry::Permitted;
 use apply::{Applier, Failure};
 use kept::{Progress, kind_of};
 use pool::Pool;
@@ -132,6 +134,29 @@ impl SqliteState {
             readers,
             applied: AtomicU64::new(applied),
             persisted: AtomicU64::new(0),
+        })
+    }
+
+    /// Have every reader run what requests ask most, so that the first of them find their statements
+    /// prepared and their pages at hand.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn warm(&self) -> Result<(), StateError> {
+        const WHAT: &str = "warm the readers";
+        let changes = ChangeQuery { limit: 1, ..ChangeQuery::default() };
+        let documents = FleetQuery {
+            agents: Permitted::All,
+            dataset: Dataset::fim_files(),
+            condition: Condition::default(),
+            sort: Vec::new(),
+            offset: 0,
+            limit: 1,
+        };
+        self.readers.each(WHAT, |db| {
+            counts(db).context(WHAT)?;
+            changes::changes(db, &changes)?;
+            fleet::documents(db, &documents).map(drop)
         })
     }
 

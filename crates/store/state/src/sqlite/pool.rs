@@ -66,6 +66,15 @@ impl Pool {
         answer
     }
 
+    /// Have every free connection run `query` once.
+    pub(super) fn each(
+        &self,
+        what: &str,
+        query: impl Fn(&Connection) -> Result<(), StateError>,
+    ) -> Result<(), StateError> {
+        self.free.lock().iter().try_for_each(|reader| snapshot(&reader.db, what, &query))
+    }
+
     /// A connection of one's own, without a limit on its time.
     pub(super) fn detached(&self) -> Result<Connection, StateError> {
         Reader::open(&self.file, self.started).map(|r| r.db).context("open state.db for a copy")

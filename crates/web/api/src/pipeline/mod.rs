@@ -17,7 +17,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
-use state::meter::Cost;
+use state::meter::{self, Cost};
 use tower::ServiceExt as _;
 
 use crate::api::Api;
@@ -118,7 +118,9 @@ async fn respond(
         Picked::Operation(_) | Picked::Nothing => return page(api, parts, body).await,
     };
     seen.operation = Some(operation);
-    let caller = authenticate(api, operation.access, source, &parts).await?;
+    let (caller, cost) = authenticate(api, operation.access, source, &parts).await;
+    seen.cost = cost;
+    let caller = caller?;
     seen.user = Some(caller.name());
     let mut query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
         .map_err(|e| Failure::bad(format!("query: {e}")))?
@@ -148,7 +150,8 @@ async fn respond(
         seen: format!("{} {} {}", parts.uri.path(), seen.parameters, seen.body),
     };
     let (answer, cost) = run::run(api, request).await;
-    seen.cost = cost;
+    seen.cost.queries += cost.queries;
+    seen.cost.rows += cost.rows;
     answer
 }
 
@@ -226,28 +229,50 @@ async fn page(api: &Api, parts: Parts, body: Body) -> Result<Response, Failure> 
     Ok(response)
 }
 
+/// Who asks, and what the statements cost that say so.
 async fn authenticate(
     api: &Arc<Api>,
     access: Access,
     source: Option<Source>,
     parts: &Parts,
-) -> Result<Caller, Failure> {
-    if let Some(Source::Unix { uid }) = source {
-        return Ok(Caller::Local { uid });
-    }
-    match access {
-        Access::Open | Access::Login => return Ok(Caller::Anyone),
-        Access::Loopback if source.is_some_and(Source::is_local) => return Ok(Caller::Anyone),
-        Access::Loopback | Access::User | Access::Action { .. } => {}
-    }
-    let claims = claims(api, header(parts, &AUTHORIZATION))?;
-    if api.registry.access_is_kept(claims.uid, &claims.rbac_roles) {
-        return recognise(api, claims);
+) -> (Result<Caller, Failure>, Cost) {
+    let claims = match who(api, access, source, parts) {
+        Ok(Who::Known(caller)) => return (Ok(caller), Cost::default()),
+        Ok(Who::Bearer(claims)) => claims,
+        Err(failure) => return (Err(failure), Cost::default()),
+    };
+    if api.registry.clearance_is_kept(claims.uid, &claims.rbac_roles) {
+        return (recognise(api, claims), Cost::default());
     }
     let api = Arc::clone(api);
-    tokio::task::spawn_blocking(move || recognise(&api, claims))
-        .await
-        .map_err(|e| Failure::internal(&e))?
+    let work = move || {
+        meter::take();
+        (recognise(&api, claims), meter::take())
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(cause) => (Err(Failure::internal(&cause)), Cost::default()),
+    }
+}
+
+enum Who {
+    Known(Caller),
+    Bearer(Arc<Claims>),
+}
+
+/// Who needs no token, or what the token says.
+fn who(api: &Api, access: Access, source: Option<Source>, parts: &Parts) -> Result<Who, Failure> {
+    if let Some(Source::Unix { uid }) = source {
+        return Ok(Who::Known(Caller::Local { uid }));
+    }
+    match access {
+        Access::Open | Access::Login => return Ok(Who::Known(Caller::Anyone)),
+        Access::Loopback if source.is_some_and(Source::is_local) => {
+            return Ok(Who::Known(Caller::Anyone));
+        }
+        Access::Loopback | Access::User | Access::Action { .. } => {}
+    }
+    claims(api, header(parts, &AUTHORIZATION)).map(Who::Bearer)
 }
 
 /// What the token of an `Authorization` header says.
@@ -267,9 +292,8 @@ pub(crate) fn logged_in(api: &Api, header: &str) -> Result<Caller, Failure> {
 
 /// The user of a token with what its roles may do. Memory only where that is kept.
 fn recognise(api: &Api, claims: Arc<Claims>) -> Result<Caller, Failure> {
-    let account = api.registry.account(claims.uid)?;
-    token::stands(&claims, account.as_deref(), api.registry.security_config()?)?;
-    let grants = api.registry.grants(claims.uid, &claims.rbac_roles)?;
+    let clearance = api.registry.clearance(claims.uid, &claims.rbac_roles)?;
+    let grants = token::stands(&claims, clearance.as_deref())?;
     Ok(Caller::User { id: claims.uid, name: claims.sub.clone(), claims, grants })
 }
 

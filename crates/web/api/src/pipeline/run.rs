@@ -52,21 +52,24 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
         }
     };
     match outcome {
-        Ok((answer, cost)) => (Ok(headers::rendered(answer, pretty)), cost),
+        Ok((answer, cost)) => (answer.map(|answer| headers::rendered(answer, pretty)), cost),
         Err(failure) => (Err(failure), Cost::default()),
     }
 }
+
+/// What came of a request, and what its statements cost whatever that is.
+type Outcome = (Result<Answer, Failure>, Cost);
 
 async fn waiting(
     api: Arc<Api>,
     request: Checked,
     code: fn(Arc<Call>) -> Answering,
-) -> Result<(Answer, Cost), Failure> {
+) -> Result<Outcome, Failure> {
     let operation = request.operation;
     let (call, seen) = prepare(&api, request)?;
     let call = Arc::new(call);
-    let answer = code(Arc::clone(&call)).await?;
-    if operation.writes() {
+    let answer = code(Arc::clone(&call)).await;
+    if answer.is_ok() && operation.writes() {
         let call = Arc::clone(&call);
         let work = move || audit(&call, operation, &seen);
         tokio::task::spawn_blocking(work).await.map_err(|e| Failure::internal(&e))?;
@@ -91,7 +94,7 @@ async fn blocking(
     api: &Arc<Api>,
     request: Checked,
     code: fn(&Call) -> Result<Answer, Failure>,
-) -> Result<(Answer, Cost), Failure> {
+) -> Result<Outcome, Failure> {
     let places = admitted(api).await?;
     let api = Arc::clone(api);
     // The places go along: a request that ran out of time keeps its own until it really ends.
@@ -99,19 +102,29 @@ async fn blocking(
         let _places = places;
         // What an earlier request on this thread left behind is not this one's.
         meter::take();
-        let operation = request.operation;
-        let (call, seen) = prepare(&api, request)?;
-        let answer = code(&call)?;
-        let cost = meter::take();
-        if operation.writes() {
-            audit(&call, operation, &seen);
-        }
-        Ok((answer, cost))
+        (carry_out(&api, request, code), meter::take())
     };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(outcome) => outcome,
-        Err(cause) => Err(Failure::internal(&cause)),
+    tokio::task::spawn_blocking(work).await.map_err(|cause| Failure::internal(&cause))
+}
+
+/// The row of the audit log goes along with the change itself, where that is the registry's.
+fn carry_out(
+    api: &Arc<Api>,
+    request: Checked,
+    code: fn(&Call) -> Result<Answer, Failure>,
+) -> Result<Answer, Failure> {
+    let operation = request.operation;
+    let (call, seen) = prepare(api, request)?;
+    if !operation.writes() {
+        return code(&call);
     }
+    let (user, action, detail) = audited(&call, operation, &seen);
+    let row = api.registry.begin_audit(&user, action, &detail);
+    let answer = code(&call)?;
+    if let Err(cause) = row.end() {
+        tracing::error!("audit of {action} by {user} was not written: {cause}");
+    }
+    Ok(answer)
 }
 
 /// A place among those that run, and one among those that run or wait.
@@ -196,16 +209,21 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<(Call, String), Failure> 
     Ok((call, request.seen))
 }
 
-/// The write is done and durable; that its row could not be written as well is an error of the
-/// server, not of the caller.
-fn audit(call: &Call, operation: &Operation, seen: &str) {
+/// Who, what and with which values, for the audit log.
+fn audited(call: &Call, operation: &Operation, seen: &str) -> (String, &'static str, String) {
     let action = match operation.access {
         Access::Action { action, .. } => action,
         _ => operation.id,
     };
-    let user = call.caller.name();
     let detail = format!("{} {seen}", operation.verb.name());
-    if let Err(cause) = call.registry().audit(&user, action, detail.trim_end()) {
+    (call.caller.name(), action, detail.trim_end().to_owned())
+}
+
+/// The write is done and durable; that its row could not be written as well is an error of the
+/// server, not of the caller.
+fn audit(call: &Call, operation: &Operation, seen: &str) {
+    let (user, action, detail) = audited(call, operation, seen);
+    if let Err(cause) = call.registry().audit(&user, action, &detail) {
         tracing::error!("audit of {action} by {user} was not written: {cause}");
     }
 }

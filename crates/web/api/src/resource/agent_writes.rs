@@ -6,8 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{AgentId, Incarnation, Record};
 use registry::{
-    AgentQuery, EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError,
-    RegistryStoreError,
+    EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError, RegistryStoreError,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -296,14 +295,14 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         query.older_than_s = None;
     }
     let matching: Vec<AgentId> = {
-        let all = call.registry().agent_ids(&AgentQuery { ids: None, ..query })?;
+        let all = call.registry().agent_ids(&query)?;
         all.into_iter().filter(|id| *id != AgentId::SERVER).collect()
     };
     let mut failed = Vec::new();
-    let wanted = match parameters.agents("agents_list") {
+    let wanted = match &query.ids {
         None => matching,
         Some(named) => {
-            let (scope, mut named) = (call.scope(), named.to_vec());
+            let (scope, mut named) = (call.scope(), named.clone());
             named.sort_unstable();
             named.dedup();
             named.retain(|id| {
@@ -311,12 +310,12 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
                     1703
                 } else if !scope.holds(*id) {
                     4000
+                } else if matching.binary_search(id).is_ok() {
+                    return true;
                 } else if call.api.registry.agent(*id).is_none() {
                     1701
-                } else if matching.binary_search(id).is_err() {
-                    1731
                 } else {
-                    return true;
+                    1731
                 };
                 failed.push((code, *id));
                 false

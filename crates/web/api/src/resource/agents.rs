@@ -2,7 +2,8 @@
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, timestamp};
 use registry::{AgentColumn, AgentQuery, CompareOp, Condition, Sort, StatusCode};
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::api::Api;
@@ -234,34 +235,34 @@ pub(super) const LIST_MESSAGES: [&str; 3] = [
 ];
 
 fn list(call: &Call) -> Result<Answer, Failure> {
-    let mut list = page(call, agent_query(call)?)?;
-    explicit(call, &mut list);
-    Ok(Answer::List(list))
-}
-
-/// Tell of the agents that were named and are not there or not the caller's to see.
-fn explicit(call: &Call, list: &mut List) {
-    let Some(named) = call.parameters.agents("agents_list") else { return };
-    let scope = call.scope();
+    let (mut list, missing) = page_and_missing(call, agent_query(call)?)?;
+    // Of the agents that were named: who is not there, or not the caller's to see.
+    let (named, scope) = (call.parameters.agents("agents_list").unwrap_or_default(), call.scope());
     for id in named {
         if !scope.holds(*id) {
             list.fail(4000, id.to_string());
-        } else if call.api.registry.agent(*id).is_none() {
+        } else if missing.binary_search(id).is_ok() {
             list.fail(1701, id.to_string());
         }
     }
+    Ok(Answer::List(list))
 }
 
 /// A page of agents in the shape that `select` and `distinct` ask for.
-pub(super) fn page(call: &Call, mut query: AgentQuery) -> Result<List, Failure> {
+pub(super) fn page(call: &Call, query: AgentQuery) -> Result<List, Failure> {
+    page_and_missing(call, query).map(|(list, _)| list)
+}
+
+/// The page, and who of the query's named agents is not there, from one snapshot.
+fn page_and_missing(call: &Call, mut query: AgentQuery) -> Result<(List, Vec<AgentId>), Failure> {
     let parameters = &call.parameters;
     let selected = parameters.list("select");
     shape::check_select(selected, FIELDS)?;
     if parameters.flag("distinct") {
         return distinct(call, query, selected);
     }
-    if selected == ["id"] && query.sort.is_empty() {
-        return ids(call, &query);
+    if selected == ["id"] && query.sort.is_empty() && query.ids.is_none() {
+        return Ok((ids(call, &query)?, Vec::new()));
     }
     query.limit = query.limit.min(PAGE_ITEMS_MAX);
     let page = call.registry().agents(&query)?;
@@ -274,27 +275,37 @@ pub(super) fn page(call: &Call, mut query: AgentQuery) -> Result<List, Failure> 
             items.push(&shape::select(to_value(&item)?, selected, &["id"]))?;
         }
     }
-    Ok(List::written(items, page.total, LIST_MESSAGES))
+    Ok((List::written(items, page.total, LIST_MESSAGES), page.missing))
 }
 
 /// Numbers alone: no other column is read.
 fn ids(call: &Call, query: &AgentQuery) -> Result<List, Failure> {
-    let all = call.registry().agent_ids(query)?;
+    let (ids, total) = call.registry().agent_ids_page(query)?;
     let mut items = ItemWriter::default();
-    for id in all.iter().skip(query.offset as usize).take(query.limit as usize) {
-        items.push(&IdItem { id: id.to_string() })?;
+    for id in ids {
+        items.push(&IdItem(id))?;
     }
-    Ok(List::written(items, all.len() as u64, LIST_MESSAGES))
+    Ok(List::written(items, total, LIST_MESSAGES))
 }
 
-#[derive(Serialize)]
-struct IdItem {
-    id: String,
+/// An agent's number, written without a text of its own.
+struct IdItem(AgentId);
+
+impl Serialize for IdItem {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("IdItem", 1)?;
+        fields.serialize_field("id", &format_args!("{}", self.0))?;
+        fields.end()
+    }
 }
 
-/// Each different item once. The database groups; only what follows from the status is told apart
-/// here.
-fn distinct(call: &Call, mut query: AgentQuery, selected: &[String]) -> Result<List, Failure> {
+/// Each different item once, and who of the named is not there. The database groups; only what
+/// follows from the status is told apart here.
+fn distinct(
+    call: &Call,
+    mut query: AgentQuery,
+    selected: &[String],
+) -> Result<(List, Vec<AgentId>), Failure> {
     let named = |name: &&String| COLUMNS.iter().find(|(known, _)| known == *name);
     let columns: Vec<(&'static str, Column)> =
         selected.iter().filter_map(|name| named(&name).copied()).collect();
@@ -302,7 +313,8 @@ fn distinct(call: &Call, mut query: AgentQuery, selected: &[String]) -> Result<L
     let grouped = columns.len() == selected.len()
         && columns.iter().all(|(_, column)| *column != Column::ConfigStatus);
     if !unique && grouped {
-        return super::fleet::different(call, query, &columns);
+        let missing = missing(call, &query);
+        return Ok((super::fleet::different(call, query, &columns)?, missing));
     }
     let (offset, limit) = (query.offset, query.limit);
     (query.offset, query.limit) = if unique { (offset, limit) } else { (0, PAGE_ITEMS_MAX) };
@@ -313,11 +325,21 @@ fn distinct(call: &Call, mut query: AgentQuery, selected: &[String]) -> Result<L
         items.push(shape::select(value, selected, &[]));
     }
     if unique {
-        return Ok(List::new(items, page.total, LIST_MESSAGES));
+        return Ok((List::new(items, page.total, LIST_MESSAGES), page.missing));
     }
     let items = shape::distinct(items);
     let total = items.len() as u64;
-    Ok(List::new(shape::page(items, offset, limit), total, LIST_MESSAGES))
+    let list = List::new(shape::page(items, offset, limit), total, LIST_MESSAGES);
+    Ok((list, page.missing))
+}
+
+/// Who of the query's named agents is not there, as memory knows.
+fn missing(call: &Call, query: &AgentQuery) -> Vec<AgentId> {
+    let there = |id: &AgentId| call.api.registry.agent(*id).is_some();
+    let named = query.ids.as_deref().unwrap_or_default();
+    let mut missing: Vec<AgentId> = named.iter().copied().filter(|id| !there(id)).collect();
+    missing.sort_unstable();
+    missing
 }
 
 /// What `q` asks of agents, over listed columns and with bound values.

@@ -324,7 +324,7 @@ fn status(call: &Call) -> Result<Answer, Failure> {
         "holdfast-sessions": word(sessions),
         "holdfast-commit": word(call.commit().available().is_ok()),
         "holdfast-state": word(call.state().applied().is_ok()),
-        "holdfast-registry": word(call.registry().status_summary().is_ok()),
+        "holdfast-registry": word(call.registry().summary().is_ok()),
     });
     let messages = [
         "Processes status was successfully read",

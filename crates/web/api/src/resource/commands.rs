@@ -1,7 +1,7 @@
 //! Commands to agents and how far each agent is with them.
 
 use model::{AgentId, timestamp};
-use registry::{CommandRow, OutcomeRow, OutcomeState, Permitted};
+use registry::{CommandRow, OutcomeFilter, OutcomeRow, OutcomeState};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -153,27 +153,12 @@ impl From<OutcomeRow> for OutcomeItem {
     }
 }
 
-/// Outcomes read at once to find those that the caller may see.
-const OUTCOMES_AT_ONCE: u64 = 10_000;
-
-/// The command as far as it is about agents that the caller may see; `None` when it is about none.
-fn narrowed(
-    call: &Call,
-    scope: &Permitted,
-    mut command: CommandRow,
-) -> Result<Option<CommandRow>, Failure> {
-    if scope.is_all() {
-        return Ok(Some(command));
-    }
-    command.counts = call.registry().counts_within(&command, scope)?;
-    Ok((command.counts.total > 0).then_some(command))
-}
-
 fn list(call: &Call) -> Result<Answer, Failure> {
     let scope = call.scope();
     let mut items = Vec::new();
-    for row in call.registry().commands(call.parameters.whole("limit"))? {
-        if let Some(row) = narrowed(call, &scope, row)? {
+    for row in call.registry().commands(call.parameters.whole("limit"), &scope)? {
+        // What is about none of the caller's agents is not told.
+        if scope.is_all() || row.counts.total > 0 {
             items.push(to_value(&CommandItem::from(row))?);
         }
     }
@@ -183,39 +168,36 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(List::new(items, total, messages)))
 }
 
-fn find(call: &Call) -> Result<CommandRow, Failure> {
+/// The command and a page of its outcomes as far as the caller may see them.
+fn find(call: &Call, page: OutcomeFilter) -> Result<(CommandRow, Vec<OutcomeRow>), Failure> {
     let id = call.parameters.whole("command_id");
-    let missing = || Failure::missing(format!("no such command: {id}"));
-    call.registry().command(id)?.ok_or_else(missing)
+    let scope = call.scope();
+    let found = call.registry().command_page(id, &scope, page)?;
+    let found = found.ok_or_else(|| Failure::missing(format!("no such command: {id}")))?;
+    if found.0.counts.total == 0 && !scope.is_all() {
+        return Err(Failure::denied("agent:id"));
+    }
+    Ok(found)
 }
 
 fn one(call: &Call) -> Result<Answer, Failure> {
-    let scope = call.scope();
-    let command = narrowed(call, &scope, find(call)?)?;
-    let command = command.ok_or_else(|| Failure::denied("agent:id"))?;
     let parameters = &call.parameters;
-    let state = parameters.text("state").and_then(OutcomeState::from_name);
-    let mut after = Some(AgentId(parameters.whole("after") as u32)).filter(|id| id.0 > 0);
-    let (limit, mut outcomes) = (parameters.whole("limit") as usize, Vec::new());
-    loop {
-        let page = call.registry().outcomes(command.id, state, after, OUTCOMES_AT_ONCE)?;
-        let more = page.len() as u64 == OUTCOMES_AT_ONCE;
-        after = page.last().map(|outcome| outcome.agent);
-        let room = limit - outcomes.len();
-        let seen = page.into_iter().filter(|outcome| scope.holds(outcome.agent)).take(room);
-        outcomes.extend(seen.map(OutcomeItem::from));
-        if !more || outcomes.len() == limit {
-            break;
-        }
-    }
+    let page = OutcomeFilter {
+        state: parameters.text("state").and_then(OutcomeState::from_name),
+        after: Some(AgentId(parameters.whole("after") as u32)).filter(|id| id.0 > 0),
+        limit: parameters.whole("limit"),
+    };
+    let (command, outcomes) = find(call, page)?;
+    let outcomes = outcomes.into_iter().map(OutcomeItem::from).collect();
     Answer::data(&CommandData { command: command.into(), outcomes })
 }
 
 fn cancel(call: &Call) -> Result<Answer, Failure> {
-    let command = find(call)?;
-    let (id, total) = (command.id, command.counts.total);
+    let (own, _) = find(call, OutcomeFilter::default())?;
+    let id = own.id;
+    let all = call.registry().command(id)?.map(|command| command.counts.total);
     // What is taken back is taken back for all of its agents.
-    if narrowed(call, &call.scope(), command)?.is_none_or(|own| own.counts.total < total) {
+    if all != Some(own.counts.total) {
         return Err(Failure::denied("agent:id"));
     }
     let count = call.registry().cancel_command(id)?;

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use model::AgentId;
-use registry::{AgentColumn, AgentQuery, AgentRow, Overview, Permitted, Sort, Summary};
+use registry::{AgentRow, Overview, Permitted, StatusSummary, Summary};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::agents::{AgentItem, READ, item};
 use super::groups::GroupItem;
-use super::summary::{StatusData, status_within};
+use super::summary::StatusData;
 use crate::call::Call;
 use crate::envelope::Answer;
 use crate::error::Failure;
@@ -70,8 +69,7 @@ pub(crate) struct VersionCount {
 
 fn overview(call: &Call) -> Result<Answer, Failure> {
     let scope = call.scope();
-    let overview =
-        if scope.is_all() { call.registry().overview()? } else { counted(call, &scope)? };
+    let overview = if scope.is_all() { call.registry().overview()? } else { counted(call, &scope) };
     let summary = overview.summary;
     let node = call.api.node().to_owned();
     let os = |[name, platform, version]: [String; 3]| OsKey { name, platform, version };
@@ -98,12 +96,18 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-/// For a caller who sees a part of the fleet: counted from memory.
-fn counted(call: &Call, scope: &Permitted) -> Result<Overview, Failure> {
+/// For a caller who sees a part of the fleet: counted from memory, as it is at one instant.
+fn counted(call: &Call, scope: &Permitted) -> Overview {
     let mut systems: BTreeMap<[String; 3], u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();
     let mut groups: BTreeMap<String, u64> = BTreeMap::new();
-    call.registry().for_each_agent(scope, |agent| {
+    let mut status = StatusSummary::default();
+    let mut last: Option<AgentRow> = None;
+    call.registry().for_each_row(scope, |agent, status_code| {
+        status.add(agent.status);
+        if last.as_ref().is_none_or(|last| last.record.id < agent.id) {
+            last = Some(AgentRow { record: agent.clone(), status_code });
+        }
         if let Some(os) = &agent.os {
             let key = [os.name.clone(), os.platform.clone(), os.version.clone()];
             *systems.entry(key).or_default() += 1;
@@ -115,29 +119,15 @@ fn counted(call: &Call, scope: &Permitted) -> Result<Overview, Failure> {
             *groups.entry(group.clone()).or_default() += 1;
         }
     });
-    let query = AgentQuery {
-        limit: 1,
-        permitted: scope.clone(),
-        sort: vec![Sort { column: AgentColumn::Id, descending: true }],
-        ..AgentQuery::default()
-    };
-    let newest = call.registry().agents(&query)?;
-    let last = newest.items.into_iter().zip(newest.codes).next();
-    Ok(Overview {
-        summary: Summary {
-            status: status_within(call, scope)?,
-            versions: most_first(versions),
-            ..Summary::default()
-        },
+    Overview {
+        summary: Summary { status, versions: most_first(versions), ..Summary::default() },
         groups: most_first(groups)
             .into_iter()
             .map(|(name, count)| registry::GroupCount { name, count, ..Default::default() })
             .collect(),
         systems: most_first(systems),
-        last: last
-            .filter(|(agent, _)| agent.id != AgentId::SERVER)
-            .map(|(record, status_code)| AgentRow { record, status_code }),
-    })
+        last,
+    }
 }
 
 fn most_first<K: Ord>(counts: BTreeMap<K, u64>) -> Vec<(K, u64)> {

@@ -118,7 +118,7 @@ fn ready(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::busy("the series store takes nothing: see the server's log", 5));
     }
     call.state().applied()?;
-    call.registry().status_summary()?;
+    call.registry().summary()?;
     Ok(ok())
 }
 

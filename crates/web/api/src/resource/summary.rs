@@ -101,24 +101,12 @@ fn summary_status(call: &Call) -> Result<Answer, Failure> {
 
 /// Agents by status of those that the caller may see: the kept counters when that is all of them,
 /// else counted from memory.
-pub(super) fn status_within(
-    call: &Call,
-    scope: &Permitted,
-) -> Result<registry::StatusSummary, Failure> {
+fn status_within(call: &Call, scope: &Permitted) -> Result<registry::StatusSummary, Failure> {
     if scope.is_all() {
         return Ok(call.registry().status_summary()?);
     }
     let mut counts = registry::StatusSummary::default();
-    call.registry().for_each_agent(scope, |agent| {
-        let count = match agent.status {
-            AgentStatus::Active => &mut counts.active,
-            AgentStatus::Disconnected => &mut counts.disconnected,
-            AgentStatus::NeverConnected => &mut counts.never_connected,
-            AgentStatus::Pending => &mut counts.pending,
-        };
-        *count += 1;
-        counts.total += 1;
-    });
+    call.registry().for_each_agent(scope, |agent| counts.add(agent.status));
     Ok(counts)
 }
 

@@ -82,6 +82,18 @@ pub fn world() -> World {
 }
 
 pub fn world_with(edit: impl FnOnce(&mut ApiOptions)) -> World {
+    world_of(cheap_logins(), edit)
+}
+
+/// Passwords that cost next to nothing.
+pub fn cheap_logins() -> RegistryOptions {
+    RegistryOptions {
+        hash_cost: HashCost { memory_kib: 64, passes: 1, lanes: 1 },
+        ..RegistryOptions::default()
+    }
+}
+
+pub fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptions)) -> World {
     let folder = TempDir::new().unwrap();
     let clock = ManualClock::at(NOW_US);
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -100,10 +112,6 @@ pub fn world_with(edit: impl FnOnce(&mut ApiOptions)) -> World {
         };
         store.add_agents(&[agent]).unwrap();
     }
-    let options = RegistryOptions {
-        hash_cost: HashCost { memory_kib: 64, passes: 1, lanes: 1 },
-        ..RegistryOptions::default()
-    };
     let registry = Registry::open(
         Arc::new(store),
         folder.path(),

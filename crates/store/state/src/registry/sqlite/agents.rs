@@ -84,6 +84,25 @@ pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
     there.then_some(()).ok_or_else(|| not_found(id))
 }
 
+/// The agents with this name, number or address. Each is looked up in its index.
+pub(super) fn rivals(
+    tx: &Transaction<'_>,
+    name: &str,
+    id: Option<AgentId>,
+    register_ip: Option<&str>,
+) -> StoreResult<Vec<AgentId>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT id FROM agent WHERE name = ?1 AND id > 0
+         UNION SELECT id FROM agent WHERE id = ?2 AND id > 0
+         UNION SELECT id FROM agent WHERE register_ip = ?3 COLLATE NOCASE AND id > 0
+         ORDER BY 1",
+    )?;
+    let found = statement
+        .query_map(params![name, id.map(|id| id.0), register_ip], |r| r.get(0).map(AgentId))?
+        .collect::<Result<_, _>>()?;
+    Ok(found)
+}
+
 /// Register one agent. Its number is the next one, or its own if that was never given or has just
 /// become free.
 pub(super) fn add(
@@ -161,8 +180,8 @@ pub(super) fn remove(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<Ag
     }
     let row = one(tx, id)?;
     if row.is_some() {
-        tx.execute("DELETE FROM membership WHERE agent = ?1", [id.0])?;
-        tx.execute("DELETE FROM agent WHERE id = ?1", [id.0])?;
+        tx.prepare_cached("DELETE FROM membership WHERE agent = ?1")?.execute([id.0])?;
+        tx.prepare_cached("DELETE FROM agent WHERE id = ?1")?.execute([id.0])?;
     }
     Ok(row)
 }

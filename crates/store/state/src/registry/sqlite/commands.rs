@@ -1,17 +1,20 @@
-//! Commands to agents and each one's outcome. The counts stand with the command and are changed
-//! in the transaction that changes an outcome.
+//! Commands to agents and each one's outcome. A command is one row with the set of its agents; an
+//! agent gets a row of its own with its first outcome. The counts stand with the command and are
+//! changed in the transaction that changes an outcome.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use model::AgentId;
+use roaring::RoaringBitmap;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::rows::{corrupt, cut, signed, unsigned};
 use super::users::array;
 use crate::registry::limits::{COMMANDS_MAX, DETAIL_BYTES_MAX};
 use crate::registry::{
-    CommandCounts, CommandKind, CommandRow, NewCommand, OutcomeRow, OutcomeState,
-    RegistryStoreError, StoreResult,
+    CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, OutcomeFilter, OutcomeRow,
+    OutcomeState, Permitted, RegistryStoreError, StoreResult,
 };
 
 const COMMAND_COLUMNS: &str = "id, kind, user, created_at_s, expires_at_s, pending, sent, \
@@ -64,46 +67,86 @@ fn outcome(row: &Row<'_>) -> StoreResult<OutcomeRow> {
     })
 }
 
-/// All rows of the command in one statement.
-pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<(u64, Vec<AgentId>)> {
-    make_room(tx)?;
-    tx.execute(
-        "INSERT INTO command (kind, user, created_at_s, expires_at_s) VALUES (?1, ?2, ?3, ?4)",
-        params![new.kind.name(), new.user, new.now_s, new.expires_at_s],
-    )?;
-    let id = tx.last_insert_rowid();
-    let mut wanted: Vec<u32> = new.agents.iter().map(|a| a.0).filter(|id| *id > 0).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let mut statement = tx.prepare_cached(
-        "INSERT INTO command_outcome (command, agent, state, at_s, detail)
-         SELECT ?1, w.value, 0, ?2, '' FROM rarray(?3) w
-         WHERE EXISTS (SELECT 1 FROM agent WHERE id = w.value)
-         RETURNING agent",
-    )?;
-    let wanted = array(wanted.into_iter().map(i64::from));
-    let agents: Vec<AgentId> = statement
-        .query_map(params![id, new.now_s, wanted], |r| r.get(0).map(AgentId))?
-        .collect::<Result<_, _>>()?;
-    tx.execute("UPDATE command SET pending = ?2 WHERE id = ?1", params![id, agents.len() as i64])?;
-    Ok((id.cast_unsigned(), agents))
+/// Whom a command is for, and how far those of them are that have no row of their own.
+struct Target {
+    agents: RoaringBitmap,
+    rest: OutcomeState,
+    rest_at_s: i64,
 }
 
-/// Drop the oldest finished commands beyond the limit.
+impl Target {
+    /// `None` for a command of an older version: everybody has a row.
+    fn of(tx: &Transaction<'_>, id: u64) -> StoreResult<Option<Self>> {
+        let mut statement = tx.prepare_cached(
+            "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
+        )?;
+        let mut rows = statement.query([signed(id)])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let agents = RoaringBitmap::deserialize_from(row.get_ref(0)?.as_blob().unwrap_or_default())
+            .map_err(|e| corrupt("agents of a command", &e.to_string()))?;
+        Ok(Some(Self { agents, rest: state(row.get(1)?)?, rest_at_s: row.get(2)? }))
+    }
+
+    fn outcome(&self, command: u64, agent: AgentId) -> OutcomeRow {
+        let (state, at_s) = (self.rest, self.rest_at_s);
+        OutcomeRow { command, agent, state, detail: String::new(), at_s }
+    }
+}
+
+/// One row, however many agents it is for: an outcome gets its own when there is one.
+pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<u64> {
+    make_room(tx)?;
+    let agents: RoaringBitmap =
+        new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
+    let mut set = Vec::with_capacity(agents.serialized_size());
+    agents.serialize_into(&mut set).map_err(|e| corrupt("agents of a command", &e.to_string()))?;
+    tx.prepare_cached(
+        "INSERT INTO command (kind, user, created_at_s, expires_at_s, pending, agents, rest_at_s)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?3)",
+    )?
+    .execute(params![
+        new.kind.name(),
+        new.user,
+        new.now_s,
+        new.expires_at_s,
+        signed(agents.len()),
+        set
+    ])?;
+    Ok(tx.last_insert_rowid().cast_unsigned())
+}
+
+/// There is a limit to what is unfinished; what is finished is dropped by [`trim`].
 fn make_room(tx: &Transaction<'_>) -> StoreResult<()> {
-    let kept = tx.query_row("SELECT count(*) FROM command", [], |r| unsigned(r, 0))?;
-    if kept < COMMANDS_MAX {
-        return Ok(());
+    let open = tx
+        .prepare_cached("SELECT count(*) FROM command WHERE pending + sent > 0")?
+        .query_row([], |r| unsigned(r, 0))?;
+    if open >= COMMANDS_MAX {
+        let what = "unfinished commands: cancel some, or wait until they expire";
+        return Err(RegistryStoreError::Limit { what, max: COMMANDS_MAX });
+    }
+    Ok(())
+}
+
+/// Drop finished commands beyond the limit, the oldest first; some of their outcomes at a time, so
+/// that other writes get in between. Whether there is more to drop.
+pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
+    let kept =
+        tx.prepare_cached("SELECT count(*) FROM command")?.query_row([], |r| unsigned(r, 0))?;
+    if kept <= COMMANDS_MAX {
+        return Ok(false);
     }
     let oldest: Option<i64> =
         tx.query_row("SELECT min(id) FROM command WHERE pending + sent = 0", [], |r| r.get(0))?;
-    let Some(oldest) = oldest else {
-        let what = "unfinished commands: cancel some, or wait until they expire";
-        return Err(RegistryStoreError::Limit { what, max: COMMANDS_MAX });
-    };
-    tx.execute("DELETE FROM command_outcome WHERE command = ?1", [oldest])?;
-    tx.execute("DELETE FROM command WHERE id = ?1", [oldest])?;
-    Ok(())
+    let Some(oldest) = oldest else { return Ok(false) };
+    let rows = tx.execute(
+        "DELETE FROM command_outcome WHERE command = ?1 AND agent IN
+         (SELECT agent FROM command_outcome WHERE command = ?1 LIMIT ?2)",
+        params![oldest, TRIM_ROWS as i64],
+    )?;
+    if rows < TRIM_ROWS {
+        tx.execute("DELETE FROM command WHERE id = ?1", [oldest])?;
+    }
+    Ok(true)
 }
 
 /// Whether `to` may replace `from`: forward only, and an agent's own answer replaces `expired`
@@ -118,18 +161,29 @@ fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
     }
 }
 
+/// Rows of agents that the command is not for are passed over.
 pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> StoreResult<()> {
     let mut get =
         tx.prepare_cached("SELECT state FROM command_outcome WHERE command = ?1 AND agent = ?2")?;
     let mut set = tx.prepare_cached(
-        "UPDATE command_outcome SET state = ?3, at_s = ?4, detail = ?5
-         WHERE command = ?1 AND agent = ?2",
+        "INSERT INTO command_outcome (command, agent, state, at_s, detail)
+         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE
+         SET state = excluded.state, at_s = excluded.at_s, detail = excluded.detail",
     )?;
+    let mut targets: BTreeMap<u64, Option<Target>> = BTreeMap::new();
     let mut moved: BTreeMap<(u64, OutcomeState, OutcomeState), u64> = BTreeMap::new();
-    for row in rows {
+    for row in in_order(rows) {
+        let target = match targets.entry(row.command) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Target::of(tx, row.command)?),
+        };
+        if target.as_ref().is_some_and(|target| !target.agents.contains(row.agent.0)) {
+            continue;
+        }
         let found: Option<u8> =
             get.query_row(params![signed(row.command), row.agent.0], |r| r.get(0)).optional()?;
-        let Some(from) = found.map(state).transpose()? else { continue };
+        let rest = target.as_ref().map(|target| target.rest);
+        let Some(from) = found.map(state).transpose()?.or(rest) else { continue };
         if replaces(from, row.state) {
             set.execute(params![
                 signed(row.command),
@@ -142,6 +196,13 @@ pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> StoreR
         }
     }
     moved.into_iter().try_for_each(|((command, from, to), n)| count(tx, command, from, to, n))
+}
+
+/// By key, so that the table is written from one end to the other; rows of one key as they came.
+fn in_order(rows: &[OutcomeRow]) -> Vec<&OutcomeRow> {
+    let mut rows: Vec<&OutcomeRow> = rows.iter().collect();
+    rows.sort_by_key(|row| (row.command, row.agent));
+    rows
 }
 
 /// Move `n` of a command's outcomes from one count to another.
@@ -169,6 +230,17 @@ pub(super) fn finish(
     now_s: i64,
 ) -> StoreResult<u64> {
     let mut total = 0;
+    if Target::of(tx, id)?.is_some_and(|target| target.rest == OutcomeState::Pending) {
+        // Beside a set no row is pending.
+        total = tx.query_row("SELECT pending FROM command WHERE id = ?1", [signed(id)], |r| {
+            unsigned(r, 0)
+        })?;
+        tx.execute(
+            "UPDATE command SET rest = ?2, rest_at_s = ?3 WHERE id = ?1",
+            params![signed(id), to as u8, now_s],
+        )?;
+        count(tx, id, OutcomeState::Pending, to, total)?;
+    }
     for from in [OutcomeState::Pending, OutcomeState::Sent] {
         let n = tx.execute(
             "UPDATE command_outcome SET state = ?3, at_s = ?4 WHERE command = ?1 AND state = ?2",
@@ -180,96 +252,182 @@ pub(super) fn finish(
     Ok(total)
 }
 
-/// The agent is removed: what it has not answered is taken back.
-pub(super) fn agent_gone(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreResult<()> {
-    let open: Vec<OutcomeRow> = {
-        let mut statement = tx.prepare_cached(
-            "SELECT o.command, o.agent, o.state, o.at_s, o.detail
-             FROM command c CROSS JOIN command_outcome o ON o.command = c.id AND o.agent = ?1
-             WHERE c.pending + c.sent > 0 AND o.state <= 1",
-        )?;
-        statement.query_and_then([agent.0], outcome)?.collect::<StoreResult<_>>()?
-    };
-    let rows: Vec<OutcomeRow> = open
-        .into_iter()
-        .map(|o| OutcomeRow {
-            state: OutcomeState::Cancelled,
-            detail: "the agent was removed".into(),
-            at_s: now_s,
-            ..o
-        })
-        .collect();
-    save_outcomes(tx, &rows)
-}
-
-pub(super) fn outstanding(
-    tx: &Transaction<'_>,
-) -> StoreResult<Vec<(OutcomeRow, CommandKind, i64)>> {
+fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<(u64, CommandKind, i64)>> {
     let mut statement = tx.prepare_cached(
-        "SELECT o.command, o.agent, o.state, o.at_s, o.detail, c.kind, c.expires_at_s
-         FROM command c CROSS JOIN command_outcome o ON o.command = c.id
-         WHERE c.pending + c.sent > 0 AND o.state <= 1",
+        "SELECT id, kind, expires_at_s FROM command WHERE pending + sent > 0 ORDER BY id",
     )?;
     statement
         .query_and_then([], |row| {
-            Ok((outcome(row)?, kind(&row.get::<_, String>(5)?)?, row.get(6)?))
+            Ok((unsigned(row, 0)?, kind(&row.get::<_, String>(1)?)?, row.get(2)?))
         })?
         .collect()
 }
 
-pub(super) fn one(tx: &Transaction<'_>, id: u64) -> StoreResult<Option<CommandRow>> {
-    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command WHERE id = ?1");
-    tx.prepare_cached(&sql)?.query_and_then([signed(id)], command)?.next().transpose()
+/// The agents are removed: what they have not answered is taken back.
+pub(super) fn agents_gone(tx: &Transaction<'_>, agents: &[AgentId], now_s: i64) -> StoreResult<()> {
+    for (command, ..) in unfinished(tx)? {
+        let rows: Vec<OutcomeRow> = agents
+            .iter()
+            .map(|agent| OutcomeRow {
+                command,
+                agent: *agent,
+                state: OutcomeState::Cancelled,
+                detail: "the agent was removed".into(),
+                at_s: now_s,
+            })
+            .collect();
+        save_outcomes(tx, &rows)?;
+    }
+    Ok(())
 }
 
-pub(super) fn newest(tx: &Transaction<'_>, limit: u64) -> StoreResult<Vec<CommandRow>> {
-    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command ORDER BY id DESC LIMIT ?1");
-    tx.prepare_cached(&sql)?.query_and_then([signed(limit)], command)?.collect()
+pub(super) fn outstanding(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
+    let mut rows =
+        tx.prepare_cached("SELECT agent, state FROM command_outcome WHERE command = ?1")?;
+    let mut all = Vec::new();
+    for (id, kind, expires_at_s) in unfinished(tx)? {
+        let target = Target::of(tx, id)?.filter(|target| target.rest == OutcomeState::Pending);
+        let mut open = target.map_or_else(RoaringBitmap::new, |target| target.agents);
+        let mut found = rows.query([signed(id)])?;
+        while let Some(row) = found.next()? {
+            let agent: u32 = row.get(0)?;
+            if state(row.get(1)?)?.is_final() {
+                open.remove(agent);
+            } else {
+                open.insert(agent);
+            }
+        }
+        let agents = open.into_iter().map(AgentId).collect();
+        all.push(OpenCommand { id, kind, expires_at_s, agents });
+    }
+    Ok(all)
 }
 
-pub(super) fn outcome_counts(
+/// One command and a page of its outcomes, as far as the scope goes.
+pub(super) fn one(
     tx: &Transaction<'_>,
     id: u64,
-    agents: &[AgentId],
-) -> StoreResult<CommandCounts> {
-    let mut statement = tx.prepare_cached(
-        "SELECT state, count(*) FROM command_outcome
-         WHERE command = ?1 AND agent IN rarray(?2) GROUP BY state",
-    )?;
-    let agents = array(agents.iter().map(|agent| i64::from(agent.0)));
-    let mut rows = statement.query(params![signed(id), agents])?;
+    scope: &Permitted,
+    filter: OutcomeFilter,
+) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
+    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command WHERE id = ?1");
+    let row = tx.prepare_cached(&sql)?.query_and_then([signed(id)], command)?.next().transpose()?;
+    let Some(row) = row else { return Ok(None) };
+    let row = within(tx, row, scope)?;
+    let outcomes =
+        if row.counts.total == 0 { Vec::new() } else { outcomes(tx, id, scope, filter)? };
+    Ok(Some((row, outcomes)))
+}
+
+pub(super) fn newest(
+    tx: &Transaction<'_>,
+    limit: u64,
+    scope: &Permitted,
+) -> StoreResult<Vec<CommandRow>> {
+    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command ORDER BY id DESC LIMIT ?1");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let rows = statement.query_and_then([signed(limit)], command)?;
+    rows.map(|row| within(tx, row?, scope)).collect()
+}
+
+/// The command with the counts of the scope's agents alone.
+fn within(tx: &Transaction<'_>, mut row: CommandRow, scope: &Permitted) -> StoreResult<CommandRow> {
+    let all = row.counts;
+    row.counts = match scope {
+        Permitted::All => all,
+        Permitted::Only(ids) => counts_of(tx, row.id, ids)?,
+        Permitted::Except(ids) => {
+            let hidden = counts_of(tx, row.id, ids)?;
+            CommandCounts {
+                pending: all.pending.saturating_sub(hidden.pending),
+                sent: all.sent.saturating_sub(hidden.sent),
+                acknowledged: all.acknowledged.saturating_sub(hidden.acknowledged),
+                failed: all.failed.saturating_sub(hidden.failed),
+                expired: all.expired.saturating_sub(hidden.expired),
+                cancelled: all.cancelled.saturating_sub(hidden.cancelled),
+                total: all.total.saturating_sub(hidden.total),
+            }
+        }
+    };
+    Ok(row)
+}
+
+/// How far these agents alone are.
+fn counts_of(tx: &Transaction<'_>, id: u64, agents: &[AgentId]) -> StoreResult<CommandCounts> {
     let mut counts = CommandCounts::default();
-    while let Some(row) = rows.next()? {
-        let count = unsigned(row, 1)?;
-        counts.total += count;
-        *match state(row.get(0)?)? {
+    let mut add = |state, n| {
+        counts.total += n;
+        *match state {
             OutcomeState::Pending => &mut counts.pending,
             OutcomeState::Sent => &mut counts.sent,
             OutcomeState::Acknowledged => &mut counts.acknowledged,
             OutcomeState::Failed => &mut counts.failed,
             OutcomeState::Expired => &mut counts.expired,
             OutcomeState::Cancelled => &mut counts.cancelled,
-        } += count;
+        } += n;
+    };
+    let mut statement = tx.prepare_cached(
+        "SELECT state, count(*) FROM command_outcome
+         WHERE command = ?1 AND agent IN rarray(?2) GROUP BY state",
+    )?;
+    let asked = array(agents.iter().map(|agent| i64::from(agent.0)));
+    let mut rows = statement.query(params![signed(id), asked])?;
+    let mut with_row = 0;
+    while let Some(row) = rows.next()? {
+        let n = unsigned(row, 1)?;
+        with_row += n;
+        add(state(row.get(0)?)?, n);
+    }
+    if let Some(target) = Target::of(tx, id)? {
+        let asked: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
+        add(target.rest, target.agents.intersection_len(&asked).saturating_sub(with_row));
     }
     Ok(counts)
 }
 
-pub(super) fn outcomes(
+/// Outcomes dropped in one transaction.
+const TRIM_ROWS: usize = 5_000;
+/// Agents looked at together for a page of outcomes, at least.
+const AGENTS_AT_ONCE: usize = 1_000;
+
+fn outcomes(
     tx: &Transaction<'_>,
     id: u64,
-    state: Option<OutcomeState>,
-    after: Option<AgentId>,
-    limit: u64,
+    scope: &Permitted,
+    filter: OutcomeFilter,
 ) -> StoreResult<Vec<OutcomeRow>> {
+    let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+    let wanted = |row: &OutcomeRow| {
+        filter.state.is_none_or(|state| row.state == state) && scope.holds(row.agent)
+    };
+    let first = filter.after.map_or(0, |after| after.0).saturating_add(1);
     let mut statement = tx.prepare_cached(
         "SELECT command, agent, state, at_s, detail FROM command_outcome
-         WHERE command = ?1 AND agent > ?2 AND (?3 IS NULL OR state = ?3)
-         ORDER BY agent LIMIT ?4",
+         WHERE command = ?1 AND agent BETWEEN ?2 AND ?3 ORDER BY agent",
     )?;
-    statement
-        .query_and_then(
-            params![signed(id), after.map_or(0, |a| a.0), state.map(|s| s as u8), signed(limit)],
-            outcome,
-        )?
-        .collect()
+    let target = Target::of(tx, id)?;
+    let rest = target.as_ref().map(|target| target.rest);
+    let Some(target) = target.filter(|_| filter.state.is_none_or(|state| rest == Some(state)))
+    else {
+        // Whoever is so far has a row.
+        let rows = statement.query_and_then(params![signed(id), first, u32::MAX], outcome)?;
+        return rows.filter(|row| row.as_ref().map_or(true, wanted)).take(limit).collect();
+    };
+    let mut found = Vec::new();
+    let mut agents = target.agents.range(first..);
+    while found.len() < limit {
+        let some: Vec<u32> =
+            agents.by_ref().take((limit - found.len()).max(AGENTS_AT_ONCE)).collect();
+        let (Some(from), Some(to)) = (some.first(), some.last()) else { break };
+        let rows = statement.query_and_then(params![signed(id), from, to], outcome)?;
+        let mut rows = rows.collect::<StoreResult<Vec<_>>>()?.into_iter().peekable();
+        for agent in some {
+            let own = rows.next_if(|row| row.agent.0 == agent);
+            let row = own.unwrap_or_else(|| target.outcome(id, AgentId(agent)));
+            if wanted(&row) && found.len() < limit {
+                found.push(row);
+            }
+        }
+    }
+    Ok(found)
 }

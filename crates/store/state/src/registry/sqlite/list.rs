@@ -369,7 +369,8 @@ pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> Stor
     let offset = rows::signed(query.offset);
     filter.values.push(Bound::One(Value::Integer(offset)));
     let names = groups::names(tx)?;
-    let mut page = AgentPage { total, ..AgentPage::default() };
+    let missing = query.ids.as_deref().map_or_else(|| Ok(Vec::new()), |ids| missing(tx, ids))?;
+    let mut page = AgentPage { total, missing, ..AgentPage::default() };
     let mut statement = tx.prepare_cached(&sql)?;
     let mut found = statement.query(params_from_iter(&filter.values))?;
     while let Some(row) = found.next()? {
@@ -378,6 +379,17 @@ pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> Stor
         page.codes.push(agent.status_code);
     }
     Ok(page)
+}
+
+/// Which of the numbers no agent has, ascending.
+fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> StoreResult<Vec<AgentId>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT DISTINCT w.value FROM rarray(?1) w
+         WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = w.value) ORDER BY 1",
+    )?;
+    let ids = array(ids.iter().map(|id| i64::from(id.0)));
+    let missing = statement.query_map([ids], |r| r.get(0).map(AgentId))?.collect::<Result<_, _>>();
+    Ok(missing?)
 }
 
 /// Without a filter, or by status alone, the kept counters know; the server's own row is one more.

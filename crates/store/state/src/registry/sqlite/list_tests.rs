@@ -6,7 +6,10 @@ use rusqlite::Connection;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use super::*;
-use crate::registry::sqlite::{SqliteRegistry, agents, commands, counters};
+use crate::registry::sqlite::{SqliteRegistry, agents, commands, counters, users};
+use crate::registry::{
+    AuditEntry, CommandKind, NewCommand, OutcomeFilter, RegistryStore as _, SecurityStore as _,
+};
 
 fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
@@ -41,7 +44,7 @@ fn the_plain_list_walks_the_table_in_its_order_and_stops_at_the_limit() {
 }
 
 #[test]
-fn filters_by_status_name_platform_version_group_and_number_use_an_index() {
+fn filters_by_status_name_address_system_version_group_and_number_use_an_index() {
     let text = || vec!["x".to_owned()];
     let all = AgentQuery::default;
     for query in [
@@ -49,6 +52,10 @@ fn filters_by_status_name_platform_version_group_and_number_use_an_index() {
         AgentQuery { name: text(), ..all() },
         AgentQuery { os_platform: text(), ..all() },
         AgentQuery { version: text(), ..all() },
+        AgentQuery { ip: text(), ..all() },
+        AgentQuery { register_ip: text(), ..all() },
+        AgentQuery { os_name: text(), ..all() },
+        AgentQuery { os_version: text(), ..all() },
         AgentQuery { group: text(), ..all() },
         AgentQuery { ids: Some(vec![AgentId(1)]), ..all() },
     ] {
@@ -80,8 +87,18 @@ fn all_numbers_come_from_one_index_and_no_other_column_is_read() {
 }
 
 #[test]
-fn sorts_by_name_version_status_and_number_are_read_from_an_index() {
-    for column in [AgentColumn::Name, AgentColumn::Version, AgentColumn::Status, AgentColumn::Id] {
+fn sorts_by_columns_with_an_index_are_read_from_it() {
+    for column in [
+        AgentColumn::Name,
+        AgentColumn::Ip,
+        AgentColumn::RegisterIp,
+        AgentColumn::Version,
+        AgentColumn::OsName,
+        AgentColumn::OsPlatform,
+        AgentColumn::OsVersion,
+        AgentColumn::Status,
+        AgentColumn::Id,
+    ] {
         let sort = vec![Sort { column, descending: false }];
         let plan = page_plan(&AgentQuery { sort, ..AgentQuery::default() });
         assert!(!sorts(&plan), "{column:?}: {plan:?}");
@@ -102,7 +119,15 @@ fn note(event: &TraceEvent<'_>) {
 fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    let mut conn = store.readers[0].lock();
+    ran_on(&store, work)
+}
+
+fn ran_on(
+    store: &SqliteRegistry,
+    work: impl FnOnce(&Transaction<'_>),
+) -> Vec<(String, Vec<String>)> {
+    let mut held = store.take_reader().unwrap();
+    let conn = &mut held.reader.as_mut().unwrap().conn;
     let note = |event: TraceEvent<'_>| note(&event);
     conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note)).unwrap();
     RAN.take();
@@ -111,7 +136,7 @@ fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     drop(tx);
     conn.trace_v2(TraceEventCodes::empty(), None::<fn(TraceEvent<'_>)>).unwrap();
     let reads = RAN.take().into_iter().filter(|sql| sql.starts_with("SELECT"));
-    reads.map(|sql| (sql.clone(), plan_of_any(&conn, &sql))).collect()
+    reads.map(|sql| (sql.clone(), plan_of_any(conn, &sql))).collect()
 }
 
 /// The plan whatever the values are.
@@ -158,16 +183,147 @@ fn the_status_is_counted_by_one_statement_on_one_key() {
 
 #[test]
 fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
-    let statements = ran(|tx| {
-        commands::newest(tx, 10).unwrap();
-        commands::one(tx, 1).unwrap();
-        commands::outcomes(tx, 1, None, Some(AgentId(7)), 10).unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let new = NewCommand {
+        kind: CommandKind::Restart,
+        agents: (1..=2_000).map(AgentId).collect(),
+        user: "admin".into(),
+        now_s: 0,
+        expires_at_s: 60,
+    };
+    store.create_command(&new).unwrap();
+    let (some, page) = (Permitted::Only(vec![AgentId(8)].into()), OutcomeFilter::default());
+    let after = OutcomeFilter { after: Some(AgentId(7)), limit: 10, ..page };
+    let statements = ran_on(&store, |tx| {
+        commands::newest(tx, 10, &some).unwrap();
+        let (_, outcomes) = commands::one(tx, 1, &Permitted::All, after).unwrap().unwrap();
+        assert_eq!(outcomes.len(), 10);
         commands::outstanding(tx).unwrap();
     });
-    assert_eq!(statements.len(), 4, "{statements:#?}");
+    assert!(statements.len() > 6, "{statements:#?}");
     for (sql, plan) in statements {
         assert!(!grows(&plan) && !sorts(&plan), "{sql}: {plan:?}");
     }
+}
+
+#[test]
+fn who_has_a_name_a_number_or_an_address_is_looked_up_in_an_index() {
+    let statements = ran(|tx| {
+        agents::rivals(tx, "web", Some(AgentId(7)), Some("192.0.2.7")).unwrap();
+    });
+    assert!(!grows(&statements[0].1), "{statements:#?}");
+}
+
+#[test]
+fn counting_what_an_indexed_filter_finds_looks_at_nobody_else() {
+    let text = || vec!["x".to_owned()];
+    let all = AgentQuery::default;
+    let some = || Permitted::Only(vec![AgentId(3), AgentId(9)].into());
+    for query in [
+        AgentQuery { name: text(), ..all() },
+        AgentQuery { ip: text(), ..all() },
+        AgentQuery { register_ip: text(), ..all() },
+        AgentQuery { os_platform: text(), ..all() },
+        AgentQuery { os_name: text(), ..all() },
+        AgentQuery { os_version: text(), ..all() },
+        AgentQuery { version: text(), ..all() },
+        AgentQuery { group: text(), ..all() },
+        AgentQuery { ids: Some(vec![AgentId(1)]), ..all() },
+        AgentQuery { permitted: some(), ..all() },
+        AgentQuery { permitted: some(), os_platform: text(), ..all() },
+        AgentQuery { permitted: some(), status: vec![AgentStatus::Active], ..all() },
+    ] {
+        let statements = ran(|tx| {
+            page(tx, &AgentQuery { limit: 1, ..query.clone() }, 0).unwrap();
+            ids(tx, &query, 0).unwrap();
+        });
+        assert!(statements.iter().any(|(sql, _)| sql.contains("count(*)")), "{query:?}");
+        for (sql, plan) in statements {
+            assert!(!grows(&plan), "{query:?}: {sql}: {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn lists_beside_the_fleet_do_not_grow_with_it() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let statements = ran_on(&store, |tx| {
+        groups::all(tx).unwrap();
+        groups::names(tx).unwrap();
+        users::audit_log(tx, Some(100), 10).unwrap();
+        users::all(tx).unwrap();
+        users::roles(tx).unwrap();
+        users::policies(tx, &[1, 2]).unwrap();
+        users::revocations(tx).unwrap();
+        agents::client_key(tx, AgentId(1)).unwrap_err();
+        agents::last_scan(tx, AgentId(1)).unwrap_err();
+    });
+    assert!(statements.len() >= 9, "{statements:#?}");
+    for (sql, plan) in statements {
+        assert!(!grows(&plan), "{sql}: {plan:?}");
+    }
+}
+
+#[test]
+fn a_page_of_named_agents_says_who_of_them_is_not_there() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let ids = Some([9, 0, 7, 9].map(AgentId).to_vec());
+    let page = store.agents(&AgentQuery { ids, ..AgentQuery::default() }, 0).unwrap();
+    assert_eq!(page.missing, [AgentId(0), AgentId(7), AgentId(9)]);
+    assert_eq!(store.agents(&AgentQuery::default(), 0).unwrap().missing, []);
+}
+
+#[test]
+fn a_counter_waits_for_no_list_while_a_reader_is_free() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open_with(&folder.path().join("registry.db"), 2).unwrap();
+    let long = store.take_reader().unwrap();
+    for _ in 0..10 {
+        store.status_summary().unwrap();
+    }
+    drop(long);
+}
+
+#[test]
+fn a_change_and_its_row_of_the_audit_log_are_one_transaction() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let entry = |action: &str| AuditEntry {
+        id: 0,
+        at_us: 1,
+        user: "admin".into(),
+        action: action.into(),
+        detail: String::new(),
+    };
+    store.begin_audit(entry("one"));
+    assert!(store.delete_group("gone").is_err(), "what failed takes no row along");
+    store.save_liveness(&[]).unwrap();
+    assert_eq!(store.audit_log(None, 9).unwrap(), []);
+    store.create_group("web", 1).unwrap();
+    assert_eq!(store.audit_log(None, 9).unwrap()[0].action, "one");
+    assert_eq!(store.end_audit(), None);
+    store.begin_audit(entry("two"));
+    assert_eq!(store.end_audit(), Some(entry("two")));
+    store.create_group("db", 1).unwrap();
+    assert_eq!(store.audit_log(None, 9).unwrap().len(), 1);
+}
+
+#[test]
+fn what_authorisation_asks_is_one_statement_on_keys() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    store.create_user("admin", "hash", true, &[1]).unwrap();
+    store.set_setting("mode", "black").unwrap();
+    crate::meter::take();
+    let rows = store.access(1, &[2, 1], &["mode", "gone"]).unwrap().unwrap();
+    assert_eq!(crate::meter::take().queries, 1);
+    assert_eq!(rows.user, store.user_by_id(1).unwrap().unwrap());
+    assert_eq!(rows.policies, store.policies(&[2, 1]).unwrap());
+    assert_eq!(rows.settings, [("mode".to_owned(), "black".to_owned())].into());
+    assert_eq!(store.access(7, &[1], &[]).unwrap(), None);
 }
 
 #[test]

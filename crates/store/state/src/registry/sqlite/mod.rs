@@ -1,9 +1,10 @@
 //! The registry store on SQLite: one writer, a few readers, WAL. See the parent module for what
-//! survives what. One file per family of calls; this one holds the connections.
+//! survives what. One file per family of calls; the connections are in `connections.rs`.
 
 mod agents;
 mod certificates;
 mod commands;
+mod connections;
 mod counters;
 mod distinct;
 mod groups;
@@ -12,180 +13,36 @@ mod rows;
 mod security;
 mod users;
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use model::{AgentId, AgentRecord};
-use parking_lot::{Mutex, MutexGuard};
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{OpenFlags, Transaction};
 
 use super::{
-    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandCounts,
-    CommandRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan,
-    LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState,
-    Overview, Policy, Record, RegistryImage, RegistryStore, RegistryStoreError, Revocation, Sign,
-    StatusSummary, StoreResult, Summary, UserRow, schema,
+    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandRow,
+    DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow,
+    NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow,
+    OutcomeState, Overview, Permitted, Policy, Record, RegistryImage, RegistryStore,
+    RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary, UserRow,
 };
-use crate::meter;
 
-/// Connections for readers unless told otherwise; each holds its own page cache.
-const READERS: usize = 3;
-/// How long a connection waits for another process that holds the database.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Prepared statements kept per connection.
-const STATEMENTS_MAX: usize = 128;
-/// Page cache of one connection, KiB.
-const CACHE_KIB: i64 = 8 * 1024;
+pub use connections::SqliteRegistry;
+use connections::connect;
 
-/// `registry.db`.
-pub struct SqliteRegistry {
-    path: PathBuf,
-    writer: Mutex<Connection>,
-    readers: Vec<Mutex<Connection>>,
-    turn: AtomicUsize,
-}
-
-impl SqliteRegistry {
-    /// Open or create the database at `path` (mode 0600: it holds password hashes) and bring it
-    /// to this program's version.
-    ///
-    /// # Errors
-    /// `Newer` when a later program wrote it; `Corrupt` when it is no registry.
-    pub fn open(path: &Path) -> StoreResult<Self> {
-        Self::open_with(path, READERS)
-    }
-
-    /// As [`SqliteRegistry::open`], with so many connections for readers, at least one.
-    ///
-    /// # Errors
-    /// As [`SqliteRegistry::open`].
-    pub fn open_with(path: &Path, readers: usize) -> StoreResult<Self> {
-        create_private(path)?;
-        let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        writer.pragma_update(None, "journal_mode", "WAL")?;
-        writer.pragma_update(None, "synchronous", "FULL")?;
-        schema::migrate(&mut writer)?;
-        let readers = (0..readers.max(1))
-            .map(|_| {
-                let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-                reader.pragma_update(None, "query_only", true)?;
-                Ok(Mutex::new(reader))
-            })
-            .collect::<StoreResult<_>>()?;
-        let turn = AtomicUsize::new(0);
-        Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers, turn })
-    }
-
-    /// Have every reader run what lists and counters ask, so that the first requests find their
-    /// statements prepared and their pages at hand.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub fn warm(&self) -> StoreResult<()> {
-        let page = AgentQuery { limit: 1, ..AgentQuery::default() };
-        for reader in &self.readers {
-            let mut conn = reader.lock();
-            let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-            counters::summary(&tx)?;
-            counters::overview(&tx)?;
-            list::page(&tx, &page, 0)?;
-            list::ids(&tx, &AgentQuery::default(), 0)?;
+/// Remove agents; the rows as they were.
+fn remove(tx: &Transaction<'_>, ids: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>> {
+    let mut rows = Vec::with_capacity(ids.len());
+    for id in ids {
+        if let Some(row) = agents::remove(tx, *id)? {
+            certificates::revoke(tx, *id, now_s)?;
+            rows.push(row);
         }
-        Ok(())
     }
-
-    /// Where the database is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Journal mode and `synchronous` level (1 NORMAL, 2 FULL) of the last transaction.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub fn durability(&self) -> StoreResult<(String, i64)> {
-        let conn = self.writer.lock();
-        let journal = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
-        Ok((journal, conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?))
-    }
-
-    /// One durable transaction.
-    fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>) -> StoreResult<T> {
-        self.transact("FULL", work)
-    }
-
-    /// One transaction that survives a killed process, and a power cut once a later durable write
-    /// or a checkpoint has followed: both persist the whole log up to their own end.
-    fn write_soft<T>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
-        self.transact("NORMAL", work)
-    }
-
-    /// The level is set for each transaction anew, so that none inherits another's.
-    fn transact<T>(
-        &self,
-        synchronous: &str,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
-        let mut conn = self.writer.lock();
-        conn.pragma_update(None, "synchronous", synchronous)?;
-        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let out = work(&tx)?;
-        tx.commit()?;
-        Ok(out)
-    }
-
-    /// One snapshot for all that `work` reads.
-    fn read<T>(&self, work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>) -> StoreResult<T> {
-        let Some(mut conn) = self.reader() else {
-            return Err(RegistryStoreError::Corrupt("no reader".into()));
-        };
-        let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        work(&tx)
-    }
-
-    /// A free reader, else the next in turn.
-    fn reader(&self) -> Option<MutexGuard<'_, Connection>> {
-        self.readers.iter().find_map(Mutex::try_lock).or_else(|| {
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.readers.len().max(1);
-            self.readers.get(turn).map(Mutex::lock)
-        })
-    }
-}
-
-fn remove(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>> {
-    let row = agents::remove(tx, agent)?;
-    if row.is_some() {
-        certificates::revoke(tx, agent, now_s)?;
-        commands::agent_gone(tx, agent, now_s)?;
-    }
-    Ok(row)
-}
-
-fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> {
-    let mut conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    conn.busy_timeout(BUSY_TIMEOUT)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
-    rusqlite::vtab::array::load_module(&conn)?;
-    meter::attach(&mut conn)?;
-    Ok(conn)
-}
-
-fn create_private(path: &Path) -> StoreResult<()> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map(drop)
-        .map_err(|e| RegistryStoreError::Corrupt(format!("{}: {e}", path.display())))
+    let gone: Vec<AgentId> = rows.iter().map(|row| row.record.id).collect();
+    commands::agents_gone(tx, &gone, now_s)?;
+    Ok(rows)
 }
 
 impl RegistryStore for SqliteRegistry {
@@ -239,13 +96,20 @@ impl RegistryStore for SqliteRegistry {
         record: Record<'_>,
     ) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
         self.write(|tx| {
-            let rows = gone.iter().map(|agent| remove(tx, *agent, new.now_s));
-            let rows: Vec<AgentRow> =
-                rows.collect::<StoreResult<Vec<_>>>()?.into_iter().flatten().collect();
+            let rows = remove(tx, gone, new.now_s)?;
             let row = agents::add(tx, new, gone)?;
             record(&rows).map_err(RegistryStoreError::Unrecorded)?;
             Ok((rows, row))
         })
+    }
+
+    fn rivals(
+        &self,
+        name: &str,
+        id: Option<AgentId>,
+        register_ip: Option<&str>,
+    ) -> StoreResult<Vec<AgentId>> {
+        self.read(|tx| agents::rivals(tx, name, id, register_ip))
     }
 
     fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> StoreResult<()> {
@@ -265,14 +129,11 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn remove_agent(&self, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>> {
-        self.write(|tx| remove(tx, agent, now_s))
+        Ok(self.write(|tx| remove(tx, &[agent], now_s))?.pop())
     }
 
     fn remove_agents(&self, agents: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>> {
-        self.write(|tx| {
-            let rows = agents.iter().map(|agent| remove(tx, *agent, now_s));
-            Ok(rows.collect::<StoreResult<Vec<_>>>()?.into_iter().flatten().collect())
-        })
+        self.write(|tx| remove(tx, agents, now_s))
     }
 
     fn client_key(&self, agent: AgentId) -> StoreResult<Option<String>> {
@@ -366,8 +227,12 @@ impl RegistryStore for SqliteRegistry {
         self.read(counters::summary)
     }
 
-    fn create_command(&self, command: &NewCommand) -> StoreResult<(u64, Vec<AgentId>)> {
+    fn create_command(&self, command: &NewCommand) -> StoreResult<u64> {
         self.write(|tx| commands::create(tx, command))
+    }
+
+    fn trim_commands(&self) -> StoreResult<bool> {
+        self.write_soft(commands::trim)
     }
 
     fn save_outcomes(&self, rows: &[OutcomeRow]) -> StoreResult<()> {
@@ -378,26 +243,17 @@ impl RegistryStore for SqliteRegistry {
         self.write(|tx| commands::finish(tx, id, state, now_s))
     }
 
-    fn command(&self, id: u64) -> StoreResult<Option<CommandRow>> {
-        self.read(|tx| commands::one(tx, id))
-    }
-
-    fn commands(&self, limit: u64) -> StoreResult<Vec<CommandRow>> {
-        self.read(|tx| commands::newest(tx, limit))
-    }
-
-    fn outcomes(
+    fn command(
         &self,
         id: u64,
-        state: Option<OutcomeState>,
-        after: Option<AgentId>,
-        limit: u64,
-    ) -> StoreResult<Vec<OutcomeRow>> {
-        self.read(|tx| commands::outcomes(tx, id, state, after, limit))
+        scope: &Permitted,
+        outcomes: OutcomeFilter,
+    ) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
+        self.read(|tx| commands::one(tx, id, scope, outcomes))
     }
 
-    fn outcome_counts(&self, id: u64, agents: &[AgentId]) -> StoreResult<CommandCounts> {
-        self.read(|tx| commands::outcome_counts(tx, id, agents))
+    fn commands(&self, limit: u64, scope: &Permitted) -> StoreResult<Vec<CommandRow>> {
+        self.read(|tx| commands::newest(tx, limit, scope))
     }
 
     fn user(&self, name: &str) -> StoreResult<Option<UserRow>> {
@@ -477,7 +333,7 @@ impl RegistryStore for SqliteRegistry {
             return Err(RegistryStoreError::Exists { what: "file", name });
         }
         // Of its own, so that no reader waits for the copy.
-        let conn = connect(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let conn = connect(self.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.execute("VACUUM INTO ?1", [&name])?;
         File::open(file)
             .and_then(|f| {
@@ -486,9 +342,15 @@ impl RegistryStore for SqliteRegistry {
             .map_err(|e| RegistryStoreError::Corrupt(format!("{name}: {e}")))
     }
 
+    fn begin_audit(&self, entry: AuditEntry) {
+        Self::next_audit(Some(entry));
+    }
+
+    fn end_audit(&self) -> Option<AuditEntry> {
+        Self::next_audit(None)
+    }
+
     fn checkpoint(&self) -> StoreResult<()> {
-        let conn = self.writer.lock();
-        conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-        Ok(())
+        self.copy_log()
     }
 }

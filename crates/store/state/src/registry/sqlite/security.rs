@@ -4,15 +4,24 @@ use std::collections::HashMap;
 
 use rusqlite::{Transaction, params};
 
-use super::{SqliteRegistry, users};
+use super::{SqliteRegistry, rows, users};
 use crate::registry::{
-    LinkKind, Policy, PolicyRow, RegistryStoreError, RoleRow, RuleRow, SecurityChange,
+    AccessRows, LinkKind, Policy, PolicyRow, RegistryStoreError, RoleRow, RuleRow, SecurityChange,
     SecurityImage, SecurityStore, SecurityWrite, StoreResult, UserRow,
 };
 
 impl SecurityStore for SqliteRegistry {
     fn user_by_id(&self, id: u32) -> StoreResult<Option<UserRow>> {
         self.read(|tx| user(tx, id))
+    }
+
+    fn access(
+        &self,
+        user: u32,
+        roles: &[u32],
+        settings: &[&str],
+    ) -> StoreResult<Option<AccessRows>> {
+        self.read(|tx| access(tx, user, roles, settings))
     }
 
     fn security(&self) -> StoreResult<SecurityImage> {
@@ -22,6 +31,47 @@ impl SecurityStore for SqliteRegistry {
     fn change_security(&self, write: &SecurityWrite) -> StoreResult<u32> {
         self.write(|tx| carry_out(tx, write))
     }
+}
+
+/// Everything in one row, lists as JSON: one statement for each request that keeps nothing.
+fn access(
+    tx: &Transaction<'_>,
+    user: u32,
+    roles: &[u32],
+    settings: &[&str],
+) -> StoreResult<Option<AccessRows>> {
+    let sql = format!(
+        "SELECT {},
+           (SELECT json_group_array(json_array(p.id, p.name, p.actions, p.resources, p.allow)
+                   ORDER BY r.key, l.level, p.id)
+            FROM json_each(?2) r CROSS JOIN role_policy l ON l.role = r.value
+            CROSS JOIN policy p ON p.id = l.policy),
+           (SELECT json_group_object(name, value) FROM setting
+            WHERE name IN (SELECT value FROM json_each(?3)))
+         FROM user u WHERE u.id = ?1",
+        users::USER_COLUMNS
+    );
+    let json = |list: Result<String, serde_json::Error>| list.unwrap_or_default();
+    let lists = (json(serde_json::to_string(roles)), json(serde_json::to_string(settings)));
+    let mut statement = tx.prepare_cached(&sql)?;
+    let mut found = statement.query(params![user, lists.0, lists.1])?;
+    let Some(row) = found.next()? else { return Ok(None) };
+    let (policies, settings): (String, String) = (row.get(5)?, row.get(6)?);
+    let policies: Vec<(u32, String, String, String, u8)> =
+        serde_json::from_str(&policies).map_err(|_| rows::corrupt("policy", &policies))?;
+    Ok(Some(AccessRows {
+        user: users::user(row)?,
+        policies: policies.into_iter().map(read_policy).collect::<StoreResult<_>>()?,
+        settings: serde_json::from_str(&settings)
+            .map_err(|_| rows::corrupt("setting", &settings))?,
+    }))
+}
+
+fn read_policy(
+    (id, name, actions, resources, allow): (u32, String, String, String, u8),
+) -> StoreResult<Policy> {
+    let (actions, resources) = (rows::list(&actions)?, rows::list(&resources)?);
+    Ok(Policy { id, name, actions, resources, allow: allow != 0 })
 }
 
 /// Members by owner, in their order.

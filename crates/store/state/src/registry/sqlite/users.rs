@@ -17,11 +17,11 @@ use crate::registry::{
 /// Rows of the audit log that go at once.
 const AUDIT_TRIM_ROWS: u64 = 1_000;
 
-const USER_COLUMNS: &str = "u.id, u.name, u.password_hash, u.allow_run_as, \
+pub(super) const USER_COLUMNS: &str = "u.id, u.name, u.password_hash, u.allow_run_as, \
      (SELECT json_group_array(json_object('id', r.id, 'name', r.name) ORDER BY l.level) \
       FROM user_role l JOIN role r ON r.id = l.role WHERE l.user = u.id)";
 
-fn user(row: &Row<'_>) -> StoreResult<UserRow> {
+pub(super) fn user(row: &Row<'_>) -> StoreResult<UserRow> {
     let roles: String = row.get(4)?;
     Ok(UserRow {
         id: row.get(0)?,
