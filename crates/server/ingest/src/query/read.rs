@@ -148,9 +148,10 @@ impl Samples {
             self.state = State::Done;
             return Some(Err(e));
         }
-        if let State::Due(begin) = std::mem::replace(&mut self.state, State::Done) {
-            self.state = State::Going(Box::new(begin()));
-        }
+        self.state = match std::mem::replace(&mut self.state, State::Done) {
+            State::Due(begin) => State::Going(Box::new(begin())),
+            going => going,
+        };
         let State::Going(scan) = &mut self.state else { return None };
         let run = match scan.next() {
             Some(Ok(run)) => run,

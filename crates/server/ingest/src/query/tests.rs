@@ -358,3 +358,23 @@ fn rows_of_one_time_come_backward_in_the_reverse_order() {
         assert_eq!(ask(r#"{"from": 3, "to": 0}"#), forward, "{fields}");
     }
 }
+
+#[test]
+fn samples_of_every_partition_are_shown_either_way() {
+    let (_folder, store) = store();
+    let row = store.row(b"long host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 0..9 {
+        batch.push(row, i * series::PARTITION_NS / 2, &[i as f64]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    let end = 9 * series::PARTITION_NS;
+    let values = |range: String| {
+        let csv = r#""output": {"format": "csv", "timestamp": "raw"}"#;
+        let rows = answer(&store, &format!(r#"{{"select": "long", "range": {range}, {csv}}}"#));
+        let values: Vec<u8> = rows.lines().filter_map(|line| line.bytes().last()).collect();
+        String::from_utf8(values).unwrap()
+    };
+    assert_eq!(values(format!(r#"{{"from": 0, "to": {end}}}"#)), "012345678");
+    assert_eq!(values(format!(r#"{{"from": {end}, "to": 0}}"#)), "876543210");
+}
