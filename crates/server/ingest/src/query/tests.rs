@@ -376,5 +376,5 @@ fn samples_of_every_partition_are_shown_either_way() {
         String::from_utf8(values).unwrap()
     };
     assert_eq!(values(format!(r#"{{"from": 0, "to": {end}}}"#)), "012345678");
-    assert_eq!(values(format!(r#"{{"from": {end}, "to": 0}}"#)), "876543210");
+    assert_eq!(values(format!(r#"{{"from": {end}, "to": -1}}"#)), "876543210");
 }
