@@ -108,6 +108,35 @@ async fn pages_select_and_distinct_cut_the_list() {
 }
 
 #[tokio::test]
+async fn documents_of_an_unregistered_agent_carry_what_was_told_of_it() {
+    let (world, token) = filled().await;
+    let overlay = model::Overlay {
+        agent_name: "foreign".into(),
+        groups: vec!["edge".into()],
+        hostname: "box".into(),
+        cluster: "holdfast".into(),
+        ..model::Overlay::default()
+    };
+    let record = model::Record::Session(model::SessionRecord {
+        agent: model::AgentId(4711),
+        incarnation: model::Incarnation(0),
+        received_at_us: 1,
+        session: "local-1".into(),
+        overlay,
+        writes: vec![upsert("/etc/foreign", &observed(0o644, 7), 1)],
+    });
+    world.commit.submit(record).await.unwrap();
+    let answer = world.ok("/states/fim-files?search=foreign", &token).await;
+    let item = &answer["data"]["affected_items"][0];
+    assert_eq!(item["agent"], json!({"id": "4711", "name": "foreign"}));
+    let agent = json!({
+        "id": "4711", "name": "foreign", "groups": ["edge"], "host": {"hostname": "box"},
+    });
+    assert_eq!(item["document"]["wazuh"], json!({"agent": agent, "cluster": {"name": "holdfast"}}));
+    assert_eq!(item["document"]["file"]["size"], 7);
+}
+
+#[tokio::test]
 async fn a_dataset_is_searched_over_all_agents() {
     let (world, token) = filled().await;
     let answer = world.ok("/states/fim-files?search=passwd", &token).await;
@@ -119,6 +148,10 @@ async fn a_dataset_is_searched_over_all_agents() {
         .collect();
     assert_eq!(agents, ["web-1", "db-1"]);
     assert_eq!(answer["data"]["affected_items"][1]["document"]["file"]["size"], 7);
+    let shown = &answer["data"]["affected_items"][0]["document"]["wazuh"];
+    assert_eq!((&shown["agent"]["id"], &shown["agent"]["name"]), (&json!("001"), &json!("web-1")));
+    assert_eq!(shown["agent"]["host"]["os"]["platform"], "debian");
+    assert_eq!(shown["cluster"]["name"], world.registry.options().cluster_name.as_str());
     // A page across the border between two agents.
     let page = world.ok("/states/fim-files?offset=4&limit=2", &token).await;
     let ids: Vec<_> = page["data"]["affected_items"]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 use utoipa::ToSchema;
 
+use super::overlay::Overlays;
 use super::{AgentRef, named_agents};
 use crate::call::Call;
 use crate::envelope::{Answer, List, to_value};
@@ -107,6 +108,9 @@ pub(crate) struct ChangeItem {
     /// The file after; null when deleted.
     #[schema(value_type = Option<Object>)]
     after: Value,
+    /// What the server knows of the agent: `agent` and `cluster`.
+    #[schema(value_type = Object)]
+    wazuh: Value,
 }
 
 /// What accounts for a change.
@@ -291,6 +295,7 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         cause: CauseItem { kind: cause.kind, detail: cause.detail },
         before,
         after,
+        wazuh: Overlays::default().of(call, event.agent)?.1.clone(),
     })
 }
 

@@ -12,6 +12,7 @@ mod groups;
 mod local;
 mod members;
 mod orders;
+mod overlay;
 mod overview;
 mod rules_files;
 mod scans;

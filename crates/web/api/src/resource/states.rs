@@ -7,6 +7,7 @@ use serde_json::Value;
 use state::{Condition, Direction, DocumentField, FleetQuery, StoredDocument, Test};
 use utoipa::ToSchema;
 
+use super::overlay::{Joined, Overlays};
 use super::{AgentRef, named_agents};
 use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, to_value};
@@ -48,16 +49,16 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
 
 /// One document.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct StateItem {
+pub(crate) struct StateItem<'a> {
     agent: AgentRef,
     /// The agent's id for it.
     id: String,
     version: u64,
     /// When the server received it, RFC 3339.
     received: String,
-    /// As the agent told it.
+    /// As the agent told it, with what the server knows of the agent under `wazuh`.
     #[schema(value_type = Object)]
-    document: Value,
+    document: Joined<'a>,
 }
 
 /// What `q` and `sort` may name: what of a document is kept in columns.
@@ -118,9 +119,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     shape::check_select(&outer, FIELDS)?;
     let (scope, failed) = named_agents(call);
     let page = call.state().fleet_documents(&fleet_query(call, scope)?)?;
-    let mut items = ItemWriter::default();
+    let (mut items, mut overlays) = (ItemWriter::default(), Overlays::default());
     for document in page.items {
-        let item = item(call, document)?;
+        let item = item(overlays.of(call, document.agent)?, document)?;
         if selected.is_empty() {
             items.push(&item)?;
         } else {
@@ -149,16 +150,18 @@ fn dataset(name: &str) -> Result<Dataset, Failure> {
     Ok(Dataset::new(name))
 }
 
-fn item(call: &Call, stored: StoredDocument) -> Result<StateItem, Failure> {
+fn item(
+    (name, overlay): &(String, Value),
+    stored: StoredDocument,
+) -> Result<StateItem<'_>, Failure> {
     let agent = stored.agent;
     let document = serde_json::from_slice(&stored.body)
         .map_err(|e| Failure::internal(&format!("document {} of {agent}: {e}", stored.id)))?;
-    let name = call.api.registry.agent(agent).map(|record| record.name).unwrap_or_default();
     Ok(StateItem {
-        agent: AgentRef { id: agent.to_string(), name },
+        agent: AgentRef { id: agent.to_string(), name: name.clone() },
         id: stored.id,
         version: stored.version,
         received: timestamp::micros(stored.received_at_us),
-        document,
+        document: Joined::new(document, overlay),
     })
 }

@@ -1,0 +1,129 @@
+//! What an agent is, as documents and changes carry it when they are read: the registry's word
+//! where the agent is registered, else what was told of it last (`docs/format/session.md`).
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use model::{AgentId, Overlay};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::error::Failure;
+
+/// Where it stands in a document.
+const KEY: &str = "wazuh";
+
+/// The agents of one answer, each looked up once.
+#[derive(Default)]
+pub(super) struct Overlays(HashMap<AgentId, (String, Value)>);
+
+impl Overlays {
+    /// The agent's name, and what is joined under `wazuh`.
+    pub(super) fn of(&mut self, call: &Call, agent: AgentId) -> Result<&(String, Value), Failure> {
+        if !self.0.contains_key(&agent) {
+            let overlay = match call.api.registry.overlay(agent) {
+                Some(overlay) => overlay,
+                None => call.state().overlay(agent)?.unwrap_or_default(),
+            };
+            let shown = shown(agent, &overlay);
+            self.0.insert(agent, (overlay.agent_name, shown));
+        }
+        self.0.get(&agent).ok_or_else(|| Failure::internal(&"an agent is not found again"))
+    }
+}
+
+/// Without what is empty.
+fn shown(agent: AgentId, overlay: &Overlay) -> Value {
+    let mut of_agent = json!({
+        "id": agent.to_string(),
+        "name": overlay.agent_name,
+        "version": overlay.agent_version,
+        "groups": overlay.groups,
+        "host": {
+            "architecture": overlay.architecture,
+            "hostname": overlay.hostname,
+            "os": {
+                "name": overlay.os[0],
+                "platform": overlay.os[1],
+                "type": overlay.os[2],
+                "version": overlay.os[3],
+            },
+        },
+    });
+    prune(&mut of_agent);
+    json!({"agent": of_agent, "cluster": {"name": overlay.cluster}})
+}
+
+fn prune(value: &mut Value) {
+    let Value::Object(fields) = value else { return };
+    fields.retain(|_, field| {
+        prune(field);
+        match field {
+            Value::String(text) => !text.is_empty(),
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            _ => true,
+        }
+    });
+}
+
+/// A document with what its agent is; that wins over what the document says there itself.
+pub(super) struct Joined<'a> {
+    document: Map<String, Value>,
+    wazuh: Cow<'a, Value>,
+}
+
+impl<'a> Joined<'a> {
+    pub(super) fn new(mut document: Map<String, Value>, overlay: &'a Value) -> Self {
+        let wazuh = match (document.remove(KEY), overlay) {
+            (Some(Value::Object(mut own)), Value::Object(overlay)) => {
+                own.extend(overlay.iter().map(|(key, value)| (key.clone(), value.clone())));
+                Cow::Owned(Value::Object(own))
+            }
+            _ => Cow::Borrowed(overlay),
+        };
+        Self { document, wazuh }
+    }
+}
+
+impl Serialize for Joined<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.document.len() + 1))?;
+        for (key, value) in &self.document {
+            map.serialize_entry(key, value)?;
+        }
+        map.serialize_entry(KEY, &*self.wazuh)?;
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_word_wins_and_what_is_empty_is_left_out() {
+        let overlay = Overlay {
+            agent_name: "web".into(),
+            os: [String::new(), "debian".into(), String::new(), String::new()],
+            cluster: "c".into(),
+            ..Overlay::default()
+        };
+        let shown = shown(AgentId(7), &overlay);
+        let agent = json!({"id": "007", "name": "web", "host": {"os": {"platform": "debian"}}});
+        assert_eq!(shown, json!({"agent": agent, "cluster": {"name": "c"}}));
+        let Value::Object(document) = json!({
+            "a": 1,
+            "wazuh": {"agent": {"id": "999", "groups": ["x"]}, "schema": {"version": "1"}},
+        }) else {
+            panic!("an object");
+        };
+        let joined = serde_json::to_value(Joined::new(document, &shown)).unwrap();
+        let wazuh = json!({"agent": agent, "cluster": {"name": "c"}, "schema": {"version": "1"}});
+        assert_eq!(joined, json!({"a": 1, "wazuh": wazuh}));
+        let plain = serde_json::to_value(Joined::new(Map::new(), &shown)).unwrap();
+        assert_eq!(plain, json!({"wazuh": shown}));
+    }
+}
