@@ -394,8 +394,12 @@ pub(super) fn checksum(
     let mut checksums: Vec<String> = Vec::new();
     if let Some((number, documents)) = collection(db, agent, dataset)? {
         checksums.reserve(documents as usize);
+        // By row number: see [`super::ranges`].
         let mut select = db
-            .prepare_cached("SELECT checksum FROM document WHERE collection = ?1")
+            .prepare_cached(
+                "SELECT checksum FROM document
+                 WHERE number IN (SELECT number FROM document WHERE collection = ?1)",
+            )
             .context(WHAT)?;
         let rows = select.query_map([number], |r| r.get::<_, Unpacked>(0)).context(WHAT)?;
         for row in rows {

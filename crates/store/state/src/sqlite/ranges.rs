@@ -11,6 +11,10 @@ use crate::error::{Context, StateError};
 
 const WHAT: &str = "read documents of ranges";
 const READ: &str = "SELECT id, version, checksum FROM document WHERE collection = ?1";
+/// By row number, not by id: rows of one session lie beside each other, those of neighbouring ids
+/// do not. Half the time for 100,000 documents.
+const READ_ALL: &str = "SELECT id, version, checksum FROM document
+    WHERE number IN (SELECT number FROM document WHERE collection = ?1)";
 
 /// Visit the documents whose ids are kept as text, once, and then those of each range of ids.
 pub(super) fn each_in_ranges(
@@ -23,7 +27,7 @@ pub(super) fn each_in_ranges(
     let Some((number, _)) = collection(db, agent, dataset)? else { return Ok(()) };
     let number = SqlValue::Integer(number);
     if ranges == [(0, u64::MAX)] {
-        let mut all = db.prepare_cached(READ).context(WHAT)?;
+        let mut all = db.prepare_cached(READ_ALL).context(WHAT)?;
         return run(&mut all, vec![number], visit).map(|_| ());
     }
     // Packed ids are blobs, which sort behind every text.
