@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use model::{AgentId, Overlay};
 use serde::ser::SerializeMap as _;
@@ -22,15 +23,19 @@ pub(super) struct Overlays(HashMap<AgentId, (String, Value)>);
 impl Overlays {
     /// The agent's name, and what is joined under `wazuh`.
     pub(super) fn of(&mut self, call: &Call, agent: AgentId) -> Result<&(String, Value), Failure> {
-        if !self.0.contains_key(&agent) {
-            let overlay = match call.api.registry.overlay(agent) {
-                Some(overlay) => overlay,
-                None => call.state().overlay(agent)?.unwrap_or_default(),
-            };
-            let shown = shown(agent, &overlay);
-            self.0.insert(agent, (overlay.agent_name, shown));
-        }
-        self.0.get(&agent).ok_or_else(|| Failure::internal(&"an agent is not found again"))
+        Ok(match self.0.entry(agent) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let registry = &call.api.registry;
+                let mut overlay = match registry.overlay(agent) {
+                    Some(overlay) => overlay,
+                    None => call.state().overlay(agent)?.unwrap_or_default(),
+                };
+                overlay.cluster.clone_from(&registry.options().cluster_name);
+                let shown = shown(agent, &overlay);
+                place.insert((overlay.agent_name, shown))
+            }
+        })
     }
 }
 
