@@ -36,6 +36,8 @@ pub(crate) async fn digest(
         Refusal::invalid(format!("index {:?} holds no documents here", asked.index))
     })?;
     let ranges = ranges(&asked)?;
+    let room = if asked.bodies { DIGEST_RANGE_BODY_BYTES_MAX } else { 0 };
+    let _share = app.budget.take(room).ok_or_else(|| app.busy("too many bytes in flight"))?;
     let place =
         app.lanes.join(agent).ok_or_else(|| app.busy("too many requests of this agent at once"))?;
     let _turn = place.turn().await;

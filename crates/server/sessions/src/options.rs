@@ -43,8 +43,8 @@ pub(crate) const LANES_MAX: usize = 65_536;
 pub(crate) const DIGEST_ITEMS_MAX: usize = 10_000;
 /// Bodies of documents in one answer about ranges, bytes; the range that passes it is still whole.
 pub(crate) const DIGEST_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bodies of documents of one range, bytes: all documents of one key, and few more.
-pub(crate) const DIGEST_RANGE_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bodies of documents of one range, bytes; such an answer counts so much among the bytes in flight.
+pub(crate) const DIGEST_RANGE_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most ranges in one question.
 pub(crate) const DIGEST_RANGES_MAX: usize = 2_048;
 /// Most parts of ranges in one answer.

@@ -47,7 +47,7 @@ async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Resp
     let known = app.registry.agent(agent);
     match &known {
         Some(known) => registered(app, agent, known.incarnation, who).await?,
-        None => unregistered(app, caller).await?,
+        None => unregistered(app, agent).await?,
     }
     app.reports.forget(agent);
     app.seats.forget(agent);
@@ -81,12 +81,11 @@ async fn registered(
     .await
 }
 
-/// The life of a number that only local callers spoke for ends; whoever speaks for it again begins
-/// anew.
-async fn unregistered(app: &App, caller: Caller) -> Result<(), Refusal> {
-    let Caller { agent, incarnation, .. } = caller;
+/// The registry knows no such agent. Whatever life of the number the store holds documents of ends:
+/// that of local callers, or one that the registry has lost. Whoever speaks for it again begins anew.
+async fn unregistered(app: &App, agent: AgentId) -> Result<(), Refusal> {
     let known = app.read(move |state| state.agent_counts(agent)).await?;
-    if !known.documents.is_empty() {
+    if let Some(incarnation) = known.life {
         let at_us = app.options.clock.now_us();
         app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
     }

@@ -93,9 +93,21 @@ struct From<'a> {
 }
 
 impl From<'_> {
-    /// The store takes nothing of it any more: it was removed while its session was on the way.
-    fn gone(&self, app: &App) -> Refusal {
-        let agent = self.caller.agent;
+    /// The store takes nothing of it any more: it was removed while its session was on the way, or
+    /// its removal was cut short before the registry's row went. That is made up for.
+    async fn gone(&self, app: &App) -> Refusal {
+        let Caller { agent, incarnation, .. } = *self.caller;
+        if incarnation != Incarnation(0) {
+            let removed = app.decide(move |registry| {
+                match registry.agent(agent).filter(|known| known.incarnation == incarnation) {
+                    Some(_) => registry.remove_agent(agent).map(|_| ()),
+                    None => Ok(()),
+                }
+            });
+            if let Err(refusal) = removed.await {
+                return refusal;
+            }
+        }
         let removed = || format!("agent {agent} was removed or enrolled anew: enrol it again");
         app.caller(self.peer, self.headers)
             .err()
@@ -139,7 +151,7 @@ async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<R
             return Err(Refusal::internal(format!("session was set aside: {reason}")));
         }
         if applied.refused {
-            return Err(from.gone(app));
+            return Err(from.gone(app).await);
         }
         if applied.replayed {
             add(&app.meter.replayed, 1);

@@ -108,8 +108,27 @@ async fn a_session_that_the_store_takes_nothing_of_is_not_answered_200() {
     let removed = Record::AgentRemoved { agent: agent.id, incarnation, at_us: 1 };
     server.commit.submit(removed).await.unwrap();
     let answered = agent.send(&agent.delta(vec![document("b", 1, 'b')])).await;
-    assert_eq!((answered.status, answered.error().as_str()), (403, "unknown_agent"));
+    assert_eq!(answered.status, 401, "{}", answered.text());
     assert!(server.documents(agent.id).is_empty());
+    assert!(server.registry.agent(agent.id).is_none(), "a removal cut short is made up for");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_of_a_life_that_the_registry_has_lost_can_be_removed() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
+    // As after the registry alone came back from a backup.
+    server.registry.remove_agent(agent.id).unwrap();
+    let local = delta(agent.id, vec![document("local", 1, 'b')]);
+    let refused = server.local_session(agent.id, &local).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (403, &"unknown_agent".into()));
+    let head = format!("DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: {}\r\n", agent.id);
+    assert_eq!(server.local(&head, b"").await.status, 200);
+    assert!(server.documents(agent.id).is_empty());
+    assert_eq!(server.local_session(agent.id, &local).await.status, 200);
+    assert_eq!(server.documents(agent.id).len(), 1);
     server.stop().await;
 }
 

@@ -1,6 +1,6 @@
 //! Queries and their answers: plain values, the same for every engine.
 
-use model::{AgentId, Dataset};
+use model::{AgentId, Dataset, Incarnation};
 
 use crate::limits;
 use crate::registry::Permitted;
@@ -378,6 +378,8 @@ pub struct AgentCounts {
     pub events: u64,
     /// When its last session was received, microseconds since the epoch.
     pub last_session_at_us: Option<u64>,
+    /// Which life of its number the documents are of; `None` when it has ended.
+    pub life: Option<Incarnation>,
 }
 
 /// How long events are kept.

@@ -122,9 +122,13 @@ pub fn a_number_without_a_registered_agent_begins_again_and_ends_no_life(store: 
     assert_eq!(paths(store, 7), ["/again"]);
     assert_eq!(apply(store, removed(7, 0, 6)).changed, 1);
     assert!(paths(store, 7).is_empty());
-    assert!(apply(store, local(5, "/again")).replayed, "removed, and its sessions are known still");
+    assert_eq!(apply(store, local(5, "/again")).changed, 1, "it begins anew");
+    assert!(apply(store, local(5, "/again")).replayed);
     assert_eq!(apply(store, local(7, "/once more")).changed, 1);
-    assert_eq!(paths(store, 7), ["/once more"]);
+    assert_eq!(paths(store, 7), ["/again", "/once more"]);
+    assert_eq!(store.agent_counts(AgentId(7)).unwrap().life, Some(Incarnation(0)));
+    apply(store, removed(7, 0, 8));
+    assert_eq!(store.agent_counts(AgentId(7)).unwrap().life, None);
 }
 
 fn told(life: u64, at_us: u64, overlay: Overlay, writes: Vec<Write>) -> Record {

@@ -74,21 +74,18 @@ impl Agent {
         Ok(())
     }
 
-    /// A life begins. One that is registered has sent no session yet; of a number that only local
-    /// callers speak for the sessions stay known, so that none of them is done twice.
+    /// A life begins: nothing of a former one is left.
     pub(super) fn begin(&mut self, life: u64) {
         self.end();
         self.incarnation = Some(life);
-        if life != 0 {
-            self.sessions.clear();
-        }
     }
 
-    /// Its life has ended. What it was is kept for its events.
+    /// Its life has ended, and its sessions with it. What it was is kept for its events.
     pub(super) fn end(&mut self) {
         self.incarnation = None;
         self.last_session = None;
         self.last_session_us = None;
+        self.sessions.clear();
         self.metadata_version = 0;
         self.groups_version = 0;
     }
@@ -152,7 +149,7 @@ impl Agent {
         let now = if metadata && groups {
             overlay
         } else {
-            let kept = read_overlay(&self.overlay).unwrap_or_default();
+            let kept = read_overlay(&self.overlay, &self.name).unwrap_or_default();
             let (groups, cluster) = (
                 if groups { &overlay.groups } else { &kept.groups }.clone(),
                 overlay.cluster.clone(),
@@ -167,9 +164,13 @@ impl Agent {
     }
 }
 
-/// What a stored overlay says.
-pub(super) fn read_overlay(text: &str) -> Option<Overlay> {
-    (!text.is_empty()).then(|| serde_json::from_str(text).ok()).flatten()
+/// What a stored overlay says; of an agent last heard before overlays were kept its name alone.
+pub(super) fn read_overlay(text: &str, name: &str) -> Option<Overlay> {
+    match (text, name) {
+        ("", "") => None,
+        ("", name) => Some(Overlay { agent_name: name.to_owned(), ..Overlay::default() }),
+        (text, _) => serde_json::from_str(text).ok(),
+    }
 }
 
 fn key(session: &str) -> [u8; KEY_BYTES] {

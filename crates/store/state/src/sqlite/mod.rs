@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
-use model::{AgentId, Applied, Dataset, Overlay, Position, Record};
+use model::{AgentId, Applied, Dataset, Incarnation, Overlay, Position, Record};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
@@ -285,11 +285,12 @@ impl StateStore for SqliteState {
 
     fn overlay(&self, agent: AgentId) -> Result<Option<Overlay>, StateError> {
         self.readers.read("read what an agent is", |db| {
-            let text: Option<String> = db
-                .prepare_cached("SELECT overlay FROM agent WHERE number = ?1")
-                .and_then(|mut s| s.query_row([agent.0], |r| r.get(0)).optional())
+            let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, r.get(1)?));
+            let found: Option<(String, String)> = db
+                .prepare_cached("SELECT overlay, name FROM agent WHERE number = ?1")
+                .and_then(|mut s| s.query_row([agent.0], read).optional())
                 .context("read what an agent is")?;
-            Ok(text.as_deref().and_then(agent::read_overlay))
+            Ok(found.and_then(|(overlay, name)| agent::read_overlay(&overlay, &name)))
         })
     }
 
@@ -450,11 +451,12 @@ fn counts(db: &Connection) -> rusqlite::Result<StateCounts> {
 
 fn agent_counts(db: &Connection, agent: AgentId) -> rusqlite::Result<AgentCounts> {
     let mut counts = db
-        .prepare_cached("SELECT events, last_session_us FROM agent WHERE number = ?1")?
+        .prepare_cached("SELECT events, last_session_us, incarnation FROM agent WHERE number = ?1")?
         .query_row([agent.0], |r| {
             Ok(AgentCounts {
                 events: r.get::<_, i64>(0)? as u64,
                 last_session_at_us: r.get::<_, Option<i64>>(1)?.map(|us| us as u64),
+                life: r.get::<_, Option<i64>>(2)?.map(|life| Incarnation(life as u64)),
                 ..AgentCounts::default()
             })
         })

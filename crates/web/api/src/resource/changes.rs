@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 use utoipa::ToSchema;
 
-use super::overlay::Overlays;
-use super::{AgentRef, named_agents};
+use super::{AgentRef, named_agents, overlay};
 use crate::call::Call;
 use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
@@ -295,7 +294,7 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         cause: CauseItem { kind: cause.kind, detail: cause.detail },
         before,
         after,
-        wazuh: Overlays::default().of(call, event.agent)?.1.clone(),
+        wazuh: overlay::of_event(call, event),
     })
 }
 

@@ -9,6 +9,7 @@ use model::{AgentId, Overlay};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
+use state::StoredEvent;
 
 use crate::call::Call;
 use crate::error::Failure;
@@ -37,6 +38,18 @@ impl Overlays {
             }
         })
     }
+}
+
+/// The same for an event, which may be shown while a reader of the state is held: memory only. Of an
+/// agent that is not registered its number and the name that it had.
+pub(super) fn of_event(call: &Call, event: &StoredEvent) -> Value {
+    let registry = &call.api.registry;
+    let overlay = registry.overlay(event.agent).unwrap_or_else(|| Overlay {
+        agent_name: event.agent_name.clone(),
+        cluster: registry.options().cluster_name.clone(),
+        ..Overlay::default()
+    });
+    shown(event.agent, &overlay)
 }
 
 /// Without what is empty.

@@ -107,9 +107,7 @@ impl Life {
             self.remove(former);
         }
         self.current = Some(life);
-        if life != 0 {
-            self.known.clear();
-        }
+        self.known.clear();
         true
     }
 
@@ -121,6 +119,7 @@ impl Life {
             return 0;
         }
         self.current = None;
+        self.known.clear();
         self.tombstones.clear();
         let gone = self.documents.len() as u64;
         self.documents.clear();
