@@ -50,14 +50,47 @@ fn the_bytes_of_every_file_are_as_they_were() {
     let found = contents(&store);
     store.close().unwrap();
     for name in FILES {
-        let bytes = disk.content(&Path::new("/series").join(name)).unwrap();
-        if std::env::var_os("HOLDFAST_BLESS").is_some() {
-            std::fs::create_dir_all(golden(name).parent().unwrap()).unwrap();
-            std::fs::write(golden(name), &bytes).unwrap();
-        }
-        assert!(std::fs::read(golden(name)).unwrap() == bytes, "{name} differs");
+        compare(&disk, name, &golden(name));
     }
     assert_eq!(read_golden(), found);
+}
+
+fn compare(disk: &SimDisk, name: &str, golden: &Path) {
+    let bytes = disk.content(&Path::new("/series").join(name)).unwrap();
+    if std::env::var_os("HOLDFAST_BLESS").is_some() {
+        std::fs::create_dir_all(golden.parent().unwrap()).unwrap();
+        std::fs::write(golden, &bytes).unwrap();
+    }
+    assert!(std::fs::read(golden).unwrap() == bytes, "{name} differs");
+}
+
+#[test]
+fn the_bytes_of_a_roll_up_are_as_they_were_and_say_what_its_samples_said() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Off);
+    let row = store.row(b"cpu.user|cpu.sys host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 0..90i64 {
+        let odd = if i == 7 { f64::NAN } else { (i * i % 97) as f64 / 100.0 };
+        batch.push(row, i * 70_000_000_000 + 5, &[odd, i as f64 / 3.0]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    let steps = |store: &Store| {
+        let snapshot = store.snapshot();
+        let range = TimeRange { from_ns: 0, to_ns: i64::MAX };
+        let of = |s: &series::Series| snapshot.steps(s, range, 300_000_000_000).unwrap();
+        store.find(&Selector::default()).iter().map(of).collect::<Vec<_>>()
+    };
+    let by_samples = steps(&store);
+    store.merge().unwrap();
+    assert_eq!(store.stats().rollups, 1);
+    // Compared as text: of NaN too.
+    assert_eq!(format!("{:?}", steps(&store)), format!("{by_samples:?}"));
+    let rollup = "parts/part-0000000000000002";
+    compare(&disk, rollup, &golden("rollup"));
+    let bytes = disk.content(&Path::new("/series").join(rollup)).unwrap();
+    assert_eq!((&bytes[..8], &bytes[12..16]), (&b"hfsepart"[..], &300u32.to_le_bytes()[..]));
 }
 
 /// What a store made of the golden files holds.
