@@ -6,7 +6,7 @@ use anyhow::bail;
 use detect::Rules;
 use sync::IdentityFolder;
 
-use crate::agent::{Agent, AgentSettings, Console};
+use crate::agent::{Agent, AgentSettings, Console, Ended};
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::notify::Notify;
 use crate::server::Server;
@@ -48,32 +48,20 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     let notify = Notify::of_environment();
     loop {
         // Read anew after an ordered restart: that is what it is for.
-        let config: AgentConfig = config::load(file)?;
-        config.validate()?;
-        let identity = IdentityFolder::new(&config.data);
-        let Some(who) = identity.load()? else {
-            bail!(
-                "{}: not enrolled yet; run `holdfast enroll --config {}`",
-                config.data.display(),
-                file.display()
-            );
-        };
-        identity.set_server_url(config.server.trim_end_matches('/'))?;
-        let settings = AgentSettings {
-            rules: rules(&config, &console),
-            folder: config.data,
-            scan: config.scan,
-            inventory: config.inventory,
-            metrics: config.metrics,
-            queue: config.queue,
-            sync: config.sync,
-        };
+        let (settings, ready) = agent_settings(file, &console)?;
         let mut agent = Agent::start(&settings, console.clone())?;
-        console.line(&format!("ready: agent {} {} of {}", who.id, who.name, config.server));
+        console.line(&ready);
         let watchdog = notify.ready();
-        let ended = tokio::select! {
-            ended = agent.ended() => ended,
-            () = stop.wait() => None,
+        let ended = loop {
+            let ended = tokio::select! {
+                ended = agent.ended() => ended,
+                () = stop.wait() => None,
+            };
+            if ended != Some(Ended::Configured) {
+                break ended;
+            }
+            agent = agent.reload(&settings).await?;
+            console.line("the agent goes on with its groups' configuration");
         };
         if ended.is_none() {
             notify.stopping();
@@ -89,6 +77,32 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         }
         console.line("the agent restarts as ordered");
     }
+}
+
+/// The settings of an enrolled agent, and its line for people once it runs.
+fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettings, String)> {
+    let config: AgentConfig = config::load(file)?;
+    config.validate()?;
+    let identity = IdentityFolder::new(&config.data);
+    let Some(who) = identity.load()? else {
+        bail!(
+            "{}: not enrolled yet; run `holdfast enroll --config {}`",
+            config.data.display(),
+            file.display()
+        );
+    };
+    identity.set_server_url(config.server.trim_end_matches('/'))?;
+    let settings = AgentSettings {
+        rules: rules(&config, console),
+        folder: config.data,
+        scan: config.scan,
+        inventory: config.inventory,
+        metrics: config.metrics,
+        queue: config.queue,
+        sync: config.sync,
+    };
+    let ready = format!("ready: agent {} {} of {}", who.id, who.name, config.server);
+    Ok((settings, ready))
 }
 
 fn rules(config: &AgentConfig, console: &Console) -> Rules {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use detect::Rules;
 use sync::{EnrollOptions, IdentityFolder};
 
-use crate::agent::{Agent, AgentSettings, Console};
+use crate::agent::{Agent, AgentSettings, Console, Ended};
 use crate::cli::UpArgs;
 use crate::config::{
     AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, ServerConfig,
@@ -110,9 +110,16 @@ async fn local_agent(
     };
     loop {
         let mut agent = Agent::start(&settings, console.clone())?;
-        let ended = tokio::select! {
-            ended = agent.ended() => ended,
-            () = stop.wait() => None,
+        let ended = loop {
+            let ended = tokio::select! {
+                ended = agent.ended() => ended,
+                () = stop.wait() => None,
+            };
+            if ended != Some(Ended::Configured) {
+                break ended;
+            }
+            agent = agent.reload(&settings).await?;
+            console.line("the agent goes on with its groups' configuration");
         };
         agent.stop().await?;
         let Some(ended) = ended else { return Ok(()) };

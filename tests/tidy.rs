@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
     ("base/device", &[]),
+    ("base/settings", &[]),
     ("link", &["model"]),
     ("agent/detect", &["model", "env"]),
     ("agent/host", &["model", "env"]),
@@ -35,12 +36,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store/state", &["model", "env"]),
     ("store/series", &["env", "journal"]),
     ("store/commit", &["model", "env", "journal", "state"]),
-    ("server/registry", &["model", "env", "state", "commit"]),
+    ("server/registry", &["model", "env", "settings", "state", "commit"]),
     ("server/sessions", &["model", "env", "link", "commit", "state", "series", "registry"]),
     ("server/sigma", &["env"]),
     ("server/ship", &["model", "env", "journal", "commit"]),
     ("server/ingest", &["env", "series"]),
-    ("web/api", &["model", "env", "registry", "sigma", "state", "commit", "series", "ingest"]),
+    (
+        "web/api",
+        &["model", "env", "settings", "registry", "sigma", "state", "commit", "series", "ingest"],
+    ),
     ("web/page", &[]),
 ];
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
 use link::ControlAction;
-use link::json::{ControlCommand, ControlOutcome};
+use link::json::{ControlCommand, ControlConfig, ControlOutcome};
 use sync::{SyncError, backoff};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::scan::Order;
-use super::{Ended, Shared};
+use super::{AgentSettings, Begin, Ended, Shared, group};
 
 /// Orders remembered as taken, so that one handed out twice is done once.
 const TAKEN_MAX: usize = 1_000;
@@ -22,10 +22,21 @@ const OUTCOMES_BYTES_MAX: usize = 32 * 1024;
 /// What an outcome takes beside its words, bytes.
 const OUTCOME_OVERHEAD_BYTES: usize = 80;
 
-/// Beat until stopped.
-pub(super) async fn run(shared: Arc<Shared>, every: Duration, mut stopped: watch::Receiver<bool>) {
-    let mut heart = Heart { shared, taken: VecDeque::new(), failures: 0 };
-    let mut action = ControlAction::Startup;
+/// Beat until stopped. `own` is what the agent runs with beside its groups' configuration.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    own: AgentSettings,
+    every: Duration,
+    begin: Begin,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let refused = Some(shared.syncer.config().refused).filter(|sum| !sum.is_empty());
+    let mut heart =
+        Heart { shared, own, taken: VecDeque::new(), failures: 0, ending: false, refused };
+    let mut action = match begin {
+        Begin::Start => ControlAction::Startup,
+        Begin::Reload => ControlAction::Notify,
+    };
     loop {
         let wait = match heart.beat(action).await {
             // The server calls an agent active from its second word on: say it at once. Outcomes
@@ -52,6 +63,23 @@ struct Heart {
     taken: VecDeque<u64>,
     /// Heartbeats in a row that were not answered.
     failures: u32,
+    own: AgentSettings,
+    /// It goes on with another configuration.
+    ending: bool,
+    /// Digest of a configuration that is not asked for again unless ordered.
+    refused: Option<String>,
+}
+
+/// What became of the groups' configuration.
+enum Followed {
+    /// It runs already.
+    Same,
+    /// It is stored: the agent is to go on with it.
+    Stored,
+    /// It is not used.
+    Refused(String),
+    /// The server was not reached.
+    Later,
 }
 
 impl Heart {
@@ -76,7 +104,13 @@ impl Heart {
                     self.shared.console.line("the server answers again");
                 }
                 for command in answer.commands {
-                    self.take(&command).await;
+                    // What is left comes again after the reload.
+                    if !self.ending {
+                        self.take(&command).await;
+                    }
+                }
+                if let Some(wanted) = answer.config.as_ref().filter(|_| !self.ending) {
+                    self.look_at(wanted).await;
                 }
                 if self.shared.syncer.check_due().is_some() {
                     self.shared.tell.notify_one();
@@ -116,19 +150,34 @@ impl Heart {
                     Err(error) => failed(command.id, error.to_string()),
                 };
                 // Told over the new connection.
-                self.shared.outcomes.lock().push(outcome);
-                self.shared.beat.notify_one();
+                self.tell(outcome);
                 Ok(None)
             }
+            "configure" => match self.follow().await {
+                Followed::Same => {
+                    self.tell(done(command.id, "it runs already"));
+                    Ok(None)
+                }
+                Followed::Stored => Ok(Some(Ended::Configured)),
+                Followed::Refused(detail) => Err(detail),
+                // Not taken: the server hands it out again.
+                Followed::Later => return,
+            },
             other => Err(format!("this agent knows no command {other}")),
         };
         self.taken.push_back(command.id);
         match accepted {
             Ok(None) => {}
             Ok(Some(ended)) => {
-                let outcome = done(command.id, "restarting");
+                let outcome = match ended {
+                    Ended::Configured => done(command.id, "stored, and run from now on"),
+                    _ => done(command.id, "restarting"),
+                };
                 // Told before the restart, or else the order would come again after it.
                 if self.shared.syncer.heartbeat(ControlAction::Notify, &[outcome]).await.is_ok() {
+                    let _ = self.shared.ended.try_send(ended);
+                } else if ended == Ended::Configured {
+                    // It is stored whether or not that is told; handed out again, it runs already.
                     let _ = self.shared.ended.try_send(ended);
                 } else {
                     // Not carried out: done when it is handed out again.
@@ -152,6 +201,88 @@ fn fitting(outcomes: &[ControlOutcome]) -> usize {
         fits
     };
     outcomes.iter().take_while(fits).count().max(outcomes.len().min(1))
+}
+
+impl Heart {
+    fn tell(&self, outcome: ControlOutcome) {
+        self.shared.outcomes.lock().push(outcome);
+        self.shared.beat.notify_one();
+    }
+
+    /// The server named what the agent's groups configure.
+    async fn look_at(&mut self, wanted: &str) {
+        let config = self.shared.syncer.config();
+        if config.sum == wanted {
+            if !config.refused.is_empty() {
+                // What was refused is not asked for any more.
+                self.refused = None;
+                let told = ControlConfig { sum: config.sum, ..ControlConfig::default() };
+                self.shared.syncer.note_config(told);
+            }
+        } else if self.refused.as_deref() != Some(wanted)
+            && matches!(self.follow().await, Followed::Stored)
+        {
+            let _ = self.shared.ended.try_send(Ended::Configured);
+        }
+    }
+
+    /// Fetch what the groups configure, and store it if this agent can run with it.
+    async fn follow(&mut self) -> Followed {
+        let answer = match self.shared.syncer.fetch_config().await {
+            Ok(answer) => answer,
+            Err(error) => {
+                warn!("the groups' configuration was not fetched: {error}");
+                return Followed::Later;
+            }
+        };
+        let config = self.shared.syncer.config();
+        if answer.sum == config.sum {
+            return Followed::Same;
+        }
+        if settings::sum(&answer.text) != answer.sum {
+            warn!("the groups' configuration did not arrive as it was sent");
+            return Followed::Later;
+        }
+        let own = self.own.clone();
+        let taken = tokio::task::spawn_blocking(move || take(&own, &answer.text)).await;
+        let (problem, again) = match taken {
+            Ok(Ok(())) => {
+                info!(sum = answer.sum, "the groups' configuration is stored");
+                self.ending = true;
+                return Followed::Stored;
+            }
+            Ok(Err(Taken::Unusable(problem))) => (problem, false),
+            Ok(Err(Taken::NotStored(problem))) => (problem, true),
+            Err(_) => return Followed::Later,
+        };
+        let detail = format!("{problem:#}");
+        if config.refused != answer.sum || config.detail != detail {
+            warn!(sum = answer.sum, "the groups' configuration is not used: {detail}");
+            let shown = model::path::show_terminal(detail.as_bytes());
+            self.shared.console.line(&format!("the groups' configuration is not used: {shown}"));
+        }
+        // A disk that is full now may have room with the next heartbeat.
+        self.refused = (!again).then(|| answer.sum.clone());
+        let told = ControlConfig { sum: config.sum, refused: answer.sum, detail: detail.clone() };
+        if told.refused != config.refused {
+            self.shared.beat.notify_one();
+        }
+        self.shared.syncer.note_config(told);
+        Followed::Refused(detail)
+    }
+}
+
+/// Why a configuration does not run.
+enum Taken {
+    Unusable(anyhow::Error),
+    NotStored(anyhow::Error),
+}
+
+fn take(own: &AgentSettings, text: &str) -> Result<(), Taken> {
+    if !text.is_empty() {
+        group::overlay(own, text).map_err(Taken::Unusable)?;
+    }
+    group::store(&own.folder, text).map_err(Taken::NotStored)
 }
 
 fn failed(id: u64, detail: String) -> ControlOutcome {

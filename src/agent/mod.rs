@@ -2,6 +2,7 @@
 //! keeps the heartbeat, and the queue between them.
 
 mod console;
+mod group;
 mod heart;
 mod lost;
 mod metrics;
@@ -14,7 +15,7 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::Context as _;
@@ -62,6 +63,8 @@ pub(crate) struct AgentSettings {
 pub(crate) enum Ended {
     /// The server asked for a restart, or the database is to be opened anew.
     Restart,
+    /// Its groups configure something else, which is stored: it is to go on with that.
+    Configured,
     /// A part of it ended although nobody told it to.
     Broken(&'static str),
 }
@@ -70,13 +73,22 @@ impl Ended {
     /// The error to end with; `None` when it is to start again.
     pub(crate) fn error(self) -> Option<anyhow::Error> {
         match self {
-            Self::Restart => None,
+            Self::Restart | Self::Configured => None,
             Self::Broken(part) => Some(anyhow::anyhow!(
                 "the agent's {part} ended unexpectedly: a defect, please report it with the log; \
                  nothing that was committed is lost, start the agent again"
             )),
         }
     }
+}
+
+/// How an agent begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// Nothing was watched before it.
+    Start,
+    /// It goes on where one with another configuration has just stopped.
+    Reload,
 }
 
 /// Ends the agent when the part that holds it ends, by a panic too, and was not told to.
@@ -121,6 +133,8 @@ struct Shared {
     /// The heart should beat now.
     beat: Notify,
     outcomes: Mutex<Vec<link::json::ControlOutcome>>,
+    /// The gap before this start, if there was one, is told.
+    settled: AtomicBool,
     ended: mpsc::Sender<Ended>,
     /// A whole scan of this run has ended.
     scanned: AtomicBool,
@@ -144,14 +158,28 @@ impl Shared {
 impl Agent {
     /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
     pub(crate) fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
-        Self::start_at(settings, console, Arc::new(SystemClock::new()))
+        Self::start_at(settings, console, Arc::new(SystemClock::new()), Begin::Start)
+    }
+
+    /// Go on with the configuration of its groups as it is stored now, and with these own settings.
+    /// To the server it was never away; the scan that follows finds what the old one had not.
+    pub(crate) async fn reload(self, settings: &AgentSettings) -> anyhow::Result<Self> {
+        let console = self.shared.console.clone();
+        // While the gap before the last start is not told, its beginning is still noted.
+        let settled = self.shared.settled.load(Ordering::Acquire);
+        self.close(false).await?;
+        let begin = if settled { Begin::Reload } else { Begin::Start };
+        Self::start_at(settings, console, Arc::new(SystemClock::new()), begin)
     }
 
     fn start_at(
-        settings: &AgentSettings,
+        own: &AgentSettings,
         console: Console,
         clock: Arc<dyn Clock>,
+        begin: Begin,
     ) -> anyhow::Result<Self> {
+        let (settings, config) = group::effective(own)?;
+        let settings = &settings;
         let path = settings.folder.join("agent.db");
         let (queue, report) = Queue::open(
             &path,
@@ -174,6 +202,7 @@ impl Agent {
         };
         let identity = IdentityFolder::new(&settings.folder);
         let syncer = Syncer::open(queue.clone(), identity, options, names.clone(), clock.clone())?;
+        syncer.note_config(config);
         if report.needs_check() {
             syncer.set_check_due(Some("the agent did not stop cleanly"));
         }
@@ -192,21 +221,21 @@ impl Agent {
             tell: Notify::new(),
             beat: Notify::new(),
             outcomes: Mutex::new(Vec::new()),
+            settled: AtomicBool::new(false),
             ended,
             scanned: AtomicBool::new(false),
         });
-        let metrics = if settings.metrics.enabled {
-            let (folder, config) = (&settings.folder, &settings.metrics);
-            Some(metrics::HostMetrics::open(folder, config, shared.clone())?)
-        } else {
-            None
-        };
-        let scanning = scan::Scanning::new(&shared, settings, report.created, clock)?;
+        let open =
+            || metrics::HostMetrics::open(&settings.folder, &settings.metrics, shared.clone());
+        let metrics = settings.metrics.enabled.then(open).transpose()?;
+        let no_gap = report.created || begin == Begin::Reload;
+        let scanning = scan::Scanning::new(&shared, settings, no_gap, clock)?;
         let part = |name| Part { shared: shared.clone(), name };
         let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
         let (stop, stopped) = watch::channel(false);
         let telling = tell::run(shared.clone(), settings.sync.clone(), stopped.clone());
-        let beating = heart::run(shared.clone(), settings.sync.heartbeat, stopped.clone());
+        let every = settings.sync.heartbeat;
+        let beating = heart::run(shared.clone(), own.clone(), every, begin, stopped.clone());
         let mut tasks = vec![
             tokio::spawn(guarded(part("telling task"), telling)),
             tokio::spawn(guarded(part("heartbeat task"), beating)),
@@ -228,6 +257,10 @@ impl Agent {
     /// Stop: the scan at the files in hand; a session in flight is told once more by the next start;
     /// say goodbye, close the queue.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.close(true).await
+    }
+
+    async fn close(self, goodbye: bool) -> anyhow::Result<()> {
         self.shared.cancel.cancel();
         self.stop.send_replace(true);
         // The scanner may be waiting for its next order or be in the midst of a scan.
@@ -237,9 +270,11 @@ impl Agent {
         }
         let scanner = self.scanner;
         let _ = tokio::task::spawn_blocking(move || scanner.join()).await;
-        let goodbye = self.shared.syncer.heartbeat(ControlAction::Shutdown, &[]);
-        if !matches!(timeout(GOODBYE_TIMEOUT, goodbye).await, Ok(Ok(_))) {
-            warn!("the server did not take the goodbye; it will notice by the silence");
+        if goodbye {
+            let said = self.shared.syncer.heartbeat(ControlAction::Shutdown, &[]);
+            if !matches!(timeout(GOODBYE_TIMEOUT, said).await, Ok(Ok(_))) {
+                warn!("the server did not take the goodbye; it will notice by the silence");
+            }
         }
         let metrics = self.metrics.map_or(Ok(()), |metrics| metrics.close());
         self.shared.queue.close().context("agent's queue")?;

@@ -50,7 +50,7 @@ impl Scanning {
     pub(super) fn new(
         shared: &Arc<Shared>,
         settings: &AgentSettings,
-        created: bool,
+        no_gap: bool,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let options =
@@ -58,12 +58,18 @@ impl Scanning {
         let scanner = Scanner::new(settings.rules.clone(), options, clock.clone())?;
         let mut baseline = shared.queue.baseline(&shared.dataset)?;
         let mut sink = shared.queue.scan_sink(&shared.dataset, shared.names.clone())?;
-        if notes::rules_changed(&shared.queue, &settings.rules)? {
+        // With a configuration of its groups that cannot be used the agent watches less than it is
+        // to: nothing is given up for that.
+        let whole = shared.syncer.config().refused.is_empty();
+        if whole && notes::rules_changed(&shared.queue, &settings.rules)? {
             let dropped = scanner.forget_unwatched(&mut baseline, &mut sink)?;
             info!(dropped, "the rules changed; what they no longer cover was dropped");
         }
-        notes::set_rules(&shared.queue, &settings.rules)?;
-        let down_since_us = if created { None } else { notes::alive(&shared.queue)? };
+        if whole {
+            notes::set_rules(&shared.queue, &settings.rules)?;
+        }
+        let down_since_us = if no_gap { None } else { notes::alive(&shared.queue)? };
+        shared.settled.store(down_since_us.is_none(), Ordering::Release);
         let seen = (clock.now_us(), clock.monotonic());
         // A gap that outlasts a restart is told once, from its beginning to its end.
         let gaps = notes::gaps(&shared.queue)?;
@@ -226,6 +232,7 @@ impl Scanning {
                 },
             )?;
             self.down_since_us = None;
+            self.shared.settled.store(true, Ordering::Release);
         }
         notes::set_seen(&self.shared.queue, Told::Files, report.ended_at_us)?;
         notes::set_last_scan(&self.shared.queue, report)?;

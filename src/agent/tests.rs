@@ -11,7 +11,7 @@ use env::clock::{Clock, SystemClock};
 use sync::{EnrollOptions, IdentityFolder};
 
 use super::scan::Order;
-use super::{Agent, AgentSettings, Console, Ended};
+use super::{Agent, AgentSettings, Begin, Console, Ended};
 use crate::config::{
     AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, ServerConfig,
     SyncConfig,
@@ -76,7 +76,8 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
     };
     let clock =
         Arc::new(BreakingClock { real: SystemClock::new(), broken: AtomicBool::new(false) });
-    let mut agent = Agent::start_at(&settings, Console::new(), clock.clone()).unwrap();
+    let mut agent =
+        Agent::start_at(&settings, Console::new(), clock.clone(), Begin::Start).unwrap();
     clock.broken.store(true, Ordering::SeqCst);
     // It may be in its first scan or wait for an order: either way it looks at the clock.
     let _ = agent.shared.orders.try_send(Order::Scan(1));

@@ -186,6 +186,18 @@ impl Api {
         })
     }
 
+    /// PUT with a body of this type; the status and the answer.
+    pub fn put(&self, path: &str, content_type: &str, body: &str) -> (u16, Value) {
+        let request = self.http.put(format!("http://localhost{path}"));
+        let request = request.header("content-type", content_type).body(body.to_owned());
+        self.runtime.block_on(async {
+            let answer = request.send().await.unwrap();
+            let status = answer.status().as_u16();
+            let body = answer.bytes().await.unwrap();
+            (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+        })
+    }
+
     /// GET that must succeed.
     pub fn get(&self, path: &str) -> Value {
         let (status, body) =

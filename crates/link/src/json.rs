@@ -92,6 +92,33 @@ pub struct ControlRequest {
     /// The newest scan, when it began or ended since the last heartbeat that was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<ControlScan>,
+    /// What it runs of its groups' configuration; absent from an agent that knows nothing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<ControlConfig>,
+}
+
+/// How an agent stands to the configuration of its groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ControlConfig {
+    /// Digest of the one it runs; empty when it runs none.
+    pub sum: String,
+    /// Digest of the one it refused; empty when it refused none since.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub refused: String,
+    /// Why it refused.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// The answer to `GET /configuration`: what the agent's groups configure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ConfigAnswer {
+    /// Digest of `text`: MD5 in hex, empty for an empty text.
+    pub sum: String,
+    /// TOML (`docs/reference/groups.md`); empty when the groups set nothing.
+    pub text: String,
 }
 
 /// The agent as the server knows it.
@@ -124,7 +151,7 @@ pub struct ControlLimits {
 pub struct ControlCommand {
     /// To be named in [`ControlOutcome::id`].
     pub id: u64,
-    /// `rescan`, `restart` or `reconnect`; an unknown one is answered with the outcome `failed`.
+    /// `rescan`, `restart`, `reconnect` or `configure`; an unknown one is answered with the outcome `failed`.
     pub kind: String,
 }
 
@@ -148,6 +175,10 @@ pub struct ControlAnswer {
     pub commands: Vec<ControlCommand>,
     /// Whether the agent's certificate is due for renewal.
     pub renew: bool,
+    /// Digest of what the agent's groups configure, to be fetched when the agent runs another one;
+    /// absent from a server that hands out none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
 }
 
 /// `POST /enroll`: a new agent.

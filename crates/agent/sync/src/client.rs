@@ -90,6 +90,13 @@ impl Client {
         post(&self.http, &url, from, content_type, body).await
     }
 
+    /// GET, read JSON.
+    pub(crate) async fn get<A: DeserializeOwned>(&self, route: &str) -> Result<A, SyncError> {
+        let url = format!("{}{route}", self.identity.server_url);
+        let from = From { instance: self.instance.as_ref(), session: None };
+        read_json(&url, &send(self.http.get(&url), &url, from).await?)
+    }
+
     /// POST JSON, read JSON.
     pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
         &self,
@@ -125,8 +132,12 @@ pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
     let body = serde_json::to_vec(request).map_err(|e| protocol(url, &e.to_string()))?;
     let reply =
         post(http, url, From { instance, session: None }, "application/json", body.into()).await?;
+    read_json(url, &reply)
+}
+
+fn read_json<A: DeserializeOwned>(url: &str, reply: &Reply) -> Result<A, SyncError> {
     if !reply.status.is_success() {
-        return Err(refused(url, &reply));
+        return Err(refused(url, reply));
     }
     serde_json::from_slice(&reply.body).map_err(|e| protocol(url, &e.to_string()))
 }
@@ -144,6 +155,14 @@ async fn post(
     content_type: &str,
     body: Bytes,
 ) -> Result<Reply, SyncError> {
+    send(http.post(url).header(CONTENT_TYPE, content_type).body(body), url, from).await
+}
+
+async fn send(
+    mut request: reqwest::RequestBuilder,
+    url: &str,
+    from: From<'_>,
+) -> Result<Reply, SyncError> {
     let unreachable = |e: reqwest::Error| {
         let cause = chain(&e.without_url());
         if cause.contains(EXPIRED_ALERT) {
@@ -151,7 +170,6 @@ async fn post(
         }
         SyncError::Unreachable { url: url.to_owned(), cause }
     };
-    let mut request = http.post(url).header(CONTENT_TYPE, content_type).body(body);
     if let Some(session) = from.session {
         request = request.header(HEADER_SESSION, session);
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
-use link::json::ControlScan;
+use link::json::{ConfigAnswer, ControlConfig, ControlScan};
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{Coverage, CoverageKind, Dataset};
 use queue::{Queue, QueueError};
@@ -132,6 +132,25 @@ impl Syncer {
         *self.scan.lock() = Some(ControlScan { started_at_s, ended_at_s });
     }
 
+    /// What this agent runs of its groups' configuration, and what it refused: told with every
+    /// heartbeat from now on.
+    pub fn note_config(&self, config: ControlConfig) {
+        *self.config.lock() = config;
+    }
+
+    /// What [`Syncer::note_config`] noted last.
+    pub fn config(&self) -> ControlConfig {
+        self.config.lock().clone()
+    }
+
+    /// Fetch what this agent's groups configure.
+    ///
+    /// # Errors
+    /// When there is no answer, or a refusal.
+    pub async fn fetch_config(&self) -> Result<ConfigAnswer, SyncError> {
+        self.client().get("/configuration").await
+    }
+
     /// Drop the connections to the server: the next request makes a new one, with the identity as
     /// it lies in its folder.
     ///
@@ -162,6 +181,7 @@ impl Syncer {
             os: self.options.os.clone(),
             outcomes: outcomes.to_vec(),
             scan,
+            config: Some(self.config.lock().clone()),
         };
         // Before the server is asked: a session that is answered meanwhile must not look lost.
         let queue = self.queue.clone();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::clock::Clock;
-use link::json::ControlScan;
+use link::json::{ControlConfig, ControlScan};
 use link::{Answer, Instance, Mode, Start};
 use model::{AgentOs, Dataset, Names, SkipReason};
 use parking_lot::Mutex;
@@ -78,6 +78,8 @@ pub struct Syncer {
     pub(crate) renewal: Mutex<Renewal>,
     /// The newest scan, until a heartbeat that told it was answered.
     pub(crate) scan: Mutex<Option<ControlScan>>,
+    /// What this agent runs of its groups' configuration, as heartbeats tell it.
+    pub(crate) config: Mutex<ControlConfig>,
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
 }
@@ -112,6 +114,7 @@ impl Syncer {
             instance,
             renewal: Mutex::default(),
             scan: Mutex::default(),
+            config: Mutex::default(),
             last_session: AtomicU64::new(last_session),
         })
     }

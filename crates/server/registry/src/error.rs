@@ -43,6 +43,9 @@ pub enum RegistryError {
     /// The request breaks a rule.
     #[error("{0}")]
     Refused(String),
+    /// A group's configuration is none.
+    #[error("configuration: {0}")]
+    Settings(#[from] settings::SettingsError),
 }
 
 impl RegistryError {

@@ -4,15 +4,23 @@
 //! disconnected; silence for the disconnection time makes an active or pending one disconnected.
 //! Silence is measured on the monotone clock and only while the server listens: neither a jump of
 //! the wall clock nor the server's own downtime disconnects anybody.
+//!
+//! What an agent is to run follows from its groups ([`Configs`]), what it runs from its own words;
+//! whether the two are the same is kept beside it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Overlay};
-use state::registry::{AgentRow, InfoRow, LivenessRow, StatusCode, StatusSummary};
+use settings::{Merged, Settings, SettingsError};
+use state::registry::{
+    AgentRow, ConfigRow, ConfigState, InfoRow, LivenessRow, StatusCode, StatusSummary,
+};
 
+use crate::configs::Configs;
 use crate::roll::Roll;
-use crate::types::AgentInfo;
+use crate::types::{AgentInfo, ConfigProblem, ConfigTold};
 
 /// Longest text that an agent says of itself, bytes; longer ones are cut.
 const INFO_BYTES_MAX: usize = 512;
@@ -27,6 +35,24 @@ struct Live {
     changed: bool,
     /// What it says of itself changed since it was written.
     info: bool,
+    /// The digest of what its groups configure; `None` when that cannot be told.
+    wanted: Option<Arc<str>>,
+    /// The digest of what it runs; `None` while it was never heard from.
+    runs: Option<Arc<str>>,
+    /// What it refused, and why.
+    problem: Option<Box<ConfigProblem>>,
+    /// One of the two digests changed since it was written.
+    config: bool,
+}
+
+impl Live {
+    fn synced(&self) -> bool {
+        self.wanted.is_some() && self.runs == self.wanted
+    }
+
+    fn config_state(&self) -> ConfigState {
+        ConfigState { sum: self.runs.as_deref().map(str::to_owned), synced: self.synced() }
+    }
 }
 
 /// The instant of a call on both clocks.
@@ -47,13 +73,16 @@ pub(crate) struct Fleet {
     groups: HashMap<String, BTreeSet<AgentId>>,
     seen: Vec<AgentId>,
     changed: Vec<AgentId>,
+    /// Agents whose digests are to be written.
+    configured: Vec<AgentId>,
+    configs: Configs,
     /// Moves on with every change of who is in which group.
     membership: u64,
 }
 
 impl Fleet {
-    pub(crate) fn load(rows: Vec<AgentRow>, now: Now) -> Self {
-        let mut fleet = Self::default();
+    pub(crate) fn load(rows: Vec<AgentRow>, configs: Configs, now: Now) -> Self {
+        let mut fleet = Self { configs, ..Self::default() };
         for row in rows {
             fleet.insert(row, now);
         }
@@ -61,6 +90,9 @@ impl Fleet {
     }
 
     pub(crate) fn insert(&mut self, row: AgentRow, now: Now) {
+        let id = row.record.id;
+        let wanted = self.configs.sum(&row.record.groups);
+        let runs = row.config.sum.map(|sum| same(wanted.as_ref(), &sum));
         let live = Live {
             status_code: row.status_code,
             heard: now.monotonic,
@@ -68,12 +100,22 @@ impl Fleet {
             changed: false,
             info: false,
             record: row.record,
+            wanted,
+            runs,
+            problem: None,
+            config: false,
         };
-        self.remove(live.record.id);
+        // A kill between a group's change and the flush left the flag as it was.
+        let stale = live.synced() != row.config.synced;
+        self.remove(id);
         self.roll.put(&live.record);
         self.status.add(live.record.status);
-        self.join(live.record.id, &live.record.groups.clone());
-        self.agents.insert(live.record.id, live);
+        self.status.synced += u64::from(live.synced());
+        self.join(id, &live.record.groups.clone());
+        self.agents.insert(id, live);
+        if stale {
+            self.configured(id);
+        }
     }
 
     pub(crate) fn remove(&mut self, id: AgentId) {
@@ -81,6 +123,7 @@ impl Fleet {
         self.roll.remove(id);
         if let Some(live) = self.agents.remove(&id) {
             self.status.take(live.record.status);
+            self.status.synced = self.status.synced.saturating_sub(u64::from(live.synced()));
             self.leave(id, &live.record.groups);
         }
     }
@@ -147,7 +190,135 @@ impl Fleet {
             live.record.groups = groups;
             self.roll.put(&live.record);
         }
+        self.want(id);
+        self.configured(id);
         self.membership += 1;
+    }
+
+    /// Take over what a group sets, `None` when it is gone; for its agents another digest counts.
+    pub(crate) fn set_config(&mut self, group: &str, settings: Option<Settings>) {
+        self.configs.put(group, settings);
+        for id in self.members(group) {
+            if self.want(id) {
+                self.configured(id);
+            }
+        }
+    }
+
+    /// Note what the agent is to run; whether that is another one than before.
+    fn want(&mut self, id: AgentId) -> bool {
+        let Some(live) = self.agents.get_mut(&id) else { return false };
+        let wanted = self.configs.sum(&live.record.groups);
+        if live.wanted == wanted {
+            return false;
+        }
+        let before = live.synced();
+        live.wanted = wanted;
+        self.recount(id, before);
+        true
+    }
+
+    /// Whether the agent is synced may have changed.
+    fn recount(&mut self, id: AgentId, before: bool) {
+        match (before, self.synced(id)) {
+            (false, true) => self.status.synced += 1,
+            (true, false) => self.status.synced = self.status.synced.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// Whether what the group is to set goes together with the other groups of its agents.
+    pub(crate) fn fits(&self, group: &str, settings: &Settings) -> Result<(), SettingsError> {
+        let mut seen: std::collections::HashSet<&[String]> = std::collections::HashSet::new();
+        let members = self.groups.get(group).into_iter().flatten();
+        let sets = members.filter_map(|id| Some(self.agents.get(id)?.record.groups.as_slice()));
+        for groups in sets.filter(|groups| seen.insert(groups)) {
+            self.configs.fits(groups, group, settings)?;
+        }
+        Ok(())
+    }
+
+    /// The digest of what agents of these groups are to run, as far as it is known.
+    pub(crate) fn known_sum(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
+        self.configs.known_sum(groups)
+    }
+
+    /// The digest of what agents of these groups are to run.
+    pub(crate) fn sum(&mut self, groups: &[String]) -> Option<Arc<str>> {
+        self.configs.sum(groups)
+    }
+
+    /// What agents of these groups are to run.
+    pub(crate) fn merged(&self, groups: &[String]) -> Result<Merged, SettingsError> {
+        self.configs.merged(groups)
+    }
+
+    /// The digest of what the agent is to run.
+    pub(crate) fn wanted(&self, id: AgentId) -> Option<Arc<str>> {
+        self.agents.get(&id)?.wanted.clone()
+    }
+
+    /// How the agent stands to its groups' configuration, and what it refused.
+    pub(crate) fn config(&self, id: AgentId) -> Option<(ConfigState, Option<ConfigProblem>)> {
+        let live = self.agents.get(&id)?;
+        Some((live.config_state(), live.problem.as_deref().cloned()))
+    }
+
+    /// Whether what the agent tells is what is known.
+    pub(crate) fn knows(&self, id: AgentId, told: &ConfigTold) -> bool {
+        self.agents.get(&id).is_none_or(|live| {
+            live.runs.as_deref() == Some(&told.sum)
+                && live.problem.as_deref() == told.problem.as_ref()
+        })
+    }
+
+    /// The agent tells what it runs; whether it refuses something that it did not before.
+    pub(crate) fn told(&mut self, id: AgentId, told: ConfigTold) -> bool {
+        let Some(live) = self.agents.get_mut(&id) else { return false };
+        let news = told.problem.is_some() && live.problem.as_deref() != told.problem.as_ref();
+        live.problem = told.problem.map(Box::new);
+        if live.runs.as_deref() != Some(&told.sum) {
+            let before = live.synced();
+            live.runs = Some(same(live.wanted.as_ref(), &told.sum));
+            self.recount(id, before);
+            self.configured(id);
+        }
+        news
+    }
+
+    /// Its digests are to be written.
+    fn configured(&mut self, id: AgentId) {
+        if let Some(live) = self.agents.get_mut(&id)
+            && !std::mem::replace(&mut live.config, true)
+        {
+            self.configured.push(id);
+        }
+    }
+
+    /// Whether each agent runs what its groups configure.
+    pub(crate) fn synced(&self, id: AgentId) -> bool {
+        self.agents.get(&id).is_some_and(Live::synced)
+    }
+
+    /// Take up to `max` rows of digests to write.
+    pub(crate) fn take_configs(&mut self, max: usize) -> Vec<ConfigRow> {
+        let ids = drain(&mut self.configured, max);
+        let row = |id: &AgentId| {
+            let live = self.agents.get_mut(id)?;
+            std::mem::take(&mut live.config).then(|| ConfigRow {
+                id: *id,
+                incarnation: live.record.incarnation,
+                config: live.config_state(),
+            })
+        };
+        ids.iter().filter_map(row).collect()
+    }
+
+    /// The rows could not be written: they are due again.
+    pub(crate) fn put_back_configs(&mut self, rows: &[ConfigRow]) {
+        for row in rows {
+            self.configured(row.id);
+        }
     }
 
     pub(crate) fn overlay(&self, id: AgentId, cluster: &str) -> Option<Overlay> {
@@ -179,7 +350,19 @@ impl Fleet {
         let told = merge(&mut live.record, info);
         live.info |= told;
         self.become_status(id, (status, StatusCode::Ok, None), told);
+        self.heard_first(id);
         true
+    }
+
+    /// Until it says otherwise, an agent that was heard from runs nothing of its groups.
+    fn heard_first(&mut self, id: AgentId) {
+        if let Some(live) = self.agents.get_mut(&id)
+            && live.runs.is_none()
+        {
+            live.runs = Some(same(live.wanted.as_ref(), ""));
+            self.recount(id, false);
+            self.configured(id);
+        }
     }
 
     pub(crate) fn goodbye(&mut self, id: AgentId, now: Now) -> bool {
@@ -189,6 +372,7 @@ impl Fleet {
             let to = (AgentStatus::Disconnected, StatusCode::Shutdown, Some(now.s));
             self.become_status(id, to, false);
         }
+        self.heard_first(id);
         true
     }
 
@@ -241,7 +425,7 @@ impl Fleet {
 
     /// Whether lists and counters would differ from memory.
     pub(crate) fn unsettled(&self) -> bool {
-        !self.changed.is_empty()
+        !self.changed.is_empty() || !self.configured.is_empty()
     }
 
     /// Take up to `max` rows to write: those whose status or words changed first, then, with
@@ -266,6 +450,11 @@ impl Fleet {
             }
         }
     }
+}
+
+/// The text, sharing `known` when it is that.
+fn same(known: Option<&Arc<str>>, text: &str) -> Arc<str> {
+    known.filter(|known| ***known == *text).map_or_else(|| cut(text).into(), Arc::clone)
 }
 
 fn drain(ids: &mut Vec<AgentId>, max: usize) -> Vec<AgentId> {

@@ -1,8 +1,12 @@
 //! Groups, who is in them, and their configuration.
 
-use model::AgentId;
-use state::registry::{GroupConfig, GroupCount};
+use std::sync::Arc;
 
+use model::AgentId;
+use settings::{Merged, Settings};
+use state::registry::{ConfigState, GroupConfig, GroupCount};
+
+use crate::types::{ConfigProblem, ConfigTold};
 use crate::{Registry, RegistryError};
 
 /// How new groups of an agent stand to those it has.
@@ -84,6 +88,7 @@ impl Registry {
         let changed = self.inner.store.delete_group(name)?;
         let n = changed.len() as u64;
         let mut fleet = self.inner.fleet.write();
+        fleet.set_config(name, None);
         for (id, groups) in changed {
             fleet.set_groups(id, groups);
         }
@@ -135,17 +140,67 @@ impl Registry {
         Ok(self.inner.store.group_config(name)?)
     }
 
-    /// Put the configuration of a group; durable when it returns.
+    /// Put the configuration of a group, in either of its text forms; durable when it returns, and
+    /// from then on every agent of the group is told of it with its next heartbeat.
     ///
     /// # Errors
-    /// `Store(NotFound)`.
-    pub fn set_group_config(
-        &self,
-        name: &str,
-        body: Vec<u8>,
-        sum: String,
-    ) -> Result<(), RegistryError> {
+    /// `Settings` when the text is none, with its line; `Store(NotFound)`.
+    pub fn set_group_config(&self, name: &str, text: &str) -> Result<(), RegistryError> {
+        let settings = Settings::parse(text)?;
+        let (body, sum) = (text.as_bytes().to_vec(), settings::sum(text));
         let config = GroupConfig { body, sum, at_s: self.now().s };
-        Ok(self.inner.store.set_group_config(name, &config)?)
+        {
+            let _order = self.inner.decisions.lock();
+            self.inner.fleet.read().fits(name, &settings)?;
+            self.inner.store.set_group_config(name, &config)?;
+            self.inner.fleet.write().set_config(name, Some(settings));
+        }
+        // Whoever put it waits for the flags of its agents, not whoever counts next.
+        if let Err(error) = self.settle(false) {
+            tracing::warn!(%error, "who runs a group's configuration is written with a later flush");
+        }
+        Ok(())
+    }
+
+    /// What agents of these groups, in this order, are to run.
+    ///
+    /// # Errors
+    /// `Settings` when the groups together watch too many paths.
+    pub fn merged_config(&self, groups: &[String]) -> Result<Merged, RegistryError> {
+        Ok(self.inner.fleet.read().merged(groups)?)
+    }
+
+    /// The digest of what agents of this group alone are to run; empty for nothing. Memory only.
+    pub fn merged_sum(&self, group: &str) -> Arc<str> {
+        let groups = [group.to_owned()];
+        let known = self.inner.fleet.read().known_sum(&groups);
+        let sum = known.unwrap_or_else(|| self.inner.fleet.write().sum(&groups));
+        sum.unwrap_or_else(|| "".into())
+    }
+
+    /// The digest of what the agent is to run, empty for nothing; `None` when it is to keep what it
+    /// runs, or there is no such agent. Memory only, and nothing is computed.
+    pub fn wanted_config(&self, id: AgentId) -> Option<Arc<str>> {
+        self.inner.fleet.read().wanted(id)
+    }
+
+    /// How the agent stands to what its groups configure, and what it refused; `None` when there is
+    /// no such agent. Memory only.
+    pub fn agent_config(&self, id: AgentId) -> Option<(ConfigState, Option<ConfigProblem>)> {
+        self.inner.fleet.read().config(id)
+    }
+
+    /// The agent tells what it runs, and what it refused; in the database with the next flush.
+    /// Memory only.
+    pub fn config_told(&self, id: AgentId, told: ConfigTold) {
+        if self.inner.fleet.read().knows(id, &told) {
+            return;
+        }
+        let problem = told.problem.clone();
+        let news = self.inner.fleet.write().told(id, told);
+        if let (true, Some(problem)) = (news, problem) {
+            let (sum, detail) = (problem.sum, problem.detail);
+            tracing::warn!(agent = %id, sum, "refuses its groups' configuration: {detail}");
+        }
     }
 }

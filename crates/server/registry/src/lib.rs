@@ -23,6 +23,7 @@ mod attempts;
 mod audit;
 mod ca;
 mod commands;
+mod configs;
 mod context;
 mod error;
 mod files;
@@ -69,14 +70,15 @@ pub use rbac::{Grants, RbacMode};
 pub use shown::ServerCertificate;
 pub use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, Command, CommandCounts, CommandKind,
-    CommandRow, CompareOp, Condition, DistinctPage, EnrolmentTokenRow, GroupConfig, GroupCount,
-    LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted,
-    Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget, RoleRef, RoleRow,
-    RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode, StatusSummary,
-    Summary,
+    CommandRow, CompareOp, Condition, ConfigState, DistinctPage, EnrolmentTokenRow, GroupConfig,
+    GroupCount, LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState, Overview,
+    Permitted, Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget, RoleRef,
+    RoleRow, RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode,
+    StatusSummary, Summary,
 };
 pub use types::{
-    AgentInfo, EnrollRequest, Enrolled, Identity, IssuedKeyPair, TickReport, TokenKeys, User,
+    AgentInfo, ConfigProblem, ConfigTold, EnrollRequest, Enrolled, Identity, IssuedKeyPair,
+    TickReport, TokenKeys, User,
 };
 
 /// The registry. Clones share one state.
@@ -145,7 +147,11 @@ impl Registry {
             authority,
             tokens,
             server,
-            fleet: RwLock::new(Fleet::load(image.agents, now)),
+            fleet: RwLock::new(Fleet::load(
+                image.agents,
+                configs::Configs::load(image.configs),
+                now,
+            )),
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),
             outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
             scans: Mutex::default(),
@@ -262,6 +268,7 @@ impl Registry {
     fn write_liveness(&self, all: bool) -> Result<u64, RegistryError> {
         let _order = self.inner.flush.lock();
         self.write_uses()?;
+        self.write_configs()?;
         let mut written = 0;
         loop {
             let rows = self.inner.fleet.write().take(FLUSH_ROWS_MAX, all);
@@ -273,6 +280,19 @@ impl Registry {
                 return Err(e.into());
             }
             written += rows.len() as u64;
+        }
+    }
+
+    fn write_configs(&self) -> Result<(), RegistryError> {
+        loop {
+            let rows = self.inner.fleet.write().take_configs(FLUSH_ROWS_MAX);
+            if rows.is_empty() {
+                return Ok(());
+            }
+            if let Err(e) = self.inner.store.save_configs(&rows) {
+                self.inner.fleet.write().put_back_configs(&rows);
+                return Err(e.into());
+            }
         }
     }
 

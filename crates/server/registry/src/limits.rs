@@ -39,6 +39,8 @@ pub const TOKEN_SECRET_BYTES: usize = 32;
 pub const OUTCOMES_WAITING_MAX: usize = 100_000;
 /// Revocations that another process wrote are taken over this often, seconds.
 pub const REVOCATIONS_RELOAD_SECONDS: u64 = 10;
+/// Most sets of groups whose configuration's digest is kept in memory beside the agents' own.
+pub const GROUP_SETS_KEPT_MAX: usize = 10_000;
 /// Policies of a role set are kept in memory this long, seconds.
 pub const POLICIES_TTL_SECONDS: u64 = 10;
 /// Most role sets whose policies are kept in memory.

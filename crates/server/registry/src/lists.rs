@@ -6,8 +6,8 @@ use std::sync::Arc;
 use model::{AgentId, AgentRecord};
 use state::registry::limits::PAGE_ROWS_MAX;
 use state::registry::{
-    AgentColumn, AgentPage, AgentQuery, Condition, DistinctPage, Overview, Permitted, Sort,
-    StatusCode, StatusSummary, Summary,
+    AgentColumn, AgentPage, AgentQuery, AgentRow, Condition, ConfigState, DistinctPage, Overview,
+    Permitted, Sort, StatusCode, StatusSummary, Summary,
 };
 
 use crate::fleet::Fleet;
@@ -110,6 +110,8 @@ impl Registry {
             if let Some((record, code)) = own.or_else(|| fleet.row(id)) {
                 page.items.push(record.clone());
                 page.codes.push(code);
+                let config = fleet.config(id).map(|(state, _)| state);
+                page.configs.push(config.unwrap_or(ConfigState { sum: None, synced: true }));
             }
         }
         page
@@ -158,28 +160,40 @@ impl Registry {
         Ok(self.inner.store.distinct(query, columns, self.now().s)?)
     }
 
+    /// How many of the agents but 000 that the caller may see run what their groups configure.
+    /// Memory only.
+    pub fn count_synced(&self, permitted: &Permitted) -> u64 {
+        let fleet = self.inner.fleet.read();
+        let mut n = 0;
+        look_at(&fleet, permitted, |record, _| n += u64::from(fleet.synced(record.id)));
+        n
+    }
+
     /// Look at every agent but 000 that the caller may see, as all are at one instant; in no
     /// order. Memory only.
     pub fn for_each_agent(&self, permitted: &Permitted, mut look: impl FnMut(&AgentRecord)) {
-        self.for_each_row(permitted, |record, _| look(record));
+        look_at(&self.inner.fleet.read(), permitted, |record, _| look(record));
     }
 
-    /// As [`Registry::for_each_agent`], with why each agent has its status.
-    pub fn for_each_row(
-        &self,
-        permitted: &Permitted,
-        mut look: impl FnMut(&AgentRecord, StatusCode),
-    ) {
+    /// As [`Registry::for_each_agent`], each whole.
+    pub fn for_each_row(&self, permitted: &Permitted, mut look: impl FnMut(&AgentRow)) {
         let fleet = self.inner.fleet.read();
-        match permitted {
-            Permitted::Only(ids) => {
-                ids.iter().filter_map(|id| fleet.row(*id)).for_each(|(row, code)| look(row, code));
-            }
-            Permitted::All | Permitted::Except(_) => fleet
-                .rows()
-                .filter(|(row, _)| permitted.holds(row.id))
-                .for_each(|(row, code)| look(row, code)),
+        look_at(&fleet, permitted, |record, status_code| {
+            let config = fleet.config(record.id).map(|(state, _)| state).unwrap_or_default();
+            look(&AgentRow { record: record.clone(), status_code, config });
+        });
+    }
+}
+
+fn look_at(fleet: &Fleet, permitted: &Permitted, mut look: impl FnMut(&AgentRecord, StatusCode)) {
+    match permitted {
+        Permitted::Only(ids) => {
+            ids.iter().filter_map(|id| fleet.row(*id)).for_each(|(row, code)| look(row, code));
         }
+        Permitted::All | Permitted::Except(_) => fleet
+            .rows()
+            .filter(|(row, _)| permitted.holds(row.id))
+            .for_each(|(row, code)| look(row, code)),
     }
 }
 

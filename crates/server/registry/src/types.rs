@@ -73,6 +73,24 @@ pub struct AgentInfo {
     pub ip: Option<String>,
 }
 
+/// What an agent says of its groups' configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConfigTold {
+    /// Digest of what it runs; empty when it runs none.
+    pub sum: String,
+    /// What it refused since, if anything.
+    pub problem: Option<ConfigProblem>,
+}
+
+/// A configuration that an agent refused; it goes on with the one before.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConfigProblem {
+    /// Digest of the refused one.
+    pub sum: String,
+    /// Why.
+    pub detail: String,
+}
+
 /// A user as the rest of the program sees it: without the password's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use common::{House, house, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
-use registry::{AgentInfo, AgentQuery, StatusSummary};
+use registry::{
+    AgentColumn, AgentInfo, AgentQuery, Condition, ConfigTold, GroupConfig, Permitted,
+    RegistryStore as _, SqliteRegistry, StatusSummary,
+};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -20,6 +23,8 @@ enum Step {
     Goodbye(u32),
     Groups(u32, Vec<u8>),
     DeleteGroup(u8),
+    Configure(u8, u8),
+    Told(u32, u8),
     Wait(u16),
     Tick,
     Check,
@@ -28,6 +33,7 @@ enum Step {
 
 const PLATFORMS: [&str; 3] = ["debian", "rocky", "alpine"];
 const GROUPS: [&str; 3] = ["web", "db", "default"];
+const CONFIGS: [&str; 3] = ["", "[scan]\nthreads = 1\n", "[[watch]]\npath = \"/srv\"\n"];
 
 fn step() -> impl Strategy<Value = Step> {
     let id = 0..8_u32;
@@ -39,6 +45,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => id.clone().prop_map(Step::Goodbye),
         2 => (id, prop::collection::vec(0..3_u8, 0..3)).prop_map(|(a, b)| Step::Groups(a, b)),
         1 => (0..2_u8).prop_map(Step::DeleteGroup),
+        2 => (0..3_u8, 0..3_u8).prop_map(|(a, b)| Step::Configure(a, b)),
+        4 => (0..8_u32, 0..6_u8).prop_map(|(a, b)| Step::Told(a, b)),
         2 => (1..1_200_u16).prop_map(Step::Wait),
         3 => Just(Step::Tick),
         3 => Just(Step::Check),
@@ -73,6 +81,15 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
             let _ = registry.set_agent_groups(pick(n), &groups);
         }
         Step::DeleteGroup(g) => drop(registry.delete_group(GROUPS[usize::from(*g)])),
+        Step::Configure(g, n) => {
+            drop(registry.set_group_config(GROUPS[usize::from(*g)], CONFIGS[usize::from(*n)]));
+        }
+        // What it is to run, more often than not.
+        Step::Told(n, what) => {
+            let wanted = registry.wanted_config(pick(n)).unwrap_or_default();
+            let sum = if *what < 4 { wanted.as_ref().to_owned() } else { what.to_string() };
+            registry.config_told(pick(n), ConfigTold { sum, problem: None });
+        }
         Step::Wait(seconds) => house.after(u64::from(*seconds)),
         Step::Tick => drop(registry.tick().unwrap()),
         Step::Check => check(&house),
@@ -87,8 +104,24 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
 /// Every counter equals what counting the list gives, and the list equals the memory.
 fn check(house: &House) {
     let mut page = house.registry.agents(&AgentQuery::default()).unwrap();
-    page.items.retain(|a| a.id != AgentId::SERVER);
     let mut status = StatusSummary::default();
+    for (agent, config) in page.items.iter().zip(&page.configs) {
+        if agent.id == AgentId::SERVER {
+            assert!(config.synced);
+            continue;
+        }
+        let wanted = house.registry.wanted_config(agent.id).unwrap();
+        assert_eq!(*wanted, house.registry.merged_config(&agent.groups).unwrap().sum);
+        assert_eq!(config.synced, config.sum.as_deref() == Some(&*wanted), "{agent:?}");
+        assert_eq!(house.registry.agent_config(agent.id).unwrap().0, *config);
+        assert!(config.sum.is_some() || agent.status == AgentStatus::NeverConnected);
+        status.synced += u64::from(config.synced);
+    }
+    let only_synced = Condition::any_of(AgentColumn::ConfigStatus, ["synced"]);
+    let query = AgentQuery { condition: Some(only_synced), ..AgentQuery::default() };
+    assert_eq!(house.registry.agents(&query).unwrap().total, status.synced + 1);
+    assert_eq!(house.registry.count_synced(&Permitted::All), status.synced);
+    page.items.retain(|a| a.id != AgentId::SERVER);
     let mut os: BTreeMap<String, u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();
     let groups = house.registry.groups().unwrap();
@@ -153,4 +186,46 @@ fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
     let lives = house.registry.revoke_agents(&ids).unwrap();
     house.registry.remove_agents(&lives).unwrap();
     assert_eq!(systems(), []);
+}
+
+#[test]
+fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_flag() {
+    let house = house();
+    let ids = house.registry.add_agents(&[(None, named("one")), (None, named("two"))]).unwrap();
+    for id in &ids {
+        house.registry.keepalive(*id, &info("debian", "v1"));
+    }
+    assert_eq!(house.registry.status_summary().unwrap().synced, 2);
+    // The change is durable, nothing after it is.
+    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let body = b"[scan]\nthreads = 1\n".to_vec();
+    let config = GroupConfig { body, sum: String::new(), at_s: 1 };
+    store.set_group_config("default", &config).unwrap();
+    let house = house.reopen();
+    assert_eq!(house.registry.status_summary().unwrap().synced, 0);
+    let sum = house.registry.wanted_config(ids[0]).unwrap().as_ref().to_owned();
+    house.registry.config_told(ids[0], ConfigTold { sum, problem: None });
+    check(&house);
+    assert_eq!(house.registry.status_summary().unwrap().synced, 1);
+}
+
+#[test]
+fn an_agent_of_several_groups_is_to_run_the_last_ones_word() {
+    let house = house();
+    let id = house.registry.add_agents(&[(None, named("one"))]).unwrap()[0];
+    for (group, text) in [("web", "[scan]\nthreads = 1\n"), ("db", "[scan]\nthreads = 2\n")] {
+        house.registry.create_group(group).unwrap();
+        house.registry.set_group_config(group, text).unwrap();
+    }
+    let wanted = || house.registry.wanted_config(id).unwrap();
+    for (groups, last) in [(["web", "db"], "db"), (["db", "web"], "web")] {
+        house.registry.set_agent_groups(id, &groups.map(String::from)).unwrap();
+        assert_eq!(wanted(), house.registry.merged_sum(last), "{groups:?}");
+    }
+    house.registry.delete_group("web").unwrap();
+    assert_eq!(wanted(), house.registry.merged_sum("db"));
+    assert_eq!(house.registry.merged_sum("web").as_ref(), "", "a group that is gone sets nothing");
+    let error = house.registry.set_group_config("db", "[scan]\nthreads = 99\n").unwrap_err();
+    assert!(error.to_string().contains("line 2"), "{error}");
+    assert_eq!(wanted(), house.registry.merged_sum("db"), "what is refused changes nothing");
 }

@@ -57,8 +57,14 @@ fn the_server_is_in_the_list_and_in_no_counter() {
     assert_eq!(last, "9999-12-31T23:59:59+00:00");
     assert!(server.os.is_some() && server.version.is_some());
     assert_eq!(house.registry.agent(AgentId::SERVER).as_ref(), Some(server));
-    let expected =
-        StatusSummary { active: 1, disconnected: 1, never_connected: 1, pending: 1, total: 4 };
+    let expected = StatusSummary {
+        active: 1,
+        disconnected: 1,
+        never_connected: 1,
+        pending: 1,
+        total: 4,
+        synced: 3,
+    };
     assert_eq!(house.registry.status_summary().unwrap(), expected);
     let summary = house.registry.summary().unwrap();
     assert_eq!(summary.status, expected);

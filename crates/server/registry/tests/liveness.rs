@@ -56,8 +56,14 @@ fn silence_for_the_disconnection_time_disconnects_and_not_a_second_less() {
     assert_eq!(status(&house, never), AgentStatus::NeverConnected);
     house.after(899);
     assert_eq!(house.registry.tick().unwrap().disconnected, 1);
-    let expected =
-        StatusSummary { active: 0, disconnected: 2, never_connected: 1, pending: 0, total: 3 };
+    let expected = StatusSummary {
+        active: 0,
+        disconnected: 2,
+        never_connected: 1,
+        pending: 0,
+        total: 3,
+        synced: 2,
+    };
     assert_eq!(house.registry.status_summary().unwrap(), expected);
 }
 

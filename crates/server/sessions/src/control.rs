@@ -1,16 +1,17 @@
-//! `POST /control`: startup, heartbeat, goodbye; outcomes in, commands out.
+//! `POST /control`: startup, heartbeat, goodbye; outcomes in, commands out. `GET /configuration`:
+//! what the agent's groups configure.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use link::json::{ControlAgent, ControlCommand};
+use link::json::{ConfigAnswer, ControlAgent, ControlCommand, ControlConfig};
 use link::{ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest};
 use model::limits::DOCUMENT_BYTES_MAX;
-use model::{AgentOs, Dataset};
-use registry::{AgentInfo, LastScan, Outcome, OutcomeState};
+use model::{AgentId, AgentOs, Dataset};
+use registry::{AgentInfo, ConfigProblem, ConfigTold, LastScan, Outcome, OutcomeState};
 
 use crate::answer::Refusal;
 use crate::body;
@@ -54,6 +55,9 @@ pub(crate) async fn control(
         let started_at_s = Some(scan.started_at_s);
         app.registry.scanned(caller.agent, LastScan { started_at_s, ended_at_s: scan.ended_at_s });
     }
+    // One that knows nothing of it, as after a step back, runs none.
+    let config = request.config.as_ref().map_or_else(ConfigTold::default, told);
+    app.registry.config_told(caller.agent, config);
     let mut response = Json(answer(&app, &caller, request.action).await?).into_response();
     if app.seats.doubted(caller.agent) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -68,12 +72,7 @@ fn heard(app: &App, peer: &Peer, caller: &Caller, request: &ControlRequest) -> R
         ControlAction::Notify => app.registry.keepalive(agent, &info(peer, request)),
         ControlAction::Shutdown => app.registry.goodbye(agent),
     };
-    if known {
-        Ok(())
-    } else {
-        let detail = format!("agent {agent} is not registered here: enrol it");
-        Err(Refusal::forbidden("unknown_agent", detail))
-    }
+    if known { Ok(()) } else { Err(unknown(agent)) }
 }
 
 /// What the agent says of itself; what it leaves empty stays as it was.
@@ -102,6 +101,41 @@ fn reported(outcome: &ControlOutcome) -> Outcome {
         _ => OutcomeState::Failed,
     };
     Outcome { state, detail: outcome.detail.chars().take(DETAIL_CHARS_MAX).collect() }
+}
+
+/// What the agent says of its groups' configuration.
+fn told(config: &ControlConfig) -> ConfigTold {
+    let cut = |text: &str, max: usize| text.chars().take(max).collect::<String>();
+    let problem = (!config.refused.is_empty()).then(|| ConfigProblem {
+        sum: cut(&config.refused, TEXT_CHARS_MAX),
+        detail: cut(&config.detail, DETAIL_CHARS_MAX),
+    });
+    ConfigTold { sum: cut(&config.sum, TEXT_CHARS_MAX), problem }
+}
+
+/// `GET /configuration`: what the agent's groups configure.
+pub(crate) async fn configuration(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (parts, _) = request.into_parts();
+    let caller = app.caller(&peer, &parts.headers)?;
+    app.seated(&peer, &parts.headers, &caller).await?;
+    let groups = app.registry.agent(caller.agent).map(|record| record.groups);
+    let groups = groups.ok_or_else(|| unknown(caller.agent))?;
+    let merge = move |registry: &registry::Registry| {
+        Ok::<_, registry::RegistryError>(registry.merged_config(&groups).ok())
+    };
+    let Some(merged) = app.decide(merge).await? else {
+        let detail = "the configuration of the agent's groups cannot be told: keep what you run";
+        return Err(Refusal::new(StatusCode::CONFLICT, "no_configuration", detail));
+    };
+    Ok(Json(ConfigAnswer { sum: merged.sum, text: merged.text }).into_response())
+}
+
+fn unknown(agent: AgentId) -> Refusal {
+    Refusal::forbidden("unknown_agent", format!("agent {agent} is not registered here: enrol it"))
 }
 
 async fn answer(
@@ -136,5 +170,9 @@ async fn answer(
             .map(|c| ControlCommand { id: c.id, kind: c.kind.name().to_owned() })
             .collect(),
         renew: caller.renew_at_s.is_some_and(|at| now_s >= at),
+        config: (!app.options.contract_only)
+            .then(|| app.registry.wanted_config(agent))
+            .flatten()
+            .map(|sum| sum.as_ref().to_owned()),
     })
 }

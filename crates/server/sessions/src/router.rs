@@ -25,7 +25,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let routes = if app.options.contract_only {
         Router::new()
     } else {
-        Router::new().route("/digest", post(digest::digest)).route("/series", post(rows::rows))
+        Router::new()
+            .route("/digest", post(digest::digest))
+            .route("/series", post(rows::rows))
+            .route("/configuration", get(control::configuration))
     };
     routes
         .route("/", get(banner))

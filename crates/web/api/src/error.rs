@@ -97,6 +97,12 @@ const TABLE: &[Row] = &[
     ),
     row(1112, BAD, "the file is empty", "send the file as the body"),
     row(1113, BAD, "not a Sigma rule", "mend what the message names and send it again"),
+    row(
+        1114,
+        BAD,
+        "not a configuration that a group may have",
+        "mend the line that the message names; docs/reference/groups.md says what may stand there",
+    ),
     row(1415, BAD, "no such rules file", "GET /rules/files lists the files"),
     row(1905, BAD, "the file exists already", "add overwrite=true to replace it"),
     row(1906, BAD, "no such rules file", "GET /rules/files lists the files"),

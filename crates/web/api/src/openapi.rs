@@ -73,17 +73,15 @@ fn describe(operation: &Operation) -> ApiOperation {
         builder = builder.parameter(describe_parameter(parameter));
     }
     if let Some(schema) = operation.body {
-        let (content_type, content) = if is_content_type(schema) {
-            (schema, Content::new(Some(text())))
+        let mut body = RequestBodyBuilder::new().required(Some(Required::True));
+        if is_content_type(schema) {
+            for content_type in schema.split(", ") {
+                body = body.content(content_type, Content::new(Some(text())));
+            }
         } else {
-            (JSON, Content::new(Some(Ref::from_schema_name(schema))))
-        };
-        builder = builder.request_body(Some(
-            RequestBodyBuilder::new()
-                .content(content_type, content)
-                .required(Some(Required::True))
-                .build(),
-        ));
+            body = body.content(JSON, Content::new(Some(Ref::from_schema_name(schema))));
+        }
+        builder = builder.request_body(Some(body.build()));
     }
     for (status, about) in failures(operation) {
         builder = builder.response(status, problem(about));

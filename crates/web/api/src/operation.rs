@@ -172,8 +172,8 @@ pub(crate) struct Operation {
     pub(crate) access: Access,
     /// Groups of parameters; every group counts.
     pub(crate) parameters: &'static [&'static [Parameter]],
-    /// Schema of the JSON body it takes, or the content type of one that is not JSON (it has a
-    /// slash), if any.
+    /// Schema of the JSON body it takes, or the content types of one that is not JSON (they have a
+    /// slash, and `, ` between them), if any.
     pub(crate) body: Option<&'static str>,
     pub(crate) shape: Shape,
     pub(crate) handler: Handler,

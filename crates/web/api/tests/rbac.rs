@@ -89,6 +89,7 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("PUT", "/agents/group/web/restart", ""),
     ("PUT", "/agents/node/node01/restart", ""),
     ("PUT", "/agents/reconnect", ""),
+    ("PUT", "/agents/reload", ""),
     ("PUT", "/syscheck", ""),
     ("DELETE", "/syscheck/001", ""),
     ("POST", "/groups", r#"{"group_id":"db"}"#),

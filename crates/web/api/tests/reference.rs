@@ -36,7 +36,7 @@ fn the_table_of_operations_is_the_committed_one() {
                 .collect();
             let body = operation["requestBody"]["content"]
                 .as_object()
-                .and_then(|content| content.keys().next().cloned())
+                .map(|content| content.keys().cloned().collect::<Vec<_>>().join(", "))
                 .unwrap_or_default();
             writeln!(
                 text,

@@ -116,7 +116,7 @@ async fn groups_are_made_joined_configured_and_deleted() {
 
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/xml")];
-    let config = "<agent_config/>";
+    let config = "<agent_config><syscheck><frequency>60</frequency></syscheck></agent_config>";
     let put = world.send("PUT", "/groups/edge/configuration", &headers, config).await;
     assert_eq!(put.status, StatusCode::OK, "{}", String::from_utf8_lossy(&put.body));
     let read = world.get("/groups/edge/files/agent.conf?raw=true", &token).await;

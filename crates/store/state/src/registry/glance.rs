@@ -62,6 +62,8 @@ pub struct StatusSummary {
     pub pending: u64,
     /// All of them.
     pub total: u64,
+    /// Those that run what their groups configure.
+    pub synced: u64,
 }
 
 impl StatusSummary {

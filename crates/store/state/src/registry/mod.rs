@@ -4,6 +4,7 @@
 //! Invariants
 //! - Every write is durable (survives power loss) before its method returns, with some named
 //!   exceptions that lose nothing anyone was promised: [`RegistryStore::save_liveness`],
+//!   [`RegistryStore::save_configs`],
 //!   [`RegistryStore::save_certificate_uses`] and [`RegistryStore::save_outcomes`] survive a killed process, and the next durable write or
 //!   checkpoint makes them survive a power cut.
 //! - Counters (status, group, operating system, version) are kept in the transaction that changes
@@ -37,9 +38,10 @@ pub use security::{
 pub use sqlite::SqliteRegistry;
 pub use types::{
     AgentRow, AuditEntry, CertificateRow, Command, CommandCounts, CommandKind, CommandRow,
-    Enrolled, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewCommand,
-    NewEnrolmentToken, OpenCommand, Outcome, OutcomeFilter, OutcomeRow, OutcomeState, Policy,
-    RegistryImage, Revocation, RevocationTarget, RoleRef, StatusCode, UserRow,
+    ConfigRow, ConfigState, Enrolled, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent,
+    NewCertificate, NewCommand, NewEnrolmentToken, OpenCommand, Outcome, OutcomeFilter, OutcomeRow,
+    OutcomeState, Policy, RegistryImage, Revocation, RevocationTarget, RoleRef, StatusCode,
+    UserRow,
 };
 
 use model::AgentId;
@@ -241,6 +243,13 @@ pub trait RegistryStore: SecurityStore {
     /// # Errors
     /// See [`RegistryStore`].
     fn save_liveness(&self, rows: &[LivenessRow]) -> StoreResult<()>;
+
+    /// Write how agents stand to their groups' configuration. One transaction; survives a killed
+    /// process. Rows of agents that are gone are passed over.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn save_configs(&self, rows: &[ConfigRow]) -> StoreResult<()>;
 
     /// One page of agents and the number of all that match.
     ///

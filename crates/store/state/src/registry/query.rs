@@ -4,7 +4,7 @@
 use model::{AgentId, AgentRecord, AgentStatus};
 
 use super::limits::PAGE_ROWS_DEFAULT;
-use super::{Permitted, StatusCode};
+use super::{ConfigState, Permitted, StatusCode};
 
 /// A column that lists filter and sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +48,10 @@ pub enum AgentColumn {
     OsMajor,
     /// Second number of the OS version.
     OsMinor,
+    /// MD5 of the groups' configuration that it runs; no value when it runs none.
+    ConfigSum,
+    /// `synced` or `not synced`: whether it runs what its groups configure.
+    ConfigStatus,
     /// A column that no agent has a value in.
     Nothing,
 }
@@ -186,6 +190,8 @@ pub struct AgentPage {
     pub items: Vec<AgentRecord>,
     /// Why each of them has its status, in the same order.
     pub codes: Vec<StatusCode>,
+    /// How each of them stands to its groups' configuration, in the same order.
+    pub configs: Vec<ConfigState>,
     /// How many match without paging.
     pub total: u64,
     /// Which of [`AgentQuery::ids`] are not registered, ascending.

@@ -9,8 +9,12 @@ use super::{RegistryStoreError, StoreResult, defaults};
 const APPLICATION_ID: i64 = 0x4846_5247;
 
 /// The steps; step n leads from version n - 1 to n.
-const STEPS: [&str; 3] =
-    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+const STEPS: [&str; 4] = [
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+];
 
 /// The version that this program writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;

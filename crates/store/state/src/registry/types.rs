@@ -50,6 +50,29 @@ pub struct AgentRow {
     pub record: AgentRecord,
     /// Why it has its status.
     pub status_code: StatusCode,
+    /// Its groups' configuration.
+    pub config: ConfigState,
+}
+
+/// How an agent stands to the configuration of its groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConfigState {
+    /// MD5 in hex of what it said it runs; empty when it runs none, `None` while it was never heard
+    /// from.
+    pub sum: Option<String>,
+    /// Whether that is what its groups configure.
+    pub synced: bool,
+}
+
+/// How an agent stands to the configuration of its groups, to be written in a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigRow {
+    /// Who.
+    pub id: AgentId,
+    /// Which life; a row of another one is passed over.
+    pub incarnation: Incarnation,
+    /// How it stands.
+    pub config: ConfigState,
 }
 
 /// A certificate of an agent.
@@ -460,4 +483,6 @@ pub struct RegistryImage {
     pub outstanding: Vec<OpenCommand>,
     /// Token revocations in force.
     pub revocations: Vec<Revocation>,
+    /// Groups that have a configuration, with its text as it was put.
+    pub configs: Vec<(String, Vec<u8>)>,
 }

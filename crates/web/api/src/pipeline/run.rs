@@ -188,7 +188,7 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<(Call, String), Failure> 
         let wanted = if is_content_type(body) { body } else { JSON };
         let kind = request.content_type.as_deref().unwrap_or_default();
         let essence = kind.split(';').next().unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case(wanted) {
+        if !wanted.split(", ").any(|one| essence.eq_ignore_ascii_case(one)) {
             let kind: String = kind.chars().take(60).collect();
             return Err(Failure::detailed(6002, format!("Invalid content-type ({kind})")));
         }

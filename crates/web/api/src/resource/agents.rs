@@ -1,7 +1,7 @@
 //! Agents: the list.
 
-use model::{AgentId, AgentOs, AgentRecord, AgentStatus, timestamp};
-use registry::{AgentColumn, AgentQuery, CompareOp, Condition, Sort, StatusCode};
+use model::{AgentId, AgentOs, AgentStatus, timestamp};
+use registry::{AgentColumn, AgentPage, AgentQuery, AgentRow, CompareOp, Condition, Sort};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -79,11 +79,11 @@ const COLUMNS: &[(&str, Column)] = &[
     ("lastKeepAlive", Column::Of(AgentColumn::LastKeepAlive)),
     ("disconnection_time", Column::Of(AgentColumn::DisconnectionTime)),
     ("group", Column::Of(AgentColumn::Group)),
-    ("configSum", Column::Of(AgentColumn::Nothing)),
-    ("mergedSum", Column::Of(AgentColumn::Nothing)),
+    ("configSum", Column::Of(AgentColumn::ConfigSum)),
+    ("mergedSum", Column::Of(AgentColumn::ConfigSum)),
     ("manager", Column::Manager),
     ("node_name", Column::Node),
-    ("group_config_status", Column::ConfigStatus),
+    ("group_config_status", Column::Of(AgentColumn::ConfigStatus)),
 ];
 
 /// Where a field's value comes from.
@@ -95,8 +95,6 @@ pub(super) enum Column {
     Manager,
     /// The same for all: the name of this node.
     Node,
-    /// Follows from the status.
-    ConfigStatus,
 }
 
 /// What may be selected.
@@ -151,7 +149,14 @@ pub(crate) struct AgentItem {
     node_name: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     group: Vec<String>,
+    /// Whether the agent runs what its groups configure.
     group_config_status: &'static str,
+    /// MD5 of the groups' configuration that it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configSum: Option<String>,
+    /// The same: an agent has no other file of its groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mergedSum: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     os: Option<OsItem>,
 }
@@ -191,7 +196,9 @@ impl From<AgentOs> for OsItem {
     }
 }
 
-pub(super) fn item(api: &Api, agent: AgentRecord, code: StatusCode) -> AgentItem {
+pub(super) fn item(api: &Api, row: AgentRow) -> AgentItem {
+    let AgentRow { record: agent, status_code: code, config } = row;
+    let sum = config.sum.filter(|sum| !sum.is_empty());
     AgentItem {
         id: agent.id.to_string(),
         name: agent.name,
@@ -206,7 +213,9 @@ pub(super) fn item(api: &Api, agent: AgentRecord, code: StatusCode) -> AgentItem
         manager: api.options.hostname.clone(),
         node_name: api.node().to_owned(),
         group: agent.groups,
-        group_config_status: config_status(agent.status),
+        group_config_status: config_status(config.synced),
+        configSum: sum.clone(),
+        mergedSum: sum,
         os: agent.os.map(OsItem::from),
     }
 }
@@ -220,11 +229,18 @@ pub(super) fn seconds_z(text: &str) -> String {
 }
 
 /// Whether an agent has what its groups configure.
-pub(super) fn config_status(status: AgentStatus) -> &'static str {
-    match status {
-        AgentStatus::NeverConnected => "not synced",
-        _ => "synced",
-    }
+pub(super) fn config_status(synced: bool) -> &'static str {
+    if synced { "synced" } else { "not synced" }
+}
+
+/// The agents of a page, each whole.
+pub(super) fn rows(page: AgentPage) -> impl Iterator<Item = AgentRow> {
+    let told = page.codes.into_iter().zip(page.configs);
+    page.items.into_iter().zip(told).map(|(record, (status_code, config))| AgentRow {
+        record,
+        status_code,
+        config,
+    })
 }
 
 /// What lists of agents say of themselves.
@@ -265,17 +281,18 @@ fn page_and_missing(call: &Call, mut query: AgentQuery) -> Result<(List, Vec<Age
         return Ok((ids(call, &query)?, Vec::new()));
     }
     query.limit = query.limit.min(PAGE_ITEMS_MAX);
-    let page = call.registry().agents(&query)?;
+    let mut page = call.registry().agents(&query)?;
+    let (total, missing) = (page.total, std::mem::take(&mut page.missing));
     let mut items = ItemWriter::default();
-    for (agent, code) in page.items.into_iter().zip(page.codes) {
-        let item = item(&call.api, agent, code);
+    for row in rows(page) {
+        let item = item(&call.api, row);
         if selected.is_empty() {
             items.push(&item)?;
         } else {
             items.push(&shape::select(to_value(&item)?, selected, &["id"]))?;
         }
     }
-    Ok((List::written(items, page.total, LIST_MESSAGES), page.missing))
+    Ok((List::written(items, total, LIST_MESSAGES), missing))
 }
 
 /// Numbers alone: no other column is read.
@@ -310,27 +327,27 @@ fn distinct(
     let columns: Vec<(&'static str, Column)> =
         selected.iter().filter_map(|name| named(&name).copied()).collect();
     let unique = selected.is_empty() || selected.iter().any(|name| name == "id");
-    let grouped = columns.len() == selected.len()
-        && columns.iter().all(|(_, column)| *column != Column::ConfigStatus);
+    let grouped = columns.len() == selected.len();
     if !unique && grouped {
         let missing = missing(call, &query);
         return Ok((super::fleet::different(call, query, &columns)?, missing));
     }
     let (offset, limit) = (query.offset, query.limit);
     (query.offset, query.limit) = if unique { (offset, limit) } else { (0, PAGE_ITEMS_MAX) };
-    let page = call.registry().agents(&query)?;
+    let mut page = call.registry().agents(&query)?;
+    let (all, missing) = (page.total, std::mem::take(&mut page.missing));
     let mut items = Vec::with_capacity(page.items.len());
-    for (agent, code) in page.items.into_iter().zip(page.codes) {
-        let value = to_value(&item(&call.api, agent, code))?;
+    for row in rows(page) {
+        let value = to_value(&item(&call.api, row))?;
         items.push(shape::select(value, selected, &[]));
     }
     if unique {
-        return Ok((List::new(items, page.total, LIST_MESSAGES), page.missing));
+        return Ok((List::new(items, all, LIST_MESSAGES), missing));
     }
     let items = shape::distinct(items);
     let total = items.len() as u64;
     let list = List::new(shape::page(items, offset, limit), total, LIST_MESSAGES);
-    Ok((list, page.missing))
+    Ok((list, missing))
 }
 
 /// Who of the query's named agents is not there, as memory knows.
@@ -356,7 +373,6 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
         Column::Of(column) => column,
         Column::Manager => return Ok(constant(&api.options.hostname, op, &value)),
         Column::Node => return Ok(constant(api.node(), op, &value)),
-        Column::ConfigStatus => return Ok(config_condition(op, &value)),
     };
     let ordered = matches!(op, Op::Less | Op::Greater);
     let (op, value) = match column {
@@ -401,19 +417,6 @@ fn constant(own: &str, op: Op, value: &str) -> Condition {
     })
 }
 
-/// The status of the configuration follows from the agent's own.
-fn config_condition(op: Op, value: &str) -> Condition {
-    let of = |status| constant(config_status(status), op, value) == always(true);
-    let never = AgentStatus::NeverConnected.name().to_owned();
-    let column = AgentColumn::Status;
-    match (of(AgentStatus::Active), of(AgentStatus::NeverConnected)) {
-        (true, true) => always(true),
-        (false, false) => always(false),
-        (true, false) => Condition::Compare { column, op: CompareOp::NotEqual, value: never },
-        (false, true) => Condition::Compare { column, op: CompareOp::Equal, value: never },
-    }
-}
-
 /// The filters, order and page that the parameters name.
 pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     let parameters = &call.parameters;
@@ -429,7 +432,7 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         }
     }
     if let Some(wanted) = parameters.text("group_config_status") {
-        conditions.push(config_condition(Op::Equal, wanted));
+        conditions.push(Condition::any_of(AgentColumn::ConfigStatus, [wanted]));
     }
     if let Some(text) = parameters.text("q") {
         conditions.push(condition(&call.api, q::parse(text, COLUMNS)?)?);
@@ -464,7 +467,6 @@ pub(super) fn sort(text: Option<&str>) -> Result<Vec<Sort>, Failure> {
     let steps = shape::sort_fields(text, COLUMNS)?.into_iter().filter_map(|field| {
         let column = match field.column {
             Column::Of(column) => column,
-            Column::ConfigStatus => AgentColumn::Status,
             Column::Manager | Column::Node => return None,
         };
         Some(Sort { column, descending: field.descending })

@@ -102,7 +102,6 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
         .iter()
         .map(|column| match column {
             Column::Of(column) => *column,
-            Column::ConfigStatus => AgentColumn::Status,
             Column::Manager | Column::Node => AgentColumn::Nothing,
         })
         .collect();
@@ -115,7 +114,6 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
                 Column::Of(column) => shown(*column, value).unwrap_or_else(|| "N/A".into()),
                 Column::Manager => call.api.options.hostname.clone(),
                 Column::Node => call.api.node().to_owned(),
-                Column::ConfigStatus => config_status(value.as_deref()).to_owned(),
             };
             put(&mut item, name, json!(value));
         }
@@ -146,7 +144,6 @@ pub(super) fn different(
 ) -> Result<List, Failure> {
     let kept = |column: &Column| match column {
         Column::Of(column) => *column,
-        Column::ConfigStatus => AgentColumn::Status,
         Column::Manager | Column::Node => AgentColumn::Nothing,
     };
     let own = columns.iter().all(|(_, column)| matches!(column, Column::Of(_)));
@@ -175,7 +172,6 @@ pub(super) fn different(
                 Column::Of(column) => shown(*column, value).map(|text| typed(*column, text)),
                 Column::Manager => Some(json!(call.api.options.hostname)),
                 Column::Node => Some(json!(call.api.node())),
-                Column::ConfigStatus => Some(json!(config_status(value.as_deref()))),
             };
             if let Some(value) = value {
                 put(&mut item, name, value);
@@ -206,9 +202,4 @@ fn put(item: &mut Map<String, Value>, name: &str, value: Value) {
             }
         }
     }
-}
-
-/// How the configuration of an agent's groups stands, by its status.
-fn config_status(status: Option<&str>) -> &'static str {
-    if status == Some("never_connected") { "not synced" } else { "synced" }
 }

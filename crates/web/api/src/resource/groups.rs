@@ -1,7 +1,7 @@
 //! Groups: the list, making and deleting them, their agents, files and configuration.
 //!
-//! A group has one file, `agent.conf`: its configuration as it was put. `merged.mg` of the 4.x API
-//! is the same content, for a group of this server has nothing else to merge.
+//! A group has two files: `agent.conf`, its configuration as it was put, and `merged.mg`, what an
+//! agent of this group alone is handed of it.
 
 use registry::{AgentQuery, GroupCount};
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::agents;
+use crate::api::Api;
 use crate::call::Call;
 use crate::digest;
 use crate::envelope::{Answer, List, to_value};
@@ -23,14 +24,12 @@ use crate::operation::{
 const KIND: &str = "group:id";
 const READ: &str = "group:read";
 const DELETE: &str = "group:delete";
-/// Content type of a configuration.
-const XML: &str = "application/xml";
+/// Content types of a configuration; which of the two it is shows by itself.
+const FORMS: &str = "application/xml, application/toml";
 /// The file that is the configuration.
 const CONFIG_FILE: &str = "agent.conf";
 /// The configuration as agents of the 4.x line fetch it.
 const MERGED_FILE: &str = "merged.mg";
-/// Largest configuration, bytes.
-const CONFIG_BYTES_MAX: usize = 1024 * 1024;
 
 /// `{group_id}` of a path.
 pub(super) const GROUP_ID: Parameter = path("group_id", Kind::Text, "Name of the group.");
@@ -146,10 +145,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/groups/{group_id}/configuration",
         id: "groups.configure",
-        about: "Put the configuration of a group; durable when it answers.",
+        about: "Put the configuration of a group; durable when it answers, at its agents with their next heartbeats.",
         access: action("group:update_config", "group:id"),
         parameters: &[COMMON, &[GROUP_ID]],
-        body: Some(XML),
+        body: Some(FORMS),
         shape: Shape::Message,
         handler: Handler::Blocking(configure),
     },
@@ -170,10 +169,13 @@ pub(crate) struct GroupItem {
     configSum: String,
 }
 
-impl From<GroupCount> for GroupItem {
-    fn from(group: GroupCount) -> Self {
-        let sum = group.config_sum;
-        Self { name: group.name, count: group.count, mergedSum: sum.clone(), configSum: sum }
+/// A group as lists show it.
+pub(super) fn item(api: &Api, group: GroupCount) -> GroupItem {
+    GroupItem {
+        mergedSum: api.registry.merged_sum(&group.name).as_ref().to_owned(),
+        name: group.name,
+        count: group.count,
+        configSum: group.config_sum,
     }
 }
 
@@ -226,11 +228,10 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         if (!named.is_empty() && !named.contains(&group.name)) || !may(&group.name) {
             continue;
         }
-        let mut item = GroupItem::from(group.clone());
+        let mut item = item(&call.api, group.clone());
         if let Some(name) = hash.filter(|_| !group.config_sum.is_empty()) {
-            let body = config_of(call, &group.name)?;
-            item.configSum = digest::hex(name, &body);
-            item.mergedSum = item.configSum.clone();
+            item.configSum = digest::hex(name, &config_of(call, &group.name)?);
+            item.mergedSum = digest::hex(name, &merged_of(call, &group.name)?);
         }
         items.push(to_value(&item)?);
     }
@@ -323,6 +324,12 @@ fn config_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
     Ok(call.registry().group_config(group)?.map(|config| config.body).unwrap_or_default())
 }
 
+/// What agents of this group alone are handed.
+fn merged_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
+    let merged = call.registry().merged_config(&[group.to_owned()])?;
+    Ok(merged.text.into_bytes())
+}
+
 const FILE_LIST: Listing = Listing {
     fields: &["filename", "hash"],
     always: &[],
@@ -335,10 +342,15 @@ const FILE_LIST: Listing = Listing {
 
 fn files(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
-    let body = config_of(call, &group)?;
-    let hash = digest::hex(call.parameters.text("hash").unwrap_or("md5"), &body);
-    let file = |name: &str| to_value(&GroupFile { filename: name.into(), hash: hash.clone() });
-    Ok(Answer::List(FILE_LIST.answer(call, vec![file(CONFIG_FILE)?, file(MERGED_FILE)?])?))
+    let name = call.parameters.text("hash").unwrap_or("md5");
+    let file = |filename: &str, body: Vec<u8>| {
+        to_value(&GroupFile { filename: filename.into(), hash: digest::hex(name, &body) })
+    };
+    let items = vec![
+        file(CONFIG_FILE, config_of(call, &group)?)?,
+        file(MERGED_FILE, merged_of(call, &group)?)?,
+    ];
+    Ok(Answer::List(FILE_LIST.answer(call, items)?))
 }
 
 fn config_item(body: &[u8]) -> GroupConfigItem {
@@ -351,7 +363,10 @@ fn file(call: &Call) -> Result<Answer, Failure> {
     if ![CONFIG_FILE, MERGED_FILE].contains(&name) {
         return Err(Failure::missing(format!("group {group} has no file {name}")));
     }
-    let body = config_of(call, &group)?;
+    let body = match name {
+        MERGED_FILE => merged_of(call, &group)?,
+        _ => config_of(call, &group)?,
+    };
     if call.parameters.flag("raw") {
         let status = axum::http::StatusCode::OK;
         return Ok(Answer::Raw { status, content_type: "text/plain; charset=utf-8", body });
@@ -370,16 +385,8 @@ fn configuration(call: &Call) -> Result<Answer, Failure> {
 
 fn configure(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
-    let body = call.body.to_vec();
-    if body.len() > CONFIG_BYTES_MAX {
-        return Err(Failure::bad(format!(
-            "the configuration is larger than {CONFIG_BYTES_MAX} bytes"
-        )));
-    }
-    if std::str::from_utf8(&body).is_err() {
-        return Err(Failure::bad("the configuration is not UTF-8 text"));
-    }
-    let sum = digest::hex("md5", &body);
-    call.registry().set_group_config(&group, body, sum)?;
+    let text = std::str::from_utf8(&call.body)
+        .map_err(|_| Failure::detailed(1114, "the configuration is not UTF-8 text"))?;
+    call.registry().set_group_config(&group, text)?;
     Ok(Answer::Message("Agent configuration was successfully updated".into()))
 }

@@ -5,7 +5,6 @@ use registry::{AgentQuery, GroupChange};
 use serde_json::{Value, json};
 use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
-use super::agents::config_status;
 use super::groups::{GROUP_ID, existing};
 use crate::call::Call;
 use crate::envelope::{Answer, List};
@@ -24,7 +23,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/agents/{agent_id}/group/is_sync",
         id: "agents.group_is_sync",
-        about: "Whether the agent has the configuration of its groups.",
+        about: "Whether the agent runs the configuration of its groups, and what it refused.",
         access: action("agent:read", "agent:id"),
         parameters: &[COMMON, &[AGENT_ID]],
         body: None,
@@ -112,9 +111,13 @@ fn member(call: &Call) -> Result<(AgentId, Vec<String>), Failure> {
 
 fn is_sync(call: &Call) -> Result<Answer, Failure> {
     let (id, _) = member(call)?;
-    let agent = call.api.registry.agent(id).ok_or_else(|| Failure::code(1701))?;
-    let synced = config_status(agent.status) == "synced";
-    let item = json!({"id": id.to_string(), "synced": synced});
+    let config = call.api.registry.agent_config(id).ok_or_else(|| Failure::code(1701))?;
+    let (state, problem) = config;
+    let mut item = json!({"id": id.to_string(), "synced": state.synced});
+    if let (Value::Object(fields), Some(problem)) = (&mut item, problem) {
+        let refused = json!({"mergedSum": problem.sum, "detail": problem.detail});
+        fields.insert("refused".into(), refused);
+    }
     let messages =
         ["Sync info was returned for all selected agents", "", "No sync info was returned"];
     Ok(Answer::List(List::new(vec![item], 1, messages)))

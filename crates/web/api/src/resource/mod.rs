@@ -238,6 +238,7 @@ impl From<RegistryError> for Failure {
                 | RegistryStoreError::Exists { .. }),
             ) => Self::bad(refused.to_string()),
             RegistryError::Refused(text) => Self::bad(text),
+            RegistryError::Settings(error) => Self::detailed(1114, error.to_string()),
             RegistryError::Password(rule) => Self::detailed(5007, rule.to_string()),
             other => Self::internal(&other),
         }

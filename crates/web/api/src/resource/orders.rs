@@ -65,6 +65,20 @@ pub(super) const OPERATIONS: &[Operation] = &[
     },
     Operation {
         verb: Verb::Put,
+        path: "/agents/reload",
+        id: "agents.reload",
+        about: "Have agents fetch their groups' configuration at once; each outcome under /commands.",
+        access: action("agent:restart", "agent:id"),
+        parameters: &[COMMON, &[AGENTS_LIST]],
+        body: None,
+        shape: Shape::List("AgentNumber"),
+        handler: Handler::Blocking(|call| {
+            let wanted = call.parameters.agents("agents_list").map(<[AgentId]>::to_vec);
+            order(call, CommandKind::Configure, wanted, RELOAD_MESSAGES)
+        }),
+    },
+    Operation {
+        verb: Verb::Put,
         path: "/agents/reconnect",
         id: "agents.reconnect",
         about: "Make agents connect anew; durable when it answers, each outcome under /commands.",
@@ -80,6 +94,12 @@ const RESTART_MESSAGES: [&str; 3] = [
     "Restart command was sent to all agents",
     "Restart command was sent to some agents",
     "Restart command was not sent to any agent",
+];
+
+const RELOAD_MESSAGES: [&str; 3] = [
+    "Reload command was sent to all agents",
+    "Reload command was sent to some agents",
+    "Reload command was not sent to any agent",
 ];
 
 const RECONNECT_MESSAGES: [&str; 3] = [

@@ -7,7 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::agents::{AgentItem, READ, item};
-use super::groups::GroupItem;
+use super::groups::{self, GroupItem};
 use super::summary::StatusData;
 use crate::call::Call;
 use crate::envelope::Answer;
@@ -75,7 +75,7 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
     let os = |[name, platform, version]: [String; 3]| OsKey { name, platform, version };
     Answer::data(&OverviewData {
         nodes: vec![NodeCount { node_name: node, count: summary.status.total }],
-        groups: overview.groups.into_iter().map(GroupItem::from).collect(),
+        groups: overview.groups.into_iter().map(|g| groups::item(&call.api, g)).collect(),
         agent_os: overview
             .systems
             .into_iter()
@@ -88,11 +88,7 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
             .filter(|(version, _)| !version.is_empty())
             .map(|(version, count)| VersionCount { version, count })
             .collect(),
-        last_registered_agent: overview
-            .last
-            .into_iter()
-            .map(|row| item(&call.api, row.record, row.status_code))
-            .collect(),
+        last_registered_agent: overview.last.into_iter().map(|row| item(&call.api, row)).collect(),
     })
 }
 
@@ -103,10 +99,12 @@ fn counted(call: &Call, scope: &Permitted) -> Overview {
     let mut groups: BTreeMap<String, u64> = BTreeMap::new();
     let mut status = StatusSummary::default();
     let mut last: Option<AgentRow> = None;
-    call.registry().for_each_row(scope, |agent, status_code| {
+    call.registry().for_each_row(scope, |row| {
+        let agent = &row.record;
         status.add(agent.status);
+        status.synced += u64::from(row.config.synced);
         if last.as_ref().is_none_or(|last| last.record.id < agent.id) {
-            last = Some(AgentRow { record: agent.clone(), status_code });
+            last = Some(row.clone());
         }
         if let Some(os) = &agent.os {
             let key = [os.name.clone(), os.platform.clone(), os.version.clone()];

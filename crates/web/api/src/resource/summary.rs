@@ -87,8 +87,8 @@ impl From<registry::StatusSummary> for StatusData {
                 total: s.total,
             },
             configuration: ConfigurationCounts {
-                synced: s.total.saturating_sub(s.never_connected),
-                not_synced: s.never_connected,
+                synced: s.synced,
+                not_synced: s.total.saturating_sub(s.synced),
                 total: s.total,
             },
         }
@@ -107,6 +107,7 @@ fn status_within(call: &Call, scope: &Permitted) -> Result<registry::StatusSumma
     }
     let mut counts = registry::StatusSummary::default();
     call.registry().for_each_agent(scope, |agent| counts.add(agent.status));
+    counts.synced = call.registry().count_synced(scope);
     Ok(counts)
 }
 

@@ -7,7 +7,8 @@ use super::rows::{self, AGENT_COLUMNS, bits, version_key};
 use super::{groups, users};
 use crate::registry::types::InfoRow;
 use crate::registry::{
-    AgentRow, LastScan, LivenessRow, NewAgent, RegistryStoreError, StatusCode, StoreResult,
+    AgentRow, ConfigRow, ConfigState, LastScan, LivenessRow, NewAgent, RegistryStoreError,
+    StatusCode, StoreResult,
 };
 
 const NEXT_AGENT: &str = "next_agent";
@@ -150,7 +151,7 @@ pub(super) fn add(
         keepalive_at_s: None,
         disconnected_at_s: None,
     };
-    Ok(AgentRow { record, status_code: StatusCode::Ok })
+    Ok(AgentRow { record, status_code: StatusCode::Ok, config: ConfigState::default() })
 }
 
 /// The numbers only grow: one below the next may have been another agent's.
@@ -190,7 +191,7 @@ pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> StoreRe
     tx.execute("DELETE FROM agent WHERE id = 0", [])?;
     tx.execute(
         "INSERT INTO agent (id, incarnation, name, register_ip, ip, status, added_at_s,
-         keepalive_at_s) VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+         keepalive_at_s, config_synced) VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6, ?7, 1)",
         params![
             bits(server.incarnation),
             server.name,
@@ -237,6 +238,17 @@ pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> Store
         if let (true, Some(info)) = (known, &row.info) {
             save_info(tx, row.id.0, info)?;
         }
+    }
+    Ok(())
+}
+
+pub(super) fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> StoreResult<()> {
+    let mut set = tx.prepare_cached(
+        "UPDATE agent SET merged_sum = ?3, config_synced = ?4 WHERE id = ?1 AND incarnation = ?2",
+    )?;
+    for row in rows {
+        let (id, incarnation) = (row.id.0, bits(row.incarnation));
+        set.execute(params![id, incarnation, row.config.sum, row.config.synced])?;
     }
     Ok(())
 }

@@ -8,7 +8,18 @@ use crate::registry::{Overview, StatusSummary, StoreResult, Summary};
 
 pub(super) fn status_summary(tx: &Transaction<'_>) -> StoreResult<StatusSummary> {
     let mut summary = StatusSummary::default();
-    for (name, n) in counter(tx, "status")? {
+    let mut statement =
+        tx.prepare_cached("SELECT value, n, kind FROM counter WHERE kind IN ('config', 'status')")?;
+    let mut found = statement.query([])?;
+    while let Some(row) = found.next()? {
+        let (name, kind): (String, String) = (row.get(0)?, row.get(2)?);
+        let n = rows::unsigned(row, 1)?;
+        if kind == "config" {
+            if name == "synced" {
+                summary.synced = n;
+            }
+            continue;
+        }
         match AgentStatus::from_name(&name).ok_or_else(|| rows::corrupt("status", &name))? {
             AgentStatus::Active => summary.active = n,
             AgentStatus::Disconnected => summary.disconnected = n,

@@ -63,6 +63,7 @@ fn shown(column: AgentColumn) -> &'static str {
         Form::Number("a.status_code") => "CAST(a.status_code AS TEXT)",
         Form::Number(_) => "NULL",
         Form::Status => "a.status",
+        Form::Config => "CASE a.config_synced WHEN 1 THEN 'synced' ELSE 'not synced' END",
         Form::Group => {
             "(SELECT group_concat(name) FROM (SELECT g.name FROM membership m JOIN agent_group g \
              ON g.id = m.grp WHERE m.agent = a.id ORDER BY m.priority))"

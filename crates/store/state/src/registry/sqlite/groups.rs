@@ -129,6 +129,15 @@ pub(super) fn config(tx: &Transaction<'_>, name: &str) -> StoreResult<Option<Gro
     Ok(statement.query_row([group], row).optional()?)
 }
 
+/// Every group that has a configuration.
+pub(super) fn configs(tx: &Transaction<'_>) -> StoreResult<Vec<(String, Vec<u8>)>> {
+    let mut statement =
+        tx.prepare_cached("SELECT name, config FROM agent_group WHERE config IS NOT NULL")?;
+    let configs =
+        statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+    Ok(configs)
+}
+
 pub(super) fn set_config(
     tx: &Transaction<'_>,
     name: &str,

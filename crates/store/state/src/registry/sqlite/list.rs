@@ -49,6 +49,8 @@ pub(super) enum Form {
     Version(&'static str, &'static str),
     /// Names in another table.
     Group,
+    /// The word of a flag.
+    Config,
 }
 
 pub(super) fn form(column: AgentColumn) -> Form {
@@ -72,6 +74,8 @@ pub(super) fn form(column: AgentColumn) -> Form {
         AgentColumn::StatusCode => Form::Number("a.status_code"),
         AgentColumn::OsMajor => Form::Text(OS_MAJOR),
         AgentColumn::OsMinor => Form::Text(OS_MINOR),
+        AgentColumn::ConfigSum => Form::Text("nullif(a.merged_sum, '')"),
+        AgentColumn::ConfigStatus => Form::Config,
         AgentColumn::Nothing => Form::Text("NULL"),
     }
 }
@@ -133,7 +137,7 @@ impl Where {
                 self.push(sql);
                 self.push(" IS NULL");
             }
-            Form::Status => self.push("0"),
+            Form::Status | Form::Config => self.push("0"),
             Form::Group => {
                 self.push("NOT EXISTS (SELECT 1 FROM membership m WHERE m.agent = a.id)");
             }
@@ -143,6 +147,7 @@ impl Where {
     fn compare(&mut self, column: AgentColumn, op: CompareOp, value: &str) {
         match (form(column), op) {
             (Form::Group, _) => self.group(op, value),
+            (Form::Config, _) => self.config(op, value),
             (Form::Number("a.id"), CompareOp::Contains | CompareOp::NotContains) => {
                 self.like("printf('%03d', a.id)", op, value);
             }
@@ -170,6 +175,25 @@ impl Where {
                 self.operator(sql, op, Value::Text(value.to_owned()), " COLLATE NOCASE");
             }
         }
+    }
+
+    /// Which of the two words the comparison holds for.
+    fn config(&mut self, op: CompareOp, value: &str) {
+        let value = value.to_lowercase();
+        let holds = |word: &str| match op {
+            CompareOp::Equal => word == value,
+            CompareOp::NotEqual => word != value,
+            CompareOp::Less => word < value.as_str(),
+            CompareOp::Greater => word > value.as_str(),
+            CompareOp::Contains => word.contains(&value),
+            CompareOp::NotContains => !word.contains(&value),
+        };
+        self.push(match (holds("synced"), holds("not synced")) {
+            (true, true) => "1",
+            (true, false) => "a.config_synced = 1",
+            (false, true) => "a.config_synced = 0",
+            (false, false) => "0",
+        });
     }
 
     fn operator(&mut self, sql: &str, op: CompareOp, value: Value, collation: &str) {
@@ -334,6 +358,8 @@ fn order(sort: &[Sort]) -> String {
             Form::Text(sql) => (sql, " COLLATE NOCASE"),
             Form::Number(sql) | Form::Version(_, sql) => (sql, ""),
             Form::Status => ("a.status", ""),
+            // `not synced` stands before `synced`.
+            Form::Config => ("a.config_synced", ""),
             Form::Group => (
                 "(SELECT g.name FROM membership m JOIN agent_group g ON g.id = m.grp \
                  WHERE m.agent = a.id ORDER BY m.priority LIMIT 1)",
@@ -377,6 +403,7 @@ pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> Stor
         let agent = rows::agent(row, &names)?;
         page.items.push(agent.record);
         page.codes.push(agent.status_code);
+        page.configs.push(agent.config);
     }
     Ok(page)
 }

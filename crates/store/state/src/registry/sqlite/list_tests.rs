@@ -58,6 +58,10 @@ fn filters_by_status_name_address_system_version_group_and_number_use_an_index()
         AgentQuery { os_version: text(), ..all() },
         AgentQuery { group: text(), ..all() },
         AgentQuery { ids: Some(vec![AgentId(1)]), ..all() },
+        AgentQuery {
+            condition: Some(Condition::any_of(AgentColumn::ConfigStatus, ["not synced"])),
+            ..all()
+        },
     ] {
         let plan = page_plan(&query);
         assert!(!scans_the_fleet(&plan), "{query:?}: {plan:?}");

@@ -22,9 +22,9 @@ use rusqlite::{OpenFlags, Transaction};
 
 use super::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandRow,
-    DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow,
-    NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow,
-    OutcomeState, Overview, Permitted, Policy, Record, RegistryImage, RegistryStore,
+    ConfigRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan,
+    LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
+    OutcomeRow, OutcomeState, Overview, Permitted, Policy, Record, RegistryImage, RegistryStore,
     RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary, UserRow,
 };
 
@@ -53,6 +53,7 @@ impl RegistryStore for SqliteRegistry {
                 certificates: certificates::all(tx)?,
                 outstanding: commands::outstanding(tx)?,
                 revocations: users::revocations(tx)?,
+                configs: groups::configs(tx)?,
             })
         })
     }
@@ -196,6 +197,10 @@ impl RegistryStore for SqliteRegistry {
 
     fn save_liveness(&self, rows: &[LivenessRow]) -> StoreResult<()> {
         self.write_soft(|tx| agents::save_liveness(tx, rows))
+    }
+
+    fn save_configs(&self, rows: &[ConfigRow]) -> StoreResult<()> {
+        self.write_soft(|tx| agents::save_configs(tx, rows))
     }
 
     fn agents(&self, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage> {

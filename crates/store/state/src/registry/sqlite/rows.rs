@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
 use rusqlite::Row;
 
-use crate::registry::{AgentRow, RegistryStoreError, StatusCode, StoreResult};
+use crate::registry::{AgentRow, ConfigState, RegistryStoreError, StatusCode, StoreResult};
 
 /// Columns of [`agent`], in its order; `a` is the agent's table.
 pub(super) const AGENT_COLUMNS: &str = "a.id, a.incarnation, a.name, a.register_ip, a.ip, \
      a.version, a.hostname, a.os_name, a.os_platform, a.os_family, a.os_version, a.os_arch, \
      a.os_uname, a.status, a.status_code, a.added_at_s, a.keepalive_at_s, a.disconnected_at_s, \
      (SELECT group_concat(grp) FROM (SELECT grp FROM membership WHERE agent = a.id \
-      ORDER BY priority))";
+      ORDER BY priority)), a.merged_sum, a.config_synced";
 
 /// Names of groups by their numbers: read once per list, not joined to each of its rows.
 pub(super) type GroupNames = HashMap<i64, String>;
@@ -40,7 +40,8 @@ pub(super) fn agent(row: &Row<'_>, names: &GroupNames) -> StoreResult<AgentRow> 
         keepalive_at_s: row.get(16)?,
         disconnected_at_s: row.get(17)?,
     };
-    Ok(AgentRow { record, status_code: StatusCode::from_number(row.get(14)?) })
+    let config = ConfigState { sum: row.get(19)?, synced: row.get(20)? };
+    Ok(AgentRow { record, status_code: StatusCode::from_number(row.get(14)?), config })
 }
 
 fn groups(numbers: &str, names: &GroupNames) -> StoreResult<Vec<String>> {

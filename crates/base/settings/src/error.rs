@@ -1,0 +1,35 @@
+//! Why a text is no settings.
+
+use crate::limits;
+
+/// Why a text is refused. Nothing of it is taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// Something in it.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Where, from 1.
+        line: usize,
+        /// What is wrong, and what may stand there instead.
+        problem: String,
+    },
+    /// The text as a whole.
+    #[error("{0} bytes: a group's configuration has at most {max}", max = limits::TEXT_BYTES_MAX)]
+    TooLong(usize),
+    /// A group's text was stored by a program that knew more, or less.
+    #[error("the stored configuration of a group cannot be read: put it again")]
+    Unreadable,
+    /// Paths, patterns and tags are too much together.
+    #[error("{0} bytes of paths, patterns and tags: the groups of an agent have at most {max}", max = limits::WATCH_BYTES_MAX)]
+    TooMuch(usize),
+    /// Together the groups watch too many paths.
+    #[error("{0} watched paths: the groups of an agent have at most {max}", max = limits::WATCHES_MAX)]
+    TooManyWatches(usize),
+}
+
+impl SettingsError {
+    pub(crate) fn at(line: usize, problem: impl Into<String>) -> Self {
+        Self::Line { line, problem: problem.into() }
+    }
+}

@@ -1,0 +1,77 @@
+//! The settings of all groups of an agent as one.
+
+use crate::{Settings, SettingsError, Watch, limits, sum};
+
+/// What an agent is handed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Merged {
+    /// TOML; empty when no group sets anything.
+    pub text: String,
+    /// Its [`sum`].
+    pub sum: String,
+}
+
+/// The settings of groups in their order of priority: of what several set, the last one's counts,
+/// key by key; a list counts as a whole. Watched paths are joined; of two for one path the last
+/// one counts as a whole, at the place of the first.
+///
+/// # Errors
+/// `TooManyWatches`, `TooMuch` when the groups together watch too much.
+pub fn merged<'a>(
+    groups: impl IntoIterator<Item = &'a Settings>,
+) -> Result<Settings, SettingsError> {
+    let mut all = Settings::default();
+    for group in groups {
+        all.take_over(group);
+    }
+    if all.watch.len() > limits::WATCHES_MAX {
+        return Err(SettingsError::TooManyWatches(all.watch.len()));
+    }
+    let bytes = all.watch.iter().map(Watch::bytes).sum();
+    if bytes > limits::WATCH_BYTES_MAX {
+        return Err(SettingsError::TooMuch(bytes));
+    }
+    Ok(all)
+}
+
+impl From<&Settings> for Merged {
+    fn from(settings: &Settings) -> Self {
+        let text = settings.to_toml();
+        Self { sum: sum(&text), text }
+    }
+}
+
+impl Settings {
+    fn take_over(&mut self, later: &Self) {
+        let Self { scan, inventory, metrics, queue, sync, watch } = later;
+        set(&mut self.scan.interval, scan.interval.as_ref());
+        set(&mut self.scan.threads, scan.threads.as_ref());
+        set(&mut self.scan.max_bytes_per_second, scan.max_bytes_per_second.as_ref());
+        set(&mut self.scan.background_priority, scan.background_priority.as_ref());
+        set(&mut self.inventory.packages, inventory.packages.as_ref());
+        set(&mut self.inventory.interval, inventory.interval.as_ref());
+        set(&mut self.metrics.enabled, metrics.enabled.as_ref());
+        set(&mut self.metrics.interval, metrics.interval.as_ref());
+        set(&mut self.metrics.processes, metrics.processes.as_ref());
+        set(&mut self.metrics.limit_mib, metrics.limit_mib.as_ref());
+        set(&mut self.queue.limit_mib, queue.limit_mib.as_ref());
+        set(&mut self.sync.heartbeat, sync.heartbeat.as_ref());
+        set(&mut self.sync.check_interval, sync.check_interval.as_ref());
+        for one in watch {
+            join(&mut self.watch, one);
+        }
+    }
+}
+
+fn set<T: Clone>(known: &mut Option<T>, later: Option<&T>) {
+    if let Some(later) = later {
+        *known = Some(later.clone());
+    }
+}
+
+fn join(watches: &mut Vec<Watch>, one: &Watch) {
+    match watches.iter_mut().find(|known| known.path == one.path) {
+        Some(known) => known.clone_from(one),
+        None => watches.push(one.clone()),
+    }
+}

@@ -1,0 +1,50 @@
+//! Durations as people write them, and bounds.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A duration; as text `10s`, `5m`, `12h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl Span {
+    /// Read one within its bounds.
+    pub(crate) fn bounded<'de, D: Deserializer<'de>>(
+        from: D,
+        least: Duration,
+        most: Duration,
+    ) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let read = humantime::parse_duration(&text).map_err(|e| {
+            D::Error::custom(format!("`{text}` is not a duration such as \"10s\": {e}"))
+        })?;
+        within(Self(read), &Self(least), &Self(most))
+    }
+}
+
+/// That a value is within its bounds.
+pub(crate) fn within<T: PartialOrd + Display, E: serde::de::Error>(
+    value: T,
+    least: &T,
+    most: &T,
+) -> Result<T, E> {
+    if value < *least || value > *most {
+        return Err(E::custom(format!("{value}: must be from {least} to {most}")));
+    }
+    Ok(value)
+}

@@ -1,0 +1,192 @@
+//! One watched path, as `docs/reference/rules.md` describes it; only what a group names is there.
+
+use ignore::gitignore::GitignoreBuilder;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::limits;
+use crate::span::within;
+
+/// A digest of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "each is the digest of its name")]
+pub enum Algorithm {
+    Sha256,
+    Sha1,
+    Md5,
+    Blake3,
+}
+
+/// An attribute whose difference is a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the words of docs/reference/rules.md")]
+pub enum Attribute {
+    Size,
+    Hash,
+    Mode,
+    Uid,
+    Gid,
+    Mtime,
+    Ctime,
+    Inode,
+    Device,
+    TargetPath,
+    Xattrs,
+    Links,
+}
+
+impl Attribute {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Size,
+        Self::Hash,
+        Self::Mode,
+        Self::Uid,
+        Self::Gid,
+        Self::Mtime,
+        Self::Ctime,
+        Self::Inode,
+        Self::Device,
+        Self::TargetPath,
+        Self::Xattrs,
+        Self::Links,
+    ];
+}
+
+/// One watched path. What is absent has the agent's default.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    /// Absolute, without `..`, doubled or trailing slashes.
+    #[serde(deserialize_with = "path")]
+    pub path: String,
+    /// Levels below the path.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "depth")]
+    pub max_depth: Option<u32>,
+    /// gitignore patterns of what is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "patterns")]
+    pub ignore: Option<Vec<String>>,
+    /// gitignore patterns of what alone is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "patterns")]
+    pub restrict: Option<Vec<String>>,
+    /// Content above this size is not read, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "size")]
+    pub hash_bytes_max: Option<u64>,
+    /// Digests of the content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hashes: Option<Vec<Algorithm>>,
+    /// Attributes whose difference is a change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Vec<Attribute>>,
+    /// Read extended attributes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xattrs: Option<bool>,
+    /// Observe what symbolic links lead to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// Do not enter file systems mounted below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_file_system: Option<bool>,
+    /// Take another file system at the path for the same root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accept_device: Option<bool>,
+    /// Days in which unchanged content is read again.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "days")]
+    pub rehash_days: Option<u32>,
+    /// Words for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+}
+
+impl Watch {
+    /// Bytes of its path, patterns and tags.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = [&self.ignore, &self.restrict, &self.tags];
+        let texts = lists.into_iter().flatten().flatten();
+        texts.map(String::len).sum::<usize>() + self.path.len()
+    }
+}
+
+/// The path as it is kept; or why it cannot be watched.
+pub(crate) fn normal(path: &str) -> Result<String, String> {
+    if !path.starts_with('/') {
+        return Err(format!("{path:?} is not absolute: begin it with /"));
+    }
+    if path.contains('\0') {
+        return Err(format!("{path:?} contains a NUL"));
+    }
+    let mut kept = String::with_capacity(path.len());
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            return Err(format!("{path} contains ..: write the path without it"));
+        }
+        kept.push('/');
+        kept.push_str(part);
+    }
+    if kept.is_empty() {
+        kept.push('/');
+    }
+    if kept.len() > limits::PATH_BYTES_MAX {
+        return Err(format!("a path of {} bytes: at most {}", kept.len(), limits::PATH_BYTES_MAX));
+    }
+    Ok(kept)
+}
+
+fn path<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    normal(&String::deserialize(from)?).map_err(D::Error::custom)
+}
+
+fn depth<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    within(u32::deserialize(from)?, &0, &limits::DEPTH_MAX).map(Some)
+}
+
+fn days<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    within(u32::deserialize(from)?, &0, &limits::REHASH_DAYS_MAX).map(Some)
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    within(u64::deserialize(from)?, &1, &limits::BYTES_MAX).map(Some)
+}
+
+fn patterns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let patterns = Vec::<String>::deserialize(from)?;
+    if patterns.len() > limits::PATTERNS_MAX {
+        let text = format!("more than {} patterns: join them", limits::PATTERNS_MAX);
+        return Err(D::Error::custom(text));
+    }
+    patterns.iter().try_for_each(|p| pattern(p)).map_err(D::Error::custom)?;
+    Ok(Some(patterns))
+}
+
+fn pattern(pattern: &str) -> Result<(), String> {
+    if pattern.len() > limits::PATH_BYTES_MAX {
+        return Err(format!("a pattern of {} bytes", pattern.len()));
+    }
+    let mut builder = GitignoreBuilder::new("");
+    let read = builder.add_line(None, pattern).map(drop).and_then(|()| builder.build().map(drop));
+    read.map_err(|e| format!("{pattern:?} is not a gitignore pattern: {e}"))
+}
+
+/// Every path once, and not too many.
+pub(crate) fn check(watches: &[Watch]) -> Result<(), String> {
+    if watches.len() > limits::WATCHES_MAX {
+        return Err(format!(
+            "{} watched paths are more than {}: watch a common parent instead",
+            watches.len(),
+            limits::WATCHES_MAX
+        ));
+    }
+    let mut seen = std::collections::HashSet::new();
+    match watches.iter().find(|watch| !seen.insert(&watch.path)) {
+        Some(twin) => Err(format!("{} is watched twice: join the two", twin.path)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Watch>, D::Error> {
+    let watches = Vec::<Watch>::deserialize(from)?;
+    check(&watches).map_err(D::Error::custom)?;
+    Ok(watches)
+}

@@ -1,0 +1,220 @@
+//! The `agent_config` documents of the 4.x line: what of them this agent has is taken over, and
+//! everything else is refused by name. What asks for nothing (`<disabled>no</disabled>`, an option
+//! set to what always holds here) is taken too.
+
+use std::time::Duration;
+
+use roxmltree::{Attribute as XmlAttribute, Document, Node, ParsingOptions};
+
+use crate::{Settings, SettingsError, Span, Watch, limits, watch};
+
+mod syscheck;
+
+type Read<T> = Result<T, SettingsError>;
+
+/// Where an error in a document is.
+pub(super) struct Place<'d>(&'d Document<'d>);
+
+impl Place<'_> {
+    pub(super) fn of(&self, node: Node<'_, '_>, problem: impl Into<String>) -> SettingsError {
+        let line = self.0.text_pos_at(node.range().start).row;
+        SettingsError::at(line as usize, problem)
+    }
+
+    /// An element that this agent has nothing for.
+    pub(super) fn unknown(&self, node: Node<'_, '_>) -> SettingsError {
+        let parent = node.parent_element().map_or("", |parent| parent.tag_name().name());
+        let name = node.tag_name().name();
+        self.of(node, format!("<{name}> in <{parent}> is not supported: leave it out"))
+    }
+
+    /// An attribute or its value that this agent has nothing for.
+    pub(super) fn refused(
+        &self,
+        node: Node<'_, '_>,
+        attribute: &XmlAttribute<'_, '_>,
+        why: &str,
+    ) -> SettingsError {
+        let (tag, name, value) = (node.tag_name().name(), attribute.name(), attribute.value());
+        self.of(node, format!("<{tag} {name}=\"{value}\"> is not supported: {why}"))
+    }
+
+    pub(super) fn yes(&self, node: Node<'_, '_>, text: &str) -> Read<bool> {
+        match text.trim() {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            other => Err(self.of(node, format!("{other:?} is neither yes nor no"))),
+        }
+    }
+
+    /// The text of an element that holds nothing else.
+    pub(super) fn text<'a>(&self, node: Node<'a, '_>) -> Read<&'a str> {
+        if let Some(child) = node.children().find(|child| !child.is_text()) {
+            if child.is_element() {
+                return Err(self.unknown(child));
+            }
+            let name = node.tag_name().name();
+            return Err(self.of(child, format!("put the comment outside of <{name}>")));
+        }
+        let text = node.text().unwrap_or_default().trim();
+        if text.is_empty() {
+            return Err(self.of(node, format!("<{}> is empty", node.tag_name().name())));
+        }
+        Ok(text)
+    }
+
+    pub(super) fn number(&self, node: Node<'_, '_>, text: &str) -> Read<u64> {
+        text.trim().parse().map_err(|_| self.of(node, format!("{text:?} is not a whole number")))
+    }
+
+    /// An option that can only have the value that always holds here.
+    fn holds(&self, node: Node<'_, '_>, wanted: bool) -> Read<()> {
+        if self.yes(node, self.text(node)?)? == wanted {
+            return Ok(());
+        }
+        let (name, word) = (node.tag_name().name(), if wanted { "yes" } else { "no" });
+        Err(self.of(node, format!("<{name}> can only be {word} here: leave it out")))
+    }
+
+    /// A time between two scans or looks.
+    pub(super) fn interval(&self, node: Node<'_, '_>, seconds: u64) -> Read<Span> {
+        let span = Duration::from_secs(seconds);
+        if (limits::INTERVAL_MIN..=limits::INTERVAL_MAX).contains(&span) {
+            return Ok(Span(span));
+        }
+        let most = limits::INTERVAL_MAX.as_secs();
+        Err(self.of(node, format!("{seconds} s: must be from 1 to {most}")))
+    }
+}
+
+/// Read one or more `agent_config` elements.
+pub(crate) fn parse(text: &str) -> Read<Settings> {
+    // A document of the 4.x line has as many roots as it likes: one around them, on the same line.
+    let (head, body) = split_declaration(text);
+    let whole = format!("<all>{}{body}</all>", "\n".repeat(head));
+    let options = ParsingOptions {
+        allow_dtd: false,
+        nodes_limit: limits::XML_NODES_MAX,
+        ..ParsingOptions::default()
+    };
+    let document = Document::parse_with_options(&whole, options).map_err(|error| {
+        let line = error.pos().row as usize;
+        SettingsError::at(line.min(text.lines().count().max(1)), format!("not XML: {error}"))
+    })?;
+    let place = Place(&document);
+    let mut settings = Settings::default();
+    for node in document.root_element().children() {
+        if node.is_element() {
+            if node.tag_name().name() != "agent_config" {
+                return Err(place.of(node, "the document's root must be <agent_config>"));
+            }
+            block(&place, node, &mut settings)?;
+        } else if node.is_text() && !node.text().unwrap_or_default().trim().is_empty() {
+            return Err(place.of(node, "text outside of <agent_config>"));
+        }
+    }
+    let root = document.root_element();
+    watch::check(&settings.watch).map_err(|problem| place.of(root, problem))?;
+    Ok(settings)
+}
+
+/// How many line ends the XML declaration holds, and what follows it.
+fn split_declaration(text: &str) -> (usize, &str) {
+    let text = text.trim_start_matches('\u{feff}');
+    let start = text.trim_start();
+    if !start.starts_with("<?xml ") {
+        return (0, text);
+    }
+    let Some((_, body)) = start.split_once("?>") else { return (0, text) };
+    let head = text.len() - body.len();
+    (text.bytes().take(head).filter(|b| *b == b'\n').count(), body)
+}
+
+fn block(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+    for attribute in node.attributes() {
+        // Every agent runs on Linux: this asks for nothing.
+        if attribute.name() == "os" && attribute.value().eq_ignore_ascii_case("linux") {
+            continue;
+        }
+        let why = "a group's configuration is for all its agents; make a group for each kind";
+        return Err(place.refused(node, &attribute, why));
+    }
+    for child in node.children() {
+        if child.is_text() && !child.text().unwrap_or_default().trim().is_empty() {
+            return Err(place.of(child, "text in <agent_config>"));
+        }
+        if !child.is_element() {
+            continue;
+        }
+        match child.tag_name().name() {
+            "syscheck" => syscheck::read(place, child, settings)?,
+            "wodle" => inventory(place, child, settings)?,
+            _ => return Err(place.unknown(child)),
+        }
+    }
+    Ok(())
+}
+
+/// `<wodle name="syscollector">`: packages and their interval.
+fn inventory(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+    if node.attribute("name") != Some("syscollector") || node.attributes().len() != 1 {
+        return Err(place.of(node, "only <wodle name=\"syscollector\"> is supported"));
+    }
+    let inventory = &mut settings.inventory;
+    if let Some(text) =
+        node.children().find(|c| c.is_text() && c.text().is_some_and(|t| !t.trim().is_empty()))
+    {
+        return Err(place.of(text, "text in <wodle>"));
+    }
+    for child in node.children().filter(Node::is_element) {
+        if let Some(attribute) = child.attributes().next() {
+            return Err(place.refused(child, &attribute, "leave it out"));
+        }
+        let text = place.text(child)?;
+        match child.tag_name().name() {
+            "disabled" => {
+                let off = place.yes(child, text)?;
+                inventory.packages = Some(!off);
+            }
+            "packages" => inventory.packages = Some(place.yes(child, text)?),
+            "interval" => {
+                inventory.interval = Some(place.interval(child, seconds(place, child, text)?)?);
+            }
+            "scan_on_start" => place.holds(child, true)?,
+            "hardware" | "os" | "network" | "ports" | "processes" | "hotfixes" => {
+                place.holds(child, false)?;
+            }
+            _ => return Err(place.unknown(child)),
+        }
+    }
+    Ok(())
+}
+
+/// `90`, `90s`, `5m`, `1h`, `2d` or `1w`, in seconds.
+pub(super) fn seconds(place: &Place<'_>, node: Node<'_, '_>, text: &str) -> Read<u64> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (text.get(..at), 1),
+        Some((at, 'm')) => (text.get(..at), 60),
+        Some((at, 'h')) => (text.get(..at), 3600),
+        Some((at, 'd')) => (text.get(..at), 86_400),
+        Some((at, 'w')) => (text.get(..at), 7 * 86_400),
+        _ => (Some(text), 1),
+    };
+    let number = place.number(node, digits.unwrap_or_default())?;
+    Ok(number.saturating_mul(unit))
+}
+
+/// Put a path in, or refuse one that is there.
+pub(super) fn add(
+    place: &Place<'_>,
+    node: Node<'_, '_>,
+    watches: &mut Vec<Watch>,
+    new: Watch,
+) -> Read<()> {
+    if watches.iter().any(|known| known.path == new.path) {
+        let text = format!("{} is watched twice: join the two", new.path);
+        return Err(place.of(node, text));
+    }
+    watches.push(new);
+    Ok(())
+}

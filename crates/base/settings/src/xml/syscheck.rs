@@ -1,0 +1,265 @@
+//! `<syscheck>`: directories, ignore and frequency.
+
+use roxmltree::{Attribute as XmlAttribute, Node};
+
+use super::{Place, Read, add};
+use crate::{Algorithm, Attribute, Settings, Watch, limits, watch};
+
+/// What `<ignore>` leaves out.
+enum Ignored {
+    /// A path and everything below it.
+    Path(String),
+    /// A pattern for every watched path.
+    Pattern(String),
+}
+
+pub(super) fn read(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+    let mut found: Vec<Watch> = Vec::new();
+    let mut ignored = Vec::new();
+    for child in node.children() {
+        if child.is_text() && !child.text().unwrap_or_default().trim().is_empty() {
+            return Err(place.of(child, "text in <syscheck>"));
+        }
+        if !child.is_element() {
+            continue;
+        }
+        match child.tag_name().name() {
+            "directories" => directories(place, child, &mut found)?,
+            "ignore" => ignore(place, child, &mut ignored)?,
+            "frequency" => {
+                let seconds = place.number(child, plain(place, child)?)?;
+                settings.scan.interval = Some(place.interval(child, seconds)?);
+            }
+            "disabled" => {
+                plain(place, child)?;
+                place.holds(child, false)?;
+            }
+            "scan_on_start" | "alert_new_files" | "skip_proc" | "skip_sys" => {
+                plain(place, child)?;
+                place.holds(child, true)?;
+            }
+            // No differences of content are made of any file.
+            "nodiff" => drop(place.text(child)?),
+            _ => return Err(place.unknown(child)),
+        }
+    }
+    leave_out(place, ignored, &mut found)?;
+    found.into_iter().try_for_each(|watch| add(place, node, &mut settings.watch, watch))
+}
+
+/// The text of an element that has no attributes.
+fn plain<'a>(place: &Place<'_>, node: Node<'a, '_>) -> Read<&'a str> {
+    match node.attributes().next() {
+        Some(attribute) => Err(place.refused(node, &attribute, "leave it out")),
+        None => place.text(node),
+    }
+}
+
+fn directories(place: &Place<'_>, node: Node<'_, '_>, found: &mut Vec<Watch>) -> Read<()> {
+    let mut options = Watch::default();
+    // Without any check_* all are made; with check_all="no" only those that are named.
+    let mut checks = Checks { all: true, set: Vec::new() };
+    for attribute in node.attributes() {
+        option(place, node, &attribute, &mut options, &mut checks)?;
+    }
+    checks.apply(&mut options);
+    for text in place.text(node)?.split(',') {
+        let path = watch::normal(text.trim()).map_err(|problem| place.of(node, problem))?;
+        if path.contains(['*', '?', '$', '%']) {
+            let text = format!("{path}: wildcards and variables are not supported in a path");
+            return Err(place.of(node, text));
+        }
+        add(place, node, found, Watch { path, ..options.clone() })?;
+    }
+    Ok(())
+}
+
+/// The `check_*` attributes of one element.
+struct Checks {
+    all: bool,
+    set: Vec<(&'static [Attribute], Option<Algorithm>, bool)>,
+}
+
+impl Checks {
+    /// Nothing is written where the agent's defaults are meant.
+    fn apply(self, options: &mut Watch) {
+        if self.all && self.set.is_empty() {
+            return;
+        }
+        let mut attributes = if self.all { Attribute::ALL.to_vec() } else { Vec::new() };
+        let mut hashes = if self.all { vec![Algorithm::Sha256] } else { Vec::new() };
+        for (names, hash, wanted) in self.set {
+            attributes.retain(|known| !names.contains(known));
+            hashes.retain(|known| Some(*known) != hash);
+            if wanted {
+                attributes.extend(names);
+                hashes.extend(hash);
+            }
+        }
+        if hashes.is_empty() {
+            attributes.retain(|known| *known != Attribute::Hash);
+        } else if !attributes.contains(&Attribute::Hash) {
+            attributes.push(Attribute::Hash);
+        }
+        // In one order, whatever order they were written in.
+        options.attributes =
+            Some(Attribute::ALL.into_iter().filter(|name| attributes.contains(name)).collect());
+        options.hashes = Some(hashes);
+    }
+}
+
+fn option(
+    place: &Place<'_>,
+    node: Node<'_, '_>,
+    attribute: &XmlAttribute<'_, '_>,
+    options: &mut Watch,
+    checks: &mut Checks,
+) -> Read<()> {
+    use Attribute::{Gid, Hash, Inode, Mode, Mtime, Size, Uid};
+    let value = attribute.value();
+    if let Some(name) = attribute.name().strip_prefix("check_") {
+        let wanted = place.yes(node, value)?;
+        let check: (&'static [Attribute], Option<Algorithm>) = match name {
+            "all" => {
+                (checks.all, checks.set) = (wanted, Vec::new());
+                return Ok(());
+            }
+            "sum" => {
+                checks.set.push((&[Hash], Some(Algorithm::Md5), wanted));
+                checks.set.push((&[Hash], Some(Algorithm::Sha1), wanted));
+                (&[Hash], Some(Algorithm::Sha256))
+            }
+            "md5sum" => (&[], Some(Algorithm::Md5)),
+            "sha1sum" => (&[], Some(Algorithm::Sha1)),
+            "sha256sum" => (&[], Some(Algorithm::Sha256)),
+            "size" => (&[Size], None),
+            "owner" => (&[Uid], None),
+            "group" => (&[Gid], None),
+            "perm" => (&[Mode], None),
+            "mtime" => (&[Mtime], None),
+            "inode" => (&[Inode], None),
+            _ => return Err(place.refused(node, attribute, "leave it out")),
+        };
+        checks.set.push((check.0, check.1, wanted));
+        return Ok(());
+    }
+    match attribute.name() {
+        "recursion_level" => {
+            // Theirs counts folders below the path, ours levels of entries.
+            let levels = place.number(node, value)?.saturating_add(1);
+            let most = limits::DEPTH_MAX;
+            let depth = u32::try_from(levels).ok().filter(|levels| *levels <= most);
+            options.max_depth = Some(depth.ok_or_else(|| {
+                place.of(node, format!("recursion_level {value}: at most {}", most - 1))
+            })?);
+        }
+        "follow_symbolic_link" => options.follow_symlinks = Some(place.yes(node, value)?),
+        "tags" => {
+            let tags = value.split(',').map(|tag| tag.trim().to_owned());
+            options.tags = Some(tags.filter(|tag| !tag.is_empty()).collect());
+        }
+        "realtime" | "whodata" | "report_changes" if !place.yes(node, value)? => {}
+        "realtime" | "whodata" => {
+            return Err(place.refused(node, attribute, "changes are found by scans"));
+        }
+        _ => return Err(place.refused(node, attribute, "leave it out")),
+    }
+    Ok(())
+}
+
+fn ignore(place: &Place<'_>, node: Node<'_, '_>, ignored: &mut Vec<(usize, Ignored)>) -> Read<()> {
+    let at = node.range().start;
+    let mut sregex = false;
+    for attribute in node.attributes() {
+        if (attribute.name(), attribute.value()) != ("type", "sregex") {
+            return Err(place.refused(node, &attribute, "only type=\"sregex\" is"));
+        }
+        sregex = true;
+    }
+    let text = place.text(node)?;
+    if !sregex {
+        for path in text.split(',') {
+            let path = watch::normal(path.trim()).map_err(|problem| place.of(node, problem))?;
+            ignored.push((at, Ignored::Path(path)));
+        }
+        return Ok(());
+    }
+    for term in text.split('|') {
+        let pattern = pattern(term).ok_or_else(|| {
+            let text = format!(
+                "{term:?} cannot be told as a gitignore pattern: use a part of a name, NAME$ for \
+                 its end, or the path without type"
+            );
+            place.of(node, text)
+        })?;
+        ignored.push((at, Ignored::Pattern(pattern)));
+    }
+    Ok(())
+}
+
+/// A term of their simple expressions as a gitignore pattern: `x$` is the end of a name, `x` a part
+/// of one. Every other sign stands for itself.
+fn pattern(term: &str) -> Option<String> {
+    let (text, end) = match term.strip_suffix('$') {
+        Some(text) => (text, ""),
+        None => (term, "*"),
+    };
+    if text.is_empty() || text.starts_with('^') || text.contains(['/', '\n']) {
+        return None;
+    }
+    Some(format!("*{}{end}", escaped(text)))
+}
+
+/// Signs that mean something in a gitignore pattern, each with a backslash.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!' | '#' | ' ') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Put what is ignored into the paths that it concerns.
+fn leave_out(place: &Place<'_>, ignored: Vec<(usize, Ignored)>, found: &mut [Watch]) -> Read<()> {
+    if ignored.len().saturating_mul(found.len().max(1)) > limits::PATTERNS_MAX {
+        let line = ignored.first().map_or(0, |(at, _)| place.0.text_pos_at(*at).row as usize);
+        let (n, paths) = (ignored.len(), found.len());
+        let text =
+            format!("{n} patterns for {paths} paths: at most {} together", limits::PATTERNS_MAX);
+        return Err(crate::SettingsError::at(line, text));
+    }
+    for (at, one) in ignored {
+        let mut used = false;
+        for watch in found.iter_mut() {
+            let pattern = match &one {
+                Ignored::Pattern(pattern) => pattern.clone(),
+                Ignored::Path(path) => match below(path, &watch.path) {
+                    Some(rest) => format!("/{}", escaped(rest)),
+                    None => continue,
+                },
+            };
+            watch.ignore.get_or_insert_default().push(pattern);
+            used = true;
+        }
+        if !used {
+            let line = place.0.text_pos_at(at).row as usize;
+            let text = match one {
+                Ignored::Path(path) => format!("{path} lies below no <directories> of this block"),
+                Ignored::Pattern(_) => "<ignore> without <directories> in this block".into(),
+            };
+            return Err(crate::SettingsError::at(line, text));
+        }
+    }
+    Ok(())
+}
+
+/// What follows `top` in a path that lies below it.
+fn below<'a>(path: &'a str, top: &str) -> Option<&'a str> {
+    if top == "/" {
+        return path.strip_prefix('/').filter(|rest| !rest.is_empty());
+    }
+    path.strip_prefix(top)?.strip_prefix('/')
+}

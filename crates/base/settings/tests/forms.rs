@@ -1,0 +1,142 @@
+//! Both text forms, what they refuse and where, and merging.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use settings::{Algorithm, Attribute, Merged, Settings, Span, Watch, merged, sum};
+
+fn refused(text: &str) -> String {
+    Settings::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn toml_is_read_and_written_back_the_same() {
+    let text = "[scan]\ninterval = \"10m\"\nthreads = 4\n\n[sync]\nheartbeat = \"5s\"\n\n\
+                [[watch]]\npath = \"/srv\"\nmax_depth = 3\nignore = [\"*.log\"]\n";
+    let settings = Settings::parse(text).unwrap();
+    assert_eq!(settings.scan.interval, Some(Span(Duration::from_mins(10))));
+    assert_eq!(settings.watch[0].path, "/srv");
+    assert_eq!(Settings::parse(&settings.to_toml()).unwrap(), settings);
+    assert_eq!(Settings::parse("").unwrap().to_toml(), "");
+    assert_eq!(sum(""), "");
+    assert_eq!(sum("a"), "0cc175b9c0f1b6a831c399e269772661");
+}
+
+#[test]
+fn what_a_group_may_not_set_is_refused_with_its_line() {
+    for (text, line, word) in [
+        ("[scan]\ninterval = \"1s\"\nserver = \"x\"\n", 3, "server"),
+        ("\nserver = \"https://evil\"\n", 2, "server"),
+        ("data = \"/\"\n", 1, "data"),
+        ("[inventory]\nroot = \"/mnt\"\n", 2, "root"),
+        ("[queue]\ndurability = \"process\"\n", 2, "durability"),
+        ("[scan]\ninterval = \"often\"\n", 2, "often"),
+        ("[scan]\nthreads = 9\n", 2, "9"),
+        ("[sync]\nheartbeat = \"1h\"\n", 2, "must be from"),
+        ("[[watch]]\npath = \"relative\"\n", 2, "absolute"),
+        ("[[watch]]\npath = \"/a/../b\"\n", 2, ".."),
+        ("[[watch]]\npath = \"/a\"\nignore = [\"{\"]\n", 3, "gitignore"),
+        ("[[watch]]\npath = \"/a\"\nhashes = [\"crc\"]\n", 3, "crc"),
+        ("[metrics]\nprocesses = [\"\"]\n", 2, "comm"),
+    ] {
+        let error = refused(text);
+        assert!(error.starts_with(&format!("line {line}: ")), "{text}: {error}");
+        assert!(error.contains(word), "{text}: {error}");
+    }
+    let twice = refused("[[watch]]\npath = \"/a\"\n[[watch]]\npath = \"/a/.\"\n");
+    assert!(twice.contains("/a is watched twice"), "{twice}");
+}
+
+#[test]
+fn an_agent_config_becomes_what_it_asks_for() {
+    let text = "<?xml version=\"1.0\"?>\n<agent_config os=\"Linux\">\n  <!-- why -->\n  <syscheck>\n\
+        <disabled>no</disabled><frequency>600</frequency>\n\
+        <directories check_all=\"yes\" recursion_level=\"0\" tags=\"a, b\">/srv/,/opt</directories>\n\
+        <directories check_all=\"no\" check_sha256sum=\"yes\" check_perm=\"yes\">/etc</directories>\n\
+        <ignore>/srv/cache</ignore><ignore type=\"sregex\">.log$|.swp$|tmp</ignore>\n\
+        </syscheck>\n</agent_config>\n<agent_config><wodle name=\"syscollector\">\
+        <interval>1h</interval><packages>no</packages></wodle></agent_config>\n";
+    let settings = Settings::parse(text).unwrap();
+    assert_eq!(settings.scan.interval, Some(Span(Duration::from_mins(10))));
+    assert_eq!(settings.inventory.packages, Some(false));
+    assert_eq!(settings.inventory.interval, Some(Span(Duration::from_hours(1))));
+    let patterns = ["*.log", "*.swp", "*tmp*"].map(String::from);
+    let tags = Some(vec!["a".to_owned(), "b".into()]);
+    let mut srv = Watch { path: "/srv".into(), max_depth: Some(1), tags, ..Watch::default() };
+    let mut opt = Watch { path: "/opt".into(), ..srv.clone() };
+    srv.ignore = Some(["/cache".to_owned()].into_iter().chain(patterns.clone()).collect());
+    opt.ignore = Some(patterns.to_vec());
+    let etc = Watch {
+        path: "/etc".into(),
+        hashes: Some(vec![Algorithm::Sha256]),
+        attributes: Some(vec![Attribute::Hash, Attribute::Mode]),
+        ignore: opt.ignore.clone(),
+        ..Watch::default()
+    };
+    assert_eq!(settings.watch, [srv, opt, etc]);
+    // What it means can be told in our own form, which is what agents are handed.
+    assert_eq!(Settings::parse(&settings.to_toml()).unwrap(), settings);
+}
+
+#[test]
+fn what_an_agent_config_asks_for_in_vain_is_refused_by_name_and_line() {
+    let inside =
+        |text: &str| format!("<agent_config>\n<syscheck>\n{text}\n</syscheck>\n</agent_config>");
+    for (text, line, word) in [
+        ("<agent_config>\n<localfile/>\n</agent_config>".to_owned(), 2, "<localfile>"),
+        ("<agent_config>\n<rootcheck/>\n</agent_config>".to_owned(), 2, "<rootcheck>"),
+        ("<agent_config name=\"web\"></agent_config>".to_owned(), 1, "name=\"web\""),
+        ("<agent_config>\n<wodle name=\"osquery\"/></agent_config>".to_owned(), 2, "syscollector"),
+        ("<other/>".to_owned(), 1, "agent_config"),
+        ("<agent_config>\n<syscheck>\n</agent_config>".to_owned(), 3, "not XML"),
+        ("<!DOCTYPE a [<!ENTITY b \"c\">]>\n<agent_config/>".to_owned(), 1, "not XML"),
+        (inside("<directories realtime=\"yes\">/a</directories>"), 3, "realtime=\"yes\""),
+        (inside("<directories restrict=\"x\">/a</directories>"), 3, "restrict"),
+        (inside("<directories>a</directories>"), 3, "absolute"),
+        (inside("<directories>/a/*/b</directories>"), 3, "wildcards"),
+        (inside("<directories>/a</directories>\n<directories>/a</directories>"), 4, "twice"),
+        (inside("<ignore>/a</ignore>"), 3, "below no"),
+        (inside("<directories>/a</directories><ignore type=\"sregex\">^/a/b</ignore>"), 3, "^/a/b"),
+        (inside("<frequency>0</frequency>"), 3, "0 s"),
+        (inside("<frequency>soon</frequency>"), 3, "soon"),
+        (inside("<max_eps>50</max_eps>"), 3, "<max_eps>"),
+        (inside("<disabled>yes</disabled>"), 3, "<disabled>"),
+        (inside("<directories check_attrs=\"yes\">/a</directories>"), 3, "check_attrs"),
+    ] {
+        let error = refused(&text);
+        assert!(error.starts_with(&format!("line {line}: ")), "{text}: {error}");
+        assert!(error.contains(word), "{text}: {error}");
+    }
+}
+
+#[test]
+fn of_several_groups_the_last_one_counts_key_by_key() {
+    let one = Settings::parse(
+        "[scan]\ninterval = \"1h\"\nthreads = 2\n[[watch]]\npath = \"/a\"\nmax_depth = 1\n\
+         [[watch]]\npath = \"/b\"\n",
+    );
+    let two = Settings::parse(
+        "[scan]\ninterval = \"1m\"\n[[watch]]\npath = \"/c\"\n[[watch]]\npath = \"/a\"\n",
+    );
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let both = merged([&one, &two]).unwrap();
+    assert_eq!(both.scan.interval, Some(Span(Duration::from_mins(1))));
+    assert_eq!(both.scan.threads, Some(2));
+    let paths: Vec<&str> = both.watch.iter().map(|watch| watch.path.as_str()).collect();
+    assert_eq!(paths, ["/a", "/b", "/c"]);
+    assert_eq!(both.watch[0].max_depth, None, "the last rule for a path counts as a whole");
+    assert_ne!(Merged::from(&both).sum, Merged::from(&merged([&two, &one]).unwrap()).sum);
+    assert_eq!(Merged::from(&merged([]).unwrap()), Merged::default());
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_a_reader_fail_otherwise_than_by_refusing(text in "\\PC{0,200}", xml in any::<bool>()) {
+        let text = if xml { format!("<agent_config><syscheck>{text}</syscheck></agent_config>") } else { text };
+        if let Ok(settings) = Settings::parse(&text) {
+            // What is taken can be handed out, and is read there as the same.
+            prop_assert_eq!(Settings::parse(&settings.to_toml()).unwrap(), settings);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The configuration of the agent's groups: kept in a file beside the queue, laid over the agent's
+//! own when it starts. The file is replaced by rename and persisted before it counts, so that a
+//! kill or a power cut leaves the old one or the new one, and an agent without its server keeps
+//! what it was handed last.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use env::clock::SystemClock;
+use link::json::ControlConfig;
+use settings::{Settings, Span};
+use tracing::warn;
+
+use super::AgentSettings;
+use crate::config::AgentConfig;
+
+/// The file in the agent's folder.
+const FILE: &str = "group.toml";
+
+/// The agent's own settings with its groups' over them, and how that is told. A stored text that
+/// cannot be used is left aside, and told as refused.
+pub(super) fn effective(own: &AgentSettings) -> anyhow::Result<(AgentSettings, ControlConfig)> {
+    let text = stored(&own.folder)?;
+    if text.is_empty() {
+        return Ok((own.clone(), ControlConfig::default()));
+    }
+    let sum = settings::sum(&text);
+    Ok(match overlay(own, &text) {
+        Ok(effective) => (effective, ControlConfig { sum, ..ControlConfig::default() }),
+        Err(error) => {
+            let detail = format!("{error:#}");
+            warn!(sum, "{}: not used: {detail}", path(&own.folder).display());
+            (own.clone(), ControlConfig { refused: sum, detail, ..ControlConfig::default() })
+        }
+    })
+}
+
+/// The agent's own settings with this text over them.
+///
+/// # Errors
+/// When the text or what it makes of the settings cannot be used.
+pub(super) fn overlay(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSettings> {
+    let group = Settings::from_toml(text)?;
+    let mut all = own.clone();
+    span(&mut all.scan.interval, group.scan.interval);
+    set(&mut all.scan.threads, group.scan.threads);
+    set(&mut all.scan.max_bytes_per_second, group.scan.max_bytes_per_second);
+    set(&mut all.scan.background_priority, group.scan.background_priority);
+    set(&mut all.inventory.packages, group.inventory.packages);
+    span(&mut all.inventory.interval, group.inventory.interval);
+    set(&mut all.metrics.enabled, group.metrics.enabled);
+    span(&mut all.metrics.interval, group.metrics.interval);
+    set(&mut all.metrics.processes, group.metrics.processes);
+    set(&mut all.metrics.limit_mib, group.metrics.limit_mib);
+    set(&mut all.queue.limit_mib, group.queue.limit_mib);
+    span(&mut all.sync.heartbeat, group.sync.heartbeat);
+    span(&mut all.sync.check_interval, group.sync.check_interval);
+    for watch in &group.watch {
+        // The keys are those of `[[watch]]`; what is absent takes the agent's defaults.
+        let watch: detect::Watch = serde_json::to_value(watch)
+            .and_then(serde_json::from_value)
+            .with_context(|| watch.path.clone())?;
+        match all.rules.0.iter_mut().find(|known| known.path == watch.path) {
+            Some(known) => *known = watch,
+            None => all.rules.0.push(watch),
+        }
+    }
+    let whole = AgentConfig {
+        data: all.folder.clone(),
+        scan: all.scan.clone(),
+        inventory: all.inventory.clone(),
+        metrics: all.metrics.clone(),
+        queue: all.queue.clone(),
+        sync: all.sync.clone(),
+        watch: all.rules.clone(),
+        ..AgentConfig::default()
+    };
+    whole.validate().context("with the agent's own configuration")?;
+    // What each pattern passes alone, all of them may not pass together.
+    let clock = Arc::new(SystemClock::new());
+    detect::Scanner::new(all.rules.clone(), detect::ScanOptions::default(), clock)
+        .context("with the agent's own configuration")?;
+    Ok(all)
+}
+
+fn set<T>(known: &mut T, wanted: Option<T>) {
+    if let Some(wanted) = wanted {
+        *known = wanted;
+    }
+}
+
+fn span(known: &mut std::time::Duration, wanted: Option<Span>) {
+    set(known, wanted.map(|span| span.0));
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join(FILE)
+}
+
+/// What was stored last; empty when nothing was.
+fn stored(folder: &Path) -> anyhow::Result<String> {
+    let path = path(folder);
+    match fs::read(&path) {
+        // A byte that is none is refused with the rest, and fetched again.
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(e) => Err(e).with_context(|| path.display().to_string()),
+    }
+}
+
+/// Keep a text over restarts and power cuts.
+pub(super) fn store(folder: &Path, text: &str) -> anyhow::Result<()> {
+    let (path, fresh) = (path(folder), folder.join(format!("{FILE}.new")));
+    let write = || {
+        let mut file = File::create(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        File::open(folder)?.sync_all()
+    };
+    write().with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use detect::Rules;
+
+    use super::*;
+    use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
+
+    fn own(folder: &Path) -> AgentSettings {
+        AgentSettings {
+            folder: folder.to_owned(),
+            rules: Rules::of_paths(["/etc", "/srv/."]),
+            scan: ScanConfig::default(),
+            inventory: InventoryConfig::default(),
+            metrics: MetricsConfig::default(),
+            queue: QueueConfig::default(),
+            sync: SyncConfig::default(),
+        }
+    }
+
+    #[test]
+    fn what_the_group_sets_lies_over_the_agents_own_and_the_rest_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = own(folder.path());
+        let text = "[scan]\ninterval = \"10m\"\n[metrics]\nenabled = false\n\
+                    [[watch]]\npath = \"/srv\"\nhashes = [\"blake3\"]\n[[watch]]\npath = \"/opt\"\n";
+        store(folder.path(), text).unwrap();
+        let (all, told) = effective(&own).unwrap();
+        assert_eq!((told.sum, told.refused), (settings::sum(text), String::new()));
+        assert_eq!(all.scan.interval, Duration::from_mins(10));
+        assert_eq!(all.scan.threads, own.scan.threads);
+        assert!(!all.metrics.enabled);
+        let paths: Vec<_> = all.rules.0.iter().map(|watch| watch.path.to_str().unwrap()).collect();
+        assert_eq!(paths, ["/etc", "/srv", "/opt"]);
+        assert_eq!(all.rules.0[1].hashes, [detect::Algorithm::Blake3]);
+        assert_eq!(all.rules.0[2], detect::Watch::new("/opt"));
+        store(folder.path(), "").unwrap();
+        assert_eq!(effective(&own).unwrap().1, ControlConfig::default());
+    }
+
+    #[test]
+    fn a_stored_text_that_cannot_be_used_is_left_aside_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["data = \"/\"\n", "torn [[wat", "[scan]\nthreads = 200\n"] {
+            store(folder.path(), text).unwrap();
+            let (all, told) = effective(&own(folder.path())).unwrap();
+            assert_eq!(all.rules, own(folder.path()).rules);
+            assert_eq!((told.sum.as_str(), told.refused), ("", settings::sum(text)));
+            assert!(!told.detail.is_empty());
+        }
+    }
+
+    #[test]
+    fn everything_that_the_server_takes_fits_an_agents_own_rules() {
+        let text = "<agent_config><syscheck><frequency>60</frequency>\
+                    <directories check_all=\"no\" check_md5sum=\"yes\" recursion_level=\"2\" \
+                    tags=\"a\">/srv,/opt</directories><ignore type=\"sregex\">a b$|[x]</ignore>\
+                    <ignore>/srv/a b</ignore></syscheck></agent_config>";
+        let text = Settings::parse(text).unwrap().to_toml();
+        let folder = tempfile::tempdir().unwrap();
+        let all = overlay(&own(folder.path()), &text).unwrap();
+        assert_eq!(all.rules.0.len(), 3, "{:?}", all.rules);
+        assert_eq!(all.rules.0[1].max_depth, Some(3));
+    }
+}

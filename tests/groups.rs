@@ -1,0 +1,260 @@
+//! Groups' configuration on its way to agents: a real server, two real agents, a change over the
+//! API, one that is refused, one that comes while an agent is away, kills in between.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Api, Running, disk, eventually, folder, free_port, run, stored};
+use serde_json::Value;
+
+const XML: &str = "application/xml";
+const TOML: &str = "application/toml";
+const RELOADED: &str = "the agent goes on with its groups' configuration";
+
+struct House {
+    base: PathBuf,
+}
+
+impl House {
+    fn new() -> Self {
+        let base = folder("groups");
+        let (api, agents) = (free_port(), free_port());
+        let server = format!(
+            "data = {:?}\n[api]\nlisten = \"127.0.0.1:{api}\"\nplain_http = true\n\
+             [agents]\nlisten = \"127.0.0.1:{agents}\"\n",
+            base.join("server")
+        );
+        fs::write(base.join("server.toml"), server).unwrap();
+        for name in ["one", "two"] {
+            let own = base.join(format!("{name}-own"));
+            fs::create_dir_all(&own).unwrap();
+            fs::write(own.join("file"), name).unwrap();
+            let agent = format!(
+                "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
+                 [inventory]\npackages = false\n[metrics]\nenabled = false\n\
+                 [sync]\nheartbeat = \"500ms\"\n[[watch]]\npath = {own:?}\n",
+                base.join(name)
+            );
+            fs::write(base.join(format!("{name}.toml")), agent).unwrap();
+        }
+        Self { base }
+    }
+
+    fn start(&self, role: &str, name: &str) -> Running {
+        let config = self.base.join(format!("{name}.toml"));
+        let log = self.base.join(format!("{name}.log"));
+        Running::start(&[role, "--config", config.to_str().unwrap()], &log)
+    }
+
+    fn server(&self) -> (Running, Api) {
+        let server = self.start("server", "server");
+        server.line("ready: ");
+        (server, Api::of(&self.base.join("server")))
+    }
+
+    fn enroll(&self, name: &str) {
+        let data = self.base.join("server");
+        let (code, token, error) = run(&["token", "--data", data.to_str().unwrap()]);
+        assert_eq!(code, 0, "{error}");
+        let config = self.base.join(format!("{name}.toml"));
+        let config = config.to_str().unwrap();
+        let words = ["enroll", "--config", config, "--name", name, "--token", token.trim()];
+        let (code, _, error) = run(&words);
+        assert_eq!(code, 0, "{error}");
+    }
+
+    /// A folder with a file.
+    fn tree(&self, name: &str) -> PathBuf {
+        let tree = self.base.join(name);
+        fs::create_dir_all(&tree).unwrap();
+        fs::write(tree.join("file"), name).unwrap();
+        tree
+    }
+}
+
+/// Wait until the server holds exactly these trees of the agent.
+fn holds(api: &Api, agent: &str, trees: &[&Path]) {
+    let wanted: Vec<String> = trees.iter().flat_map(|tree| disk(tree).into_keys()).collect();
+    eventually("the server holds what the agent is to watch", || {
+        let found: Vec<String> = stored(api, agent).into_keys().collect();
+        let same = found.len() == wanted.len() && wanted.iter().all(|path| found.contains(path));
+        if same { Ok(()) } else { Err(format!("{agent}: {found:?}, wanted {wanted:?}")) }
+    });
+}
+
+fn is_sync(api: &Api, agent: &str) -> Value {
+    api.get(&format!("/agents/{agent}/group/is_sync"))["data"]["affected_items"][0].clone()
+}
+
+/// Wait until so many agents run what their groups configure; every way to ask says the same.
+fn synced(api: &Api, wanted: &[&str]) {
+    let list = |word: &str| -> Vec<String> {
+        let path = format!("/agents?group_config_status={word}&q=id!=000&select=id");
+        api.all(&path).iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    };
+    eventually("these agents are synced", || {
+        let counts = api.get("/agents/summary/status")["data"]["configuration"].clone();
+        let (yes, no) = (list("synced"), list("not%20synced"));
+        let all = counts["total"] == 2 && yes.len() + no.len() == 2;
+        if all && yes == wanted && counts["synced"] == wanted.len() as u64 {
+            return Ok(());
+        }
+        Err(format!("{counts}, {yes:?}, {no:?}"))
+    });
+    for agent in ["001", "002"] {
+        assert_eq!(is_sync(api, agent)["synced"], wanted.contains(&agent), "{agent}");
+    }
+}
+
+fn put(api: &Api, group: &str, kind: &str, text: &str) {
+    let (status, answer) = api.put(&format!("/groups/{group}/configuration"), kind, text);
+    assert_eq!(status, 200, "{answer}");
+}
+
+#[test]
+fn what_a_group_configures_is_run_by_its_agents_through_kills_and_absence() {
+    let house = House::new();
+    let (one, two) = (house.base.join("one-own"), house.base.join("two-own"));
+    let (shared, web, late) = (house.tree("shared"), house.tree("web"), house.tree("late"));
+    let (server, api) = house.server();
+    house.enroll("one");
+    house.enroll("two");
+    let (first, second) = (house.start("agent", "one"), house.start("agent", "two"));
+    holds(&api, "001", &[&one]);
+    holds(&api, "002", &[&two]);
+    synced(&api, &["001", "002"]);
+
+    // Both are in default; the first is in web too, whose word comes later.
+    let text = format!(
+        "<agent_config>\n<syscheck>\n<directories>{}</directories>\n</syscheck>\n</agent_config>",
+        shared.display()
+    );
+    put(&api, "default", XML, &text);
+    first.line(RELOADED);
+    second.line(RELOADED);
+    holds(&api, "001", &[&one, &shared]);
+    holds(&api, "002", &[&two, &shared]);
+    synced(&api, &["001", "002"]);
+    let groups = api.get("/groups?groups_list=default&select=mergedSum");
+    let merged = groups["data"]["affected_items"][0]["mergedSum"].clone();
+    for agent in api.all("/agents?q=id!=000") {
+        assert_eq!(agent["mergedSum"], merged, "one group alone: its sum is the agents'");
+    }
+    assert_eq!(api.request("POST", "/groups").unwrap().0, 406);
+    let (status, answer) = create_group(&house, "web");
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(api.request("PUT", "/agents/001/group/web").unwrap().0, 200);
+    put(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
+    holds(&api, "001", &[&one, &shared, &web]);
+    synced(&api, &["001", "002"]);
+
+    refusals(&api, &web, &[&one, &shared, &web]);
+
+    // A change while the second is away, and the server is killed right behind it.
+    second.kill();
+    put(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
+    let text = format!("[[watch]]\npath = {shared:?}\n[[watch]]\npath = {late:?}\n");
+    put(&api, "default", TOML, &text);
+    server.kill();
+    // Without its server the second runs what it was handed last.
+    let second = house.start("agent", "two");
+    let scanned = second.line("scan: ");
+    assert!(scanned.starts_with("2 files, "), "{scanned}");
+    let (server, api) = house.server();
+    holds(&api, "001", &[&one, &shared, &web, &late]);
+    holds(&api, "002", &[&two, &shared, &late]);
+    synced(&api, &["001", "002"]);
+    assert_eq!(is_sync(&api, "001").get("refused"), None);
+    // The order has nothing to do, and says so.
+    outcome(&api, order_reload(&api), "acknowledged", "already");
+    // A killed agent comes back with what it ran.
+    first.kill();
+    let first = house.start("agent", "one");
+    let scanned = first.line("scan: ");
+    assert!(scanned.starts_with("5 files, "), "{scanned}");
+    // Nothing is configured any more: what the groups added is no longer watched.
+    put(&api, "default", TOML, "");
+    put(&api, "web", XML, "<agent_config/>");
+    holds(&api, "001", &[&one]);
+    holds(&api, "002", &[&two]);
+    synced(&api, &["001", "002"]);
+    for process in [first, second, server] {
+        assert_eq!(process.stop(), 0);
+    }
+}
+
+/// What the server refuses changes nothing; what the agent refuses is seen, and the old one stays.
+fn refusals(api: &Api, web: &Path, trees: &[&Path]) {
+    // What is none is refused with its line and changes nothing.
+    let bad = "[scan]\ninterval = \"1h\"\nserver = \"https://other\"\n";
+    let (status, answer) = api.put("/groups/web/configuration", TOML, bad);
+    assert_eq!((status, answer["error"].as_u64()), (400, Some(1114)));
+    assert!(answer["detail"].as_str().unwrap().contains("line 3"), "{answer}");
+    synced(api, &["001", "002"]);
+
+    // What only the agent can refuse, it does: with its own path there are too many.
+    let many = (0..999).fold(String::new(), |mut text, n| {
+        let _ = writeln!(text, "[[watch]]\npath = \"/nowhere/{n}\"");
+        text
+    });
+    put(api, "web", TOML, &many);
+    eventually("the refusal is seen", || match is_sync(api, "001")["refused"]["detail"].as_str() {
+        Some(detail) if detail.contains("watch") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    synced(api, &["002"]);
+    fs::write(web.join("more"), "still watched").unwrap();
+    api.rescan("001");
+    holds(api, "001", trees);
+    outcome(api, order_reload(api), "failed", "watch");
+}
+
+/// Wait until the first agent's outcome of a command is this, and says this.
+fn outcome(api: &Api, command: u64, state: &str, word: &str) {
+    eventually("the order has its outcome", || {
+        let answer = api.get(&format!("/commands/{command}"));
+        let outcome = &answer["data"]["outcomes"][0];
+        let says = outcome["detail"].as_str().is_some_and(|detail| detail.contains(word));
+        if outcome["state"] == state && says { Ok(()) } else { Err(answer.to_string()) }
+    });
+}
+
+/// Order the first agent to look at its groups' configuration; the command's number.
+fn order_reload(api: &Api) -> u64 {
+    let mut command = None;
+    eventually("the order is taken", || {
+        let (_, answer) = api.request("PUT", "/agents/reload?agents_list=001").unwrap();
+        command = answer["data"]["command"].as_u64();
+        command.map(drop).ok_or_else(|| answer.to_string())
+    });
+    command.unwrap()
+}
+
+fn create_group(house: &House, name: &str) -> (u16, Value) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let http = reqwest::Client::builder()
+        .unix_socket(house.base.join("server/holdfast.sock"))
+        .build()
+        .unwrap();
+    let body = serde_json::json!({ "group_id": name });
+    runtime.block_on(async {
+        let request = http.post("http://localhost/groups").json(&body);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    })
+}
