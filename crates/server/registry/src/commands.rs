@@ -52,23 +52,22 @@ impl Outstanding {
         Self { open: commands.into_iter().map(open).collect(), waiting: Vec::new() }
     }
 
+    /// Those that were never handed out go first, then those that wait longest for an answer.
     fn hand_out(&mut self, agent: AgentId, now: Duration, now_s: i64) -> Vec<Command> {
         let repeat = Duration::from_secs(COMMAND_REPEAT_SECONDS);
-        let mut due = Vec::new();
-        for (id, one) in &mut self.open {
-            if due.len() == COMMANDS_AT_ONCE_MAX {
-                break;
-            }
-            if !one.agents.contains(agent.0) {
-                continue;
-            }
-            let before = one.sent.get(&agent).copied();
-            if before.is_some_and(|sent| now.saturating_sub(sent) < repeat) {
-                continue;
-            }
+        let own = self.open.iter().filter(|(_, one)| one.agents.contains(agent.0));
+        let mut due: Vec<(Option<Duration>, u64)> = own
+            .map(|(id, one)| (one.sent.get(&agent).copied(), *id))
+            .filter(|(sent, _)| sent.is_none_or(|sent| now.saturating_sub(sent) >= repeat))
+            .collect();
+        due.sort_unstable();
+        due.truncate(COMMANDS_AT_ONCE_MAX);
+        let mut commands = Vec::with_capacity(due.len());
+        for (before, id) in due {
+            let Some(one) = self.open.get_mut(&id) else { continue };
             if before.is_none() {
                 self.waiting.push(OutcomeRow {
-                    command: *id,
+                    command: id,
                     agent,
                     state: OutcomeState::Sent,
                     detail: String::new(),
@@ -76,9 +75,9 @@ impl Outstanding {
                 });
             }
             one.sent.insert(agent, now);
-            due.push(Command { id: *id, kind: one.kind });
+            commands.push(Command { id, kind: one.kind });
         }
-        due
+        commands
     }
 
     /// Take it off the agent's list; whether it was there.

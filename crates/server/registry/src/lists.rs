@@ -26,15 +26,10 @@ impl Registry {
         {
             return Ok(self.searched(query, text));
         }
-        let (named, query) = (&query.ids, &*self.resolved(query));
+        let query = &*self.resolved(query);
         self.settle(by_keepalive(query))?;
         let mut page = self.inner.store.agents(query, self.now().s)?;
         let fleet = self.inner.fleet.read();
-        if named != &query.ids {
-            // The page was asked for those that the search found.
-            page.missing = ascending(named.as_deref().unwrap_or_default());
-            page.missing.retain(|id| fleet.get(*id).is_none() && *id != AgentId::SERVER);
-        }
         for item in &mut page.items {
             if let Some(live) = fleet.get(item.id) {
                 item.keepalive_at_s = live.keepalive_at_s;
@@ -75,15 +70,12 @@ impl Registry {
         Ok((ids, total))
     }
 
-    /// The query with the numbers that its search finds in place of the search.
+    /// The query with a scope of those that its search finds in place of the search.
     fn resolved<'a>(&self, query: &'a AgentQuery) -> Cow<'a, AgentQuery> {
         let Some(text) = &query.search else { return Cow::Borrowed(query) };
-        let mut found = self.found(&self.inner.fleet.read(), query, text);
-        if let Some(named) = &query.ids {
-            let named = Permitted::Only(Arc::new(ascending(named)));
-            found.retain(|id| named.holds(*id));
-        }
-        Cow::Owned(AgentQuery { ids: Some(found), search: None, ..query.clone() })
+        let found = self.found(&self.inner.fleet.read(), query, text);
+        let permitted = Permitted::Only(Arc::new(found));
+        Cow::Owned(AgentQuery { permitted, search: None, ..query.clone() })
     }
 
     /// The agents of the query's scope that a search finds, ascending, 000 included.
@@ -210,13 +202,6 @@ fn by_keepalive(query: &AgentQuery) -> bool {
     query.older_than_s.is_some()
         || query.sort.iter().any(|s| s.column == AgentColumn::LastKeepAlive)
         || query.condition.as_ref().is_some_and(looks)
-}
-
-fn ascending(ids: &[AgentId]) -> Vec<AgentId> {
-    let mut ids = ids.to_vec();
-    ids.sort_unstable();
-    ids.dedup();
-    ids
 }
 
 /// Whether nothing but scope and status narrows the query.

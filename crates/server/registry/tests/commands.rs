@@ -215,4 +215,9 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     assert_eq!(given(&house), made[..16]);
     assert_eq!(given(&house), made[16..]);
     assert!(given(&house).is_empty());
+    // One that is new does not wait behind those that nobody answers.
+    house.after(61);
+    let new = house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap();
+    let again = given(&house);
+    assert_eq!((again[0], again.len()), (new, 16));
 }

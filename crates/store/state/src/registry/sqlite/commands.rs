@@ -265,12 +265,17 @@ fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<(u64, CommandKind, i64)>>
 
 /// The agents are removed: what they have not answered is taken back.
 pub(super) fn agents_gone(tx: &Transaction<'_>, agents: &[AgentId], now_s: i64) -> StoreResult<()> {
+    let gone: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
     for (command, ..) in unfinished(tx)? {
-        let rows: Vec<OutcomeRow> = agents
-            .iter()
+        let concerned = match Target::of(tx, command)? {
+            Some(target) => target.agents & &gone,
+            None => gone.clone(),
+        };
+        let rows: Vec<OutcomeRow> = concerned
+            .into_iter()
             .map(|agent| OutcomeRow {
                 command,
-                agent: *agent,
+                agent: AgentId(agent),
                 state: OutcomeState::Cancelled,
                 detail: "the agent was removed".into(),
                 at_s: now_s,

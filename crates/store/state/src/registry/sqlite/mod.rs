@@ -110,7 +110,8 @@ impl RegistryStore for SqliteRegistry {
         id: Option<AgentId>,
         register_ip: Option<&str>,
     ) -> StoreResult<Vec<AgentId>> {
-        self.read(|tx| agents::rivals(tx, name, id, register_ip))
+        // By the writer, whom a decision needs anyway: not behind long lists.
+        self.write_soft(|tx| agents::rivals(tx, name, id, register_ip))
     }
 
     fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> StoreResult<()> {
