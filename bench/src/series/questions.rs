@@ -23,6 +23,8 @@ pub fn questions(times: i64) -> Vec<Question> {
     let csv = "\"output\":{\"format\":\"csv\",\"timestamp\":\"raw\"}";
     let metrics: Vec<String> = (0..COLUMNS).map(|c| format!("\"cpu_m{c}\"")).collect();
     let metrics = metrics.join(",");
+    let lasts: Vec<String> = (0..COLUMNS).map(|c| format!("\"cpu_m{c}\":\"last\"")).collect();
+    let lasts = lasts.join(",");
     let instant = |q: &str| format!("/api/v1/query?nocache=1&time={end_s}&query={}", escaped(q));
     let ranged = |q: &str, step: i64| {
         format!(
@@ -72,6 +74,21 @@ pub fn questions(times: i64) -> Vec<Question> {
             ours: query(format!("{{\"aggregate\":{{\"cpu_m3\":\"last\"}},{range},{csv}}}")),
             prom: vec![instant(&format!("last_over_time(cpu_m3[{whole}s])"))],
             sql: "select host, last(m3) from cpu group by host",
+        },
+        Question {
+            name: "query last of 10000 series",
+            ours: query(format!("{{\"aggregate\":{{{lasts}}},{range},{csv}}}")),
+            prom: vec![instant(&format!("last_over_time({{__name__=~\"cpu_.*\"}}[{whole}s])"))],
+            sql: "select host, last(m0), last(m1), last(m2), last(m3), last(m4), last(m5), last(m6), \
+                  last(m7), last(m8), last(m9) from cpu group by host",
+        },
+        Question {
+            name: "query top 5 of 1000 series",
+            ours: query(format!(
+                "{{\"aggregate\":{{\"cpu_m5\":\"sum\"}},\"apply\":[{{\"name\":\"top\",\"N\":5}}],{range},{csv}}}"
+            )),
+            prom: vec![instant(&format!("topk(5, sum_over_time(cpu_m5[{whole}s]))"))],
+            sql: "select host, sum(m5) s from cpu group by host order by s desc limit 5",
         },
         Question {
             name: "query 1-h max by tag over 10000 series",
