@@ -104,10 +104,7 @@ impl Heart {
                     self.shared.console.line("the server answers again");
                 }
                 for command in answer.commands {
-                    // What is left comes again after the reload.
-                    if !self.ending {
-                        self.take(&command).await;
-                    }
+                    self.take(&command).await;
                 }
                 if let Some(wanted) = answer.config.as_ref().filter(|_| !self.ending) {
                     self.look_at(wanted).await;
@@ -129,6 +126,10 @@ impl Heart {
     }
 
     async fn take(&mut self, command: &ControlCommand) {
+        if self.ending {
+            // It comes again after the reload.
+            return;
+        }
         if self.taken.contains(&command.id) {
             debug!(command = command.id, "handed out again; it is in hand");
             return;

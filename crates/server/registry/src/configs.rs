@@ -61,11 +61,6 @@ impl Configs {
         sum
     }
 
-    /// The digest as far as it is known.
-    pub(crate) fn known_sum(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
-        self.sums.get(groups).cloned()
-    }
-
     /// What agents of these groups are to run.
     ///
     /// # Errors

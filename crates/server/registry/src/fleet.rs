@@ -8,19 +8,18 @@
 //! What an agent is to run follows from its groups ([`Configs`]), what it runs from its own words;
 //! whether the two are the same is kept beside it.
 
+mod config;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Overlay};
-use settings::{Merged, Settings, SettingsError};
-use state::registry::{
-    AgentRow, ConfigRow, ConfigState, InfoRow, LivenessRow, StatusCode, StatusSummary,
-};
+use state::registry::{AgentRow, ConfigState, InfoRow, LivenessRow, StatusCode, StatusSummary};
 
 use crate::configs::Configs;
 use crate::roll::Roll;
-use crate::types::{AgentInfo, ConfigProblem, ConfigTold};
+use crate::types::{AgentInfo, ConfigProblem};
 
 /// Longest text that an agent says of itself, bytes; longer ones are cut.
 const INFO_BYTES_MAX: usize = 512;
@@ -195,132 +194,6 @@ impl Fleet {
         self.membership += 1;
     }
 
-    /// Take over what a group sets, `None` when it is gone; for its agents another digest counts.
-    pub(crate) fn set_config(&mut self, group: &str, settings: Option<Settings>) {
-        self.configs.put(group, settings);
-        for id in self.members(group) {
-            if self.want(id) {
-                self.configured(id);
-            }
-        }
-    }
-
-    /// Note what the agent is to run; whether that is another one than before.
-    fn want(&mut self, id: AgentId) -> bool {
-        let Some(live) = self.agents.get_mut(&id) else { return false };
-        let wanted = self.configs.sum(&live.record.groups);
-        if live.wanted == wanted {
-            return false;
-        }
-        let before = live.synced();
-        live.wanted = wanted;
-        self.recount(id, before);
-        true
-    }
-
-    /// Whether the agent is synced may have changed.
-    fn recount(&mut self, id: AgentId, before: bool) {
-        match (before, self.synced(id)) {
-            (false, true) => self.status.synced += 1,
-            (true, false) => self.status.synced = self.status.synced.saturating_sub(1),
-            _ => {}
-        }
-    }
-
-    /// Whether what the group is to set goes together with the other groups of its agents.
-    pub(crate) fn fits(&self, group: &str, settings: &Settings) -> Result<(), SettingsError> {
-        let mut seen: std::collections::HashSet<&[String]> = std::collections::HashSet::new();
-        let members = self.groups.get(group).into_iter().flatten();
-        let sets = members.filter_map(|id| Some(self.agents.get(id)?.record.groups.as_slice()));
-        for groups in sets.filter(|groups| seen.insert(groups)) {
-            self.configs.fits(groups, group, settings)?;
-        }
-        Ok(())
-    }
-
-    /// The digest of what agents of these groups are to run, as far as it is known.
-    pub(crate) fn known_sum(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
-        self.configs.known_sum(groups)
-    }
-
-    /// The digest of what agents of these groups are to run.
-    pub(crate) fn sum(&mut self, groups: &[String]) -> Option<Arc<str>> {
-        self.configs.sum(groups)
-    }
-
-    /// What agents of these groups are to run.
-    pub(crate) fn merged(&self, groups: &[String]) -> Result<Merged, SettingsError> {
-        self.configs.merged(groups)
-    }
-
-    /// The digest of what the agent is to run.
-    pub(crate) fn wanted(&self, id: AgentId) -> Option<Arc<str>> {
-        self.agents.get(&id)?.wanted.clone()
-    }
-
-    /// How the agent stands to its groups' configuration, and what it refused.
-    pub(crate) fn config(&self, id: AgentId) -> Option<(ConfigState, Option<ConfigProblem>)> {
-        let live = self.agents.get(&id)?;
-        Some((live.config_state(), live.problem.as_deref().cloned()))
-    }
-
-    /// Whether what the agent tells is what is known.
-    pub(crate) fn knows(&self, id: AgentId, told: &ConfigTold) -> bool {
-        self.agents.get(&id).is_none_or(|live| {
-            live.runs.as_deref() == Some(&told.sum)
-                && live.problem.as_deref() == told.problem.as_ref()
-        })
-    }
-
-    /// The agent tells what it runs; whether it refuses something that it did not before.
-    pub(crate) fn told(&mut self, id: AgentId, told: ConfigTold) -> bool {
-        let Some(live) = self.agents.get_mut(&id) else { return false };
-        let news = told.problem.is_some() && live.problem.as_deref() != told.problem.as_ref();
-        live.problem = told.problem.map(Box::new);
-        if live.runs.as_deref() != Some(&told.sum) {
-            let before = live.synced();
-            live.runs = Some(same(live.wanted.as_ref(), &told.sum));
-            self.recount(id, before);
-            self.configured(id);
-        }
-        news
-    }
-
-    /// Its digests are to be written.
-    fn configured(&mut self, id: AgentId) {
-        if let Some(live) = self.agents.get_mut(&id)
-            && !std::mem::replace(&mut live.config, true)
-        {
-            self.configured.push(id);
-        }
-    }
-
-    /// Whether each agent runs what its groups configure.
-    pub(crate) fn synced(&self, id: AgentId) -> bool {
-        self.agents.get(&id).is_some_and(Live::synced)
-    }
-
-    /// Take up to `max` rows of digests to write.
-    pub(crate) fn take_configs(&mut self, max: usize) -> Vec<ConfigRow> {
-        let ids = drain(&mut self.configured, max);
-        let row = |id: &AgentId| {
-            let live = self.agents.get_mut(id)?;
-            std::mem::take(&mut live.config).then(|| ConfigRow {
-                id: *id,
-                incarnation: live.record.incarnation,
-                config: live.config_state(),
-            })
-        };
-        ids.iter().filter_map(row).collect()
-    }
-
-    /// The rows could not be written: they are due again.
-    pub(crate) fn put_back_configs(&mut self, rows: &[ConfigRow]) {
-        for row in rows {
-            self.configured(row.id);
-        }
-    }
-
     pub(crate) fn overlay(&self, id: AgentId, cluster: &str) -> Option<Overlay> {
         let record = self.get(id)?;
         let os = record.os.clone().unwrap_or_default();
@@ -352,17 +225,6 @@ impl Fleet {
         self.become_status(id, (status, StatusCode::Ok, None), told);
         self.heard_first(id);
         true
-    }
-
-    /// Until it says otherwise, an agent that was heard from runs nothing of its groups.
-    fn heard_first(&mut self, id: AgentId) {
-        if let Some(live) = self.agents.get_mut(&id)
-            && live.runs.is_none()
-        {
-            live.runs = Some(same(live.wanted.as_ref(), ""));
-            self.recount(id, false);
-            self.configured(id);
-        }
     }
 
     pub(crate) fn goodbye(&mut self, id: AgentId, now: Now) -> bool {
