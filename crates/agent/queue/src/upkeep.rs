@@ -13,7 +13,7 @@ use crate::error::QueueError;
 use crate::open::beside;
 use crate::queue::Inner;
 use crate::schema;
-use crate::writer::Writer;
+use crate::writer::{Writer, settle};
 
 /// Bytes written between two looks at the limits, unless a small limit asks for more.
 const LOOK_AFTER_BYTES: u64 = 4 * 1024 * 1024;
@@ -218,6 +218,7 @@ impl Inner {
         }
         let end = || -> rusqlite::Result<()> {
             let conn = &writer.conn;
+            settle(conn)?;
             conn.pragma_update(None, "synchronous", "FULL")?;
             // The flush of this commit covers all before it: the log is one file.
             conn.execute_batch("BEGIN IMMEDIATE")?;

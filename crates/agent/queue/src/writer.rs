@@ -258,11 +258,8 @@ impl Inner {
         if let Some(detail) = &writer.poisoned {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
-        if !writer.conn.is_autocommit() {
-            // Left open by a panic.
-            let rolled_back = writer.conn.execute_batch("ROLLBACK");
-            rolled_back.map_err(|error| self.failed(writer, "roll back", error))?;
-        }
+        let settled = settle(&writer.conn);
+        settled.map_err(|error| self.failed(writer, "roll back", error))?;
         match self.try_transact(writer, change) {
             Ok((value, delta)) => {
                 self.catalog.write().apply(delta);
@@ -307,6 +304,11 @@ impl Inner {
         conn.prepare_cached("COMMIT")?.execute([])?;
         Ok((value, delta))
     }
+}
+
+/// Roll back what a panic left open.
+pub(crate) fn settle(conn: &Connection) -> rusqlite::Result<()> {
+    if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") }
 }
 
 fn fail(jobs: Vec<Job>, error: &QueueError) -> Vec<Submitted> {

@@ -270,15 +270,23 @@ fn a_panic_within_a_transaction_leaves_no_half_of_it_and_blocks_nobody() {
     let (queue, _) = Queue::open(&path, QueueOptions::default(), clock.clone(), random).unwrap();
     let packages = Dataset::inventory_packages();
     assert!(queue.put_document(&packages, b"a", b"1").unwrap());
-    clock.1.store(true, Ordering::SeqCst);
-    let dying = {
+    let die = |key: &'static [u8]| {
+        clock.1.store(true, Ordering::SeqCst);
         let (queue, packages) = (queue.clone(), packages.clone());
-        std::thread::spawn(move || queue.put_document(&packages, b"b", b"2"))
+        let dying = std::thread::spawn(move || queue.put_document(&packages, key, b"2"));
+        assert!(dying.join().is_err());
     };
-    assert!(dying.join().is_err());
+    die(b"b");
     assert!(queue.put_document(&packages, b"c", b"3").unwrap());
     let mut held = Vec::new();
     queue.documents(&packages, &mut |key, _| held.push(key.to_vec())).unwrap();
     assert_eq!(held, [b"a".to_vec(), b"c".to_vec()]);
+    // Nor does it keep the queue from a clean end.
+    die(b"d");
+    queue.close().unwrap();
+    let (queue, report) =
+        Queue::open(&path, QueueOptions::default(), clock, Arc::new(SystemRandom)).unwrap();
+    assert!(!report.unclean);
+    assert_eq!(report.items, 2);
     queue.close().unwrap();
 }
