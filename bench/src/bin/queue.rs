@@ -74,7 +74,9 @@ fn main() -> anyhow::Result<()> {
         ["events", subject, count, order, db] => {
             child::run(subject::by_name(subject)?, count.parse()?, order, db.as_ref())
         }
-        ["few", held, changed, db] => child::few(held.parse()?, changed.parse()?, db.as_ref()),
+        ["few", held, changed, place, db] => {
+            child::few(held.parse()?, changed.parse()?, *place == "flat", db.as_ref())
+        }
         ["scan", subject, tree, db] => scan::run(subject, tree.as_ref(), db.as_ref()),
         parts => compare(parts),
     }
@@ -144,9 +146,13 @@ impl Bench {
             "pages" => self.pages(),
             "scans" => self.all_scans(),
             "few" => {
-                let words = [HELD.to_string(), FEW.to_string()];
-                let rows = self.child(&["few".as_ref(), words[0].as_ref(), words[1].as_ref()])?;
-                self.add_all("holdfast", &rows, "")
+                let [held, few] = [HELD.to_string(), FEW.to_string()];
+                for place in ["spread", "flat"] {
+                    let words = ["few", &held, &few, place];
+                    let rows = self.child(&words.map(OsStr::new))?;
+                    self.add_all("holdfast", &rows, "")?;
+                }
+                Ok(())
             }
             _ => self.volumes(),
         }

@@ -203,15 +203,16 @@ fn lease_and_ack(queue: &Queue) -> anyhow::Result<(u64, f64)> {
 }
 
 /// Of `held` items, all told, `changed` change: the seconds that a whole cycle takes to find, hand
-/// out and acknowledge them.
-pub fn few(held: u64, changed: u64, db: &Path) -> anyhow::Result<()> {
+/// out and acknowledge them. `flat`: all items lie in one directory.
+pub fn few(held: u64, changed: u64, flat: bool, db: &Path) -> anyhow::Result<()> {
+    let batches = if flat { workload::flat_batches } else { workload::batches };
     let design = crate::subject::by_name("holdfast")?;
     let Store::Holdfast(queue) = design.open(db)? else { anyhow::bail!("not ours") };
     let files = Dataset::fim_files();
     let mut into = sink(&queue, detect::limits::BATCH_OPS)?;
     for start in (0..held).step_by(FEW_STEP) {
         let numbers: Vec<u64> = (start..held.min(start + FEW_STEP as u64)).collect();
-        for mut batch in workload::batches(&numbers, detect::limits::BATCH_OPS, 0)? {
+        for mut batch in batches(&numbers, detect::limits::BATCH_OPS, 0)? {
             into.apply(&mut batch)?;
         }
     }
@@ -222,7 +223,7 @@ pub fn few(held: u64, changed: u64, db: &Path) -> anyhow::Result<()> {
     }
     queue.end_cycle(&files)?;
     let numbers: Vec<u64> = (0..changed).map(|n| n * (held / changed) + n).collect();
-    for mut batch in workload::batches(&numbers, numbers.len(), 1)? {
+    for mut batch in batches(&numbers, numbers.len(), 1)? {
         into.apply(&mut batch)?;
     }
     into.flush()?;
@@ -236,7 +237,8 @@ pub fn few(held: u64, changed: u64, db: &Path) -> anyhow::Result<()> {
     queue.end_cycle(&files)?;
     let cost = start.since()?;
     ensure!(told == changed, "{told} of {changed} told");
-    println!("{}", json!([row(&format!("lease {changed} of {held}"), changed, &cost)]));
+    let place = if flat { ", one directory" } else { "" };
+    println!("{}", json!([row(&format!("lease {changed} of {held}{place}"), changed, &cost)]));
     Ok(queue.close()?)
 }
 

@@ -33,6 +33,11 @@ fn key(number: u64) -> ItemKey {
     )
 }
 
+/// The item where all of them lie in one directory.
+fn flat(number: u64) -> ItemKey {
+    ItemKey::new("/var/spool/one", format!("file-{number:08}.bin"))
+}
+
 /// What is seen of an item in a round: every round its content, size and times differ.
 fn observation(number: u64, round: u64) -> anyhow::Result<Observation> {
     let mut o = Observation::empty(Kind::File);
@@ -53,6 +58,20 @@ fn observation(number: u64, round: u64) -> anyhow::Result<Observation> {
 
 /// The events as batches of operations.
 pub fn batches(order: &[u64], size: usize, round: u64) -> anyhow::Result<Vec<Vec<Op>>> {
+    placed(order, size, round, key)
+}
+
+/// As [`batches`], all items in one directory.
+pub fn flat_batches(order: &[u64], size: usize, round: u64) -> anyhow::Result<Vec<Vec<Op>>> {
+    placed(order, size, round, flat)
+}
+
+fn placed(
+    order: &[u64],
+    size: usize,
+    round: u64,
+    key: impl Fn(u64) -> ItemKey,
+) -> anyhow::Result<Vec<Vec<Op>>> {
     let put =
         |n: &u64| Ok(Op::Put { key: key(*n), observation: observation(*n, round)?, change: None });
     order.chunks(size).map(|chunk| chunk.iter().map(put).collect()).collect()

@@ -16,7 +16,7 @@ pub(crate) fn stamp(txn: &mut Txn<'_>, place: (i64, i64, &[u8]), row: Row) -> ru
              WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
         )?
         .execute((place.0, place.1, place.2, row.seen as i64, row.known))?;
-    txn.delta.touch(place.0, place.1, row.seen, 0);
+    txn.touch(place, row.seen, 0);
     Ok(())
 }
 

@@ -2,8 +2,11 @@
 //! in the cheapest way, carried through the pure transitions, and written once however many steps
 //! of the group touch it.
 
+use std::mem;
+
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::directory::Directory;
 use crate::feed::{Feed, Place};
 use crate::transition::{Marks, Row, delete, put, touch};
 use crate::writer::{Job, JobOutcome, Step, StepKind, Txn};
@@ -85,10 +88,22 @@ struct Run {
     marks: Marks,
     /// The dataset may have exceptions to clear.
     exceptions: bool,
-    /// Highest `seen` written.
+    /// The block of the directory that the items now belong to.
+    block: usize,
+    /// Highest `seen` written in it.
     newest: u64,
-    /// Rows more or fewer.
+    /// Rows more or fewer in it.
     rows: i64,
+}
+
+impl Run {
+    /// The block was left: what was written there counts.
+    fn leave(&mut self, txn: &mut Txn<'_>) {
+        if self.newest > 0 || self.rows != 0 {
+            let block = (self.dataset, self.directory, self.block);
+            txn.delta.touch(block, mem::take(&mut self.newest), mem::take(&mut self.rows));
+        }
+    }
 }
 
 /// Apply the steps of one directory, sorted by name; equal names in the order they came.
@@ -105,29 +120,36 @@ fn apply_run(
         directory: first.directory,
         marks: state.map_or_else(Marks::default, |state| state.head.marks),
         exceptions: txn.may_have_exceptions(first.dataset),
+        block: 0,
         newest: 0,
         rows: 0,
     };
+    let held = txn.catalog.directory(run.dataset, run.directory);
     let items: Vec<&[Placed<'_>]> =
         steps.chunk_by(|a, b| a.step.key.name == b.step.key.name).collect();
-    let before = before(txn, &run, &items)?;
+    let before = before(txn, &run, held, &items)?;
     for (item, old) in items.into_iter().zip(before) {
+        if let (Some(held), Some(first)) = (held, item.first()) {
+            let block = held.block_from(run.block, &first.step.key.name);
+            if block != run.block {
+                run.leave(txn);
+                run.block = block;
+            }
+        }
         apply_item(txn, feed, &mut run, item, old, outcomes)?;
     }
-    if run.newest > 0 || run.rows != 0 {
-        txn.delta.touch(run.dataset, run.directory, run.newest, run.rows);
-    }
+    run.leave(txn);
     Ok(())
 }
 
 /// The rows before the run, one for each of its items.
-fn before(txn: &Txn<'_>, run: &Run, items: &[&[Placed<'_>]]) -> rusqlite::Result<Vec<Option<Row>>> {
-    let held = txn
-        .catalog
-        .datasets
-        .get(&run.dataset)
-        .and_then(|state| state.directories.get(&run.directory))
-        .map_or(0, |directory| directory.rows);
+fn before(
+    txn: &Txn<'_>,
+    run: &Run,
+    held: Option<&Directory>,
+    items: &[&[Placed<'_>]],
+) -> rusqlite::Result<Vec<Option<Row>>> {
+    let held = held.map_or(0, |directory| directory.rows);
     if held == 0 {
         return Ok(vec![None; items.len()]);
     }

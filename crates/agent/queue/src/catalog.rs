@@ -1,10 +1,10 @@
 //! What is kept in memory beside the database: per dataset its watermarks and its directories,
-//! each with the newest `seen` of its items, so that a lease skips directories without reading
-//! them. Rebuilt at open; changed only after the commit it mirrors.
+//! each (and each block of a large one) with the newest `seen` of its items, so that a lease skips
+//! them without reading. Rebuilt at open; changed only after the commit it mirrors.
 //!
-//! About 150 bytes and the path for each directory that holds items.
+//! About 170 bytes and the path for each directory that holds items.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::Dataset;
@@ -12,18 +12,8 @@ use rusqlite::Connection;
 
 use crate::body::Body;
 use crate::cycle::Cursor;
+use crate::directory::{Directory, Stretch};
 use crate::transition::Marks;
-
-/// One directory that holds items.
-#[derive(Debug, Clone)]
-pub(crate) struct Directory {
-    /// Its path.
-    pub(crate) path: Arc<[u8]>,
-    /// Highest `seen` of its items; never below it, may stay above it after a removal.
-    pub(crate) newest: u64,
-    /// Its rows, gone ones included.
-    pub(crate) rows: u64,
-}
 
 /// How far a dataset's telling has come: the row of table `dataset`.
 #[derive(Debug, Clone)]
@@ -80,16 +70,16 @@ pub(crate) struct Catalog {
 pub(crate) struct Delta {
     /// New directories by dataset and path.
     pub(crate) created: BTreeMap<(i64, Vec<u8>), i64>,
-    /// By dataset and directory: highest `seen` written, rows more or fewer.
-    pub(crate) changed: BTreeMap<(i64, i64), (u64, i64)>,
+    /// By dataset, directory and block: highest `seen` written, rows more or fewer.
+    pub(crate) changed: BTreeMap<(i64, i64, usize), (u64, i64)>,
     /// Exceptions more or fewer, by dataset.
     pub(crate) exceptions: BTreeMap<i64, i64>,
 }
 
 impl Delta {
-    /// An item of the directory was written or removed.
-    pub(crate) fn touch(&mut self, dataset: i64, directory: i64, seen: u64, rows: i64) {
-        let entry = self.changed.entry((dataset, directory)).or_default();
+    /// Items of a directory's block were written or removed.
+    pub(crate) fn touch(&mut self, block: (i64, i64, usize), seen: u64, rows: i64) {
+        let entry = self.changed.entry(block).or_default();
         entry.0 = entry.0.max(seen);
         entry.1 += rows;
     }
@@ -106,40 +96,74 @@ impl Catalog {
 
     /// Rows that a directory holds once `delta` is applied.
     pub(crate) fn rows_after(&self, delta: &Delta, dataset: i64, directory: i64) -> u64 {
-        let before = self
-            .datasets
-            .get(&dataset)
-            .and_then(|state| state.directories.get(&directory))
-            .map_or(0, |directory| directory.rows);
-        let change = delta.changed.get(&(dataset, directory)).map_or(0, |change| change.1);
+        let before = self.directory(dataset, directory).map_or(0, |directory| directory.rows);
+        let blocks = (dataset, directory, 0)..=(dataset, directory, usize::MAX);
+        let change: i64 = delta.changed.range(blocks).map(|(_, change)| change.1).sum();
         before.saturating_add_signed(change)
     }
 
-    /// Mirror a commit. Directories without rows go.
-    pub(crate) fn apply(&mut self, delta: Delta) {
+    /// A directory that holds items.
+    pub(crate) fn directory(&self, dataset: i64, id: i64) -> Option<&Directory> {
+        self.datasets.get(&dataset).and_then(|state| state.directories.get(&id))
+    }
+
+    /// Divide the block of a directory that this stretch is.
+    pub(crate) fn divide(
+        &mut self,
+        (dataset, id): (i64, i64),
+        stretch: &Stretch,
+        at: Vec<Box<[u8]>>,
+    ) {
+        let state = self.datasets.get_mut(&dataset);
+        if let Some(directory) = state.and_then(|state| state.directories.get_mut(&id)) {
+            directory.divide(&stretch.from, at);
+        }
+    }
+
+    /// Mirror a commit. Directories without rows go. Gives the directories, with their datasets,
+    /// of which blocks are to be divided.
+    pub(crate) fn apply(&mut self, delta: Delta) -> BTreeSet<(i64, i64)> {
+        let mut grown = BTreeSet::new();
+        let mut shrunk = BTreeSet::new();
         for ((dataset, path), id) in delta.created {
             self.next_directory = self.next_directory.max(id + 1);
             if let Some(state) = self.datasets.get_mut(&dataset) {
                 let path: Arc<[u8]> = path.into();
                 state.paths.insert(Arc::clone(&path), id);
-                state.directories.insert(id, Directory { path, newest: 0, rows: 0 });
+                state.directories.insert(id, Directory::new(path));
             }
         }
-        for ((dataset, id), (newest, rows)) in delta.changed {
+        for ((dataset, id, block), (newest, rows)) in delta.changed {
             let Some(state) = self.datasets.get_mut(&dataset) else { continue };
             let Some(directory) = state.directories.get_mut(&id) else { continue };
-            directory.newest = directory.newest.max(newest);
-            directory.rows = directory.rows.saturating_add_signed(rows);
-            if directory.rows == 0 {
-                let path = Arc::clone(&directory.path);
-                state.directories.remove(&id);
-                state.paths.remove(&path);
+            if directory.change(block, newest, rows) {
+                grown.insert((dataset, id));
             }
+            if rows < 0 || directory.rows == 0 {
+                shrunk.insert((dataset, id));
+            }
+        }
+        for (dataset, id) in shrunk {
+            self.shrink(dataset, id);
         }
         for (dataset, change) in delta.exceptions {
             if let Some(state) = self.datasets.get_mut(&dataset) {
                 state.exceptions = state.exceptions.saturating_add_signed(change);
             }
+        }
+        grown
+    }
+
+    /// A directory that is empty now goes, of another one the empty blocks.
+    fn shrink(&mut self, dataset: i64, id: i64) {
+        let Some(state) = self.datasets.get_mut(&dataset) else { return };
+        let Some(directory) = state.directories.get_mut(&id) else { return };
+        if directory.rows == 0 {
+            let path = Arc::clone(&directory.path);
+            state.directories.remove(&id);
+            state.paths.remove(&path);
+        } else {
+            directory.drop_empty_blocks();
         }
     }
 
@@ -168,7 +192,7 @@ impl Catalog {
             if let Some(state) = catalog.datasets.get_mut(&dataset) {
                 let path: Arc<[u8]> = path.into();
                 state.paths.insert(Arc::clone(&path), id);
-                state.directories.insert(id, Directory { path, newest: 0, rows: 0 });
+                state.directories.insert(id, Directory::new(path));
             }
         }
         let (newest, damage) = catalog.load_items(conn)?;
@@ -187,8 +211,10 @@ impl Catalog {
     /// Count what the directories hold, and look at every row: one that cannot be decoded would
     /// stop each scan and each cycle that meets it.
     fn load_items(&mut self, conn: &Connection) -> rusqlite::Result<(u64, Option<String>)> {
-        let mut statement =
-            conn.prepare("SELECT dataset, directory, seen, gone, observation FROM item")?;
+        let mut statement = conn.prepare(
+            "SELECT dataset, directory, seen, gone, observation, name FROM item \
+             ORDER BY dataset, directory, name",
+        )?;
         let mut rows = statement.query([])?;
         let (mut last, mut damage) = (0, None);
         let mut at = (0, 0);
@@ -203,8 +229,7 @@ impl Catalog {
             let seen = row.get::<_, i64>(2)? as u64;
             last = last.max(seen);
             if let Some(directory) = &mut held {
-                directory.newest = directory.newest.max(seen);
-                directory.rows += 1;
+                directory.load(row.get_ref(5)?.as_blob()?, seen);
             }
             if !row.get::<_, bool>(3)? && !Body::is_sound(row.get_ref(4)?.as_blob()?) {
                 let path = held.as_ref().map_or(&[][..], |directory| &directory.path);

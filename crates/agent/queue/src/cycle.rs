@@ -1,7 +1,7 @@
 //! Cycles: telling everything seen up to a moment, session by session.
 //!
-//! A walk goes through the directories by number and the names in each; it reads only directories
-//! whose newest item is pending, and hands out each pending item as it is when visited. The place
+//! A walk goes through the directories by number and the names in each; it reads only directories,
+//! and blocks of large ones, whose newest item is pending, and hands out each pending item as it is when visited. The place
 //! reached is stored with every acknowledgement; nothing is written per item, but for items that
 //! are gone (their row goes) and items that the server skipped.
 
@@ -12,6 +12,7 @@ use rusqlite::Connection;
 
 use crate::answer::{answer, stamp};
 use crate::catalog::Head;
+use crate::directory::Stretch;
 use crate::error::QueueError;
 use crate::lease::Lease;
 use crate::queue::Inner;
@@ -100,13 +101,20 @@ impl Walk {
     }
 }
 
-/// The directories of a walk that may hold something pending, a handful looked up at a time so
-/// that the catalog is never held for long.
+/// Where a directory may hold something pending.
+struct Candidate {
+    id: i64,
+    path: Arc<[u8]>,
+    names: Stretch,
+}
+
+/// All of them of a walk, a handful of directories looked up at a time so that the catalog is
+/// never held for long.
 struct Candidates<'a> {
     inner: &'a Inner,
     walk: &'a Walk,
     from: i64,
-    page: std::vec::IntoIter<(i64, Arc<[u8]>)>,
+    page: std::vec::IntoIter<Candidate>,
 }
 
 impl<'a> Candidates<'a> {
@@ -125,19 +133,21 @@ impl<'a> Candidates<'a> {
             .range(self.from..=state.head.last_directory)
             .filter(|(_, directory)| directory.newest > self.walk.told)
             .take(DIRECTORIES_PER_STEP)
-            .map(|(id, directory)| (*id, Arc::clone(&directory.path)))
+            .flat_map(|(id, directory)| {
+                let (id, path) = (*id, &directory.path);
+                let names = directory.newer(self.walk.told, self.walk.first_name(id));
+                names.into_iter().map(move |names| Candidate { id, path: Arc::clone(path), names })
+            })
             .collect();
-        if let Some((last, _)) = page.last() {
-            self.from = last + 1;
-        }
+        self.from = page.last().map_or(i64::MAX, |last| last.id.saturating_add(1));
         self.page = page.into_iter();
     }
 }
 
 impl Iterator for Candidates<'_> {
-    type Item = (i64, Arc<[u8]>);
+    type Item = Candidate;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Candidate> {
         self.page.next().or_else(|| {
             self.next_page();
             self.page.next()
@@ -214,8 +224,8 @@ impl Inner {
         lease: &mut Lease,
     ) -> rusqlite::Result<()> {
         let mut left = byte_budget;
-        for (id, path) in Candidates::new(self, walk) {
-            if fill_from(conn, walk, (id, &path), &mut left, lease)? == Filled::Full {
+        for candidate in Candidates::new(self, walk) {
+            if fill_from(conn, walk, &candidate, &mut left, lease)? == Filled::Full {
                 break;
             }
         }
@@ -265,11 +275,11 @@ impl Inner {
     fn left_over(&self, conn: &Connection, walk: &Walk) -> rusqlite::Result<bool> {
         let mut select = conn.prepare_cached(
             "SELECT EXISTS(SELECT 1 FROM item WHERE dataset = ?1 AND directory = ?2 \
-             AND name >= ?3 AND seen > ?4 AND seen <= ?5)",
+             AND name >= ?3 AND name < ?4 AND seen > ?5 AND seen <= ?6)",
         )?;
         let (told, leased) = (walk.told as i64, walk.leased as i64);
-        for (id, _) in Candidates::new(self, walk) {
-            let range = (walk.id, id, walk.first_name(id), told, leased);
+        for Candidate { id, names, .. } in Candidates::new(self, walk) {
+            let range = (walk.id, id, &names.from, names.to(), told, leased);
             if select.query_row(range, |row| row.get(0))? {
                 return Ok(true);
             }
@@ -309,19 +319,20 @@ impl Inner {
     }
 }
 
-/// Collect items of one directory.
+/// What is pending in a stretch of a directory.
+const PENDING: &str = "SELECT name, seen, gone, observation FROM item \
+     WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5 ORDER BY name";
+
+/// Collect items of one stretch.
 fn fill_from(
     conn: &Connection,
     walk: &Walk,
-    (id, path): (i64, &Arc<[u8]>),
+    Candidate { id, path, names }: &Candidate,
     left: &mut usize,
     lease: &mut Lease,
 ) -> rusqlite::Result<Filled> {
-    let mut select = conn.prepare_cached(
-        "SELECT name, seen, gone, observation FROM item \
-         WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND seen > ?4 ORDER BY name",
-    )?;
-    let mut rows = select.query((walk.id, id, walk.first_name(id), walk.told as i64))?;
+    let mut select = conn.prepare_cached(PENDING)?;
+    let mut rows = select.query((walk.id, id, &names.from, names.to(), walk.told as i64))?;
     lease.enter(path);
     while let Some(row) = rows.next()? {
         let name = row.get_ref(0)?.as_blob()?;
@@ -333,7 +344,7 @@ fn fill_from(
         }
         *left = left.saturating_sub(bytes);
         let seen = row.get::<_, i64>(1)? as u64;
-        lease.push(id, name, (seen, row.get(2)?), blob);
+        lease.push(*id, name, (seen, row.get(2)?), blob);
     }
     Ok(Filled::Through)
 }
@@ -359,3 +370,7 @@ fn estimate(directory: &[u8], name: &[u8], blob: &[u8]) -> usize {
         Some(_) => DOCUMENT_OVERHEAD_BYTES + 2 * (directory.len() + name.len()) + 2 * blob.len(),
     }
 }
+
+#[cfg(test)]
+#[path = "cycle_tests.rs"]
+mod tests;

@@ -25,6 +25,7 @@ mod baseline;
 mod body;
 mod catalog;
 mod cycle;
+mod directory;
 mod error;
 mod events;
 mod feed;

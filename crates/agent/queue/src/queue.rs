@@ -150,6 +150,11 @@ pub struct Queue {
 }
 
 impl Queue {
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// Open or create the database. A damaged one is moved aside and replaced
     /// ([`OpenReport::rebuilt`]).
     ///

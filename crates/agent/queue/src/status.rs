@@ -126,25 +126,29 @@ impl Inner {
         Ok(catalog.datasets.get(&id).map(|state| describe(state, &pending)))
     }
 
-    /// Count what is pending, reading only directories that may hold some.
+    /// Count what is pending, reading only where some may be.
     fn pending(&self, conn: &Connection, id: i64) -> rusqlite::Result<Pending> {
-        let (told, directories) = {
+        let (told, stretches) = {
             let catalog = self.catalog.read();
             let Some(state) = catalog.datasets.get(&id) else {
                 return Ok(Pending { items: 0, oldest_us: None });
             };
             let told = state.head.marks.told;
-            let newer = state.directories.iter().filter(|(_, held)| held.newest > told);
-            (told, newer.map(|(id, _)| *id).collect::<Vec<_>>())
+            let newer = state.directories.iter().flat_map(|(id, held)| {
+                held.newer(told, &[]).into_iter().map(move |names| (*id, names))
+            });
+            (told, newer.collect::<Vec<_>>())
         };
         let mut select = conn.prepare_cached(
             "SELECT count(*), min(seen) FROM item \
-             WHERE dataset = ?1 AND directory = ?2 AND seen > ?3",
+             WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5",
         )?;
         let mut pending = Pending { items: 0, oldest_us: None };
-        for directory in directories {
+        for (directory, names) in stretches {
             let (count, oldest): (i64, Option<i64>) = select
-                .query_row((id, directory, told as i64), |row| Ok((row.get(0)?, row.get(1)?)))?;
+                .query_row((id, directory, &names.from, names.to(), told as i64), |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })?;
             pending.items += count as u64;
             let oldest = oldest.map(|us| us as u64);
             pending.oldest_us = pending.oldest_us.into_iter().chain(oldest).min();

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::apply::apply;
 use crate::catalog::{Catalog, Delta};
+use crate::directory::{BLOCK_ROWS, Directory, Stretch};
 use crate::error::QueueError;
 use crate::feed::Feed;
 use crate::line::{Line, Window};
@@ -154,8 +155,15 @@ impl Txn<'_> {
             .conn
             .prepare_cached("DELETE FROM item WHERE dataset = ?1 AND directory = ?2 AND name = ?3")?
             .execute(place)?;
-        self.delta.touch(place.0, place.1, 0, -(removed as i64));
+        self.touch(place, 0, -(removed as i64));
         Ok(())
+    }
+
+    /// The item was written or removed.
+    pub(crate) fn touch(&mut self, place: (i64, i64, &[u8]), seen: u64, rows: i64) {
+        let held = self.catalog.directory(place.0, place.1);
+        let block = held.map_or(0, |held| held.block_from(0, place.2));
+        self.delta.touch((place.0, place.1, block), seen, rows);
     }
 
     /// Number of a directory; a new one is entered when `create`.
@@ -190,9 +198,8 @@ impl Txn<'_> {
     /// Directories that hold nothing any more leave the dictionary.
     fn drop_empty_directories(&self) -> rusqlite::Result<()> {
         let created = self.delta.created.iter().map(|((dataset, _), id)| (*dataset, *id));
-        let shrunk =
-            self.delta.changed.iter().filter(|(_, change)| change.1 < 0).map(|(at, _)| *at);
-        for (dataset, id) in created.chain(shrunk) {
+        let shrunk = self.delta.changed.iter().filter(|(_, change)| change.1 < 0);
+        for (dataset, id) in created.chain(shrunk.map(|((dataset, id, _), _)| (*dataset, *id))) {
             if self.catalog.rows_after(&self.delta, dataset, id) == 0 {
                 self.conn.prepare_cached("DELETE FROM directory WHERE id = ?1")?.execute([id])?;
             }
@@ -262,7 +269,10 @@ impl Inner {
         settled.map_err(|error| self.failed(writer, "roll back", error))?;
         match self.try_transact(writer, change) {
             Ok((value, delta)) => {
-                self.catalog.write().apply(delta);
+                let grown = self.catalog.write().apply(delta);
+                for directory in grown {
+                    self.divide(&writer.conn, directory);
+                }
                 Ok(value)
             }
             Err(error) => {
@@ -304,6 +314,44 @@ impl Inner {
         conn.prepare_cached("COMMIT")?.execute([])?;
         Ok((value, delta))
     }
+}
+
+impl Inner {
+    /// Divide a directory's large blocks. When their names cannot be read they stay as they are:
+    /// a lease then reads more than it needs to.
+    fn divide(&self, conn: &Connection, (dataset, id): (i64, i64)) {
+        let large = {
+            let catalog = self.catalog.read();
+            catalog.directory(dataset, id).map(Directory::large).unwrap_or_default()
+        };
+        for stretch in large {
+            match boundaries(conn, (dataset, id), &stretch) {
+                Ok(at) => self.catalog.write().divide((dataset, id), &stretch, at),
+                Err(error) => tracing::debug!(%error, "dividing a large directory"),
+            }
+        }
+    }
+}
+
+/// The names in a stretch of which each stands [`BLOCK_ROWS`] rows behind the one before.
+fn boundaries(
+    conn: &Connection,
+    (dataset, directory): (i64, i64),
+    stretch: &Stretch,
+) -> rusqlite::Result<Vec<Box<[u8]>>> {
+    let mut select = conn.prepare_cached(
+        "SELECT name FROM item WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 \
+         AND name < ?4 ORDER BY name",
+    )?;
+    let mut rows = select.query((dataset, directory, &stretch.from, stretch.to()))?;
+    let (mut found, mut row_number) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        if row_number > 0 && row_number % BLOCK_ROWS == 0 {
+            found.push(row.get_ref(0)?.as_blob()?.into());
+        }
+        row_number += 1;
+    }
+    Ok(found)
 }
 
 /// Roll back what a panic left open.

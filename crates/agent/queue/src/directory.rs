@@ -1,0 +1,175 @@
+//! One directory as the catalog knows it: how many rows, and the newest `seen` among them. A large
+//! one is kept in blocks, runs of names of which each knows its own, so that few pending among
+//! millions are found in few rows.
+//!
+//! Limits: a block of more than [`BLOCK_ROWS_MAX`] rows is divided after the commit that made it
+//! so; each block takes about 50 bytes and one name.
+
+use std::sync::Arc;
+
+/// Rows of a block when one is divided or loaded.
+pub(crate) const BLOCK_ROWS: u64 = 1024;
+/// Rows above which a block is divided.
+pub(crate) const BLOCK_ROWS_MAX: u64 = 2 * BLOCK_ROWS;
+/// Behind every name.
+static BEHIND_ALL: [u8; crate::KEY_BYTES_MAX + 1] = [0xff; crate::KEY_BYTES_MAX + 1];
+
+/// One directory that holds items.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    /// Its path.
+    pub(crate) path: Arc<[u8]>,
+    /// Highest `seen` of its items; never below it, may stay above it after a removal.
+    pub(crate) newest: u64,
+    /// Its rows, gone ones included.
+    pub(crate) rows: u64,
+    /// By their first names, the first one's empty; none while it is small.
+    blocks: Vec<Block>,
+}
+
+/// A run of names: from its own first one up to the next block's.
+#[derive(Debug, Clone)]
+struct Block {
+    from: Box<[u8]>,
+    newest: u64,
+    rows: u64,
+}
+
+/// Names from `from` up to, not including, `to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) from: Box<[u8]>,
+    to: Option<Box<[u8]>>,
+}
+
+impl Stretch {
+    /// The name behind its last one.
+    pub(crate) fn to(&self) -> &[u8] {
+        self.to.as_deref().unwrap_or(&BEHIND_ALL)
+    }
+}
+
+impl Directory {
+    pub(crate) fn new(path: Arc<[u8]>) -> Self {
+        Self { path, newest: 0, rows: 0, blocks: Vec::new() }
+    }
+
+    /// Count the row behind all others: names come in their order.
+    pub(crate) fn load(&mut self, name: &[u8], seen: u64) {
+        if self.rows > 0 && self.rows.is_multiple_of(BLOCK_ROWS) {
+            if self.blocks.is_empty() {
+                let from = Box::default();
+                self.blocks.push(Block { from, newest: self.newest, rows: self.rows });
+            }
+            self.blocks.push(Block { from: name.into(), newest: 0, rows: 0 });
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            block.newest = block.newest.max(seen);
+            block.rows += 1;
+        }
+        self.newest = self.newest.max(seen);
+        self.rows += 1;
+    }
+
+    /// The number of the block that a name belongs to, when that of a smaller or equal name is
+    /// `known`.
+    pub(crate) fn block_from(&self, known: usize, name: &[u8]) -> usize {
+        let behind = self.blocks.get(known + 1..).unwrap_or_default();
+        match behind.first() {
+            Some(next) if *next.from <= *name => {
+                known + behind.partition_point(|block| *block.from <= *name)
+            }
+            _ => known,
+        }
+    }
+
+    /// Items of a block were written up to `newest`, its rows grew by `rows`. Whether it is to be
+    /// divided.
+    pub(crate) fn change(&mut self, block: usize, newest: u64, rows: i64) -> bool {
+        self.newest = self.newest.max(newest);
+        self.rows = self.rows.saturating_add_signed(rows);
+        let Some(changed) = self.blocks.get_mut(block) else { return self.rows > BLOCK_ROWS_MAX };
+        changed.newest = changed.newest.max(newest);
+        changed.rows = changed.rows.saturating_add_signed(rows);
+        changed.rows > BLOCK_ROWS_MAX
+    }
+
+    /// Blocks without rows go; the one before covers their names. Not before every change of a
+    /// commit was mirrored, since they are named by their numbers.
+    pub(crate) fn drop_empty_blocks(&mut self) {
+        self.blocks.retain(|block| block.rows > 0);
+        if let Some(first) = self.blocks.first_mut() {
+            first.from = Box::default();
+        }
+    }
+
+    /// Where names are that may have been seen after `told`, at or behind `from`; blocks that
+    /// follow each other as one.
+    pub(crate) fn newer(&self, told: u64, from: &[u8]) -> Vec<Stretch> {
+        if self.newest <= told {
+            return Vec::new();
+        }
+        if self.blocks.is_empty() {
+            return vec![Stretch { from: from.into(), to: None }];
+        }
+        let first = self.block_from(0, from);
+        let mut found: Vec<Stretch> = Vec::new();
+        let mut open = false;
+        for block in self.blocks.iter().skip(first) {
+            let newer = block.newest > told;
+            match found.last_mut() {
+                Some(last) if open && !newer => last.to = Some(block.from.clone()),
+                _ if !open && newer => {
+                    let from = (&*block.from).max(from).into();
+                    found.push(Stretch { from, to: None });
+                }
+                _ => {}
+            }
+            open = newer;
+        }
+        found
+    }
+
+    /// The stretches of blocks to be divided.
+    pub(crate) fn large(&self) -> Vec<Stretch> {
+        if self.blocks.is_empty() {
+            let all = Stretch { from: Box::default(), to: None };
+            return if self.rows > BLOCK_ROWS_MAX { vec![all] } else { Vec::new() };
+        }
+        let ends = self.blocks.iter().skip(1).map(|next| Some(next.from.clone()));
+        let ends = ends.chain(std::iter::once(None));
+        let blocks = self.blocks.iter().zip(ends);
+        let large = blocks.filter(|(block, _)| block.rows > BLOCK_ROWS_MAX);
+        large.map(|(block, to)| Stretch { from: block.from.clone(), to }).collect()
+    }
+
+    /// Divide the block that begins at `from` at these names, each [`BLOCK_ROWS`] rows behind the
+    /// one before.
+    pub(crate) fn divide(&mut self, from: &[u8], at: Vec<Box<[u8]>>) {
+        if at.is_empty() {
+            return;
+        }
+        if self.blocks.is_empty() {
+            let from = Box::default();
+            self.blocks.push(Block { from, newest: self.newest, rows: self.rows });
+        }
+        let place = self.block_from(0, from);
+        let Some(block) = self.blocks.get_mut(place) else { return };
+        let (newest, mut left) = (block.newest, block.rows);
+        block.rows = left.min(BLOCK_ROWS);
+        left -= block.rows;
+        let count = at.len();
+        let parts = at.into_iter().enumerate().map(|(part, from)| {
+            let rows = if part + 1 == count { left } else { left.min(BLOCK_ROWS) };
+            left -= rows;
+            Block { from, newest, rows }
+        });
+        let behind = self.blocks.split_off(place + 1);
+        self.blocks.extend(parts);
+        self.blocks.extend(behind);
+    }
+}
+
+#[cfg(test)]
+#[path = "directory_tests.rs"]
+mod tests;

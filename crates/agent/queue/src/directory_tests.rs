@@ -1,0 +1,105 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn directory() -> Directory {
+    Directory::new(Arc::from(&b"/d"[..]))
+}
+
+fn name(n: u64) -> Vec<u8> {
+    format!("{n:06}").into_bytes()
+}
+
+fn covers(stretches: &[Stretch], name: &[u8]) -> bool {
+    stretches.iter().any(|s| *s.from <= *name && name < s.to())
+}
+
+#[test]
+fn a_small_directory_has_one_stretch_or_none() {
+    let mut small = directory();
+    (0..BLOCK_ROWS).for_each(|n| small.load(&name(n), n));
+    assert_eq!(small.newer(BLOCK_ROWS - 1, b""), []);
+    let all = small.newer(5, b"000007");
+    assert_eq!(all.len(), 1);
+    assert!(covers(&all, b"000007") && covers(&all, &[0xff; 300]) && !covers(&all, b"000006"));
+}
+
+#[test]
+fn the_stretches_of_a_large_directory_are_few_where_few_are_newer() {
+    let mut large = directory();
+    (0..20 * BLOCK_ROWS).for_each(|n| large.load(&name(n), 1));
+    for n in [0, 5 * BLOCK_ROWS, 6 * BLOCK_ROWS + 1, 20 * BLOCK_ROWS - 1] {
+        let block = large.block_from(0, &name(n));
+        assert_eq!(block as u64, n / BLOCK_ROWS);
+        large.change(block, 9, 0);
+    }
+    let found = large.newer(1, b"");
+    // The fifth and the sixth follow each other.
+    assert_eq!(found.len(), 3);
+    let covered = (0..20 * BLOCK_ROWS).filter(|n| covers(&found, &name(*n))).count() as u64;
+    assert_eq!(covered, 4 * BLOCK_ROWS);
+    assert_eq!(large.newer(1, &name(5 * BLOCK_ROWS + 3)).len(), 2);
+    assert_eq!(large.newer(9, b""), []);
+}
+
+/// As the writer does it, with the names of a model.
+fn divide(directory: &mut Directory, held: &std::collections::BTreeMap<Vec<u8>, u64>) {
+    for stretch in directory.large() {
+        let within = held.range(stretch.from.to_vec()..stretch.to().to_vec());
+        let at = within.step_by(BLOCK_ROWS as usize).skip(1).map(|(name, _)| name[..].into());
+        directory.divide(&stretch.from, at.collect());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    /// Whatever is written and removed, every name newer than a mark lies in a stretch, and blocks
+    /// stay bounded.
+    #[test]
+    fn no_newer_name_is_ever_outside_of_the_stretches(
+        loaded in 0u64..3000,
+        groups in prop::collection::vec(
+            (0u64..20_000, 1u64..4000, 1u64..7, any::<bool>()), 1..12),
+        told in 0u64..14,
+        from in 0u64..20_000,
+    ) {
+        let mut held = std::collections::BTreeMap::new();
+        let mut directory = directory();
+        for n in 0..loaded {
+            directory.load(&name(n * 3), 1);
+            held.insert(name(n * 3), 1);
+        }
+        for (seen, (start, count, step, gone)) in (2..).zip(groups) {
+            // One group: all changes are counted by the blocks as they were before it.
+            let mut changes = std::collections::BTreeMap::<usize, (u64, i64)>::new();
+            let mut block = 0;
+            for n in (start..start + count * step).step_by(step as usize) {
+                block = directory.block_from(block, &name(n));
+                prop_assert_eq!(block, directory.block_from(0, &name(n)));
+                let entry = changes.entry(block).or_default();
+                if gone {
+                    entry.1 -= i64::from(held.remove(&name(n)).is_some());
+                } else {
+                    entry.0 = seen;
+                    entry.1 += i64::from(held.insert(name(n), seen).is_none());
+                }
+            }
+            let grown = changes.into_iter().fold(false, |grown, (block, (newest, rows))| {
+                directory.change(block, newest, rows) || grown
+            });
+            directory.drop_empty_blocks();
+            if grown {
+                divide(&mut directory, &held);
+            }
+            prop_assert_eq!(directory.rows, held.len() as u64);
+            prop_assert!(directory.large().is_empty());
+        }
+        let found = directory.newer(told, &name(from));
+        for (name, seen) in held.range(name(from)..) {
+            prop_assert!(*seen <= told || covers(&found, name));
+        }
+        for pair in found.windows(2) {
+            prop_assert!(pair[0].to() < &*pair[1].from);
+        }
+    }
+}

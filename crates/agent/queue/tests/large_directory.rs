@@ -1,0 +1,82 @@
+//! One directory with many items: whatever is written and removed while cycles break off, the
+//! server ends with what the disk holds.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{base, files, gone, open, open_new, paths};
+use env::random::{Random as _, SeededRandom};
+use model::document::NoNames;
+use model::{Op, Sink as _};
+use queue::Queue;
+
+const NAMES: u64 = 9_000;
+const ROUNDS: u64 = 14;
+
+type Held = BTreeMap<String, u64>;
+
+fn write(queue: &Queue, ops: Vec<Op>) {
+    let mut sink = queue.scan_sink(&files(), Arc::new(NoNames)).unwrap();
+    sink.apply(&mut ops.clone()).unwrap();
+    sink.flush().unwrap();
+}
+
+/// At most `sessions` sessions of a cycle; `true` when it ended.
+fn tell(queue: &Queue, sessions: u64, server: &mut Held) -> bool {
+    queue.begin_cycle(&files()).unwrap();
+    for _ in 0..sessions {
+        let Some(lease) = queue.lease(&files(), 500_000).unwrap() else {
+            queue.end_cycle(&files()).unwrap();
+            return true;
+        };
+        for (path, size) in paths(&lease) {
+            match size {
+                Some(size) => server.insert(path, size),
+                None => server.remove(&path),
+            };
+        }
+        queue.ack(lease, &[]).unwrap();
+    }
+    false
+}
+
+#[test]
+fn a_large_directory_is_told_whole_whatever_comes_between() {
+    let (_folder, path, clock, mut queue) = open_new();
+    let random = SeededRandom::new(5);
+    let number = |below: u64| random.next_u64().unwrap() % below;
+    let (mut disk, mut server) = (Held::new(), Held::new());
+    for round in 1..=ROUNDS {
+        let (start, count, step) = (number(NAMES), number(3_000), 1 + number(3));
+        let names = (start..start + count * step).step_by(step as usize);
+        let names = names.map(|n| format!("/flat/{:05}", n % NAMES));
+        let ops = if round % 3 == 0 {
+            names.filter(|name| disk.remove(name).is_some()).map(|name| gone(&name)).collect()
+        } else {
+            let put = |name: String| {
+                disk.insert(name.clone(), round);
+                base(&name, round)
+            };
+            names.map(put).collect()
+        };
+        write(&queue, ops);
+        tell(&queue, number(5), &mut server);
+        if round % 5 == 0 {
+            queue.close().unwrap();
+            queue = open(&path, &clock).0;
+        }
+    }
+    // What a cycle that went on had passed by before is told by the next one.
+    while !tell(&queue, u64::MAX, &mut server) || queue.status().unwrap().datasets[0].pending > 0 {}
+    assert_eq!(server, disk);
+    assert_eq!(queue.status().unwrap().datasets[0].items, disk.len() as u64);
+}
