@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -17,25 +17,52 @@ use tracing::warn;
 use super::AgentSettings;
 use crate::config::AgentConfig;
 
-/// The file in the agent's folder.
+/// The file in the agent's folder: what is to run.
 const FILE: &str = "group.toml";
+/// What ran last: kept for the case that what is to run does not.
+const RUNNING: &str = "group.toml.running";
 
-/// The agent's own settings with its groups' over them, and how that is told. A stored text that
-/// cannot be used is left aside, and told as refused.
-pub(super) fn effective(own: &AgentSettings) -> anyhow::Result<(AgentSettings, ControlConfig)> {
-    let text = stored(&own.folder)?;
-    if text.is_empty() {
-        return Ok((own.clone(), ControlConfig::default()));
-    }
-    let sum = settings::sum(&text);
-    Ok(match overlay(own, &text) {
-        Ok(effective) => (effective, ControlConfig { sum, ..ControlConfig::default() }),
-        Err(error) => {
-            let detail = format!("{error:#}");
-            warn!(sum, "{}: not used: {detail}", path(&own.folder).display());
-            (own.clone(), ControlConfig { refused: sum, detail, ..ControlConfig::default() })
+/// The configurations to try, in this order: what is to run, what ran last, none.
+pub(super) fn texts(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut texts = vec![stored(&folder.join(FILE))?];
+    // What ran last is no reason not to start.
+    let last = stored(&folder.join(RUNNING)).unwrap_or_default();
+    for other in [last, String::new()] {
+        if !texts.contains(&other) && texts.first().is_some_and(|wanted| !wanted.is_empty()) {
+            texts.push(other);
         }
-    })
+    }
+    Ok(texts)
+}
+
+/// How it is told that this text runs in place of the wanted one, which was refused for `refusal`.
+pub(super) fn told(text: &str, wanted: &str, refusal: Option<&anyhow::Error>) -> ControlConfig {
+    let sum = settings::sum(text);
+    match refusal {
+        Some(error) => {
+            ControlConfig { sum, refused: wanted.to_owned(), detail: format!("{error:#}") }
+        }
+        None => ControlConfig { sum, ..ControlConfig::default() },
+    }
+}
+
+/// The agent's own settings with a stored text over them.
+///
+/// # Errors
+/// As [`overlay`].
+pub(super) fn effective(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSettings> {
+    if text.is_empty() { Ok(own.clone()) } else { overlay(own, text) }
+}
+
+/// The agent runs with this.
+pub(super) fn note_running(folder: &Path, text: &str) {
+    let path = folder.join(RUNNING);
+    if stored(&path).is_ok_and(|known| known == text) {
+        return;
+    }
+    if let Err(error) = write(folder, RUNNING, text) {
+        warn!("{error:#}: should the next configuration not run, this one is not tried");
+    }
 }
 
 /// The agent's own settings with this text over them.
@@ -96,14 +123,9 @@ fn span(known: &mut std::time::Duration, wanted: Option<Span>) {
     set(known, wanted.map(|span| span.0));
 }
 
-fn path(folder: &Path) -> PathBuf {
-    folder.join(FILE)
-}
-
-/// What was stored last; empty when nothing was.
-fn stored(folder: &Path) -> anyhow::Result<String> {
-    let path = path(folder);
-    match fs::read(&path) {
+/// The text in a file; empty when there is none.
+fn stored(path: &Path) -> anyhow::Result<String> {
+    match fs::read(path) {
         // A byte that is none is refused with the rest, and fetched again.
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -111,9 +133,13 @@ fn stored(folder: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Keep a text over restarts and power cuts.
+/// Keep what is to run over restarts and power cuts.
 pub(super) fn store(folder: &Path, text: &str) -> anyhow::Result<()> {
-    let (path, fresh) = (path(folder), folder.join(format!("{FILE}.new")));
+    write(folder, FILE, text)
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let (path, fresh) = (folder.join(name), folder.join(format!("{name}.new")));
     let write = || {
         let mut file = File::create(&fresh)?;
         file.write_all(text.as_bytes())?;
@@ -152,8 +178,8 @@ mod tests {
         let text = "[scan]\ninterval = \"10m\"\n[metrics]\nenabled = false\n\
                     [[watch]]\npath = \"/srv\"\nhashes = [\"blake3\"]\n[[watch]]\npath = \"/opt\"\n";
         store(folder.path(), text).unwrap();
-        let (all, told) = effective(&own).unwrap();
-        assert_eq!((told.sum, told.refused), (settings::sum(text), String::new()));
+        assert_eq!(texts(folder.path()).unwrap(), [text, ""]);
+        let all = effective(&own, text).unwrap();
         assert_eq!(all.scan.interval, Duration::from_mins(10));
         assert_eq!(all.scan.threads, own.scan.threads);
         assert!(!all.metrics.enabled);
@@ -161,20 +187,13 @@ mod tests {
         assert_eq!(paths, ["/etc", "/srv", "/opt"]);
         assert_eq!(all.rules.0[1].hashes, [detect::Algorithm::Blake3]);
         assert_eq!(all.rules.0[2], detect::Watch::new("/opt"));
+        note_running(folder.path(), text);
+        store(folder.path(), "[scan]\nthreads = 2\n").unwrap();
+        assert_eq!(texts(folder.path()).unwrap(), ["[scan]\nthreads = 2\n", text, ""]);
         store(folder.path(), "").unwrap();
-        assert_eq!(effective(&own).unwrap().1, ControlConfig::default());
-    }
-
-    #[test]
-    fn a_stored_text_that_cannot_be_used_is_left_aside_and_told() {
-        let folder = tempfile::tempdir().unwrap();
-        for text in ["data = \"/\"\n", "torn [[wat", "[scan]\nthreads = 200\n"] {
-            store(folder.path(), text).unwrap();
-            let (all, told) = effective(&own(folder.path())).unwrap();
-            assert_eq!(all.rules, own(folder.path()).rules);
-            assert_eq!((told.sum.as_str(), told.refused), ("", settings::sum(text)));
-            assert!(!told.detail.is_empty());
-        }
+        assert_eq!(texts(folder.path()).unwrap(), [""], "nothing is to run: so it is");
+        assert_eq!(effective(&own, "").unwrap().rules, own.rules);
+        assert_eq!(told("", "", None), ControlConfig::default());
     }
 
     #[test]

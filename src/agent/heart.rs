@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use env::random::{Random as _, SystemRandom};
 use link::ControlAction;
@@ -31,8 +31,8 @@ pub(super) async fn run(
     mut stopped: watch::Receiver<bool>,
 ) {
     let refused = Some(shared.syncer.config().refused).filter(|sum| !sum.is_empty());
-    let mut heart =
-        Heart { shared, own, taken: VecDeque::new(), failures: 0, ending: false, refused };
+    let taken = VecDeque::new();
+    let mut heart = Heart { shared, own, taken, failures: 0, ending: false, refused, later: None };
     let mut action = match begin {
         Begin::Start => ControlAction::Startup,
         Begin::Reload => ControlAction::Notify,
@@ -68,6 +68,17 @@ struct Heart {
     ending: bool,
     /// Digest of a configuration that is not asked for again unless ordered.
     refused: Option<String>,
+    /// One that could not be had, and is tried again.
+    later: Option<Later>,
+}
+
+/// A configuration that was not fetched, or not stored.
+struct Later {
+    sum: String,
+    /// How often in a row.
+    failures: u32,
+    /// Not before.
+    due: Instant,
 }
 
 /// What became of the groups' configuration.
@@ -78,8 +89,8 @@ enum Followed {
     Stored,
     /// It is not used.
     Refused(String),
-    /// The server was not reached.
-    Later,
+    /// It was not had; not before so long, if the server wishes.
+    Later(Option<Duration>),
 }
 
 impl Heart {
@@ -162,7 +173,7 @@ impl Heart {
                 Followed::Stored => Ok(Some(Ended::Configured)),
                 Followed::Refused(detail) => Err(detail),
                 // Not taken: the server hands it out again.
-                Followed::Later => return,
+                Followed::Later(_) => return,
             },
             other => Err(format!("this agent knows no command {other}")),
         };
@@ -190,6 +201,18 @@ impl Heart {
             }
         }
     }
+}
+
+fn is_due(later: Option<&Later>, wanted: &str) -> bool {
+    later.is_none_or(|later| later.sum != wanted || Instant::now() >= later.due)
+}
+
+/// Later still when that failed before: a text may be megabytes.
+fn put_off(before: Option<Later>, wanted: &str, wish: Option<Duration>, random: u64) -> Later {
+    let before = before.filter(|later| later.sum == wanted);
+    let failures = before.map_or(0, |later| later.failures.saturating_add(1));
+    let due = Instant::now() + backoff::delay(failures, random, wish);
+    Later { sum: wanted.to_owned(), failures, due }
 }
 
 /// How many outcomes, from the first on, one heartbeat holds.
@@ -220,10 +243,27 @@ impl Heart {
                 let told = ControlConfig { sum: config.sum, ..ControlConfig::default() };
                 self.shared.syncer.note_config(told);
             }
-        } else if self.refused.as_deref() != Some(wanted)
-            && matches!(self.follow().await, Followed::Stored)
-        {
-            let _ = self.shared.ended.try_send(Ended::Configured);
+        } else if self.refused.as_deref() != Some(wanted) && is_due(self.later.as_ref(), wanted) {
+            match self.follow().await {
+                Followed::Stored => _ = self.shared.ended.try_send(Ended::Configured),
+                Followed::Later(wish) => self.put_off(wanted, wish),
+                Followed::Same | Followed::Refused(_) => {}
+            }
+        }
+    }
+
+    /// Try again later.
+    fn put_off(&mut self, wanted: &str, wish: Option<Duration>) {
+        let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
+        self.later = Some(put_off(self.later.take(), wanted, wish, random));
+    }
+
+    /// Said once of a configuration, not with every try.
+    fn not_had(&self, problem: &str) {
+        if self.later.is_some() {
+            debug!("the groups' configuration, again: {problem}");
+        } else {
+            warn!("the groups' configuration is tried again later: {problem}");
         }
     }
 
@@ -232,8 +272,8 @@ impl Heart {
         let answer = match self.shared.syncer.fetch_config().await {
             Ok(answer) => answer,
             Err(error) => {
-                warn!("the groups' configuration was not fetched: {error}");
-                return Followed::Later;
+                self.not_had(&error.to_string());
+                return Followed::Later(error.retry_after());
             }
         };
         let config = self.shared.syncer.config();
@@ -241,8 +281,8 @@ impl Heart {
             return Followed::Same;
         }
         if settings::sum(&answer.text) != answer.sum {
-            warn!("the groups' configuration did not arrive as it was sent");
-            return Followed::Later;
+            self.not_had("it did not arrive as it was sent");
+            return Followed::Later(None);
         }
         let own = self.own.clone();
         let taken = tokio::task::spawn_blocking(move || take(&own, &answer.text)).await;
@@ -254,7 +294,7 @@ impl Heart {
             }
             Ok(Err(Taken::Unusable(problem))) => (problem, false),
             Ok(Err(Taken::NotStored(problem))) => (problem, true),
-            Err(_) => return Followed::Later,
+            Err(_) => return Followed::Later(None),
         };
         let detail = format!("{problem:#}");
         if config.refused != answer.sum || config.detail != detail {
@@ -262,7 +302,10 @@ impl Heart {
             let shown = model::path::show_terminal(detail.as_bytes());
             self.shared.console.line(&format!("the groups' configuration is not used: {shown}"));
         }
-        // A disk that is full now may have room with the next heartbeat.
+        // A disk that is full now may have room later.
+        if again {
+            self.put_off(&answer.sum, None);
+        }
         self.refused = (!again).then(|| answer.sum.clone());
         let told = ControlConfig { sum: config.sum, refused: answer.sum, detail: detail.clone() };
         if told.refused != config.refused {
@@ -297,6 +340,25 @@ fn done(id: u64, detail: &str) -> ControlOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_could_not_be_had_is_tried_again_ever_later_and_something_else_at_once() {
+        let mut later: Option<Later> = None;
+        let mut longest = Duration::ZERO;
+        for failures in 0..20 {
+            let next = put_off(later.take(), "a", None, u64::MAX);
+            let wait = next.due.saturating_duration_since(Instant::now());
+            assert!(next.failures == failures && wait + Duration::from_secs(1) >= longest);
+            (longest, later) = (wait, Some(next));
+        }
+        assert!(longest > Duration::from_secs(50), "{longest:?}");
+        assert!(!is_due(later.as_ref(), "a") && is_due(later.as_ref(), "b"));
+        assert!(is_due(None, "a"));
+        assert_eq!(put_off(later, "b", None, 0).failures, 0);
+        let wish = Some(Duration::from_secs(90));
+        let due = put_off(None, "a", wish, 0).due;
+        assert!(due.saturating_duration_since(Instant::now()) > Duration::from_mins(1));
+    }
 
     #[test]
     fn outcomes_are_told_in_heartbeats_that_the_server_takes() {

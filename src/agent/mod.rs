@@ -9,6 +9,7 @@ mod metrics;
 mod notes;
 mod packages;
 mod scan;
+mod start;
 mod tell;
 #[cfg(test)]
 mod tests;
@@ -20,13 +21,12 @@ use std::thread;
 
 use anyhow::Context as _;
 use detect::{Cancel, Rules, SystemNames};
-use env::clock::{Clock, SystemClock};
-use env::random::SystemRandom;
+use env::clock::SystemClock;
 use link::ControlAction;
 use model::Dataset;
 use parking_lot::Mutex;
-use queue::{OpenReport, Queue, QueueOptions};
-use sync::{IdentityFolder, SyncOptions, Syncer};
+use queue::Queue;
+use sync::Syncer;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};
@@ -36,9 +36,9 @@ pub(crate) use console::Console;
 pub(crate) use metrics::FILE as METRICS_FILE;
 pub(crate) use notes::last_scan;
 
-use crate::config::{
-    Durability, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig, Transaction,
-};
+use start::Start;
+
+use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
 
 /// How long a stop waits for the server to take the goodbye.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -89,6 +89,15 @@ enum Begin {
     Start,
     /// It goes on where one with another configuration has just stopped.
     Reload,
+}
+
+/// What an agent that stopped hands on to the one that goes on.
+#[derive(Debug, Default)]
+struct Left {
+    /// Not told yet.
+    outcomes: Vec<link::json::ControlOutcome>,
+    /// Why it is to end, other than for its configuration.
+    ended: Option<Ended>,
 }
 
 /// Ends the agent when the part that holds it ends, by a panic too, and was not told to.
@@ -158,7 +167,9 @@ impl Shared {
 impl Agent {
     /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
     pub(crate) fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
-        Self::start_at(settings, console, Arc::new(SystemClock::new()), Begin::Start)
+        let clock = Arc::new(SystemClock::new());
+        let left = Left::default();
+        Start { own: settings, console, clock, begin: Begin::Start, left }.run()
     }
 
     /// Go on with the configuration of its groups as it is stored now, and with these own settings.
@@ -167,86 +178,10 @@ impl Agent {
         let console = self.shared.console.clone();
         // While the gap before the last start is not told, its beginning is still noted.
         let settled = self.shared.settled.load(Ordering::Acquire);
-        self.close(false).await?;
+        let left = self.close(false).await?;
         let begin = if settled { Begin::Reload } else { Begin::Start };
-        Self::start_at(settings, console, Arc::new(SystemClock::new()), begin)
-    }
-
-    fn start_at(
-        own: &AgentSettings,
-        console: Console,
-        clock: Arc<dyn Clock>,
-        begin: Begin,
-    ) -> anyhow::Result<Self> {
-        let (settings, config) = group::effective(own)?;
-        let settings = &settings;
-        let path = settings.folder.join("agent.db");
-        let (queue, report) = Queue::open(
-            &path,
-            queue_options(&settings.queue),
-            clock.clone(),
-            Arc::new(SystemRandom),
-        )
-        .context("agent's queue")?;
-        announce(&console, &report);
-        notes::begin(&queue)?;
-        let names = Arc::new(SystemNames::new());
-        let options = SyncOptions {
-            module: "fim".into(),
-            version: crate::host::program_version(),
-            hostname: crate::host::hostname(),
-            os: crate::host::os(),
-            machine: sync::Machine::of_host(),
-            heartbeat: settings.sync.heartbeat,
-            session_bytes: model::limits::SESSION_BYTES_TARGET,
-        };
-        let identity = IdentityFolder::new(&settings.folder);
-        let syncer = Syncer::open(queue.clone(), identity, options, names.clone(), clock.clone())?;
-        syncer.note_config(config);
-        if report.needs_check() {
-            syncer.set_check_due(Some("the agent did not stop cleanly"));
-        }
-        let (orders, inbox) = std::sync::mpsc::sync_channel(ORDERS_MAX);
-        let (ended, ended_inbox) = mpsc::channel(1);
-        let shared = Arc::new(Shared {
-            queue,
-            syncer,
-            names,
-            dataset: Dataset::fim_files(),
-            packages: Dataset::inventory_packages(),
-            rules: settings.rules.clone(),
-            console,
-            cancel: Cancel::new(),
-            orders,
-            tell: Notify::new(),
-            beat: Notify::new(),
-            outcomes: Mutex::new(Vec::new()),
-            settled: AtomicBool::new(false),
-            ended,
-            scanned: AtomicBool::new(false),
-        });
-        let open =
-            || metrics::HostMetrics::open(&settings.folder, &settings.metrics, shared.clone());
-        let metrics = settings.metrics.enabled.then(open).transpose()?;
-        let no_gap = report.created || begin == Begin::Reload;
-        let scanning = scan::Scanning::new(&shared, settings, no_gap, clock)?;
-        let part = |name| Part { shared: shared.clone(), name };
-        let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
-        let (stop, stopped) = watch::channel(false);
-        let telling = tell::run(shared.clone(), settings.sync.clone(), stopped.clone());
-        let every = settings.sync.heartbeat;
-        let beating = heart::run(shared.clone(), own.clone(), every, begin, stopped.clone());
-        let mut tasks = vec![
-            tokio::spawn(guarded(part("telling task"), telling)),
-            tokio::spawn(guarded(part("heartbeat task"), beating)),
-        ];
-        if let Some(metrics) = &metrics {
-            let looking = metrics.clone().look(stopped.clone());
-            let sending = metrics.clone().send(stopped);
-            tasks.push(tokio::spawn(guarded(part("task that looks at metrics"), looking)));
-            tasks.push(tokio::spawn(guarded(part("task that sends metrics"), sending)));
-        }
-        Ok(Self { shared, stop, tasks, metrics, scanner, ended: ended_inbox })
+        let clock = Arc::new(SystemClock::new());
+        Start { own: settings, console, clock, begin, left }.run()
     }
 
     /// Wait until the agent ends by itself.
@@ -257,10 +192,10 @@ impl Agent {
     /// Stop: the scan at the files in hand; a session in flight is told once more by the next start;
     /// say goodbye, close the queue.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        self.close(true).await
+        self.close(true).await.map(drop)
     }
 
-    async fn close(self, goodbye: bool) -> anyhow::Result<()> {
+    async fn close(mut self, goodbye: bool) -> anyhow::Result<Left> {
         self.shared.cancel.cancel();
         self.stop.send_replace(true);
         // The scanner may be waiting for its next order or be in the midst of a scan.
@@ -278,53 +213,10 @@ impl Agent {
         }
         let metrics = self.metrics.map_or(Ok(()), |metrics| metrics.close());
         self.shared.queue.close().context("agent's queue")?;
-        metrics.context("queue of metrics")
-    }
-}
-
-fn spawn_scanner(
-    part: Part,
-    scanning: scan::Scanning,
-    inbox: std::sync::mpsc::Receiver<scan::Order>,
-) -> anyhow::Result<thread::JoinHandle<()>> {
-    let run = move || {
-        let _part = part;
-        scanning.run(&inbox);
-    };
-    thread::Builder::new().name("scan".into()).spawn(run).context("scan thread")
-}
-
-async fn guarded(_part: Part, work: impl Future<Output = ()>) {
-    work.await;
-}
-
-fn queue_options(config: &QueueConfig) -> QueueOptions {
-    QueueOptions {
-        durability: match config.durability {
-            Durability::Process => queue::Durability::Process,
-            Durability::Power => queue::Durability::Power,
-        },
-        transaction: match config.transaction {
-            Transaction::Group => queue::Transaction::Group,
-            Transaction::PerEvent => queue::Transaction::PerEvent,
-        },
-        byte_limit: u64::from(config.limit_mib) * 1024 * 1024,
-        window: config.window,
-        page_bytes: config.page_size,
-        wal_autocheckpoint_pages: config.wal_autocheckpoint,
-        journal_size_limit_bytes: config.journal_size_limit,
-        ..QueueOptions::default()
-    }
-}
-
-fn announce(console: &Console, report: &OpenReport) {
-    if let Some(rebuilt) = &report.rebuilt {
-        console.line(&format!(
-            "agent.db was damaged ({}); kept as {}, a new one begins with the next scan",
-            rebuilt.reason,
-            rebuilt.moved_to.display()
-        ));
-    } else if report.unclean {
-        console.line("the last run did not end cleanly; agent and server will be compared");
+        metrics.context("queue of metrics")?;
+        let outcomes = std::mem::take(&mut *self.shared.outcomes.lock());
+        // What was told as done, or broke, counts for whoever goes on, too.
+        let ended = self.ended.try_recv().ok().filter(|ended| *ended != Ended::Configured);
+        Ok(Left { outcomes, ended })
     }
 }

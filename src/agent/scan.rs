@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::packages::Packages;
 use super::tell::Told;
-use super::{AgentSettings, Shared, notes};
+use super::{AgentSettings, Begin, Shared, notes};
 use crate::config::ScanConfig;
 
 /// How often the agent notes that it runs: what a gap after a crash is measured from.
@@ -39,6 +39,7 @@ pub(super) struct Scanning {
     packages: Packages,
     clock: Arc<dyn Clock>,
     config: ScanConfig,
+    begin: Begin,
     /// When the agent was last known to run before this start.
     down_since_us: Option<u64>,
     seen: (u64, Duration),
@@ -50,7 +51,7 @@ impl Scanning {
     pub(super) fn new(
         shared: &Arc<Shared>,
         settings: &AgentSettings,
-        no_gap: bool,
+        (begin, created): (Begin, bool),
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let options =
@@ -61,13 +62,21 @@ impl Scanning {
         // With a configuration of its groups that cannot be used the agent watches less than it is
         // to: nothing is given up for that.
         let whole = shared.syncer.config().refused.is_empty();
-        if whole && notes::rules_changed(&shared.queue, &settings.rules)? {
-            let dropped = scanner.forget_unwatched(&mut baseline, &mut sink)?;
+        let covered = if !whole || !notes::rules_changed(&shared.queue, &settings.rules)? {
+            whole
+        } else if let Some(dropped) = scanner.forget_unwatched(&mut baseline, &mut sink)? {
             info!(dropped, "the rules changed; what they no longer cover was dropped");
-        }
-        if whole {
+            true
+        } else {
+            warn!(
+                "the rules changed, and one is a link that leads nowhere: nothing was dropped yet"
+            );
+            false
+        };
+        if covered {
             notes::set_rules(&shared.queue, &settings.rules)?;
         }
+        let no_gap = created || begin == Begin::Reload;
         let down_since_us = if no_gap { None } else { notes::alive(&shared.queue)? };
         shared.settled.store(down_since_us.is_none(), Ordering::Release);
         let seen = (clock.now_us(), clock.monotonic());
@@ -88,6 +97,7 @@ impl Scanning {
             packages,
             clock,
             config: settings.scan.clone(),
+            begin,
             down_since_us,
             seen,
             gaps,
@@ -96,7 +106,11 @@ impl Scanning {
 
     /// Scan now, then whenever it is due or asked for, until told to stop.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
-        self.scan_unasked(Budget::UNLIMITED);
+        // Many agents take over another configuration in the same seconds: at the rescans' pace.
+        self.scan_unasked(match self.begin {
+            Begin::Start => Budget::UNLIMITED,
+            Begin::Reload => self.background(),
+        });
         self.look_at_packages();
         let mut due = Instant::now() + self.config.interval;
         let mut look = Instant::now() + self.packages.interval();
@@ -241,6 +255,10 @@ impl Scanning {
     }
 
     fn answer(&self, command: u64, done: Result<String, String>) {
+        if self.shared.cancel.is_cancelled() {
+            // It is handed out again, to whoever goes on.
+            return;
+        }
         let (outcome, detail) = match done {
             Ok(detail) => ("done", detail),
             Err(detail) => ("failed", detail),

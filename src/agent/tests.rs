@@ -1,6 +1,8 @@
-//! A part of the agent that dies ends the agent by its name: nothing goes on unwatched.
+//! What an agent survives, with a real server: a part of it that dies, a configuration that does not
+//! run, another one that comes while it has something to tell.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +13,7 @@ use env::clock::{Clock, SystemClock};
 use sync::{EnrollOptions, IdentityFolder};
 
 use super::scan::Order;
-use super::{Agent, AgentSettings, Begin, Console, Ended};
+use super::{Agent, AgentSettings, Begin, Console, Ended, Left, Start};
 use crate::config::{
     AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, ServerConfig,
     SyncConfig,
@@ -43,20 +45,19 @@ impl Clock for BreakingClock {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
+/// A server and the settings of an agent that is enrolled with it.
+async fn house(folder: &Path) -> (Server, AgentSettings) {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let folder = tempfile::tempdir().unwrap();
-    let (anywhere, tree) = ("127.0.0.1:0".parse().unwrap(), folder.path().join("tree"));
+    let (anywhere, tree) = ("127.0.0.1:0".parse().unwrap(), folder.join("tree"));
     std::fs::create_dir(&tree).unwrap();
     let config = ServerConfig {
-        data: folder.path().join("server"),
+        data: folder.join("server"),
         api: ApiConfig { listen: anywhere, plain_http: true, ..ApiConfig::default() },
         agents: AgentsConfig { listen: anywhere, ..AgentsConfig::default() },
         ..ServerConfig::default()
     };
     let (server, started) = Server::start(&config).await.unwrap();
-    let identity = IdentityFolder::new(folder.path().join("agent"));
+    let identity = IdentityFolder::new(folder.join("agent"));
     let options = EnrollOptions {
         server_url: format!("https://{}", started.agents.unwrap()),
         token: server.registry.create_enrolment_token(&[], 1, 600).unwrap(),
@@ -70,14 +71,27 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
         rules: Rules::of_paths([tree]),
         scan: ScanConfig::default(),
         inventory: InventoryConfig::default(),
-        metrics: MetricsConfig::default(),
+        metrics: MetricsConfig { enabled: false, ..MetricsConfig::default() },
         queue: QueueConfig::default(),
         sync: SyncConfig::default(),
     };
+    (server, settings)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, settings) = house(folder.path()).await;
     let clock =
         Arc::new(BreakingClock { real: SystemClock::new(), broken: AtomicBool::new(false) });
-    let mut agent =
-        Agent::start_at(&settings, Console::new(), clock.clone(), Begin::Start).unwrap();
+    let start = Start {
+        own: &settings,
+        console: Console::new(),
+        clock: clock.clone(),
+        begin: Begin::Start,
+        left: Left::default(),
+    };
+    let mut agent = start.run().unwrap();
     clock.broken.store(true, Ordering::SeqCst);
     // It may be in its first scan or wait for an order: either way it looks at the clock.
     let _ = agent.shared.orders.try_send(Order::Scan(1));
@@ -88,4 +102,52 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
     // What can still be closed is.
     agent.stop().await.unwrap();
     server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, settings) = house(folder.path()).await;
+    let told = |agent: &Agent| agent.shared.syncer.config();
+    let good = "[scan]\nthreads = 2\n";
+    super::group::store(&settings.folder, good).unwrap();
+    let agent = Agent::start(&settings, Console::new()).unwrap();
+    assert_eq!(told(&agent).sum, ::settings::sum(good));
+    // It can be read and laid over, but a part of the agent cannot start with it.
+    std::fs::create_dir(settings.folder.join(super::METRICS_FILE)).unwrap();
+    let mut agent = agent;
+    for bad in ["[metrics]\nenabled = true\n", "torn [[wat", "[scan]\nthreads = 200\n"] {
+        super::group::store(&settings.folder, bad).unwrap();
+        agent = agent.reload(&settings).await.unwrap();
+        let told = told(&agent);
+        assert_eq!((told.sum, told.refused), (::settings::sum(good), ::settings::sum(bad)));
+        assert!(!told.detail.is_empty());
+    }
+    agent.stop().await.unwrap();
+    // A start goes on likewise, and without any when the one before does not run either.
+    let agent = Agent::start(&settings, Console::new()).unwrap();
+    assert_eq!(told(&agent).sum, ::settings::sum(good));
+    agent.stop().await.unwrap();
+    super::group::note_running(&settings.folder, "also torn [");
+    let agent = Agent::start(&settings, Console::new()).unwrap();
+    assert_eq!(told(&agent).sum, "");
+    assert!(!told(&agent).refused.is_empty());
+    agent.stop().await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_configuration_takes_neither_a_restart_nor_what_is_not_told_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, settings) = house(folder.path()).await;
+    server.stop().await.unwrap();
+    let agent = Agent::start(&settings, Console::new()).unwrap();
+    let outcome =
+        link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "3 files".into() };
+    agent.shared.outcomes.lock().push(outcome.clone());
+    agent.shared.ended.try_send(Ended::Restart).unwrap();
+    let mut agent = agent.reload(&settings).await.unwrap();
+    assert_eq!(agent.ended().await, Some(Ended::Restart));
+    let left = agent.close(false).await.unwrap();
+    assert_eq!(left.outcomes, [outcome]);
 }

@@ -181,7 +181,8 @@ impl Scanner {
 
     /// [`Scanner::forget`] everything in the baseline that no rule covers: call it once when the
     /// rules have changed. Does nothing while a rule's path is a link that leads nowhere, since
-    /// then nobody knows what it covers. Answers how many items went.
+    /// then nobody knows what it covers: call it again later. Answers how many items went, `None`
+    /// when nothing was looked at.
     ///
     /// # Errors
     /// As [`Scanner::scan`].
@@ -189,12 +190,12 @@ impl Scanner {
         &self,
         baseline: &mut dyn Baseline,
         sink: &mut dyn Sink,
-    ) -> Result<u64, ScanError> {
+    ) -> Result<Option<u64>, ScanError> {
         let _one_at_a_time = self.scanning.lock();
         let roots = root::resolve(&self.compiled);
         if roots.iter().any(|r| r.unresolved) {
-            return Ok(0);
+            return Ok(None);
         }
-        forget::forget(None, &roots, baseline, sink, limits::BATCH_OPS)
+        forget::forget(None, &roots, baseline, sink, limits::BATCH_OPS).map(Some)
     }
 }

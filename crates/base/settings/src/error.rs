@@ -1,5 +1,7 @@
 //! Why a text is no settings.
 
+use std::time::Duration;
+
 use crate::limits;
 
 /// Why a text is refused. Nothing of it is taken.
@@ -23,6 +25,20 @@ pub enum SettingsError {
     /// Paths, patterns and tags are too much together.
     #[error("{0} bytes of paths, patterns and tags: the groups of an agent have at most {max}", max = limits::WATCH_BYTES_MAX)]
     TooMuch(usize),
+    /// Patterns are too many together.
+    #[error("{0} patterns: the groups of an agent have at most {max}", max = limits::PATTERNS_ALL_MAX)]
+    TooManyPatterns(usize),
+    /// An agent would be taken for disconnected between two heartbeats.
+    #[error(
+        "sync.heartbeat of {heartbeat:?}: at most {most:?} here, a third of the server's \
+         agents.disconnection_time"
+    )]
+    TooSlow {
+        /// What is asked for.
+        heartbeat: Duration,
+        /// What may be.
+        most: Duration,
+    },
     /// Together the groups watch too many paths.
     #[error("{0} watched paths: the groups of an agent have at most {max}", max = limits::WATCHES_MAX)]
     TooManyWatches(usize),

@@ -17,6 +17,8 @@ mod span;
 mod watch;
 mod xml;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 pub use error::SettingsError;
@@ -139,7 +141,24 @@ impl Settings {
         if text.len() > limits::TEXT_BYTES_MAX {
             return Err(SettingsError::TooLong(text.len()));
         }
-        if is_xml(text) { xml::parse(text) } else { Self::from_toml(text) }
+        let settings = if is_xml(text) { xml::parse(text)? } else { Self::from_toml(text)? };
+        // What one group sets is what an agent of it alone is handed.
+        merged([&settings])
+    }
+
+    /// Whether an agent that beats as this sets is heard from in time: a server takes one for
+    /// disconnected that was silent for `silence`.
+    ///
+    /// # Errors
+    /// `TooSlow`.
+    pub fn check_silence(&self, silence: Duration) -> Result<(), SettingsError> {
+        let most = silence / limits::BEATS_MIN;
+        match self.sync.heartbeat {
+            Some(Span(heartbeat)) if heartbeat > most => {
+                Err(SettingsError::TooSlow { heartbeat, most })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Read the TOML form.

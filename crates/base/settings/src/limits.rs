@@ -13,6 +13,8 @@ pub const WATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub const METRICS_INTERVAL_MAX: Duration = Duration::from_hours(24);
 /// Most patterns of one path.
 pub const PATTERNS_MAX: usize = 10_000;
+/// Most patterns of one group, and of all groups of an agent.
+pub const PATTERNS_ALL_MAX: usize = 20_000;
 /// Longest path or pattern, bytes.
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Most levels below a path.
@@ -29,6 +31,8 @@ pub const INTERVAL_MAX: Duration = Duration::from_hours(365 * 24);
 pub const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
 /// Longest time between two heartbeats: a third of the server's default disconnection time.
 pub const HEARTBEAT_MAX: Duration = Duration::from_mins(5);
+/// Least heartbeats within the silence after which a server takes an agent for disconnected.
+pub const BEATS_MIN: u32 = 3;
 /// Most threads that read and hash.
 pub const THREADS_MAX: u8 = 8;
 /// Most bytes per second or of a file.

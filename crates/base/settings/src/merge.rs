@@ -16,7 +16,7 @@ pub struct Merged {
 /// one counts as a whole, at the place of the first.
 ///
 /// # Errors
-/// `TooManyWatches`, `TooMuch` when the groups together watch too much.
+/// `TooManyWatches`, `TooManyPatterns`, `TooMuch` when the groups together watch too much.
 pub fn merged<'a>(
     groups: impl IntoIterator<Item = &'a Settings>,
 ) -> Result<Settings, SettingsError> {
@@ -30,6 +30,10 @@ pub fn merged<'a>(
     let bytes = all.watch.iter().map(Watch::bytes).sum();
     if bytes > limits::WATCH_BYTES_MAX {
         return Err(SettingsError::TooMuch(bytes));
+    }
+    let patterns = all.watch.iter().map(Watch::patterns).sum();
+    if patterns > limits::PATTERNS_ALL_MAX {
+        return Err(SettingsError::TooManyPatterns(patterns));
     }
     Ok(all)
 }

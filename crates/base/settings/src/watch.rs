@@ -107,6 +107,11 @@ impl Watch {
         let texts = lists.into_iter().flatten().flatten();
         texts.map(String::len).sum::<usize>() + self.path.len()
     }
+
+    /// How many patterns it has.
+    pub(crate) fn patterns(&self) -> usize {
+        [&self.ignore, &self.restrict].into_iter().flatten().map(Vec::len).sum()
+    }
 }
 
 /// The path as it is kept; or why it cannot be watched.
@@ -160,7 +165,8 @@ fn patterns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D
     Ok(Some(patterns))
 }
 
-fn pattern(pattern: &str) -> Result<(), String> {
+/// Whether it is a pattern; or why it is none.
+pub(crate) fn pattern(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATH_BYTES_MAX {
         return Err(format!("a pattern of {} bytes", pattern.len()));
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use settings::{Algorithm, Attribute, Merged, Settings, Span, Watch, merged, sum};
+use settings::{Algorithm, Attribute, Merged, Settings, SettingsError, Span, Watch, merged, sum};
 
 fn refused(text: &str) -> String {
     Settings::parse(text).unwrap_err().to_string()
@@ -128,6 +128,50 @@ fn of_several_groups_the_last_one_counts_key_by_key() {
     assert_eq!(both.watch[0].max_depth, None, "the last rule for a path counts as a whole");
     assert_ne!(Merged::from(&both).sum, Merged::from(&merged([&two, &one]).unwrap()).sum);
     assert_eq!(Merged::from(&merged([]).unwrap()), Merged::default());
+}
+
+/// An `agent_config` with so many blocks of so many terms each, and a path of its own in each.
+fn blocks(blocks: usize, terms: usize) -> String {
+    let block = |n: usize| {
+        let terms: Vec<String> = (0..terms).map(|t| format!("x{t}")).collect();
+        format!(
+            "<syscheck><directories>/srv/{n}</directories><ignore type=\"sregex\">{}</ignore>\
+             </syscheck>",
+            terms.join("|")
+        )
+    };
+    format!("<agent_config>{}</agent_config>", (0..blocks).map(block).collect::<String>())
+}
+
+#[test]
+fn patterns_have_a_bound_in_both_forms_and_over_all_groups() {
+    let long = format!("<ignore type=\"sregex\">{}</ignore>", "a".repeat(5_000));
+    let text = format!(
+        "<agent_config>\n<syscheck>\n<directories>/a</directories>\n{long}</syscheck></agent_config>"
+    );
+    let error = refused(&text);
+    assert!(error.starts_with("line 4: ") && error.contains("bytes"), "{error}");
+    let error = refused(&blocks(21, 1_000));
+    assert!(error.contains("21000 patterns"), "{error}");
+    let toml = |group: usize, paths: usize| -> String {
+        let list = vec!["\"a\""; 1_000].join(",");
+        let path = |n: usize| format!("[[watch]]\npath = \"/{group}/{n}\"\nignore = [{list}]\n");
+        (0..paths).map(path).collect()
+    };
+    assert!(refused(&toml(0, 21)).contains("21000 patterns"));
+    let (one, two) =
+        (Settings::parse(&toml(1, 11)).unwrap(), Settings::parse(&toml(2, 11)).unwrap());
+    assert_eq!(merged([&one, &two]), Err(SettingsError::TooManyPatterns(22_000)));
+    assert!(merged([&one, &Settings::parse(&blocks(9, 1_000)).unwrap()]).is_ok());
+}
+
+#[test]
+fn an_agent_beats_at_least_three_times_before_it_counts_as_gone() {
+    let slow = Settings::parse("[sync]\nheartbeat = \"5m\"\n").unwrap();
+    assert_eq!(slow.check_silence(Duration::from_mins(15)), Ok(()));
+    let error = slow.check_silence(Duration::from_mins(2)).unwrap_err().to_string();
+    assert!(error.contains("300s") && error.contains("40s"), "{error}");
+    assert_eq!(Settings::default().check_silence(Duration::from_secs(1)), Ok(()));
 }
 
 proptest! {

@@ -155,8 +155,8 @@ impl Access {
 }
 
 impl Members for Fleet {
-    fn generation(&self) -> u64 {
-        self.membership()
+    fn generation(&self, group: &str) -> u64 {
+        self.moved(group)
     }
 
     fn of_group(&self, group: &str) -> Vec<AgentId> {

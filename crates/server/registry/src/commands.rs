@@ -2,7 +2,7 @@
 //! handing out and outcomes are written in batches. A crash between outcome and flush hands the
 //! command out once more: the agent knows by its number that it has done it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use state::registry::{
 };
 
 use crate::limits::{
-    COMMAND_REPEAT_SECONDS, COMMAND_TTL_SECONDS, COMMANDS_AT_ONCE_MAX, OUTCOMES_WAITING_MAX,
+    COMMAND_AGENTS_FEW, COMMAND_REPEAT_SECONDS, COMMAND_TTL_SECONDS, COMMANDS_AT_ONCE_MAX,
+    OUTCOMES_WAITING_MAX,
 };
 use crate::{Registry, RegistryError};
 
@@ -38,26 +39,75 @@ impl Open {
 }
 
 /// What is outstanding, and what is not yet in the database. A command costs the same whatever the
-/// number of its agents; a heartbeat looks at each unfinished command once.
+/// number of its agents; a heartbeat looks at the commands of its own agent and at those that many
+/// agents have not answered.
 #[derive(Default)]
 pub(crate) struct Outstanding {
     open: BTreeMap<u64, Open>,
+    /// Commands that few agents have not answered, by agent.
+    few: HashMap<AgentId, Vec<u64>>,
+    /// All others.
+    wide: BTreeSet<u64>,
     waiting: Vec<OutcomeRow>,
 }
 
 impl Outstanding {
     /// What was sent before a restart is due again.
     pub(crate) fn load(commands: Vec<OpenCommand>) -> Self {
-        let open = |c: OpenCommand| (c.id, Open::new(c.kind, c.expires_at_s, &c.agents));
-        Self { open: commands.into_iter().map(open).collect(), waiting: Vec::new() }
+        let mut all = Self::default();
+        for command in commands {
+            all.add(command.id, Open::new(command.kind, command.expires_at_s, &command.agents));
+        }
+        all
+    }
+
+    /// One that waits for nobody only waits for its end.
+    fn add(&mut self, id: u64, open: Open) {
+        self.wide.insert(id);
+        self.narrow(id, &open);
+        self.open.insert(id, open);
+    }
+
+    /// Find a command by its agents from now on, if only few are left.
+    fn narrow(&mut self, id: u64, open: &Open) {
+        if open.agents.len() <= COMMAND_AGENTS_FEW && self.wide.remove(&id) {
+            for agent in &open.agents {
+                self.few.entry(AgentId(agent)).or_default().push(id);
+            }
+        }
+    }
+
+    /// The command is not the agent's any more.
+    fn unlist(&mut self, agent: AgentId, id: u64) {
+        if let Some(own) = self.few.get_mut(&agent) {
+            own.retain(|other| *other != id);
+            if own.is_empty() {
+                self.few.remove(&agent);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        let Some(open) = self.open.remove(&id) else { return };
+        if !self.wide.remove(&id) {
+            open.agents.iter().for_each(|agent| self.unlist(AgentId(agent), id));
+        }
+    }
+
+    /// Numbers of the agent's unfinished commands, in no order.
+    fn of(&self, agent: AgentId) -> impl Iterator<Item = u64> {
+        let own = self.few.get(&agent).into_iter().flatten().copied();
+        let has = move |id: &u64| self.open.get(id).is_some_and(|o| o.agents.contains(agent.0));
+        own.chain(self.wide.iter().copied().filter(has))
     }
 
     /// Those that were never handed out go first, then those that wait longest for an answer.
     fn hand_out(&mut self, agent: AgentId, now: Duration, now_s: i64) -> Vec<Command> {
         let repeat = Duration::from_secs(COMMAND_REPEAT_SECONDS);
-        let own = self.open.iter().filter(|(_, one)| one.agents.contains(agent.0));
-        let mut due: Vec<(Option<Duration>, u64)> = own
-            .map(|(id, one)| (one.sent.get(&agent).copied(), *id))
+        let sent = |id| self.open.get(&id).and_then(|one| one.sent.get(&agent).copied());
+        let mut due: Vec<(Option<Duration>, u64)> = self
+            .of(agent)
+            .map(|id| (sent(id), id))
             .filter(|(sent, _)| sent.is_none_or(|sent| now.saturating_sub(sent) >= repeat))
             .collect();
         due.sort_unstable();
@@ -82,21 +132,24 @@ impl Outstanding {
 
     /// Take it off the agent's list; whether it was there.
     fn close(&mut self, agent: AgentId, id: u64) -> bool {
-        let Some(open) = self.open.get_mut(&id) else { return false };
+        let Some(mut open) = self.open.remove(&id) else { return false };
         open.sent.remove(&agent);
         let found = open.agents.remove(agent.0);
+        self.unlist(agent, id);
         if open.agents.is_empty() {
-            self.open.remove(&id);
+            self.wide.remove(&id);
+        } else {
+            self.narrow(id, &open);
+            self.open.insert(id, open);
         }
         found
     }
 
     pub(crate) fn forget_agent(&mut self, agent: AgentId) {
-        self.open.retain(|_, open| {
-            open.sent.remove(&agent);
-            open.agents.remove(agent.0);
-            !open.agents.is_empty()
-        });
+        let own: Vec<u64> = self.of(agent).collect();
+        for id in own {
+            self.close(agent, id);
+        }
     }
 }
 
@@ -124,7 +177,7 @@ impl Registry {
         let id = self.inner.store.create_command(&new)?;
         if !new.agents.is_empty() {
             let open = Open::new(kind, new.expires_at_s, &new.agents);
-            self.inner.outstanding.lock().open.insert(id, open);
+            self.inner.outstanding.lock().add(id, open);
         }
         Ok(id)
     }
@@ -222,7 +275,7 @@ impl Registry {
     fn finish_command(&self, id: u64, state: OutcomeState) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
         let n = self.inner.store.finish_command(id, state, self.now().s)?;
-        self.inner.outstanding.lock().open.remove(&id);
+        self.inner.outstanding.lock().remove(id);
         Ok(n)
     }
 
@@ -258,3 +311,7 @@ fn put_back(outstanding: &Mutex<Outstanding>, mut rows: Vec<OutcomeRow>) {
     rows.append(&mut outstanding.waiting);
     outstanding.waiting = rows;
 }
+
+#[cfg(test)]
+#[path = "commands_tests.rs"]
+mod tests;

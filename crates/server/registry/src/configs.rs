@@ -1,19 +1,35 @@
 //! What groups configure, in memory: the settings of each group, and the digest of what the agents
-//! of a set of groups are to run. A write drops what it touches; a heartbeat computes nothing.
+//! of a set of groups are to run. A write drops what it touches; a heartbeat computes nothing, and
+//! what takes long (merging) is done while nobody is held up ([`Draft`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use settings::{Merged, Settings, SettingsError};
 
-use crate::limits::GROUP_SETS_KEPT_MAX;
+use crate::limits::{GROUP_SETS_KEPT_MAX, MERGED_BYTES_MAX, MERGED_IDLE};
+
+/// What each group sets; `None`: the text cannot be read, and agents keep what they run.
+type ByGroup = HashMap<String, Option<Arc<Settings>>>;
+/// Digests by set of groups; `None`: it cannot be told.
+type Sums = HashMap<Vec<String>, Option<Arc<str>>>;
+
+/// Merged texts by digest, for the agents that fetch one in the same minutes.
+pub(crate) fn kept() -> moka::sync::Cache<Arc<str>, Arc<Merged>> {
+    moka::sync::Cache::builder()
+        .weigher(|_, merged: &Arc<Merged>| u32::try_from(merged.text.len()).unwrap_or(u32::MAX))
+        .max_capacity(MERGED_BYTES_MAX)
+        .time_to_idle(MERGED_IDLE)
+        .build()
+}
 
 /// Settings by group, and digests by set of groups.
 #[derive(Default)]
 pub(crate) struct Configs {
-    /// `None`: the text cannot be read, and agents keep what they run.
-    settings: HashMap<String, Option<Settings>>,
-    sums: HashMap<Vec<String>, Option<Arc<str>>>,
+    settings: ByGroup,
+    sums: Sums,
+    /// Moves on with every change of what a group sets.
+    version: u64,
 }
 
 impl Configs {
@@ -30,18 +46,54 @@ impl Configs {
                      it is put again"
                 );
             }
-            all.settings.insert(group, settings.ok());
+            all.settings.insert(group, settings.ok().map(Arc::new));
         }
         all
     }
 
-    /// Take over what a group sets; `None` when the group is gone.
-    pub(crate) fn put(&mut self, group: &str, settings: Option<Settings>) {
+    /// What would be if a group set this, or nothing any more. No sums are in it yet.
+    pub(crate) fn draft(&self, group: &str, settings: Option<Arc<Settings>>) -> Draft {
+        let mut all = self.settings.clone();
         match settings {
-            Some(settings) => _ = self.settings.insert(group.to_owned(), Some(settings)),
-            None => _ = self.settings.remove(group),
+            Some(settings) => _ = all.insert(group.to_owned(), Some(settings)),
+            None => _ = all.remove(group),
         }
-        self.sums.retain(|groups, _| groups.iter().all(|name| name != group));
+        let group = Some(group.to_owned());
+        Draft { group, settings: all, sums: Sums::new(), version: self.version }
+    }
+
+    /// The sums that are not known of these sets as they are; none of them is in it yet.
+    pub(crate) fn unknown<'a>(&self, sets: impl Iterator<Item = &'a [String]>) -> (Draft, Sets) {
+        let missing = sets.filter(|groups| !self.sums.contains_key(*groups));
+        let sets: Sets = missing.map(<[String]>::to_vec).collect();
+        let settings = if sets.is_empty() { ByGroup::new() } else { self.settings.clone() };
+        (Draft { group: None, settings, sums: Sums::new(), version: self.version }, sets)
+    }
+
+    /// Whether a draft was made of what is.
+    pub(crate) fn is_base_of(&self, draft: &Draft) -> bool {
+        self.version == draft.version
+    }
+
+    /// The digest of what these groups set together, if it was reckoned.
+    pub(crate) fn known(&self, groups: &[String]) -> Option<Arc<str>> {
+        self.sums.get(groups).cloned().flatten()
+    }
+
+    /// Take over what a draft says, if it is of what is.
+    pub(crate) fn take(&mut self, draft: Draft) {
+        if self.version != draft.version {
+            return;
+        }
+        if let Some(group) = draft.group {
+            self.version += 1;
+            self.settings = draft.settings;
+            self.sums.retain(|groups, _| groups.iter().all(|name| *name != group));
+        }
+        if self.sums.len() + draft.sums.len() > GROUP_SETS_KEPT_MAX {
+            self.sums.clear();
+        }
+        self.sums.extend(draft.sums);
     }
 
     /// The digest of what agents of these groups are to run, empty when that is nothing; `None`
@@ -50,10 +102,7 @@ impl Configs {
         if let Some(sum) = self.sums.get(groups) {
             return sum.clone();
         }
-        let merged = self.merged(groups).inspect_err(|error| {
-            tracing::warn!(?groups, %error, "the configuration of these groups is not handed out");
-        });
-        let sum: Option<Arc<str>> = merged.ok().map(|merged| merged.sum.into());
+        let sum = told(groups, merged(&self.settings, groups));
         if self.sums.len() >= GROUP_SETS_KEPT_MAX {
             self.sums.clear();
         }
@@ -61,26 +110,58 @@ impl Configs {
         sum
     }
 
-    /// What agents of these groups are to run.
+    /// What these groups set, in their order, for [`settings::merged`]: copies of references.
     ///
     /// # Errors
-    /// When a group's text cannot be read, or the groups together set too much.
-    pub(crate) fn merged(&self, groups: &[String]) -> Result<Merged, SettingsError> {
+    /// When a group's text cannot be read.
+    pub(crate) fn of(&self, groups: &[String]) -> Result<Vec<Arc<Settings>>, SettingsError> {
         let set = groups.iter().filter_map(|name| self.settings.get(name));
-        let set: Option<Vec<&Settings>> = set.map(Option::as_ref).collect();
-        Ok(Merged::from(&settings::merged(set.ok_or(SettingsError::Unreadable)?)?))
+        set.cloned().collect::<Option<_>>().ok_or(SettingsError::Unreadable)
     }
+}
 
-    /// Whether the groups of a set still go together when one of them sets this.
-    pub(crate) fn fits(
-        &self,
-        groups: &[String],
-        group: &str,
-        settings: &Settings,
-    ) -> Result<(), SettingsError> {
-        let of = |name: &String| {
-            if name == group { Some(settings) } else { self.settings.get(name)?.as_ref() }
-        };
-        settings::merged(groups.iter().filter_map(of)).map(drop)
+/// Sets of groups.
+pub(crate) type Sets = HashSet<Vec<String>>;
+
+/// A change of what groups set with the digests that follow from it, made on a copy.
+pub(crate) struct Draft {
+    /// Which group sets something else, if one does.
+    group: Option<String>,
+    settings: ByGroup,
+    sums: Sums,
+    version: u64,
+}
+
+impl Draft {
+    /// Reckon the digests of sets of groups that are not in it yet. Merges: not to be called while
+    /// the fleet is locked.
+    ///
+    /// # Errors
+    /// With `strict`: when a set cannot be merged that has only texts that can be read.
+    pub(crate) fn reckon(&mut self, sets: Sets, strict: bool) -> Result<(), SettingsError> {
+        for groups in sets {
+            if self.sums.contains_key(&groups) {
+                continue;
+            }
+            let merged = merged(&self.settings, &groups);
+            match merged {
+                Err(error) if strict && error != SettingsError::Unreadable => return Err(error),
+                merged => _ = self.sums.insert(groups.clone(), told(&groups, merged)),
+            }
+        }
+        Ok(())
     }
+}
+
+fn merged(settings: &ByGroup, groups: &[String]) -> Result<Merged, SettingsError> {
+    let set = groups.iter().filter_map(|name| settings.get(name));
+    let set: Option<Vec<&Settings>> = set.map(Option::as_deref).collect();
+    Ok(Merged::from(&settings::merged(set.ok_or(SettingsError::Unreadable)?)?))
+}
+
+fn told(groups: &[String], merged: Result<Merged, SettingsError>) -> Option<Arc<str>> {
+    let merged = merged.inspect_err(|error| {
+        tracing::warn!(?groups, %error, "the configuration of these groups is not handed out");
+    });
+    merged.ok().map(|merged| merged.sum.into())
 }

@@ -69,7 +69,7 @@ pub(crate) struct Fleet {
     /// Agents by status.
     status: StatusSummary,
     /// Who is in a group.
-    groups: HashMap<String, BTreeSet<AgentId>>,
+    groups: HashMap<String, Members>,
     seen: Vec<AgentId>,
     changed: Vec<AgentId>,
     /// Agents whose digests are to be written.
@@ -77,6 +77,14 @@ pub(crate) struct Fleet {
     configs: Configs,
     /// Moves on with every change of who is in which group.
     membership: u64,
+}
+
+/// The agents of a group.
+#[derive(Default)]
+struct Members {
+    ids: BTreeSet<AgentId>,
+    /// [`Fleet::membership`] at the last change of them.
+    moved: u64,
 }
 
 impl Fleet {
@@ -118,7 +126,6 @@ impl Fleet {
     }
 
     pub(crate) fn remove(&mut self, id: AgentId) {
-        self.membership += 1;
         self.roll.remove(id);
         if let Some(live) = self.agents.remove(&id) {
             self.status.take(live.record.status);
@@ -128,19 +135,26 @@ impl Fleet {
     }
 
     fn join(&mut self, id: AgentId, groups: &[String]) {
+        self.membership += 1;
         for group in groups {
-            match self.groups.get_mut(group) {
-                Some(members) => _ = members.insert(id),
-                None => _ = self.groups.insert(group.clone(), BTreeSet::from([id])),
+            // Most have it already: then no name is copied.
+            if !self.groups.contains_key(group) {
+                self.groups.insert(group.clone(), Members::default());
+            }
+            if let Some(members) = self.groups.get_mut(group) {
+                members.ids.insert(id);
+                members.moved = self.membership;
             }
         }
     }
 
     fn leave(&mut self, id: AgentId, groups: &[String]) {
+        self.membership += 1;
         for group in groups {
             let Some(members) = self.groups.get_mut(group) else { continue };
-            members.remove(&id);
-            if members.is_empty() {
+            members.ids.remove(&id);
+            members.moved = self.membership;
+            if members.ids.is_empty() {
                 self.groups.remove(group);
             }
         }
@@ -165,14 +179,15 @@ impl Fleet {
         self.agents.get(&id).map(|live| &live.record)
     }
 
-    /// Moves on with every change of who is in which group.
-    pub(crate) fn membership(&self) -> u64 {
-        self.membership
+    /// Another number after every change of who is in the group; 0 while nobody is.
+    pub(crate) fn moved(&self, group: &str) -> u64 {
+        self.groups.get(group).map_or(0, |members| members.moved)
     }
 
     /// The agents of a group, ascending.
     pub(crate) fn members(&self, group: &str) -> Vec<AgentId> {
-        self.groups.get(group).map(|ids| ids.iter().copied().collect()).unwrap_or_default()
+        let members = self.groups.get(group);
+        members.map(|members| members.ids.iter().copied().collect()).unwrap_or_default()
     }
 
     /// Every agent and why it has its status, in no order.
@@ -191,7 +206,6 @@ impl Fleet {
         }
         self.want(id);
         self.configured(id);
-        self.membership += 1;
     }
 
     pub(crate) fn overlay(&self, id: AgentId, cluster: &str) -> Option<Overlay> {

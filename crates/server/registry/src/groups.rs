@@ -1,9 +1,11 @@
 //! Groups, who is in them, and their configuration.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::AgentId;
-use settings::{Merged, Settings};
+use settings::{Merged, Settings, SettingsError};
 use state::registry::{ConfigState, GroupConfig, GroupCount};
 
 use crate::types::{ConfigProblem, ConfigTold};
@@ -48,6 +50,7 @@ impl Registry {
     ) -> Result<Vec<String>, RegistryError> {
         let _order = self.inner.decisions.lock();
         let groups = self.inner.store.set_agent_groups(id, groups)?;
+        self.reckon(std::slice::from_ref(&groups).iter());
         self.inner.fleet.write().set_groups(id, groups.clone());
         Ok(groups)
     }
@@ -67,6 +70,7 @@ impl Registry {
         let mut groups = now.unwrap_or_default();
         groups.retain(|name| !names.contains(name));
         let groups = self.inner.store.set_agent_groups(id, &groups)?;
+        self.reckon(std::slice::from_ref(&groups).iter());
         self.inner.fleet.write().set_groups(id, groups.clone());
         Ok(groups)
     }
@@ -87,8 +91,12 @@ impl Registry {
         let _order = self.inner.decisions.lock();
         let changed = self.inner.store.delete_group(name)?;
         let n = changed.len() as u64;
+        let (mut draft, _) = self.inner.fleet.read().draft(name, None);
+        let sets: HashSet<&Vec<String>> = changed.iter().map(|(_, groups)| groups).collect();
+        // Done already: what cannot be merged is not handed out.
+        let _ = draft.reckon(sets.into_iter().cloned().collect(), false);
         let mut fleet = self.inner.fleet.write();
-        fleet.set_config(name, None);
+        fleet.take_draft(draft);
         for (id, groups) in changed {
             fleet.set_groups(id, groups);
         }
@@ -125,6 +133,7 @@ impl Registry {
             agents.iter().filter_map(next).collect()
         };
         let changed = self.inner.store.set_groups_of(&wanted)?;
+        self.reckon(changed.iter().map(|(_, groups)| groups));
         let mut fleet = self.inner.fleet.write();
         for (id, groups) in &changed {
             fleet.set_groups(*id, groups.clone());
@@ -144,16 +153,29 @@ impl Registry {
     /// from then on every agent of the group is told of it with its next heartbeat.
     ///
     /// # Errors
-    /// `Settings` when the text is none, with its line; `Store(NotFound)`.
+    /// `Settings` when the text is none, with its line, or does not go together with what other
+    /// groups of its agents set, or with this server's disconnection time; `Store(NotFound)`.
     pub fn set_group_config(&self, name: &str, text: &str) -> Result<(), RegistryError> {
-        let settings = Settings::parse(text)?;
+        let settings = Arc::new(Settings::parse(text)?);
+        let silence = Duration::from_secs(self.inner.options.disconnection_s);
+        settings.check_silence(silence)?;
         let (body, sum) = (text.as_bytes().to_vec(), settings::sum(text));
         let config = GroupConfig { body, sum, at_s: self.now().s };
+        // Merging may take long: done here, nobody waits for it.
+        let (mut draft, sets) = self.inner.fleet.read().draft(name, Some(&settings));
+        draft.reckon(sets, true)?;
         {
             let _order = self.inner.decisions.lock();
-            self.inner.fleet.read().fits(name, &settings)?;
+            let (now, sets) = self.inner.fleet.read().draft(name, Some(&settings));
+            if !self.inner.fleet.read().configs().is_base_of(&draft) {
+                draft = now;
+            }
+            // What came meanwhile.
+            draft.reckon(sets, true)?;
             self.inner.store.set_group_config(name, &config)?;
-            self.inner.fleet.write().set_config(name, Some(settings));
+            let mut fleet = self.inner.fleet.write();
+            fleet.take_draft(draft);
+            fleet.want_group(name);
         }
         // Whoever put it waits for the flags of its agents, not whoever counts next.
         if let Err(error) = self.settle(false) {
@@ -162,12 +184,34 @@ impl Registry {
         Ok(())
     }
 
-    /// What agents of these groups, in this order, are to run.
+    /// Reckon what agents of these sets of groups are to run before the fleet is locked for it; the
+    /// caller holds the lock of decisions.
+    fn reckon<'a>(&self, sets: impl Iterator<Item = &'a Vec<String>>) {
+        let sets = sets.map(Vec::as_slice);
+        let (mut draft, sets) = self.inner.fleet.read().configs().unknown(sets);
+        if !sets.is_empty() {
+            // What cannot be merged is not handed out.
+            let _ = draft.reckon(sets, false);
+            self.inner.fleet.write().take_draft(draft);
+        }
+    }
+
+    /// What agents of these groups, in this order, are to run; made once for all of them, and kept
+    /// while they fetch it.
     ///
     /// # Errors
     /// `Settings` when the groups together watch too many paths.
-    pub fn merged_config(&self, groups: &[String]) -> Result<Merged, RegistryError> {
-        Ok(self.inner.fleet.read().merged(groups)?)
+    pub fn merged_config(&self, groups: &[String]) -> Result<Arc<Merged>, RegistryError> {
+        let (sum, set) = {
+            let fleet = self.inner.fleet.read();
+            (fleet.configs().known(groups), fleet.configs().of(groups)?)
+        };
+        let merge = || {
+            let all = settings::merged(set.iter().map(|settings| &**settings))?;
+            Ok::<_, SettingsError>(Arc::new(Merged::from(&all)))
+        };
+        let Some(sum) = sum else { return Ok(merge()?) };
+        self.inner.merged.try_get_with(sum, merge).map_err(|error| (*error).clone().into())
     }
 
     /// The digest of what agents of this group alone are to run; empty for nothing. Memory only.

@@ -1,4 +1,4 @@
-//! Password hashes (Argon2id) and the threads that check them: a fixed number, with a bounded
+//! Password hashes (Argon2id) and the threads that logins wait on: a fixed number, with a bounded
 //! queue in front. Nothing else runs there, and nothing else waits behind a login.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
-use argon2::password_hash::phc::PasswordHash;
-use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
+use argon2::password_hash::phc::{Output, PasswordHash};
+use argon2::{Algorithm, Argon2, Block, Params, PasswordHasher, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use env::random::Random;
@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use crate::options::HashCost;
 use crate::{RegistryError, files};
 
-/// How much lower the priority of these threads is (nice(2)): where processors are few, a request
-/// that needs a fraction of a millisecond goes before a hash that needs fifty times as much.
+/// How much lower the priority of these threads is (nice(2)): they hash themselves where the
+/// hasher's threads are not let run.
 const NICE: i32 = 5;
 /// Bytes of salt: RFC 9106, 3.1 recommends 16.
 const SALT_BYTES: usize = 16;
@@ -58,10 +58,35 @@ pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, 
     ))
 }
 
-/// Whether the password belongs to the hash, at the cost that the hash names.
-pub(crate) fn verify(password: &str, hash: &str) -> bool {
+/// Whether the password belongs to the hash, at the cost that the hash names. `memory` is grown to
+/// what that needs, and can be used again.
+pub(crate) fn verify(password: &str, hash: &str, memory: &mut Vec<Block>) -> bool {
     PasswordHash::new(hash)
-        .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+        .ok()
+        .and_then(|hash| Some(computed(password, &hash, memory)? == hash.hash?))
+        // The two are compared in constant time.
+        .unwrap_or(false)
+}
+
+/// The hash of the password by the rules that a hash names.
+fn computed(password: &str, like: &PasswordHash, memory: &mut Vec<Block>) -> Option<Output> {
+    let algorithm = Algorithm::new(like.algorithm.as_str()).ok()?;
+    let version = Version::try_from(like.version?).ok()?;
+    let params = Params::try_from(like).ok()?;
+    let blocks = params.block_count();
+    if memory.len() < blocks {
+        memory.resize(blocks, Block::default());
+    }
+    let mut out = vec![0; like.hash?.len()];
+    Argon2::new(algorithm, version, params)
+        .hash_password_into_with_memory(
+            password.as_bytes(),
+            like.salt.as_ref()?,
+            &mut out,
+            memory.get_mut(..blocks)?,
+        )
+        .ok()?;
+    Output::new(&out).ok()
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -132,7 +157,9 @@ mod tests {
         assert_eq!(nothing_read.params, real.params);
         assert_eq!((nothing_read.algorithm, nothing_read.version), (real.algorithm, real.version));
         assert_eq!(nothing.len(), real.to_string().len());
-        assert!(!verify("", &nothing) && !verify("Correct-Horse-9", &nothing));
+        let mut memory = Vec::new();
+        assert!(!verify("", &nothing, &mut memory));
+        assert!(!verify("Correct-Horse-9", &nothing, &mut memory));
     }
 
     #[test]

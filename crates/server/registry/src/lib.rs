@@ -29,6 +29,7 @@ mod error;
 mod files;
 mod fleet;
 mod groups;
+mod hasher;
 mod hashing;
 mod host;
 mod identity;
@@ -96,6 +97,8 @@ struct Inner {
     server: AgentRecord,
     fleet: RwLock<Fleet>,
     certificates: RwLock<identity::Certificates>,
+    /// What agents are to run, by its digest: a digest names one text for good.
+    merged: moka::sync::Cache<Arc<str>, Arc<settings::Merged>>,
     outstanding: Mutex<commands::Outstanding>,
     /// What agents told of their scans and is not written yet.
     scans: Mutex<HashMap<AgentId, LastScan>>,
@@ -103,6 +106,7 @@ struct Inner {
     access: access::Access,
     attempts: Mutex<attempts::Attempts>,
     hashing: hashing::Pool,
+    hasher: hasher::Hasher,
     /// What a password of an unknown user is checked against.
     nobody_hash: String,
     /// Held over store and memory by whoever decides (enrolment, removal, groups, commands), so
@@ -153,11 +157,13 @@ impl Registry {
                 now,
             )),
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),
+            merged: configs::kept(),
             outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
             scans: Mutex::default(),
             access: access::Access::new(options.cache_ttl),
             attempts: Mutex::new(attempts::Attempts::new(options.login_attempts_max, block)),
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
+            hasher: hasher::Hasher::start(options.login_workers)?,
             nobody_hash: hashing::of_nothing(options.hash_cost, &*random)?,
             decisions: Mutex::default(),
             flush: Mutex::default(),

@@ -1,5 +1,7 @@
 //! Limits and times of the registry, each with its unit.
 
+use std::time::Duration;
+
 /// Highest number that an agent may be given by whoever adds it; drawn ones go on behind it.
 pub const AGENT_NUMBER_MAX: u32 = 99_999_999;
 /// Shortest password, characters.
@@ -25,6 +27,9 @@ pub const LOGIN_SOURCES_MAX: usize = 65_536;
 pub const COMMAND_REPEAT_SECONDS: u64 = 60;
 /// Most commands in one answer to an agent; the rest goes with its next heartbeats.
 pub const COMMANDS_AT_ONCE_MAX: usize = 16;
+/// A command that at most so many agents have not answered is found by agent; heartbeats of all
+/// others do not look at it.
+pub const COMMAND_AGENTS_FEW: u64 = 64;
 /// Unanswered commands expire after this long unless asked otherwise, seconds: 1 day.
 pub const COMMAND_TTL_SECONDS: i64 = 24 * 3600;
 /// Spent certificates and tokens are forgotten this often, seconds.
@@ -39,8 +44,13 @@ pub const TOKEN_SECRET_BYTES: usize = 32;
 pub const OUTCOMES_WAITING_MAX: usize = 100_000;
 /// Revocations that another process wrote are taken over this often, seconds.
 pub const REVOCATIONS_RELOAD_SECONDS: u64 = 10;
-/// Most sets of groups whose configuration's digest is kept in memory beside the agents' own.
-pub const GROUP_SETS_KEPT_MAX: usize = 10_000;
+/// Most sets of groups whose configuration's digest is kept in memory beside the agents' own; some
+/// 200 bytes each.
+pub const GROUP_SETS_KEPT_MAX: usize = 100_000;
+/// Most bytes of merged configurations that are kept for the agents that fetch them.
+pub const MERGED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// A merged configuration that nobody fetched for this long is dropped.
+pub const MERGED_IDLE: Duration = Duration::from_mins(5);
 /// Policies of a role set are kept in memory this long, seconds.
 pub const POLICIES_TTL_SECONDS: u64 = 10;
 /// Most role sets whose policies are kept in memory.

@@ -34,7 +34,7 @@ pub struct RegistryOptions {
     pub disconnection_s: u64,
     /// How often [`crate::Registry::tick`] writes what agents said to the database.
     pub flush_interval: Duration,
-    /// Threads that hash passwords.
+    /// Logins that are worked on at once; of their hashes, one less than there are processors.
     pub login_workers: usize,
     /// Logins that may wait for a thread; beyond it they are refused.
     pub login_queue_max: usize,

@@ -91,14 +91,14 @@ pub struct Grants {
     mode: RbacMode,
     policies: Arc<Vec<Policy>>,
     actions: HashMap<String, Vec<Entry>>,
-    /// Agents by action, as they were at a generation of the fleet's groups.
-    scopes: Mutex<HashMap<String, (u64, Permitted)>>,
+    /// Agents by action, as they were at a generation of each group that the action names.
+    scopes: Mutex<HashMap<String, (Vec<u64>, Permitted)>>,
 }
 
 /// The agents of the fleet by number and by group, as [`Grants::agents`] asks for them.
 pub(crate) trait Members {
-    /// Changes with every change of who is in which group.
-    fn generation(&self) -> u64;
+    /// Changes with every change of who is in the group.
+    fn generation(&self, group: &str) -> u64;
     /// The agents of a group.
     fn of_group(&self, group: &str) -> Vec<AgentId>;
     /// Whether the agent is in the group.
@@ -157,15 +157,17 @@ impl Grants {
 
     /// The agents on which the action is permitted.
     pub(crate) fn agents(&self, action: &str, members: &dyn Members) -> Permitted {
-        let generation = members.generation();
+        let groups = self.entries(action).iter().flat_map(|entry| &entry.parts.0);
+        let groups = groups.filter(|(kind, value)| kind == AGENT_GROUP && value != ANY);
+        let generations: Vec<u64> = groups.map(|(_, name)| members.generation(name)).collect();
         if let Some((at, scope)) = self.scopes.lock().get(action)
-            && *at == generation
+            && *at == generations
         {
             return scope.clone();
         }
         let scope = self.resolve(action, members);
         // What is asked about is an operation's action: their number is small.
-        self.scopes.lock().insert(action.to_owned(), (generation, scope.clone()));
+        self.scopes.lock().insert(action.to_owned(), (generations, scope.clone()));
         scope
     }
 

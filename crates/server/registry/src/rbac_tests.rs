@@ -8,7 +8,7 @@ struct Fleet;
 const GROUPS: [(u32, &[&str]); 4] = [(0, &[]), (1, &["web"]), (2, &["web", "db"]), (3, &["db"])];
 
 impl Members for Fleet {
-    fn generation(&self) -> u64 {
+    fn generation(&self, _: &str) -> u64 {
         0
     }
     fn of_group(&self, group: &str) -> Vec<AgentId> {
@@ -134,4 +134,37 @@ proptest! {
             prop_assert!(grants.permit_some("agent:read", "agent:id"));
         }
     }
+}
+
+/// A fleet that says how often it was asked for the agents of a group.
+struct Moving {
+    web: u64,
+    db: u64,
+    asked: std::cell::Cell<u32>,
+}
+
+impl Members for Moving {
+    fn generation(&self, group: &str) -> u64 {
+        if group == "web" { self.web } else { self.db }
+    }
+    fn of_group(&self, group: &str) -> Vec<AgentId> {
+        self.asked.set(self.asked.get() + 1);
+        Fleet.of_group(group)
+    }
+    fn is_in(&self, id: AgentId, group: &str) -> bool {
+        Fleet.is_in(id, group)
+    }
+}
+
+#[test]
+fn a_scope_is_resolved_anew_only_when_a_group_that_it_names_has_changed() {
+    let grants = grants(RbacMode::White, vec![policy(true, &["agent:group:web"])]);
+    let mut fleet = Moving { web: 1, db: 1, asked: std::cell::Cell::default() };
+    grants.agents("agent:read", &fleet);
+    fleet.db += 1;
+    assert!(grants.agents("agent:read", &fleet).holds(AgentId(2)));
+    assert_eq!(fleet.asked.get(), 1, "agents that come into another group are nothing to it");
+    fleet.web += 1;
+    grants.agents("agent:read", &fleet);
+    assert_eq!(fleet.asked.get(), 2);
 }

@@ -112,7 +112,7 @@ impl Registry {
         let row = self.inner.store.user(name)?;
         let hash = row.as_ref().map_or(self.inner.nobody_hash.as_str(), |r| &r.password_hash);
         let fits = password.len() <= PASSWORD_BYTES_MAX;
-        let right = hashing::verify(if fits { password } else { "" }, hash) && fits;
+        let right = self.inner.hasher.verify(if fits { password } else { "" }, hash) && fits;
         let row = row.filter(|_| right).ok_or(LoginError::Invalid)?;
         let roles: Vec<u32> = row.roles.iter().map(|role| role.id).collect();
         let nbf_s = self.token_nbf_s(row.id, &roles, false);
@@ -123,8 +123,8 @@ impl Registry {
         Ok((public(row), nbf_s))
     }
 
-    /// Have every hashing thread check a password once, so that the first logins are as fast as
-    /// the later ones. Blocks for as long as that takes.
+    /// Have as many passwords checked at once as there may be logins, so that the first ones are as
+    /// fast as the later ones. Blocks for as long as that takes.
     pub fn warm_logins(&self) {
         let gate =
             std::sync::Arc::new(std::sync::Barrier::new(self.inner.options.login_workers.max(1)));
@@ -133,7 +133,7 @@ impl Registry {
                 let (registry, gate) = (self.clone(), gate.clone());
                 let job = move || {
                     gate.wait();
-                    hashing::verify("", &registry.inner.nobody_hash)
+                    registry.inner.hasher.verify("", &registry.inner.nobody_hash)
                 };
                 self.inner.hashing.submit(job).ok()
             })

@@ -7,6 +7,7 @@ use common::{House, house, named};
 use model::AgentId;
 use registry::{
     Command, CommandCounts, CommandKind, Outcome, OutcomeFilter, OutcomeState, Permitted,
+    RegistryStore, SqliteRegistry,
 };
 
 fn fleet(house: &House, n: u32) -> Vec<AgentId> {
@@ -220,4 +221,49 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     let new = house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap();
     let again = given(&house);
     assert_eq!((again[0], again.len()), (new, 16));
+}
+
+#[test]
+fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
+    let house = house();
+    let ids = fleet(&house, 6_000);
+    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    for agent in &ids {
+        house.registry.pending_commands(*agent);
+        house.registry.command_outcome(*agent, id, &said(OutcomeState::Acknowledged));
+    }
+    for _ in 0..1_000 {
+        house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
+    }
+    house.registry.flush().unwrap();
+    // One step of several: outcomes of the oldest are gone, but not all.
+    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    assert!(store.trim_commands().unwrap());
+    let page = OutcomeFilter { limit: 10_000, ..OutcomeFilter::default() };
+    assert_eq!(house.registry.command_page(id, &Permitted::All, page).unwrap(), None);
+    let listed = house.registry.commands(5_000, &Permitted::All).unwrap();
+    assert!(listed.len() == 1_000 && listed.iter().all(|command| command.id != id));
+    // A late word of one of its agents changes nothing.
+    house.registry.command_outcome(ids[5_999], id, &said(OutcomeState::Failed));
+    assert_eq!(house.registry.command(id).unwrap(), None);
+    while store.trim_commands().unwrap() {}
+    assert_eq!(house.registry.commands(5_000, &Permitted::All).unwrap().len(), 1_000);
+}
+
+#[test]
+fn a_command_whose_agents_cannot_be_read_keeps_the_server_from_nothing() {
+    let house = house();
+    let ids = fleet(&house, 3);
+    let broken = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let whole = house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap();
+    let database = rusqlite::Connection::open(house.folder.path().join("registry.db")).unwrap();
+    database.execute("UPDATE command SET agents = 'torn' WHERE id = ?1", [broken as i64]).unwrap();
+    let house = house.reopen();
+    let given = house.registry.pending_commands(ids[0]);
+    assert_eq!(given.iter().map(|command| command.id).collect::<Vec<_>>(), [whole]);
+    house.registry.remove_agent(ids[2]).unwrap();
+    house.after(24 * 3_600);
+    house.registry.tick().unwrap();
+    let counts = counts(&house, broken);
+    assert_eq!((counts.pending, counts.expired, counts.total), (0, 3, 3));
 }

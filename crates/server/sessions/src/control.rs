@@ -131,7 +131,7 @@ pub(crate) async fn configuration(
         let detail = "the configuration of the agent's groups cannot be told: keep what you run";
         return Err(Refusal::new(StatusCode::CONFLICT, "no_configuration", detail));
     };
-    Ok(Json(ConfigAnswer { sum: merged.sum, text: merged.text }).into_response())
+    Ok(Json(ConfigAnswer { sum: merged.sum.clone(), text: merged.text.clone() }).into_response())
 }
 
 fn unknown(agent: AgentId) -> Refusal {

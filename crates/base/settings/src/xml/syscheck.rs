@@ -192,6 +192,7 @@ fn ignore(place: &Place<'_>, node: Node<'_, '_>, ignored: &mut Vec<(usize, Ignor
             );
             place.of(node, text)
         })?;
+        watch::pattern(&pattern).map_err(|problem| place.of(node, problem))?;
         ignored.push((at, Ignored::Pattern(pattern)));
     }
     Ok(())

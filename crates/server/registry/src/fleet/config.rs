@@ -4,16 +4,36 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use model::AgentId;
-use settings::{Merged, Settings, SettingsError};
+use settings::Settings;
 use state::registry::{ConfigRow, ConfigState};
 
 use super::{Fleet, Live, drain, same};
+use crate::configs::{Configs, Draft, Sets};
 use crate::types::{ConfigProblem, ConfigTold};
 
 impl Fleet {
-    /// Take over what a group sets, `None` when it is gone; for its agents another digest counts.
-    pub(crate) fn set_config(&mut self, group: &str, settings: Option<Settings>) {
-        self.configs.put(group, settings);
+    /// What would be if a group set this, or nothing any more, and the sets of groups of its agents.
+    pub(crate) fn draft(&self, group: &str, settings: Option<&Arc<Settings>>) -> (Draft, Sets) {
+        let members = self.groups.get(group).into_iter().flat_map(|members| &members.ids);
+        let groups = members.filter_map(|id| Some(self.agents.get(id)?.record.groups.as_slice()));
+        // Most agents have the same few sets: only different ones are copied.
+        let sets: HashSet<&[String]> = groups.collect();
+        let sets = sets.into_iter().map(<[String]>::to_vec).collect();
+        (self.configs.draft(group, settings.cloned()), sets)
+    }
+
+    /// What is configured, for drafts.
+    pub(crate) fn configs(&self) -> &Configs {
+        &self.configs
+    }
+
+    /// Take over what a draft says; agents follow with [`Fleet::want_group`] or their next groups.
+    pub(crate) fn take_draft(&mut self, draft: Draft) {
+        self.configs.take(draft);
+    }
+
+    /// Another digest counts for the agents of this group.
+    pub(crate) fn want_group(&mut self, group: &str) {
         for id in self.members(group) {
             if self.want(id) {
                 self.configured(id);
@@ -43,25 +63,9 @@ impl Fleet {
         }
     }
 
-    /// Whether what the group is to set goes together with the other groups of its agents.
-    pub(crate) fn fits(&self, group: &str, settings: &Settings) -> Result<(), SettingsError> {
-        let mut seen: HashSet<&[String]> = HashSet::new();
-        let members = self.groups.get(group).into_iter().flatten();
-        let sets = members.filter_map(|id| Some(self.agents.get(id)?.record.groups.as_slice()));
-        for groups in sets.filter(|groups| seen.insert(groups)) {
-            self.configs.fits(groups, group, settings)?;
-        }
-        Ok(())
-    }
-
     /// The digest of what agents of these groups are to run.
     pub(crate) fn sum(&mut self, groups: &[String]) -> Option<Arc<str>> {
         self.configs.sum(groups)
-    }
-
-    /// What agents of these groups are to run.
-    pub(crate) fn merged(&self, groups: &[String]) -> Result<Merged, SettingsError> {
-        self.configs.merged(groups)
     }
 
     /// The digest of what the agent is to run.

@@ -327,7 +327,7 @@ fn config_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
 /// What agents of this group alone are handed.
 fn merged_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
     let merged = call.registry().merged_config(&[group.to_owned()])?;
-    Ok(merged.text.into_bytes())
+    Ok(merged.text.clone().into_bytes())
 }
 
 const FILE_LIST: Listing = Listing {

@@ -75,15 +75,17 @@ struct Target {
 }
 
 impl Target {
-    /// `None` for a command of an older version: everybody has a row.
+    /// `None` for a command of an older version: everybody has a row. A damaged set is an empty
+    /// one: that command is handed out to nobody more and expires, and keeps nothing else from
+    /// going on.
     fn of(tx: &Transaction<'_>, id: u64) -> StoreResult<Option<Self>> {
         let mut statement = tx.prepare_cached(
             "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
         )?;
         let mut rows = statement.query([signed(id)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let agents = RoaringBitmap::deserialize_from(row.get_ref(0)?.as_blob().unwrap_or_default())
-            .map_err(|e| corrupt("agents of a command", &e.to_string()))?;
+        let set = row.get_ref(0)?.as_blob().unwrap_or_default();
+        let agents = RoaringBitmap::deserialize_from(set).unwrap_or_default();
         Ok(Some(Self { agents, rest: state(row.get(1)?)?, rest_at_s: row.get(2)? }))
     }
 
@@ -127,8 +129,13 @@ fn make_room(tx: &Transaction<'_>) -> StoreResult<()> {
     Ok(())
 }
 
-/// Drop finished commands beyond the limit, the oldest first; some of their outcomes at a time, so
-/// that other writes get in between. Whether there is more to drop.
+/// A command that is being dropped: it is shown to nobody and takes no outcome any more. One of an
+/// older version has no set either, but counts.
+const DROPPED: &str =
+    "agents IS NULL AND pending + sent + acknowledged + failed + expired + cancelled = 0";
+
+/// Drop finished commands beyond the limit, the oldest first: hidden at once, and then some of
+/// their outcomes at a time, so that other writes get in between. Whether there is more to drop.
 pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
     let kept =
         tx.prepare_cached("SELECT count(*) FROM command")?.query_row([], |r| unsigned(r, 0))?;
@@ -138,6 +145,11 @@ pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
     let oldest: Option<i64> =
         tx.query_row("SELECT min(id) FROM command WHERE pending + sent = 0", [], |r| r.get(0))?;
     let Some(oldest) = oldest else { return Ok(false) };
+    let hide = format!(
+        "UPDATE command SET agents = NULL, acknowledged = 0, failed = 0, expired = 0, cancelled = 0
+         WHERE id = ?1 AND NOT ({DROPPED})"
+    );
+    tx.prepare_cached(&hide)?.execute([oldest])?;
     let rows = tx.execute(
         "DELETE FROM command_outcome WHERE command = ?1 AND agent IN
          (SELECT agent FROM command_outcome WHERE command = ?1 LIMIT ?2)",
@@ -147,6 +159,11 @@ pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
         tx.execute("DELETE FROM command WHERE id = ?1", [oldest])?;
     }
     Ok(true)
+}
+
+fn is_dropped(tx: &Transaction<'_>, id: u64) -> StoreResult<bool> {
+    let sql = format!("SELECT 1 FROM command WHERE id = ?1 AND {DROPPED}");
+    Ok(tx.prepare_cached(&sql)?.exists([signed(id)])?)
 }
 
 /// Whether `to` may replace `from`: forward only, and an agent's own answer replaces `expired`
@@ -170,13 +187,16 @@ pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> StoreR
          VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE
          SET state = excluded.state, at_s = excluded.at_s, detail = excluded.detail",
     )?;
-    let mut targets: BTreeMap<u64, Option<Target>> = BTreeMap::new();
+    // `None`: nothing is taken for it any more.
+    let mut targets: BTreeMap<u64, Option<Option<Target>>> = BTreeMap::new();
     let mut moved: BTreeMap<(u64, OutcomeState, OutcomeState), u64> = BTreeMap::new();
     for row in in_order(rows) {
         let target = match targets.entry(row.command) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Target::of(tx, row.command)?),
+            Entry::Vacant(new) if is_dropped(tx, row.command)? => new.insert(None),
+            Entry::Vacant(new) => new.insert(Some(Target::of(tx, row.command)?)),
         };
+        let Some(target) = target else { continue };
         if target.as_ref().is_some_and(|target| !target.agents.contains(row.agent.0)) {
             continue;
         }
@@ -315,7 +335,7 @@ pub(super) fn one(
     scope: &Permitted,
     filter: OutcomeFilter,
 ) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
-    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command WHERE id = ?1");
+    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command WHERE id = ?1 AND NOT ({DROPPED})");
     let row = tx.prepare_cached(&sql)?.query_and_then([signed(id)], command)?.next().transpose()?;
     let Some(row) = row else { return Ok(None) };
     let row = within(tx, row, scope)?;
@@ -329,7 +349,9 @@ pub(super) fn newest(
     limit: u64,
     scope: &Permitted,
 ) -> StoreResult<Vec<CommandRow>> {
-    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command ORDER BY id DESC LIMIT ?1");
+    let sql = format!(
+        "SELECT {COMMAND_COLUMNS} FROM command WHERE NOT ({DROPPED}) ORDER BY id DESC LIMIT ?1"
+    );
     let mut statement = tx.prepare_cached(&sql)?;
     let rows = statement.query_and_then([signed(limit)], command)?;
     rows.map(|row| within(tx, row?, scope)).collect()

@@ -1,0 +1,199 @@
+//! Starting an agent: with the configuration of its groups, or with one that runs.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use anyhow::Context as _;
+use detect::{Cancel, SystemNames};
+use env::clock::Clock;
+use env::random::SystemRandom;
+use link::json::ControlConfig;
+use model::Dataset;
+use parking_lot::Mutex;
+use queue::{OpenReport, Queue, QueueOptions};
+use sync::{IdentityFolder, SyncOptions, Syncer};
+use tokio::sync::{Notify, mpsc, watch};
+use tracing::warn;
+
+use super::{
+    Agent, AgentSettings, Begin, Console, Left, ORDERS_MAX, Part, Shared, group, heart, metrics,
+    notes, scan, tell,
+};
+use crate::config::{Durability, QueueConfig, Transaction};
+
+/// What an agent starts from.
+pub(super) struct Start<'a> {
+    /// What it runs with beside its groups' configuration.
+    pub(super) own: &'a AgentSettings,
+    pub(super) console: Console,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) begin: Begin,
+    pub(super) left: Left,
+}
+
+impl Start<'_> {
+    /// With the stored configuration of its groups; where that does not run, with the one that ran
+    /// before it, or with its own settings alone, and told as refused.
+    pub(super) fn run(mut self) -> anyhow::Result<Agent> {
+        let own = self.own;
+        let texts = group::texts(&own.folder)?;
+        let wanted = settings::sum(texts.first().map_or("", String::as_str));
+        let mut refusal: Option<anyhow::Error> = None;
+        for text in &texts {
+            let told = group::told(text, &wanted, refusal.as_ref());
+            let started = group::effective(own, text).and_then(|all| self.with(&all, told));
+            match started {
+                Ok(agent) => {
+                    group::note_running(&own.folder, text);
+                    return Ok(agent);
+                }
+                Err(error) => {
+                    warn!("the agent does not start so: {error:#}");
+                    refusal.get_or_insert(error);
+                }
+            }
+        }
+        Err(refusal.unwrap_or_else(|| anyhow::anyhow!("no configuration")))
+    }
+
+    fn with(&mut self, settings: &AgentSettings, config: ControlConfig) -> anyhow::Result<Agent> {
+        let path = settings.folder.join("agent.db");
+        let options = queue_options(&settings.queue);
+        let opened = Queue::open(&path, options, self.clock.clone(), Arc::new(SystemRandom));
+        let (queue, report) = opened.context("agent's queue")?;
+        announce(&self.console, &report);
+        let started = self.on((queue.clone(), report), settings, config);
+        if started.is_err() {
+            let _ = queue.close();
+        }
+        started
+    }
+
+    fn on(
+        &mut self,
+        (queue, report): (Queue, OpenReport),
+        settings: &AgentSettings,
+        config: ControlConfig,
+    ) -> anyhow::Result<Agent> {
+        notes::begin(&queue)?;
+        let names = Arc::new(SystemNames::new());
+        let identity = IdentityFolder::new(&settings.folder);
+        let options = sync_options(settings);
+        let syncer =
+            Syncer::open(queue.clone(), identity, options, names.clone(), self.clock.clone())?;
+        syncer.note_config(config);
+        if report.needs_check() {
+            syncer.set_check_due(Some("the agent did not stop cleanly"));
+        }
+        let (orders, inbox) = std::sync::mpsc::sync_channel(ORDERS_MAX);
+        let (ended, ended_inbox) = mpsc::channel(1);
+        let shared = Arc::new(Shared {
+            queue,
+            syncer,
+            names,
+            dataset: Dataset::fim_files(),
+            packages: Dataset::inventory_packages(),
+            rules: settings.rules.clone(),
+            console: self.console.clone(),
+            cancel: Cancel::new(),
+            orders,
+            tell: Notify::new(),
+            beat: Notify::new(),
+            outcomes: Mutex::new(Vec::new()),
+            settled: AtomicBool::new(false),
+            ended,
+            scanned: AtomicBool::new(false),
+        });
+        let open =
+            || metrics::HostMetrics::open(&settings.folder, &settings.metrics, shared.clone());
+        let metrics = settings.metrics.enabled.then(open).transpose()?;
+        let scanning = scan::Scanning::new(
+            &shared,
+            settings,
+            (self.begin, report.created),
+            self.clock.clone(),
+        )?;
+        let part = |name| Part { shared: shared.clone(), name };
+        let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
+        shared.outcomes.lock().append(&mut self.left.outcomes);
+        if let Some(why) = self.left.ended.take() {
+            let _ = shared.ended.try_send(why);
+        }
+        let (stop, stopped) = watch::channel(false);
+        let telling = tell::run(shared.clone(), settings.sync.clone(), stopped.clone());
+        let every = settings.sync.heartbeat;
+        let beating =
+            heart::run(shared.clone(), self.own.clone(), every, self.begin, stopped.clone());
+        let mut tasks = vec![
+            tokio::spawn(guarded(part("telling task"), telling)),
+            tokio::spawn(guarded(part("heartbeat task"), beating)),
+        ];
+        if let Some(metrics) = &metrics {
+            let looking = metrics.clone().look(stopped.clone());
+            let sending = metrics.clone().send(stopped);
+            tasks.push(tokio::spawn(guarded(part("task that looks at metrics"), looking)));
+            tasks.push(tokio::spawn(guarded(part("task that sends metrics"), sending)));
+        }
+        Ok(Agent { shared, stop, tasks, metrics, scanner, ended: ended_inbox })
+    }
+}
+
+fn spawn_scanner(
+    part: Part,
+    scanning: scan::Scanning,
+    inbox: std::sync::mpsc::Receiver<scan::Order>,
+) -> anyhow::Result<thread::JoinHandle<()>> {
+    let run = move || {
+        let _part = part;
+        scanning.run(&inbox);
+    };
+    thread::Builder::new().name("scan".into()).spawn(run).context("scan thread")
+}
+
+async fn guarded(_part: Part, work: impl Future<Output = ()>) {
+    work.await;
+}
+
+fn sync_options(settings: &AgentSettings) -> SyncOptions {
+    SyncOptions {
+        module: "fim".into(),
+        version: crate::host::program_version(),
+        hostname: crate::host::hostname(),
+        os: crate::host::os(),
+        machine: sync::Machine::of_host(),
+        heartbeat: settings.sync.heartbeat,
+        session_bytes: model::limits::SESSION_BYTES_TARGET,
+    }
+}
+
+fn queue_options(config: &QueueConfig) -> QueueOptions {
+    QueueOptions {
+        durability: match config.durability {
+            Durability::Process => queue::Durability::Process,
+            Durability::Power => queue::Durability::Power,
+        },
+        transaction: match config.transaction {
+            Transaction::Group => queue::Transaction::Group,
+            Transaction::PerEvent => queue::Transaction::PerEvent,
+        },
+        byte_limit: u64::from(config.limit_mib) * 1024 * 1024,
+        window: config.window,
+        page_bytes: config.page_size,
+        wal_autocheckpoint_pages: config.wal_autocheckpoint,
+        journal_size_limit_bytes: config.journal_size_limit,
+        ..QueueOptions::default()
+    }
+}
+
+fn announce(console: &Console, report: &OpenReport) {
+    if let Some(rebuilt) = &report.rebuilt {
+        console.line(&format!(
+            "agent.db was damaged ({}); kept as {}, a new one begins with the next scan",
+            rebuilt.reason,
+            rebuilt.moved_to.display()
+        ));
+    } else if report.unclean {
+        console.line("the last run did not end cleanly; agent and server will be compared");
+    }
+}
