@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -35,7 +36,16 @@ impl Server {
                  {more}\n[agents]\nlisten = \"127.0.0.1:0\"\n"
             ),
         )?;
-        let mut child = Command::new(binary)
+        let mut command = Command::new(binary);
+        // SAFETY: the call takes integers and is safe between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                // It ends with whoever measures it, however that ends.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let mut child = command
             .args(["server", "--config"])
             .arg(&config)
             .env("HOLDFAST_ADMIN_PASSWORD", PASSWORD)

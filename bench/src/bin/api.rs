@@ -4,14 +4,17 @@
 //! `Server-Timing` says, p99 is under 200 clients at once. Beside it runs the published design's
 //! way to its database (`peer.rs`); figures of its whole program are quoted (`quoted.rs`).
 //!
-//! Words on the command line name parts: `reads orders churn login beats linear`; the others
+//! Words on the command line name parts: `reads orders config churn login beats linear`; the others
 //! keep the figures they have. `QUICK=1`: fewer repetitions and smaller fleets; `FULL=1`: the
-//! lengths of time that the goals name.
+//! lengths of time that the goals name. A part that takes longer than it may ends the program; what
+//! was measured before it is saved.
 
 #[path = "../api/beats.rs"]
 mod beats;
 #[path = "../api/client.rs"]
 mod client;
+#[path = "../api/config.rs"]
+mod config;
 #[path = "../api/load.rs"]
 mod load;
 #[path = "../api/logins.rs"]
@@ -34,17 +37,18 @@ mod server;
 use std::env::{args, var_os};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use holdfast_bench::{Results, quick};
+use holdfast_bench::{Results, quick, wanted};
 
 use seed::{Mix, seed};
 use server::Server;
 
 const AGENTS: u32 = 50_000;
 const SUBJECT: &str = "holdfast";
-const PARTS: [&str; 6] = ["reads", "orders", "churn", "login", "beats", "linear"];
+const PARTS: [&str; 7] = ["reads", "orders", "config", "churn", "login", "beats", "linear"];
 
 /// Which part measures a case.
 fn part_of(case: &str) -> &'static str {
@@ -54,6 +58,7 @@ fn part_of(case: &str) -> &'static str {
         _ if case.contains("login") => "login",
         _ if word("heartbeats") => "beats",
         _ if word("churn") => "churn",
+        _ if word("configuration") => "config",
         _ if word("PUT") => "orders",
         _ => "reads",
     }
@@ -96,66 +101,85 @@ fn run(
     asked: &dyn Fn(&str) -> bool,
     results: &mut Results,
 ) -> anyhow::Result<()> {
-    let started = Instant::now();
-    let told = |part: &str| {
-        eprintln!("{part}: {:.0} s since the start", started.elapsed().as_secs_f64());
-    };
-    if ["reads", "churn", "login"].into_iter().any(asked) {
-        let data = scratch.join("mixed");
-        seed(&data, AGENTS, Mix::Mixed)?;
-        mixed(binary, scratch, &data, asked, results)?;
-        told("one fleet");
-    }
-    if asked("orders") {
-        let active = scratch.join("active");
-        seed(&active, AGENTS, Mix::Active)?;
-        orders::restart(&Server::start(binary, &active, "")?, results)?;
-        fs::remove_dir_all(&active)?;
-        told("all active");
-        let silent = scratch.join("silent");
-        seed(&silent, AGENTS, Mix::Silent)?;
-        orders::nobody(&Server::start(binary, &silent, "")?, results)?;
-        told("nobody active");
-    }
-    if asked("beats") {
-        beats::run(binary, &scratch.join("beats"), results)?;
-        told("heartbeats");
-    }
-    if asked("linear") {
-        reads::linearity(binary, scratch, results)?;
-        told("linearity");
+    let mixed = scratch.join("mixed");
+    for part in PARTS.into_iter().filter(|part| asked(part)) {
+        let (started, limit) = (Instant::now(), Limit::of(part, scratch));
+        if ["reads", "churn", "login"].contains(&part) && !mixed.exists() {
+            seed(&mixed, AGENTS, Mix::Mixed)?;
+        }
+        match part {
+            "orders" => orders(binary, scratch, results)?,
+            "config" => {
+                let active = scratch.join("configured");
+                seed(&active, AGENTS, Mix::Active)?;
+                config::run(&Server::start(binary, &active, "")?, results)?;
+                fs::remove_dir_all(&active)?;
+            }
+            "login" => logins::run(binary, &mixed, results)?,
+            "beats" => beats::run(binary, &scratch.join("beats"), results)?,
+            "linear" => reads::linearity(binary, scratch, results)?,
+            _ => one_server(part, binary, (scratch, &mixed), results)?,
+        }
+        drop(limit);
+        eprintln!("{part}: {:.0} s", started.elapsed().as_secs_f64());
+        results.save("api")?;
     }
     Ok(())
 }
 
-/// What needs the fleet of mixed statuses.
-fn mixed(
+/// Ends the program when a part takes longer than it may.
+struct Limit(#[expect(dead_code, reason = "its end is the sign")] Sender<()>);
+
+impl Limit {
+    fn of(part: &'static str, scratch: &Path) -> Self {
+        let scratch = scratch.to_owned();
+        let seconds = match (quick(), wanted("FULL")) {
+            (true, _) => 90,
+            (false, false) => 300,
+            (false, true) => 3_600,
+        };
+        let (ends, ended) = channel::<()>();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{part}: not done within {seconds} s; what was done before is saved");
+                let _ = fs::remove_dir_all(&scratch);
+                std::process::exit(1);
+            }
+        });
+        Self(ends)
+    }
+}
+
+fn orders(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow::Result<()> {
+    let active = scratch.join("active");
+    seed(&active, AGENTS, Mix::Active)?;
+    orders::restart(&Server::start(binary, &active, "")?, results)?;
+    fs::remove_dir_all(&active)?;
+    let silent = scratch.join("silent");
+    seed(&silent, AGENTS, Mix::Silent)?;
+    orders::nobody(&Server::start(binary, &silent, "")?, results)?;
+    Ok(fs::remove_dir_all(&silent)?)
+}
+
+/// What one server with the fleet of mixed statuses is asked.
+fn one_server(
+    part: &str,
     binary: &Path,
-    scratch: &Path,
-    data: &Path,
-    asked: &dyn Fn(&str) -> bool,
+    (scratch, data): (&Path, &Path),
     results: &mut Results,
 ) -> anyhow::Result<()> {
-    if asked("reads") {
+    if part == "reads" {
         let times = if quick() { 5 } else { 20 };
         peer::run(scratch, &data.join("registry.db"), AGENTS, times, results)?;
     }
-    {
-        let server = Server::start(binary, data, "")?;
-        let token = server.login()?;
-        if asked("reads") {
-            reads::each(&server, &token, AGENTS, if quick() { 20 } else { 200 }, results)?;
-            reads::socket(&server, AGENTS, results)?;
-            reads::crowds(&server, &token, results)?;
-        }
-        if asked("churn") {
-            orders::churn(&server, &token, results)?;
-        }
+    let server = Server::start(binary, data, "")?;
+    let token = server.login()?;
+    if part == "churn" {
+        return orders::churn(&server, &token, results);
     }
-    if asked("login") {
-        logins::run(binary, data, results)?;
-    }
-    Ok(())
+    reads::each(&server, &token, AGENTS, if quick() { 20 } else { 200 }, results)?;
+    reads::socket(&server, AGENTS, results)?;
+    reads::crowds(&server, &token, results)
 }
 
 /// The release binary: named, or built where the product builds it.
