@@ -108,6 +108,8 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
 async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
+    // Its word would be that nothing is configured.
+    server.stop().await.unwrap();
     let told = |agent: &Agent| agent.shared.syncer.config();
     let good = "[scan]\nthreads = 2\n";
     super::group::store(&settings.folder, good).unwrap();
@@ -133,7 +135,6 @@ async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_to
     assert_eq!(told(&agent).sum, "");
     assert!(!told(&agent).refused.is_empty());
     agent.stop().await.unwrap();
-    server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

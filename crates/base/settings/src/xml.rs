@@ -115,6 +115,7 @@ pub(crate) fn parse(text: &str) -> Read<Settings> {
     }
     let root = document.root_element();
     watch::check(&settings.watch).map_err(|problem| place.of(root, problem))?;
+    crate::merged([&settings]).map_err(|error| place.of(root, error.to_string()))?;
     // Agents are handed the other form: whatever that refuses is refused here.
     let read = Settings::from_toml(&settings.to_toml());
     read.map_err(|error| place.of(root, format!("as agents would be handed it: {error}")))

@@ -261,6 +261,7 @@ impl Registry {
         self.inner.certificates.write().revoke(id, now_s);
         self.inner.outstanding.lock().forget_agent(id);
         self.inner.fleet.write().remove(id);
+        self.tell_removed(&[id]);
         Ok(Some((id, row.record.incarnation)))
     }
 

@@ -74,7 +74,9 @@ proptest! {
                 }
                 Step::Remove(agent) => {
                     all.forget_agent(AgentId(agent));
-                    model.values_mut().for_each(|(open, _)| open.retain(|a| *a != agent));
+                    for (open, _) in model.values_mut() {
+                        open.retain(|a| *a != agent);
+                    }
                 }
                 Step::Finish(n) => if let Some(id) = nth(&model, n) {
                     all.remove(id);

@@ -232,6 +232,8 @@ impl Registry {
             outstanding.forget_agent(*id);
             fleet.remove(*id);
         }
+        drop((certificates, outstanding, fleet));
+        self.tell_removed(&ids);
         ids
     }
 

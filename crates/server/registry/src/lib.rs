@@ -88,6 +88,9 @@ pub struct Registry {
     inner: Arc<Inner>,
 }
 
+/// Is told of an agent that was just removed.
+type TellRemoved = Box<dyn Fn(AgentId) + Send + Sync>;
+
 struct Inner {
     store: Arc<dyn RegistryStore>,
     clock: Arc<dyn Clock>,
@@ -112,6 +115,8 @@ struct Inner {
     /// Held over store and memory by whoever decides (enrolment, removal, groups, commands), so
     /// that both see decisions in the same order. Taken before any other lock.
     decisions: Mutex<()>,
+    /// Who is told of removed agents.
+    removed: RwLock<Vec<TellRemoved>>,
     /// Held while what agents said is written, so that an older row never overwrites a newer one.
     flush: Mutex<()>,
     due: Mutex<Due>,
@@ -166,6 +171,7 @@ impl Registry {
             hasher: hasher::Hasher::start(options.login_workers)?,
             nobody_hash: hashing::of_nothing(options.hash_cost, &*random)?,
             decisions: Mutex::default(),
+            removed: RwLock::default(),
             flush: Mutex::default(),
             due: Mutex::new(Due {
                 flush: now.monotonic + options.flush_interval,
@@ -188,6 +194,20 @@ impl Registry {
     pub fn close(&self) -> Result<(), RegistryError> {
         self.flush()?;
         Ok(self.inner.store.checkpoint()?)
+    }
+
+    /// Have this called with every agent that is removed, whoever removes it, before another life of
+    /// its number can begin: for what others keep of agents in memory. It must not ask the registry.
+    pub fn when_removed(&self, tell: impl Fn(AgentId) + Send + Sync + 'static) {
+        self.inner.removed.write().push(Box::new(tell));
+    }
+
+    fn tell_removed(&self, ids: &[AgentId]) {
+        for tell in self.inner.removed.read().iter() {
+            for id in ids {
+                tell(*id);
+            }
+        }
     }
 
     /// As opened.

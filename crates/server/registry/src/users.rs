@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use state::meter::{self, Cost};
 use state::registry::limits::{ADMIN_USER, ROLE_ADMINISTRATOR};
 use state::registry::{RegistryStoreError, Revocation, RevocationTarget, SecurityChange, UserRow};
 
@@ -64,26 +65,28 @@ impl Registry {
         password: &str,
         source: Option<IpAddr>,
     ) -> Result<User, LoginError> {
-        self.login_for_token(name, password, source).await.map(|(user, _)| user)
+        self.login_for_token(name, password, source).await.0.map(|(user, _)| user)
     }
 
     /// As [`Registry::login`], with the `nbf` of a token for this login: a change of the user that
-    /// comes between the check and the token refuses that token.
-    ///
-    /// # Errors
-    /// As [`Registry::login`].
+    /// comes between the check and the token refuses that token. And what its statements cost.
     pub async fn login_for_token(
         &self,
         name: &str,
         password: &str,
         source: Option<IpAddr>,
-    ) -> Result<(User, i64), LoginError> {
-        self.not_blocked(source)?;
+    ) -> (Result<(User, i64), LoginError>, Cost) {
+        if let Err(blocked) = self.not_blocked(source) {
+            return (Err(blocked), Cost::default());
+        }
         let registry = self.clone();
         let (name, password) = (name.to_owned(), password.to_owned());
         let check = move || {
             // Failures that were counted while this one waited in the queue.
-            registry.not_blocked(source)?;
+            if let Err(blocked) = registry.not_blocked(source) {
+                return (Err(blocked), Cost::default());
+            }
+            meter::take();
             let user = registry.check_password(&name, &password);
             if matches!(user, Err(LoginError::Invalid))
                 && let Some(source) = source
@@ -91,12 +94,15 @@ impl Registry {
                 let now = registry.inner.clock.monotonic();
                 registry.inner.attempts.lock().failed(source, now);
             }
-            user
+            (user, meter::take())
         };
-        let busy = LoginError::Busy { retry_after_s: BUSY_RETRY_SECONDS };
-        let Ok(result) = self.inner.hashing.submit(check) else { return Err(busy) };
+        let Ok(result) = self.inner.hashing.submit(check) else {
+            let busy = LoginError::Busy { retry_after_s: BUSY_RETRY_SECONDS };
+            return (Err(busy), Cost::default());
+        };
         result.await.unwrap_or_else(|_| {
-            Err(LoginError::Registry(RegistryError::Hash("the login thread ended".into())))
+            let ended = RegistryError::Hash("the login thread ended".into());
+            (Err(LoginError::Registry(ended)), Cost::default())
         })
     }
 

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use common::{house, named};
 use model::{AgentId, Incarnation};
 use registry::limits::AGENT_NUMBER_MAX;
@@ -133,4 +135,22 @@ fn a_scan_that_began_keeps_the_end_of_the_one_before_until_it_ends() {
     world.registry.scanned(id, scan(Some(10), Some(20)));
     world.registry.scanned(id, scan(Some(30), None));
     assert_eq!(world.registry.last_scan(id).unwrap(), scan(Some(30), Some(20)));
+}
+
+#[test]
+fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever_way() {
+    let house = house();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&told);
+    house.registry.when_removed(move |id| list.lock().unwrap().push(id));
+    let ids = house.registry.add_agents(&["a", "b", "c"].map(|name| (None, named(name)))).unwrap();
+    house.registry.remove_agent(ids[0]).unwrap();
+    house.registry.remove_agent(ids[0]).unwrap();
+    let lives = house.registry.revoke_agents(&ids).unwrap();
+    assert_eq!(told.lock().unwrap()[..], ids[..1], "revoked is not removed");
+    house.registry.remove_agents(&lives[..1]).unwrap();
+    let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
+    let new = InsertAgent { id: None, request: named("c"), key: None, force: Some(force) };
+    house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+    assert_eq!(told.lock().unwrap()[..], ids[..], "replaced is removed");
 }

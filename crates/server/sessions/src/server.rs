@@ -158,6 +158,13 @@ impl Sessions {
             state,
             registry,
         });
+        let weak = Arc::downgrade(&app);
+        app.registry.when_removed(move |agent| {
+            if let Some(app) = weak.upgrade() {
+                app.reports.forget(agent);
+                app.seats.forget(agent);
+            }
+        });
         let (stop, stopped) = watch::channel(false);
         let routes = router::router(Arc::clone(&app));
         let mut loops = Vec::new();

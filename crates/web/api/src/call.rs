@@ -2,14 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use commit::Commit;
 use model::AgentId;
+use parking_lot::Mutex;
 use registry::{Grants, Permitted, Registry};
 use serde::de::DeserializeOwned;
 use state::StateStore;
+use state::meter::{self, Cost};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::Api;
@@ -95,7 +96,7 @@ pub(crate) struct Call {
     pub(crate) body: Body,
     /// The operation's action; empty when it has none.
     pub(crate) action: &'static str,
-    queries: AtomicU32,
+    cost: Mutex<Cost>,
 }
 
 impl Call {
@@ -108,19 +109,17 @@ impl Call {
         body: Body,
         action: &'static str,
     ) -> Self {
-        let queries = AtomicU32::new(0);
-        Self { api, caller, source, authorization, parameters, body, action, queries }
+        let cost = Mutex::default();
+        Self { api, caller, source, authorization, parameters, body, action, cost }
     }
 
-    /// What people decide. Counts as one query.
+    /// What people decide.
     pub(crate) fn registry(&self) -> &Registry {
-        self.count();
         &self.api.registry
     }
 
-    /// What agents tell. Counts as one query.
+    /// What agents tell.
     pub(crate) fn state(&self) -> &dyn StateStore {
-        self.count();
         self.api.state.as_ref()
     }
 
@@ -129,13 +128,32 @@ impl Call {
         &self.api.commit
     }
 
-    fn count(&self) {
-        self.queries.fetch_add(1, Ordering::Relaxed);
+    /// Run what blocks for an operation that waits; what its statements cost counts as the call's.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let own = Arc::clone(self);
+        let counted = move || {
+            // What an earlier request on this thread left behind is not this one's.
+            meter::take();
+            let done = work(&own);
+            own.spend(meter::take());
+            done
+        };
+        tokio::task::spawn_blocking(counted).await.map_err(|e| Failure::internal(&e))
     }
 
-    /// Store requests so far.
-    pub(crate) fn queries(&self) -> u32 {
-        self.queries.load(Ordering::Relaxed)
+    /// Statements were run for it on other threads.
+    pub(crate) fn spend(&self, cost: Cost) {
+        let mut all = self.cost.lock();
+        all.queries += cost.queries;
+        all.rows += cost.rows;
+    }
+
+    /// What an operation that waits has spent so far.
+    pub(crate) fn cost(&self) -> Cost {
+        *self.cost.lock()
     }
 
     /// Which agents this operation may touch for its caller. Implicit lists are narrowed to them

@@ -265,4 +265,17 @@ async fn statements_of_finding_out_who_asks_and_of_failures_are_told() {
     assert_eq!(queries("/agents/summary/status").await, (StatusCode::OK, 0));
     let (status, count) = queries("/commands/7").await;
     assert_eq!((status, count), (StatusCode::NOT_FOUND, 1));
+    // A login's statements run on threads of its own: the user before and after the hash.
+    let rows = |answer: &common::Answered| {
+        let told = answer.header("server-timing").to_owned();
+        let part = |name: &str| told.split(name).nth(1)?.split('"').next()?.parse::<u32>().ok();
+        (part("queries;desc=\"").unwrap(), part("rows;desc=\"").unwrap())
+    };
+    let fine = world.try_login("admin", common::ADMIN).await;
+    assert_eq!(fine.status, StatusCode::OK);
+    let (asked, given) = rows(&fine);
+    assert!(asked >= 2 && given >= 2, "{asked} {given}");
+    let wrong = world.try_login("admin", "Wrong-Horse-9").await;
+    assert_eq!(wrong.status, StatusCode::UNAUTHORIZED);
+    assert!(rows(&wrong).0 >= 1);
 }

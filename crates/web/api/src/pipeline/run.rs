@@ -70,11 +70,9 @@ async fn waiting(
     let call = Arc::new(call);
     let answer = code(Arc::clone(&call)).await;
     if answer.is_ok() && operation.writes() {
-        let call = Arc::clone(&call);
-        let work = move || audit(&call, operation, &seen);
-        tokio::task::spawn_blocking(work).await.map_err(|e| Failure::internal(&e))?;
+        call.blocking(move |call| audit(call, operation, &seen)).await?;
     }
-    Ok((answer, Cost { queries: call.queries().into(), rows: 0 }))
+    Ok((answer, call.cost()))
 }
 
 async fn within<T>(

@@ -101,9 +101,8 @@ fn open(call: Arc<Call>) -> Answering {
         let full = || Failure::busy("too many event streams are open", 5);
         let place = call.api.streams.take(call.caller.name()).ok_or_else(full)?;
         let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
-        let (own, behind) = (Arc::clone(&call), since.unwrap_or_default());
-        let first = tokio::task::spawn_blocking(move || look(&own, behind, since.is_some()));
-        let first = first.await.map_err(|e| Failure::internal(&e))??;
+        let behind = since.unwrap_or_default();
+        let first = call.blocking(move |call| look(call, behind, since.is_some())).await??;
         let (sender, body) = stream::body();
         tokio::spawn(async move {
             let fed = feed(&call, first, &sender);

@@ -189,10 +189,7 @@ fn own_password(call: Arc<Call>) -> Answering {
             }
             _ => failure,
         })?;
-        let work = move || -> Result<(), Failure> {
-            Ok(call.registry().set_password(&name, &change.password)?)
-        };
-        tokio::task::spawn_blocking(work).await.map_err(|e| Failure::internal(&e))??;
+        call.blocking(move |call| call.registry().set_password(&name, &change.password)).await??;
         Ok(Answer::Message("Password was changed; log in again".into()))
     })
 }

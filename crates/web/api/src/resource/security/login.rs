@@ -126,10 +126,9 @@ fn run_as(call: Arc<Call>) -> Answering {
         }
         let context = Value::Object(call.json::<AuthorizationContext>()?.0);
         let digest = hex(&Blake2b::<U16>::digest(context.to_string().as_bytes()));
-        let (own, id) = (Arc::clone(&call), user.id);
-        let drawn = tokio::task::spawn_blocking(move || own.registry().run_as(id, nbf_s, &context));
-        let (roles, nbf_s) = drawn.await.map_err(|e| Failure::internal(&e))?.map_err(refused)?;
         let (id, name) = (user.id, user.name);
+        let drawn = call.blocking(move |call| call.registry().run_as(id, nbf_s, &context)).await?;
+        let (roles, nbf_s) = drawn.map_err(refused)?;
         given(&call, Bearer { id, name, roles, context: Some(digest), nbf_s, since_s: None }).await
     })
 }
@@ -143,10 +142,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The token in the form that was asked for.
 async fn given(call: &Arc<Call>, bearer: Bearer) -> Result<Answer, Failure> {
-    let own = Arc::clone(call);
-    let config = tokio::task::spawn_blocking(move || own.api.registry.security_config())
-        .await
-        .map_err(|e| Failure::internal(&e))??;
+    let config = call.blocking(|call| call.registry().security_config()).await??;
     let token = call.api.tokens.issue(&call.api.registry, config, bearer)?;
     formed(call, token)
 }
@@ -171,7 +167,9 @@ pub(super) async fn check(
     password: &str,
     source: Option<std::net::IpAddr>,
 ) -> Result<(User, i64), Failure> {
-    call.registry().login_for_token(name, password, source).await.map_err(refused)
+    let (checked, cost) = call.registry().login_for_token(name, password, source).await;
+    call.spend(cost);
+    checked.map_err(refused)
 }
 
 fn refused(error: LoginError) -> Failure {
