@@ -143,14 +143,14 @@ fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&told);
     house.registry.when_removed(move |id| list.lock().unwrap().push(id));
-    let ids = house.registry.add_agents(&["a", "b", "c"].map(|name| (None, named(name)))).unwrap();
+    let ids = house.registry.add_agents(&["one", "two", "three"].map(|name| (None, named(name)))).unwrap();
     house.registry.remove_agent(ids[0]).unwrap();
     house.registry.remove_agent(ids[0]).unwrap();
     let lives = house.registry.revoke_agents(&ids).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..1], "revoked is not removed");
     house.registry.remove_agents(&lives[..1]).unwrap();
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
-    let new = InsertAgent { id: None, request: named("c"), key: None, force: Some(force) };
+    let new = InsertAgent { id: None, request: named("three"), key: None, force: Some(force) };
     house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..], "replaced is removed");
 }
