@@ -12,8 +12,8 @@ use ingest::{Intake, RespReader, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
-    Ack, Direction, Event, OpenError, PARTITION_NS, ReadError, Selector, Series, Snapshot, Store,
-    StoreOptions, StoreStats, Ticket, TimeRange, Values,
+    Ack, Direction, Event, OpenError, ReadError, Selector, Series, Snapshot, Store, StoreOptions,
+    StoreStats, Ticket, TimeRange, Values,
 };
 
 use crate::agent::Console;
@@ -241,24 +241,24 @@ fn write_series(
     Ok(whole)
 }
 
-/// Events in a range, but those of partitions that cannot be read; `false` when there are such.
+/// Events in a range that can be read; `false` when there are others.
 fn read_events(
     snapshot: &Snapshot,
     series: &Series,
     range: TimeRange,
     into: &mut Vec<Event>,
 ) -> bool {
-    let found = snapshot.events(series, range, Direction::Forward);
-    let first = range.from_ns.div_euclid(PARTITION_NS);
-    let last = range.to_ns.saturating_sub(1).div_euclid(PARTITION_NS);
-    if found.is_err() && first < last {
-        // Which partition it is, is found by halves.
-        let middle = (first + (last - first) / 2 + 1) * PARTITION_NS;
-        let early = read_events(snapshot, series, TimeRange { to_ns: middle, ..range }, into);
-        let late = read_events(snapshot, series, TimeRange { from_ns: middle, ..range }, into);
-        return early && late;
+    match snapshot.events(series, range, Direction::Forward) {
+        Ok(events) => {
+            into.extend(events);
+            true
+        }
+        Err(torn) => {
+            tracing::error!("{}: left out: {torn}", series.name());
+            into.extend(torn.found);
+            false
+        }
     }
-    readable(&series.name(), found).map(|found| into.extend(found)).is_some()
 }
 
 /// `holdfast series import`: `false` when something was refused.

@@ -60,6 +60,16 @@ impl<'a> Intake<'a> {
         self.store.row(raw).map_err(|e| e.to_string())
     }
 
+    /// The store's epoch: rows that were asked for in an earlier one are to be kept again.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.store.epoch()
+    }
+
+    /// Keep a row for another epoch; false when the store has forgotten it.
+    pub(crate) fn keep(&self, row: Row) -> bool {
+        self.store.keep(row)
+    }
+
     /// Take a row.
     pub(crate) fn push(&mut self, row: Row, time_ns: i64, values: &[Value]) -> Result<(), String> {
         self.put(time_ns, values.len(), |batch| batch.push_values(row, time_ns, values))

@@ -105,6 +105,8 @@ struct Known {
     labels: Vec<u8>,
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,
+    /// The store's epoch in which they were asked for.
+    epoch: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -127,6 +129,14 @@ impl Known {
 
     fn of(&self, entry: &Entry) -> &[u8] {
         self.labels.get(entry.from..entry.to).unwrap_or_default()
+    }
+
+    /// Forget all when the store may have forgotten rows since they were asked for.
+    fn renew(&mut self, epoch: u32) {
+        if self.epoch != epoch {
+            (self.entries, self.labels, self.table) = Default::default();
+            self.epoch = epoch;
+        }
     }
 
     /// Remember labels; the place they have.
@@ -160,6 +170,10 @@ impl RemoteReader {
                 "body: {length} bytes decompressed are over the limit of {MESSAGE_BYTES_MAX}; \
                  send smaller requests"
             ));
+        }
+        let epoch = intake.epoch();
+        if self.known.read().epoch != epoch {
+            self.known.write().renew(epoch);
         }
         let mut buffer = self.buffers.lock().pop().unwrap_or_default();
         if buffer.len() < length {

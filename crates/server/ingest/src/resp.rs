@@ -88,6 +88,8 @@ impl DictionaryRoom {
 #[derive(Debug)]
 pub struct RespReader {
     dictionary: HashMap<i64, Row>,
+    /// The store's epoch in which the dictionary's rows were kept.
+    epoch: u32,
     room: DictionaryRoom,
     place: Place,
     row: Option<Row>,
@@ -118,6 +120,7 @@ impl RespReader {
     pub fn new(room: DictionaryRoom) -> Self {
         Self {
             dictionary: HashMap::new(),
+            epoch: 0,
             room,
             place: Place::Name,
             row: None,
@@ -143,6 +146,21 @@ impl RespReader {
         }
     }
 
+    /// Keep the dictionary's rows for another epoch of the store; numbers of those that it has
+    /// forgotten stand for nothing from then on.
+    fn keep(&mut self, intake: &Intake<'_>) {
+        let epoch = intake.epoch();
+        if self.epoch == epoch {
+            return;
+        }
+        self.epoch = epoch;
+        let before = self.dictionary.len();
+        self.dictionary.retain(|_, row| intake.keep(*row));
+        self.room.0.fetch_add(before - self.dictionary.len(), Ordering::Relaxed);
+        self.row = self.row.filter(|row| intake.keep(*row));
+        self.named = self.named.filter(|row| intake.keep(*row));
+    }
+
     /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`]; the number of
     /// bytes that are done with.
     pub fn read_until_asked(
@@ -151,6 +169,7 @@ impl RespReader {
         intake: &mut Intake<'_>,
     ) -> (usize, Option<Asked>) {
         let mut done = 0;
+        self.keep(intake);
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             if std::mem::take(&mut self.sync) {
                 return (done, Some(Asked::Sync));

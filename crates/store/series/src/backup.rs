@@ -10,7 +10,7 @@
 //! What was acknowledged before the copy began is in it, unless the log is off: then what is in
 //! parts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +20,6 @@ use journal::{DumpedGroup, Durability, Journal};
 
 use crate::error::{Damage, OpenError};
 use crate::manifest::Manifest;
-use crate::part::PartMeta;
-use crate::seal::CATALOG;
 
 /// Manifests that are tried, one after the other, before the copy gives up.
 const TRIES_MAX: u32 = 20;
@@ -58,7 +56,9 @@ pub fn backup(from: &Path, to: &Path, files: &Arc<dyn Files>) -> Result<BackupRe
             continue;
         }
         let Some(records) = copy.log(&manifest)? else { continue };
-        copy.catalog(&manifest)?;
+        if !copy.catalog(&manifest)? {
+            continue;
+        }
         manifest.log_base = manifest.sealed;
         (manifest.log_expected, manifest.clean) = (records, false);
         copy.finish(&manifest)?;
@@ -89,20 +89,26 @@ impl Copying<'_> {
         let dir = self.to.join("parts");
         let done = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
         let done: BTreeSet<String> = done.into_iter().collect();
-        for part in manifest.parts.iter().filter(|part| !done.contains(&part.file_name())) {
-            if !self.part(part)? {
+        // A file may hold several parts.
+        let mut files: BTreeMap<String, u64> = BTreeMap::new();
+        for part in &manifest.parts {
+            let bytes = files.entry(part.file_name()).or_default();
+            *bytes = part.end().max(*bytes);
+        }
+        for (name, bytes) in files.iter().filter(|(name, _)| !done.contains(*name)) {
+            if !self.part(name, *bytes)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Copy a part, which gets its name when it is whole; `false` when it is gone.
-    fn part(&self, part: &PartMeta) -> Result<bool, OpenError> {
-        let name = Path::new("parts").join(part.file_name());
+    /// Copy a file of parts, which gets its name when it is whole; `false` when it is gone.
+    fn part(&self, name: &str, bytes: u64) -> Result<bool, OpenError> {
+        let name = Path::new("parts").join(name);
         let whole = self.to.join(&name);
         let begun = whole.with_extension("new");
-        if self.copy(&self.from.join(&name), &begun, part.bytes)? {
+        if self.copy(&self.from.join(&name), &begun, bytes)? {
             self.files.rename(&begun, &whole).map_err(failed(&whole, "cannot name"))?;
             return Ok(true);
         }
@@ -133,15 +139,13 @@ impl Copying<'_> {
         Ok(true)
     }
 
-    fn catalog(&self, manifest: &Manifest) -> Result<(), OpenError> {
-        let (from, to) = (self.from.join(CATALOG), self.to.join(CATALOG));
-        let copied =
-            manifest.catalog_bytes == 0 || self.copy(&from, &to, manifest.catalog_bytes)?;
-        if copied {
-            return Ok(());
+    /// Copy the catalogue; `false` when it is gone.
+    fn catalog(&self, manifest: &Manifest) -> Result<bool, OpenError> {
+        let name = manifest.catalog_name();
+        if manifest.catalog_bytes == 0 {
+            return Ok(true);
         }
-        let what = "the catalogue is gone".into();
-        Err(Damage { file: from, offset: 0, what }.into())
+        self.copy(&self.from.join(&name), &self.to.join(&name), manifest.catalog_bytes)
     }
 
     /// Write what the log holds behind the parts into a log of its own: how many records. `None`

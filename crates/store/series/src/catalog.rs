@@ -1,52 +1,26 @@
 //! Which row series exist: their names, and postings from metrics and tags to rows.
 //!
-//! A row's number is its place in order of creation; numbers are never used twice. On disk the
-//! catalogue is a file that only grows; the manifest says how far it counts.
+//! Rows are numbered in order of creation; numbers are never used twice. On disk the catalogue is a
+//! file that only grows; the manifest says how far it counts. Rows without samples are forgotten:
+//! their names go, and the file is written anew.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 use parking_lot::{RwLock, RwLockReadGuard};
 use roaring::RoaringBitmap;
 
+use crate::batch::Batch;
 use crate::bytes::{Input, push_text, push_varint};
-use crate::error::NameError;
-use crate::model::{Row, Selector, Series, Test};
+use crate::error::{NameError, WriteError};
+use crate::model::{Row, Selector, Series};
 use crate::name::RowName;
 use crate::sharing::Sharing;
 
-/// Memory of raw texts that are not canonical, in bytes; all are forgotten at once beyond.
-const ALIAS_BYTES_MAX: usize = 128 << 20;
-/// Bytes of bookkeeping assumed per raw text.
-const ALIAS_BYTES: usize = 48;
-
-/// A raw text that stands for a row.
-struct Alias {
-    raw: Box<[u8]>,
-    row: Row,
-}
-
-struct Entry {
-    text: Box<str>,
-    columns: u16,
-    events: bool,
-}
-
-#[derive(Default)]
-struct Names {
-    rows: Vec<Entry>,
-    table: HashTable<u32>,
-    aliases: HashTable<Alias>,
-    alias_bytes: usize,
-    metrics: BTreeMap<Arc<str>, RoaringBitmap>,
-    tags: BTreeMap<Box<str>, BTreeMap<Box<str>, RoaringBitmap>>,
-    /// Rows by the hash of each of their series, the first of those that share one.
-    by_series: HashTable<(u64, u32)>,
-    series: u64,
-}
+mod names;
+use names::Names;
 
 /// See the module.
 pub(crate) struct Catalog {
@@ -67,9 +41,76 @@ impl Catalog {
         self.sharing.read()
     }
 
-    /// Rows known.
+    /// The number of the next row: all that were ever known have lower ones.
     pub(crate) fn rows(&self) -> u32 {
-        self.names.read().rows.len() as u32
+        self.names.read().next
+    }
+
+    /// Rows known.
+    pub(crate) fn count(&self) -> u64 {
+        self.names.read().rows.len() as u64
+    }
+
+    /// Rows that were known when the file was written had numbers up to this one.
+    pub(crate) fn go_on_from(&self, next: u32) {
+        let mut names = self.names.write();
+        names.next = names.next.max(next);
+    }
+
+    /// Rows forgotten since the store was opened.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.names.read().forgotten
+    }
+
+    /// An error when a row of a batch is not known.
+    pub(crate) fn check(&self, batch: &Batch) -> Result<(), WriteError> {
+        let names = self.names.read();
+        if names.forgotten == 0 && batch.row_max().is_none_or(|row| row < names.next) {
+            return Ok(());
+        }
+        let mut before = None;
+        for row in batch.rows.iter().chain(&batch.event_rows) {
+            if before.replace(*row) != Some(*row) {
+                names.rows.get(*row).ok_or(WriteError::UnknownRow(*row))?.ask(names.epoch);
+            }
+        }
+        Ok(())
+    }
+
+    /// The epoch, see [`crate::Store::epoch`].
+    pub(crate) fn epoch(&self) -> u32 {
+        self.names.read().epoch
+    }
+
+    /// Note that a row is asked for, if it is still known.
+    pub(crate) fn keep(&self, row: u32) -> bool {
+        let names = self.names.read();
+        names.rows.get(row).is_some_and(|entry| {
+            entry.ask(names.epoch);
+            true
+        })
+    }
+
+    /// Begin an epoch: the rows that nobody asked for in the one before.
+    pub(crate) fn begin_epoch(&self) -> RoaringBitmap {
+        let mut names = self.names.write();
+        names.epoch = names.epoch.saturating_add(1);
+        drop(names);
+        let names = self.names.read();
+        names.live.iter().filter(|id| names.is_idle(*id)).collect()
+    }
+
+    /// Forget those of some rows that nobody asked for since the epoch before; how many.
+    pub(crate) fn forget(&self, rows: &[u32]) -> usize {
+        let mut names = self.names.write();
+        let mut sharing = self.sharing.write();
+        let idle: Vec<u32> = rows.iter().copied().filter(|id| names.is_idle(*id)).collect();
+        for id in &idle {
+            names.remove(*id, &self.hasher, &mut sharing);
+        }
+        names.forgotten += idle.len() as u64;
+        names.shrink(&self.hasher);
+        idle.len()
     }
 
     /// Metrics of rows known.
@@ -134,26 +175,31 @@ impl Catalog {
                 return Err(NameError::QuotaReached { tag, value, max });
             }
         }
-        if names.series + name.metrics.len() as u64 > self.series_max {
+        if names.series + name.metrics.len() as u64 > self.series_max || names.next == u32::MAX {
             return Err(NameError::LimitReached { max: self.series_max });
         }
         Ok(self.insert(&mut names, name, text, hash))
     }
 
-    /// Take a row over from disk. True if it is new; `None` if it is not the next one and not
-    /// known under this number, or its text is no name.
-    pub(crate) fn restore(&self, id: u32, text: &str) -> Option<bool> {
+    /// Take a row over from disk, where they stand in ascending order. One that is not known though
+    /// later ones are was forgotten; the earlier of two of one name, too. `None` if it is known by
+    /// another text, or its text is no name.
+    pub(crate) fn restore(&self, id: u32, text: &str) -> Option<()> {
         let mut names = self.names.write();
-        if let Some(entry) = names.rows.get(id as usize) {
-            return (&*entry.text == text).then_some(false);
+        if let Some(entry) = names.rows.get(id) {
+            return (&*entry.text == text).then_some(());
         }
         let name = RowName::parse(text.as_bytes()).ok()?;
-        let hash = self.hasher.hash_one(text.as_bytes());
-        if id as usize != names.rows.len() || names.lookup(hash, text.as_bytes()).is_some() {
-            return None;
+        if id < names.next {
+            return Some(());
         }
+        let hash = self.hasher.hash_one(text.as_bytes());
+        if let Some(before) = names.lookup(hash, text.as_bytes()) {
+            names.remove(before.id, &self.hasher, &mut self.sharing.write());
+        }
+        names.next = id;
         self.insert(&mut names, &name, text.into(), hash);
-        Some(true)
+        Some(())
     }
 
     fn insert(&self, names: &mut Names, name: &RowName, text: String, hash: u64) -> Row {
@@ -169,30 +215,38 @@ impl Catalog {
         row
     }
 
-    /// Append the definitions of rows `from..to`.
+    /// Append the definitions of rows `from..to`: runs of neighbours.
     pub(crate) fn encode(&self, from: u32, to: u32, into: &mut Vec<u8>) {
         let names = self.names.read();
-        push_varint(into, u64::from(from));
-        let rows = names.rows.get(from as usize..to as usize).unwrap_or_default();
-        push_varint(into, rows.len() as u64);
-        for row in rows {
-            push_text(into, &row.text);
+        let mut ids = names.live.range(from..to).peekable();
+        while let Some(first) = ids.next() {
+            let mut run = vec![first];
+            while let Some(id) = ids.next_if(|id| run.last().is_some_and(|l| l + 1 == *id)) {
+                run.push(id);
+            }
+            push_varint(into, u64::from(first));
+            push_varint(into, run.len() as u64);
+            for entry in run.iter().filter_map(|id| names.rows.get(*id)) {
+                push_text(into, &entry.text);
+            }
         }
     }
 
     /// Take definitions over; `None` when they are damaged.
     pub(crate) fn decode(&self, input: &mut Input<'_>) -> Option<()> {
-        let from = input.varint()?;
-        let count = input.varint()?;
-        for id in from..from.checked_add(count)? {
-            self.restore(u32::try_from(id).ok()?, input.text()?)?;
+        while !input.is_empty() {
+            let from = input.varint()?;
+            let count = input.varint()?;
+            for id in from..from.checked_add(count)? {
+                self.restore(u32::try_from(id).ok()?, input.text()?)?;
+            }
         }
         Some(())
     }
 
     /// Shape of a row: its number of values, and whether it holds events.
     pub(crate) fn shape(&self, id: u32) -> Option<(u16, bool)> {
-        self.names.read().rows.get(id as usize).map(|r| (r.columns, r.events))
+        self.names.read().rows.get(id).map(|r| (r.columns, r.events))
     }
 
     /// Series that pass a selector, sorted by name.
@@ -244,140 +298,4 @@ impl Catalog {
             values.iter().filter(|(v, rows)| v.starts_with(prefix) && !rows.is_disjoint(&of));
         values.map(|(value, _)| value.to_string()).collect()
     }
-}
-
-impl Names {
-    fn lookup(&self, hash: u64, raw: &[u8]) -> Option<Row> {
-        let same = |id: &u32| {
-            self.rows.get(*id as usize).is_some_and(|entry| entry.text.as_bytes() == raw)
-        };
-        let Some(id) = self.table.find(hash, same).copied() else { return self.alias(hash, raw) };
-        let entry = self.rows.get(id as usize)?;
-        Some(Row { id, columns: entry.columns, events: entry.events })
-    }
-
-    fn alias(&self, hash: u64, raw: &[u8]) -> Option<Row> {
-        self.aliases.find(hash, |alias| *alias.raw == *raw).map(|alias| alias.row)
-    }
-
-    fn learn(&mut self, hash: u64, raw: &[u8], row: Row, hasher: &DefaultHashBuilder) {
-        let bytes = raw.len() + ALIAS_BYTES;
-        if self.alias_bytes + bytes > ALIAS_BYTES_MAX {
-            self.aliases = HashTable::new();
-            self.alias_bytes = 0;
-        }
-        self.alias_bytes += bytes;
-        let again = |alias: &Alias| hasher.hash_one(&*alias.raw);
-        self.aliases.insert_unique(hash, Alias { raw: raw.into(), row }, again);
-    }
-
-    fn insert(
-        &mut self,
-        name: &RowName,
-        text: String,
-        hash: u64,
-        hasher: &DefaultHashBuilder,
-    ) -> Row {
-        let id = self.rows.len() as u32;
-        for metric in &name.metrics {
-            posting(&mut self.metrics, metric).insert(id);
-        }
-        for (tag, value) in &name.tags {
-            if !self.tags.contains_key(tag.as_str()) {
-                self.tags.insert(tag.as_str().into(), BTreeMap::new());
-            }
-            if let Some(values) = self.tags.get_mut(tag.as_str()) {
-                posting(values, value).insert(id);
-            }
-        }
-        let (columns, events) = (name.metrics.len() as u16, name.is_events());
-        self.series += u64::from(columns);
-        self.rows.push(Entry { text: text.into(), columns, events });
-        let rows = &self.rows;
-        let again = |id: &u32| {
-            rows.get(*id as usize).map_or(0, |entry| hasher.hash_one(entry.text.as_bytes()))
-        };
-        self.table.insert_unique(hash, id, again);
-        Row { id, columns, events }
-    }
-
-    /// The first row, with its column, that has a metric with the tags of a name.
-    fn first_with(&self, hash: u64, metric: &str, name: &RowName) -> Option<(u32, u16)> {
-        let mut found = None;
-        self.by_series.find(hash, |(known, id)| {
-            let text = self.rows.get(*id as usize).filter(|_| *known == hash).map(|e| &*e.text);
-            let other = text.and_then(|text| RowName::parse(text.as_bytes()).ok());
-            let other = other.filter(|other| other.tags == name.tags);
-            let column = other.and_then(|o| o.metrics.iter().position(|m| m == metric));
-            found = column.map(|column| (*id, column as u16));
-            found.is_some()
-        })?;
-        found
-    }
-
-    /// Series whose tag has this value.
-    fn series_with(&self, tag: &str, value: &str) -> u64 {
-        let rows = self.tags.get(tag).and_then(|values| values.get(value)).into_iter().flatten();
-        let columns = rows.filter_map(|id| self.rows.get(id as usize));
-        columns.map(|entry| u64::from(entry.columns)).sum()
-    }
-
-    /// The metrics of a row that pass.
-    fn collect(&self, id: u32, selector: &Selector, found: &mut Vec<Series>) {
-        let Some(entry) = self.rows.get(id as usize) else { return };
-        let Ok(name) = RowName::parse(entry.text.as_bytes()) else { return };
-        let tags: Arc<[(String, String)]> = name.tags.into();
-        for (column, metric) in name.metrics.iter().enumerate() {
-            if !selector.metric.passes(metric) {
-                continue;
-            }
-            let Some((metric, _)) = self.metrics.get_key_value(metric.as_str()) else { continue };
-            let (metric, tags) = (Arc::clone(metric), Arc::clone(&tags));
-            found.push(Series { metric, tags, columns: vec![(id, column as u16)] });
-        }
-    }
-
-    fn of_metric(&self, metric: &str) -> RoaringBitmap {
-        if metric.is_empty() {
-            return (0..self.rows.len() as u32).collect();
-        }
-        self.metrics.get(metric).cloned().unwrap_or_default()
-    }
-
-    /// Rows that have a metric that passes and tags that pass.
-    fn select(&self, selector: &Selector) -> RoaringBitmap {
-        let mut rows = match &selector.metric {
-            Test::Any => self.of_metric(""),
-            Test::Is(metrics) => metrics
-                .iter()
-                .filter_map(|m| self.metrics.get(m.as_str()))
-                .fold(RoaringBitmap::new(), |all, rows| all | rows),
-            test => union(self.metrics.iter().filter(|(m, _)| test.passes(m))),
-        };
-        for (tag, test) in &selector.tags {
-            let values = self.tags.get(tag.as_str());
-            let values = || values.into_iter().flatten();
-            if test.passes("") {
-                rows -= union(values().filter(|(v, _)| !test.passes(v)));
-            } else {
-                rows &= union(values().filter(|(v, _)| test.passes(v)));
-            }
-        }
-        rows
-    }
-}
-
-fn posting<'a, K: Ord + for<'t> From<&'t str>>(
-    postings: &'a mut BTreeMap<K, RoaringBitmap>,
-    text: &str,
-) -> &'a mut RoaringBitmap {
-    postings.entry(text.into()).or_default()
-}
-
-fn union<'a, K: 'a>(postings: impl Iterator<Item = (&'a K, &'a RoaringBitmap)>) -> RoaringBitmap {
-    let mut all = RoaringBitmap::new();
-    for (_, rows) in postings {
-        all |= rows;
-    }
-    all
 }

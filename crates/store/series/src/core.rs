@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::head::HeadCell;
 use crate::manifest::Manifest;
 use crate::model::Outcome;
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, TOMBSTONES_MAX, Wal};
-use crate::part::Part;
+use crate::part::{Part, Shelf};
 use crate::record::{self, Tombstone};
 use crate::wait::{Slot, Ticket};
 
@@ -69,6 +69,8 @@ pub(crate) struct Pending {
     pub(crate) record: Vec<u8>,
     pub(crate) ack: Ack,
     pub(crate) slot: Arc<Slot>,
+    /// Rows that were forgotten before its own were looked up.
+    forgotten: u64,
 }
 
 #[derive(Default)]
@@ -100,6 +102,8 @@ pub(crate) struct Core {
     pub(crate) dir: PathBuf,
     pub(crate) options: StoreOptions,
     pub(crate) catalog: Catalog,
+    /// What is kept of parts between reads.
+    pub(crate) shelf: Arc<Shelf>,
     pub(crate) journal: RwLock<Option<Journal>>,
     pub(crate) live: RwLock<Live>,
     pub(crate) commit: Mutex<Committer>,
@@ -110,6 +114,10 @@ pub(crate) struct Core {
     /// Partitions whose parts could not be merged: merges leave them alone until then, by the clock's
     /// monotone side.
     pub(crate) damaged: Mutex<BTreeMap<i64, Duration>>,
+    /// Looks for rows to be forgotten that are due, and whether the catalogue's file still has the
+    /// names of some that were.
+    pub(crate) looks: AtomicU32,
+    pub(crate) names_on_disk: AtomicBool,
     /// The store is being closed: merges end where they are.
     pub(crate) stopping: AtomicBool,
     pub(crate) lock: Mutex<Option<Box<dyn Lock>>>,
@@ -142,6 +150,7 @@ impl Core {
         Self {
             dir,
             catalog: Catalog::new(options.series_max),
+            shelf: Arc::default(),
             began: Mutex::new(options.clock.monotonic()),
             options,
             journal: RwLock::new(None),
@@ -151,6 +160,8 @@ impl Core {
             counters: Counters::default(),
             trouble: Mutex::new(None),
             damaged: Mutex::default(),
+            looks: AtomicU32::new(0),
+            names_on_disk: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),
             tick: Mutex::new(false),
@@ -171,9 +182,8 @@ impl Core {
     }
 
     fn pending(&self, batch: Batch, ack: Ack) -> Result<Pending, WriteError> {
-        if let Some(row) = batch.row_max().filter(|r| *r >= self.catalog.rows()) {
-            return Err(WriteError::UnknownRow(row));
-        }
+        let forgotten = self.catalog.forgotten();
+        self.catalog.check(&batch)?;
         let times = || batch.times.iter().chain(&batch.event_times);
         if let Some(time_ns) = times().copied().find(|t| *t == i64::MAX) {
             return Err(WriteError::EndOfTime { time_ns });
@@ -184,7 +194,7 @@ impl Core {
         }
         let logged = self.journal.read().is_some();
         let record = if logged { record::batch(&batch) } else { Vec::new() };
-        Ok(Pending { what: What::Batch(batch), record, ack, slot: Arc::default() })
+        Ok(Pending { what: What::Batch(batch), record, ack, slot: Arc::default(), forgotten })
     }
 
     /// Whether a batch can be queued now; an error if it never can.
@@ -246,7 +256,8 @@ impl Core {
         if queue.closed {
             return Err(WriteError::Closed);
         }
-        let pending = Pending { what, record, ack: Ack::Persisted, slot: Arc::default() };
+        let (ack, slot) = (Ack::Persisted, Arc::default());
+        let pending = Pending { what, record, ack, slot, forgotten: 0 };
         Ok(self.enqueue(queue, pending))
     }
 
@@ -328,8 +339,30 @@ impl Core {
         self.wake_writers(queue);
     }
 
+    /// Refuse batches of rows that were forgotten while they waited.
+    fn known(&self, group: Vec<Pending>) -> Vec<Pending> {
+        let forgotten = self.catalog.forgotten();
+        let is_known = |pending: &Pending| match &pending.what {
+            What::Batch(batch) if pending.forgotten != forgotten => self.catalog.check(batch),
+            _ => Ok(()),
+        };
+        let known = group.into_iter().filter_map(|pending| match is_known(&pending) {
+            Ok(()) => Some(pending),
+            Err(e) => {
+                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                pending.slot.finish(Err(e));
+                None
+            }
+        });
+        known.collect()
+    }
+
     /// Log a group, apply it, tell its writers.
     fn commit(&self, committer: &mut Committer, group: Vec<Pending>) {
+        let group = self.known(group);
+        if group.is_empty() {
+            return;
+        }
         let (first, flushes) = match self.log(committer, &group) {
             Ok(done) => done,
             Err(e) => {

@@ -210,6 +210,28 @@ pub enum ReadError {
     },
 }
 
+/// What could be read of a series beside what could not: damage in one block or part takes nothing
+/// else with it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{error}")]
+pub struct Partial<T: std::fmt::Debug> {
+    /// What is left.
+    pub found: T,
+    /// The first thing that could not be read.
+    pub error: ReadError,
+}
+
+/// What was read, or what could be.
+pub type Found<T> = Result<T, Box<Partial<T>>>;
+
+/// A result with what was read, whole or not.
+pub(crate) fn partial<T: std::fmt::Debug>(found: T, torn: Option<ReadError>) -> Found<T> {
+    match torn {
+        Some(error) => Err(Box::new(Partial { found, error })),
+        None => Ok(found),
+    }
+}
+
 impl From<ReadError> for WriteError {
     fn from(e: ReadError) -> Self {
         match e {

@@ -3,14 +3,16 @@
 //! A row begins with a small buffer of uncompressed rows; when that is full it becomes a chunk.
 //! Rows may come in any order; of two with the same time the later one holds.
 
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::batch::Batch;
 use crate::model::TimeRange;
 use crate::options::PARTITION_NS;
+use crate::pages::Pages;
 use crate::sharing::{Shared, Sharing};
 use crate::table::{Table, Want, Work};
 
@@ -41,6 +43,20 @@ struct Chunk {
     bytes: Box<[u8]>,
 }
 
+impl Chunk {
+    /// Add the partitions of its rows.
+    fn partitions(&self, work: &mut Work, into: &mut BTreeSet<i64>) {
+        let (first, last) = (partition_of(self.first), partition_of(self.last));
+        into.extend([first, last]);
+        if last > first + 1 {
+            let mut table = Table::default();
+            // Its own bytes: they can be decoded.
+            let _ = table.decode(&self.bytes, Want::None, work);
+            into.extend(table.times.iter().map(|t| partition_of(*t)));
+        }
+    }
+}
+
 /// One row series of the head.
 pub(crate) struct RowHead {
     columns: u16,
@@ -58,7 +74,7 @@ pub(crate) struct RowHead {
 pub(crate) struct Head {
     rows: Vec<RowHead>,
     /// Where a row is in `rows`, plus one; by the row's number.
-    places: Vec<u32>,
+    places: Pages<NonZeroU32>,
     /// Numbers in the order of `rows`.
     ids: Vec<u32>,
     samples: u64,
@@ -206,19 +222,11 @@ impl RowHead {
         }
         None
     }
-
-    fn span(&self) -> Option<(i64, i64)> {
-        let width = if self.events { 1 } else { self.width() };
-        let open = self.open.iter().step_by(width).map(|t| *t as i64);
-        let first = self.chunks.iter().map(|c| c.first).chain(open.clone()).min()?;
-        let last = self.chunks.iter().map(|c| c.last).chain(open).max()?;
-        Some((first, last))
-    }
 }
 
 impl Head {
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.places.len() * 4
+        self.bytes + self.places.bytes()
     }
 
     pub(crate) fn samples(&self) -> u64 {
@@ -288,8 +296,7 @@ impl Head {
     /// its time.
     fn agree(&mut self, shared: &[Shared], time: i64, row: &[u64], flags: &[u32]) {
         for Shared { own, row: other, column } in shared {
-            let place = self.places.get(*other as usize).copied().unwrap_or_default();
-            let Some(place) = (place as usize).checked_sub(1) else { continue };
+            let Some(place) = self.place_of(*other) else { continue };
             let head = self.rows.get(place);
             let found = head.and_then(|head| head.at(time, &mut self.work));
             let Some((mut values, mut integers)) = found else { continue };
@@ -307,27 +314,28 @@ impl Head {
         }
     }
 
-    /// Where the head of a row is.
+    /// Where the head of a row is, if it has one.
+    fn place_of(&self, id: u32) -> Option<usize> {
+        self.places.get(id).map(|place| place.get() as usize - 1)
+    }
+
+    /// Where the head of a row is; it is made if there is none.
     fn place(&mut self, id: u32, columns: u16, events: bool) -> usize {
-        if let Some(place) = self.places.get(id as usize).filter(|p| **p > 0) {
-            return *place as usize - 1;
-        }
-        if self.places.len() <= id as usize {
-            self.places.resize(id as usize + 1, 0);
+        if let Some(place) = self.place_of(id) {
+            return place;
         }
         let (chunks, open, integers, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         self.rows.push(RowHead { columns, events, chunks, open, integers, texts });
         self.ids.push(id);
         self.bytes += ROW_BYTES;
-        if let Some(place) = self.places.get_mut(id as usize) {
-            *place = self.rows.len() as u32;
+        if let Some(place) = NonZeroU32::new(self.rows.len() as u32) {
+            self.places.insert(id, place);
         }
         self.rows.len() - 1
     }
 
     fn row(&self, id: u32) -> Option<&RowHead> {
-        let place = self.places.get(id as usize).filter(|p| **p > 0)?;
-        self.rows.get(*place as usize - 1)
+        self.rows.get(self.place_of(id)?)
     }
 
     /// Samples of a row in a range, settled; empty if it has none.
@@ -351,28 +359,29 @@ impl Head {
         ids
     }
 
-    /// Partitions its rows touch, with the number of rows that do, ascending.
+    /// Samples of a row, as many as there may be.
+    pub(crate) fn samples_of(&self, id: u32) -> usize {
+        self.row(id).map_or(0, |row| {
+            let rows = row.chunks.len() * OPEN_ROWS_MAX + row.open.len() / row.width().max(1);
+            rows * usize::from(row.columns)
+        })
+    }
+
+    /// Whether it holds anything of a row.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.place_of(id).is_some()
+    }
+
+    /// Partitions its rows touch, ascending.
     pub(crate) fn partitions(&self) -> Vec<i64> {
-        let mut found: HashMap<i64, ()> = HashMap::new();
+        let (mut found, mut work) = (BTreeSet::new(), Work::default());
         for row in &self.rows {
-            let Some((first, last)) = row.span() else { continue };
-            if partition_of(first) == partition_of(last) {
-                found.insert(partition_of(first), ());
-                continue;
-            }
-            let mut work = Work::default();
-            let mut table = Table::with_columns(usize::from(!row.events));
-            let _ = row.read(
-                TimeRange { from_ns: i64::MIN, to_ns: i64::MAX },
-                Want::One(0),
-                &mut table,
-                &mut work,
-            );
-            found.extend(table.times.iter().map(|t| (partition_of(*t), ())));
+            row.chunks.iter().for_each(|chunk| chunk.partitions(&mut work, &mut found));
+            let width = if row.events { 1 } else { row.width() };
+            let open = row.open.iter().step_by(width);
+            found.extend(open.map(|t| partition_of(*t as i64)));
         }
-        let mut partitions: Vec<i64> = found.into_keys().collect();
-        partitions.sort_unstable();
-        partitions
+        found.into_iter().collect()
     }
 }
 

@@ -36,6 +36,9 @@
 //! - A failed write or flush of the log stops writes until the store is opened again; a full disk
 //!   refuses writes until there is room; reads go on in both.
 //!
+//! - Damage in a block or a part takes with it what is in there alone: reads give the rest, and the
+//!   error beside it ([`Partial`], or an item of a [`Scan`]).
+//!
 //! # Limits
 //! See the constants of this crate and [`StoreOptions`]: each has a name and a refusal.
 
@@ -46,6 +49,7 @@ mod catalog;
 mod codec;
 mod core;
 mod error;
+mod forget;
 mod head;
 mod manifest;
 mod merge;
@@ -53,6 +57,7 @@ mod model;
 mod name;
 mod open;
 mod options;
+mod pages;
 mod part;
 #[doc(hidden)]
 pub mod probe;
@@ -68,7 +73,7 @@ mod wait;
 
 pub use backup::{BackupReport, backup};
 pub use batch::Batch;
-pub use error::{Damage, NameError, OpenError, ReadError, WriteError};
+pub use error::{Damage, Found, NameError, OpenError, Partial, ReadError, WriteError};
 pub use model::*;
 pub use name::RowName;
 pub use open::verify;

@@ -7,12 +7,17 @@ use env::files::{Access, Files};
 
 use crate::bytes::Input;
 use crate::error::{Damage, OpenError, WriteError, refused};
-use crate::part::PartMeta;
+use crate::part::{PartMeta, VERSION_WHOLE_INDEX};
 use crate::record::Tombstone;
 
 const MAGIC: &[u8; 8] = b"hfsemani";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const NAME: &str = "manifest";
+/// Name of the first catalogue's file; those written anew have their number behind it.
+const CATALOG: &str = "catalog";
+/// Flags of a part.
+const ALONE: u32 = 1;
+const WHOLE_INDEX: u32 = 2;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,7 +28,9 @@ pub(crate) struct Manifest {
     pub(crate) log_base: u64,
     /// Position in the log known to have been persisted.
     pub(crate) log_expected: u64,
-    /// Bytes of the catalogue's file that count, and rows in them.
+    /// Number of the catalogue's file, its bytes that count, and the row behind the last that was
+    /// ever in it.
+    pub(crate) catalog: u64,
     pub(crate) catalog_bytes: u64,
     pub(crate) catalog_rows: u32,
     /// Number of the next part.
@@ -39,29 +46,19 @@ impl Manifest {
         let mut b = MAGIC.to_vec();
         b.extend_from_slice(&VERSION.to_le_bytes());
         b.extend_from_slice(&[u8::from(self.clean), 0]);
-        for n in [self.sealed, self.log_base, self.log_expected, self.catalog_bytes, self.next_part]
-        {
+        for n in [
+            self.sealed,
+            self.log_base,
+            self.log_expected,
+            self.catalog,
+            self.catalog_bytes,
+            self.next_part,
+        ] {
             b.extend_from_slice(&n.to_le_bytes());
         }
         b.extend_from_slice(&self.catalog_rows.to_le_bytes());
         b.extend_from_slice(&(self.parts.len() as u32).to_le_bytes());
-        for p in &self.parts {
-            for n in [
-                p.id,
-                p.partition as u64,
-                p.position_min,
-                p.position_max,
-                p.bytes,
-                p.index_bytes,
-                p.samples,
-                p.applied,
-            ] {
-                b.extend_from_slice(&n.to_le_bytes());
-            }
-            for n in [p.step_s, p.index_crc, p.rows, u32::from(p.alone)] {
-                b.extend_from_slice(&n.to_le_bytes());
-            }
-        }
+        self.parts.iter().for_each(|part| push_part(part, &mut b));
         b.extend_from_slice(&(self.tombstones.len() as u32).to_le_bytes());
         for t in &self.tombstones {
             b.extend_from_slice(&t.position.to_le_bytes());
@@ -78,35 +75,51 @@ impl Manifest {
             return None;
         }
         let mut input = Input(body);
-        input.take(MAGIC.len() + 2)?;
+        input.take(MAGIC.len())?;
+        let version = input.u16()?;
         let mut it = Self { clean: input.u16()? == 1, ..Self::default() };
         it.sealed = input.u64()?;
         it.log_base = input.u64()?;
         it.log_expected = input.u64()?;
+        it.catalog = if version == 1 { 0 } else { input.u64()? };
         it.catalog_bytes = input.u64()?;
         it.next_part = input.u64()?;
         it.catalog_rows = input.u32()?;
         for _ in 0..input.u32()? {
-            it.parts.push(PartMeta {
-                id: input.u64()?,
-                partition: input.i64()?,
-                position_min: input.u64()?,
-                position_max: input.u64()?,
-                bytes: input.u64()?,
-                index_bytes: input.u64()?,
-                samples: input.u64()?,
-                applied: input.u64()?,
-                step_s: input.u32()?,
-                index_crc: input.u32()?,
-                rows: input.u32()?,
-                alone: input.u32()? == 1,
-            });
+            it.parts.push(read_part(&mut input, version)?);
         }
         for _ in 0..input.u32()? {
             let position = input.u64()?;
             it.tombstones.push(Tombstone::decode(&mut input, position)?);
         }
+        if version == 1 {
+            it.unapply_partial();
+        }
         input.is_empty().then_some(it)
+    }
+
+    /// Merges of version 1 left deletes of some of a row's metrics to the reader: they have still to
+    /// be applied.
+    fn unapply_partial(&mut self) {
+        for t in self.tombstones.iter().filter(|t| t.is_partial()) {
+            let before = |p: &&mut PartMeta| p.step_s == 0 && p.position_max < t.position;
+            for part in self.parts.iter_mut().filter(before) {
+                part.applied = part.applied.min(t.position - 1);
+            }
+        }
+    }
+
+    /// Name of the catalogue's file.
+    pub(crate) fn catalog_name(&self) -> String {
+        match self.catalog {
+            0 => CATALOG.to_owned(),
+            number => format!("{CATALOG}-{number:016x}"),
+        }
+    }
+
+    /// Whether a file's name is that of a catalogue.
+    pub(crate) fn is_catalog(name: &str) -> bool {
+        name.starts_with(CATALOG)
     }
 
     /// The manifest of a folder; `None` if there is none.
@@ -148,6 +161,57 @@ impl Manifest {
     }
 }
 
+fn push_part(p: &PartMeta, b: &mut Vec<u8>) {
+    for n in [
+        p.id,
+        p.partition as u64,
+        p.position_min,
+        p.position_max,
+        p.bytes,
+        p.index_bytes,
+        p.samples,
+        p.applied,
+        p.file,
+        p.index_at,
+    ] {
+        b.extend_from_slice(&n.to_le_bytes());
+    }
+    let whole = if p.version == VERSION_WHOLE_INDEX { WHOLE_INDEX } else { 0 };
+    let flags = whole | if p.alone { ALONE } else { 0 };
+    for n in [p.step_s, p.index_crc, p.rows, p.top_bytes, flags] {
+        b.extend_from_slice(&n.to_le_bytes());
+    }
+}
+
+fn read_part(input: &mut Input<'_>, version: u16) -> Option<PartMeta> {
+    let mut p = PartMeta {
+        id: input.u64()?,
+        partition: input.i64()?,
+        position_min: input.u64()?,
+        position_max: input.u64()?,
+        bytes: input.u64()?,
+        index_bytes: input.u64()?,
+        samples: input.u64()?,
+        applied: input.u64()?,
+        version: VERSION_WHOLE_INDEX,
+        ..PartMeta::default()
+    };
+    (p.file, p.index_at) = (p.id, p.bytes.saturating_sub(p.index_bytes));
+    if version > 1 {
+        (p.file, p.index_at) = (input.u64()?, input.u64()?);
+    }
+    (p.step_s, p.index_crc, p.rows) = (input.u32()?, input.u32()?, input.u32()?);
+    if version > 1 {
+        p.top_bytes = input.u32()?;
+    }
+    let flags = input.u32()?;
+    p.alone = flags & ALONE != 0;
+    if version > 1 && flags & WHOLE_INDEX == 0 {
+        p.version = crate::part::VERSION;
+    }
+    Some(p)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +225,10 @@ mod tests {
             rows: 9,
             index_crc: 77,
             alone: true,
+            version: crate::part::VERSION,
+            file: 2,
+            index_at: 400,
+            top_bytes: 30,
             ..PartMeta::default()
         };
         let tombstone = Tombstone { position: 9, range: TimeRange::ALL, rows: vec![(4, vec![1])] };
@@ -168,6 +236,7 @@ mod tests {
             sealed: 12,
             log_base: 1,
             log_expected: 11,
+            catalog: 8,
             catalog_bytes: 5,
             catalog_rows: 2,
             next_part: 4,

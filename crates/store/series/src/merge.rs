@@ -12,7 +12,6 @@ use crate::error::{WriteError, refused};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
 use crate::model::{MergeOutcome, TimeRange};
-use crate::options::{OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX};
 use crate::part::{Part, PartMeta, PartWriter};
 use crate::record::Tombstone;
 use crate::retain::is_due;
@@ -27,6 +26,10 @@ const RUN_MIN: usize = 4;
 const RETRY_AFTER: Duration = Duration::from_mins(5);
 /// Parts of a partition from which on all are merged, however large.
 const PARTS_MAX: usize = 8;
+/// Partitions that are merged together at most, and the bytes from which on no other joins them:
+/// into one file, with one manifest.
+const RUNS_MAX: usize = 64;
+const RUNS_BYTES_MAX: u64 = 8 << 20;
 /// Time after its end from which on a partition counts as finished, in nanoseconds.
 const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
@@ -39,26 +42,8 @@ impl Core {
     pub(crate) fn merge(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
         while self.merge_once(&mut outcome)? {}
-        self.close_unread();
+        self.forget()?;
         Ok(outcome)
-    }
-
-    /// Close the parts that were not read for longest, beyond what is kept open.
-    pub(crate) fn close_unread(&self) {
-        let live = self.live.read();
-        let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
-        drop(live);
-        let all = parts.values().flatten().chain(rollups.values());
-        let mut open: Vec<_> = all.filter_map(|p| Some((p.open_since()?, p))).collect();
-        open.sort_by_key(|(read_last, _)| std::cmp::Reverse(*read_last));
-        let (mut count, mut index_bytes) = (0, 0);
-        for (_, part) in open {
-            count += 1;
-            index_bytes += part.meta.index_bytes;
-            if count > OPEN_PARTS_MAX || index_bytes > OPEN_INDEX_BYTES_MAX {
-                part.close();
-            }
-        }
     }
 
     /// One merge or roll-up, if any is worth it.
@@ -73,12 +58,20 @@ impl Core {
         let (damaged, now) = (self.damaged.lock().clone(), self.options.clock.monotonic());
         let whole = |p: &i64| damaged.get(p).is_none_or(|until| *until <= now);
         let is_finished = |p: i64| partition_range(p).to_ns < finished;
+        let (mut runs, mut bytes) = (Vec::new(), 0);
         for (partition, parts) in parts.iter().filter(|(p, _)| whole(p)) {
             let run = pick(parts, &tombstones, is_finished(*partition));
-            if !run.is_empty() {
-                let done = self.merge_run(&mut manifest, &run, &tombstones, outcome);
-                return self.noting(*partition, done).map(|()| true);
+            if run.is_empty() {
+                continue;
             }
+            bytes += run.iter().map(|p| p.meta.bytes).sum::<u64>();
+            runs.push(run);
+            if runs.len() >= RUNS_MAX || bytes >= RUNS_BYTES_MAX {
+                break;
+            }
+        }
+        if !runs.is_empty() {
+            return self.merge_runs(&mut manifest, &runs, &tombstones, outcome).map(|()| true);
         }
         let all = parts.keys().chain(rollups.keys()).copied().collect::<BTreeSet<i64>>();
         for partition in all.into_iter().filter(|p| whole(p) && is_finished(*p)) {
@@ -107,23 +100,44 @@ impl Core {
         done
     }
 
-    fn merge_run(
+    /// Merge runs of parts, each of one partition, into one file; where that fails, the first alone,
+    /// so that what cannot be read keeps nothing else from being merged.
+    fn merge_runs(
         &self,
         manifest: &mut Manifest,
-        run: &[Arc<Part>],
+        runs: &[Vec<Arc<Part>>],
         tombstones: &[Tombstone],
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
-        let Some(first) = run.first() else { return Ok(()) };
-        let meta = PartMeta {
-            id: manifest.next_part,
-            position_min: first.meta.position_min,
-            position_max: run.last().map_or(0, |p| p.meta.position_max),
-            ..first.meta
+        let together = self.merge_together(manifest, runs, tombstones, outcome);
+        let unread = matches!(together, Err(WriteError::Corrupt(_) | WriteError::Io { .. }));
+        let Some(first) = runs.first().filter(|_| unread) else { return together };
+        let one = std::slice::from_ref(first);
+        let done = if runs.len() > 1 {
+            self.merge_together(manifest, one, tombstones, outcome)
+        } else {
+            together
         };
-        manifest.next_part += 1;
-        let merged = self.write_merged(run, meta, tombstones, manifest.sealed);
-        self.put(manifest, run, meta, merged, outcome)
+        self.noting(first.first().map_or(0, |p| p.meta.partition), done)
+    }
+
+    fn merge_together(
+        &self,
+        manifest: &mut Manifest,
+        runs: &[Vec<Arc<Part>>],
+        tombstones: &[Tombstone],
+        outcome: &mut MergeOutcome,
+    ) -> Result<(), WriteError> {
+        let file = manifest.next_part;
+        let metas = runs.iter().zip(file..).filter_map(|(run, id)| {
+            let (first, last) = (run.first()?.meta, run.last()?.meta);
+            Some(PartMeta { id, file, position_max: last.position_max, ..first })
+        });
+        let metas: Vec<PartMeta> = metas.collect();
+        manifest.next_part += metas.len() as u64;
+        let merged = self.write_merged(runs, &metas, tombstones, manifest.sealed);
+        let gone: Vec<Arc<Part>> = runs.iter().flatten().cloned().collect();
+        self.put(manifest, &gone, &metas, merged, outcome)
     }
 
     /// Put what was written in the place of some parts, or remove what came of it.
@@ -131,80 +145,99 @@ impl Core {
         &self,
         manifest: &mut Manifest,
         gone: &[Arc<Part>],
-        meta: PartMeta,
-        written: Result<Option<PartMeta>, WriteError>,
+        metas: &[PartMeta],
+        written: Result<Vec<PartMeta>, WriteError>,
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
         let replaced = written.and_then(|written| {
-            self.replace(manifest, gone, written)?;
+            self.replace(manifest, gone, &written)?;
             Ok(written)
         });
-        let written = replaced.inspect_err(|_| self.remove_files(&[meta]))?;
+        let written = replaced.inspect_err(|_| self.remove_files(metas))?;
         outcome.parts_before += gone.len() as u32;
-        outcome.parts_after += u32::from(written.is_some());
-        outcome.bytes_written += written.map_or(0, |m| m.bytes);
+        outcome.parts_after += written.len() as u32;
+        outcome.bytes_written += written.iter().map(|m| m.bytes).sum::<u64>();
         outcome.bytes_removed += gone.iter().map(|p| p.meta.bytes).sum::<u64>();
         Ok(())
     }
 
     fn write_merged(
         &self,
-        run: &[Arc<Part>],
-        meta: PartMeta,
+        runs: &[Vec<Arc<Part>>],
+        metas: &[PartMeta],
         tombstones: &[Tombstone],
         sealed: u64,
-    ) -> Result<Option<PartMeta>, WriteError> {
-        let mut rows = RoaringBitmap::new();
-        for part in run {
-            rows |= RoaringBitmap::from_sorted_iter(part.rows()?).unwrap_or_default();
-        }
+    ) -> Result<Vec<PartMeta>, WriteError> {
+        let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), metas)?;
         let mut work = Work::default();
-        self.write_rows(meta, (sealed, false), rows.into_iter(), |row| {
-            let shared = self.catalog.sharing().of(row).to_vec();
-            merged_row(run, (row, &shared), tombstones, &mut work)
-        })
+        for (at, run) in runs.iter().enumerate() {
+            let mut rows = RoaringBitmap::new();
+            for part in run {
+                rows |= part.rows()?;
+            }
+            for row in rows {
+                self.go_on()?;
+                let shared = self.catalog.sharing().of(row).to_vec();
+                let table = merged_row(run, (row, &shared), tombstones, &mut work)?;
+                writer.row(at, row, &table.unwrap_or_default(), &mut work)?;
+            }
+        }
+        self.written(writer, metas, (sealed, false))
     }
 
-    /// Write a part of rows made one after another; `None` if there are none, unless it may be empty.
+    /// An error when the store is being closed.
+    fn go_on(&self) -> Result<(), WriteError> {
+        if self.stopping.load(Ordering::Acquire) { Err(WriteError::Closed) } else { Ok(()) }
+    }
+
+    /// Finish a file of parts in which tombstones up to a position are applied; those without rows
+    /// are left out, unless they may be empty.
+    fn written(
+        &self,
+        writer: PartWriter,
+        metas: &[PartMeta],
+        (sealed, even_empty): (u64, bool),
+    ) -> Result<Vec<PartMeta>, WriteError> {
+        if writer.is_empty() && !even_empty {
+            drop(writer);
+            self.remove_files(metas);
+            return Ok(Vec::new());
+        }
+        let done = writer.finish()?.into_iter().filter(|m| m.rows > 0 || even_empty);
+        Ok(done.map(|m| PartMeta { applied: sealed, ..m }).collect())
+    }
+
+    /// Write a part of rows made one after another, unless there are none and it may not be empty.
     pub(crate) fn write_rows(
         &self,
         meta: PartMeta,
         (sealed, even_empty): (u64, bool),
         rows: impl Iterator<Item = u32>,
         mut make: impl FnMut(u32) -> Result<Option<Table>, WriteError>,
-    ) -> Result<Option<PartMeta>, WriteError> {
-        let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), meta)?;
+    ) -> Result<Vec<PartMeta>, WriteError> {
+        let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), &[meta])?;
         let mut work = Work::default();
         for row in rows {
-            if self.stopping.load(Ordering::Acquire) {
-                return Err(WriteError::Closed);
-            }
+            self.go_on()?;
             if let Some(table) = make(row)? {
-                writer.row(row, &table, &mut work)?;
+                writer.row(0, row, &table, &mut work)?;
             }
         }
-        if writer.is_empty() && !even_empty {
-            drop(writer);
-            self.remove_files(&[meta]);
-            return Ok(None);
-        }
-        let mut written = writer.finish()?;
-        (written.applied, written.alone) = (sealed, meta.alone);
-        Ok(Some(written))
+        self.written(writer, &[meta], (sealed, even_empty))
     }
 
-    /// Put a part, or nothing, in the place of some parts: durably, then for readers.
+    /// Put parts, or nothing, in the place of some parts: durably, then for readers.
     pub(crate) fn replace(
         &self,
         manifest: &mut Manifest,
         gone: &[Arc<Part>],
-        new: Option<PartMeta>,
+        new: &[PartMeta],
     ) -> Result<(), WriteError> {
         let dir = self.parts_dir();
         self.options.files.persist_dir(&dir).map_err(refused(&dir, "cannot persist"))?;
         let mut next = manifest.clone();
         next.parts.retain(|m| gone.iter().all(|p| p.meta.id != m.id));
-        next.parts.extend(new);
+        next.parts.extend_from_slice(new);
         let sealed = next.sealed;
         let done = |t: &Tombstone| sealed >= t.position && next.parts.iter().all(|m| !waits(t, m));
         let over: Vec<u64> =
@@ -217,9 +250,10 @@ impl Core {
         let kept = live.tombstones.iter().filter(|t| !over.contains(&t.position));
         live.tombstones = Arc::new(kept.cloned().collect());
         drop(live);
-        for part in gone.iter().filter(|p| new.is_none_or(|new| new.id != p.meta.id)) {
+        for part in gone {
             part.replace();
         }
+        self.lost_samples();
         Ok(())
     }
 }
@@ -234,9 +268,17 @@ fn merged_row(
 ) -> Result<Option<Table>, WriteError> {
     let mut read = |part: &Arc<Part>, row, want| -> Result<Option<Table>, WriteError> {
         let Some(mut table) = part.table(row, TimeRange::ALL, want, work)? else { return Ok(None) };
-        for t in tombstones.iter().filter(|t| t.hits(row, None, part.meta.position_max)) {
-            table.keep(|time| !t.range.contains(time));
+        for t in tombstones {
+            let inside = |time| t.range.contains(time);
+            let Some(hit) = t.of(row, part.meta.position_max) else { continue };
+            match (hit, want) {
+                ([], _) => table.keep(|time| !inside(time)),
+                (hit, Want::One(one)) if hit.contains(&one) => table.keep(|time| !inside(time)),
+                (_, Want::One(_)) => {}
+                (hit, _) => hit.iter().for_each(|column| table.blank(*column, inside)),
+            }
         }
+        table.drop_absent();
         Ok(Some(table))
     };
     let mut all: Option<Table> = None;
@@ -265,42 +307,28 @@ pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
     let range = partition_range(part.partition);
     part.position_max < tombstone.position
         && tombstone.range.touches(range.from_ns, range.to_ns - 1)
-        && ((tombstone.is_partial() && part.step_s == 0) || part.applied < tombstone.position)
+        && part.applied < tombstone.position
 }
 
 /// Neighbours worth merging.
 fn pick(parts: &[Arc<Part>], tombstones: &[Tombstone], finished: bool) -> Vec<Arc<Part>> {
-    let buried = |p: &&Arc<Part>| tombstones.iter().any(|t| !t.is_partial() && waits(t, &p.meta));
+    let buried = |p: &&Arc<Part>| tombstones.iter().any(|t| waits(t, &p.meta));
     if let Some(part) = parts.iter().find(buried) {
         return vec![Arc::clone(part)];
     }
-    // A delete of single metrics is applied when reading; parts on either side stay apart.
-    let between = |a: &PartMeta, b: &PartMeta| {
-        let partial = |t: &&Tombstone| t.is_partial() && a.position_max < t.position;
-        tombstones.iter().filter(partial).any(|t| t.position <= b.position_min)
-    };
-    let mut runs: Vec<Vec<Arc<Part>>> = Vec::new();
-    for part in parts {
-        match runs.last_mut().and_then(|run| run.last().map(|p| p.meta).map(|m| (run, m))) {
-            Some((run, before)) if !between(&before, &part.meta) => run.push(Arc::clone(part)),
-            _ => runs.push(vec![Arc::clone(part)]),
-        }
+    if parts.len() >= PARTS_MAX {
+        return parts.to_vec();
     }
-    for run in runs {
-        if run.len() >= PARTS_MAX {
-            return run;
+    let (mut begin, mut bytes) = (parts.len(), 0);
+    for (i, part) in parts.iter().enumerate().rev() {
+        if begin < parts.len() && part.meta.bytes > GROWTH * bytes {
+            break;
         }
-        let (mut begin, mut bytes) = (run.len(), 0);
-        for (i, part) in run.iter().enumerate().rev() {
-            if begin < run.len() && part.meta.bytes > GROWTH * bytes {
-                break;
-            }
-            (begin, bytes) = (i, bytes + part.meta.bytes);
-        }
-        let least = if finished { 2 } else { RUN_MIN };
-        if run.len() - begin >= least {
-            return run.into_iter().skip(begin).collect();
-        }
+        (begin, bytes) = (i, bytes + part.meta.bytes);
+    }
+    let least = if finished { 2 } else { RUN_MIN };
+    if parts.len() - begin >= least {
+        return parts.iter().skip(begin).cloned().collect();
     }
     Vec::new()
 }

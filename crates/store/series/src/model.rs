@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A row series of one store: a tag set with its metrics. Cheap to copy and to keep; valid as
-/// long as the store is open.
+/// A row series of one store: a tag set with its metrics. Cheap to copy and to keep; good while the
+/// row series has samples, and for an epoch more ([`crate::Store::epoch`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
     pub(crate) id: u32,

@@ -1,5 +1,6 @@
 //! Opening: the manifest, the catalogue, what is left over, the log.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,9 +13,8 @@ use crate::error::{Damage, OpenError, WriteError};
 use crate::manifest::Manifest;
 use crate::model::OpenReport;
 use crate::options::{StoreOptions, Wal};
-use crate::part::Part;
+use crate::part::{Part, PartMeta};
 use crate::record::{self, Record};
-use crate::seal::CATALOG;
 
 /// Smallest head that can be asked for, in bytes.
 const HEAD_BYTES_MIN: usize = 4096;
@@ -54,20 +54,23 @@ impl Core {
         core.load_parts(&manifest);
         report.removed_files = core.remove_leftovers(&manifest)?;
         core.open_log(&manifest, &mut report)?;
-        report.rows = u64::from(core.catalog.rows());
+        report.rows = core.catalog.count();
         report.position = core.live.read().position;
         report.elapsed = core.options.clock.monotonic().saturating_sub(began);
         Ok((Arc::new(core), report))
     }
 
     fn load_catalog(&self, manifest: &Manifest) -> Result<(), OpenError> {
-        let path = self.dir.join(CATALOG);
+        let path = self.dir.join(manifest.catalog_name());
         if manifest.catalog_bytes > 0 {
             let failed = |source| OpenError::Io { path: path.clone(), what: "cannot read", source };
             let file = self.options.files.open(&path, Access::READ).map_err(failed)?;
             let mut bytes = vec![0; manifest.catalog_bytes as usize];
             let read = file.read_at(&mut bytes, 0).map_err(failed)?;
-            bytes.truncate(read);
+            if (read as u64) < manifest.catalog_bytes {
+                let what = format!("the catalogue ends here instead of at {}", bytes.len());
+                return Err(Damage { file: path, offset: read as u64, what }.into());
+            }
             let mut input = Input(&bytes);
             while !input.is_empty() {
                 let offset = (bytes.len() - input.0.len()) as u64;
@@ -76,11 +79,14 @@ impl Core {
                 self.load_frame(&mut input).ok_or_else(damage)?;
             }
         }
-        if self.catalog.rows() != manifest.catalog_rows {
-            let what = format!("{} rows instead of {}", self.catalog.rows(), manifest.catalog_rows);
+        let (rows, all) = (self.catalog.rows(), manifest.catalog_rows);
+        // In a file that was never written anew no row is missing.
+        if rows > all || (manifest.catalog == 0 && rows < all) {
+            let what = format!("{rows} rows instead of {all}");
             return Err(Damage { file: path, offset: manifest.catalog_bytes, what }.into());
         }
-        self.commit.lock().logged_rows = manifest.catalog_rows;
+        self.catalog.go_on_from(all);
+        self.commit.lock().logged_rows = all;
         Ok(())
     }
 
@@ -98,24 +104,29 @@ impl Core {
         self.show(&mut self.live.write(), manifest);
     }
 
-    /// Remove files of seals and merges that were interrupted.
+    /// Remove files of seals, merges and catalogues that were interrupted.
     fn remove_leftovers(&self, manifest: &Manifest) -> Result<u64, OpenError> {
-        let dir = self.parts_dir();
-        let names = self.options.files.list(&dir);
+        let parts: HashSet<String> = manifest.parts.iter().map(PartMeta::file_name).collect();
+        let left = |name: &str| name.starts_with("part-") && !parts.contains(name);
+        let removed = self.remove_where(&self.parts_dir(), left)?;
+        let named = manifest.catalog_name();
+        let left = |name: &str| Manifest::is_catalog(name) && name != named;
+        Ok(removed + self.remove_where(&self.dir, left)?)
+    }
+
+    fn remove_where(&self, dir: &Path, left: impl Fn(&str) -> bool) -> Result<u64, OpenError> {
+        let names = self.options.files.list(dir);
         let names = names.map_err(|source| OpenError::Io {
-            path: dir.clone(),
+            path: dir.to_owned(),
             what: "cannot list",
             source,
         })?;
         let mut removed = 0;
-        for name in names {
-            let known = manifest.parts.iter().any(|m| m.file_name() == name);
-            if !known && name.starts_with("part-") {
-                let path = dir.join(&name);
-                let gone = self.options.files.remove(&path);
-                gone.map_err(|source| OpenError::Io { path, what: "cannot remove", source })?;
-                removed += 1;
-            }
+        for name in names.iter().filter(|name| left(name)) {
+            let path = dir.join(name);
+            let gone = self.options.files.remove(&path);
+            gone.map_err(|source| OpenError::Io { path, what: "cannot remove", source })?;
+            removed += 1;
         }
         Ok(removed)
     }
@@ -200,9 +211,7 @@ impl Core {
                 self.commit.lock().logged_rows = self.catalog.rows();
             }
             Record::Batch(batch) => {
-                if batch.row_max().is_some_and(|row| row >= self.catalog.rows()) {
-                    return None;
-                }
+                self.catalog.check(&batch).ok()?;
                 self.apply(&batch, position);
                 report.replayed_batches += 1;
                 report.replayed_samples += batch.samples() as u64;
@@ -228,7 +237,7 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenErr
     let mut found = Vec::new();
     found.extend(core.load_catalog(&manifest).err().map(|e| e.to_string()));
     for meta in &manifest.parts {
-        let part = Part::new(files, &core.parts_dir(), *meta);
+        let part = Part::alone(files, &core.parts_dir(), *meta);
         found.extend(part.verify().into_iter().map(|e| e.to_string()));
     }
     let log = dir.join("log");

@@ -104,6 +104,7 @@ pub fn file(bytes: &[u8]) {
         let _ = part::index::find(bytes, 1, 0, true, want);
     }
     let _ = part::index::rows(bytes);
+    let _ = part::index::Top::decode(bytes, 0);
     let _ = part::index::find(bytes, 1, 0, false, Want::All);
     let _ = Catalog::new(1000).decode(&mut Input(bytes));
     // A manifest's checksum would keep everything else out.

@@ -2,13 +2,13 @@
 //!
 //! What a series has in one partition comes from parts, oldest first, then from heads; of two
 //! samples with the same time the one from the later source holds. Tombstones hide what is older
-//! than they.
+//! than they. What cannot be read is passed over, and told beside the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::core::{Core, Parts};
-use crate::error::ReadError;
+use crate::error::{Found, ReadError, partial};
 use crate::head::{HeadCell, partition_of, partition_range};
 use crate::model::{Direction, Event, Run, Series, Summary, TimeRange, Values};
 use crate::part::{ChunkRef, Part, summary_of};
@@ -89,50 +89,50 @@ impl Snapshot {
     /// Events of a series, in the direction of the scan.
     ///
     /// # Errors
-    /// When a part of it cannot be read.
+    /// When a part of it cannot be read, with the others.
     pub fn events(
         &self,
         series: &Series,
         range: TimeRange,
         direction: Direction,
-    ) -> Result<Vec<Event>, ReadError> {
+    ) -> Found<Vec<Event>> {
         let heads = self.of_heads(series, range);
-        let mut events = Vec::new();
+        let (mut events, mut torn, mut work) = (Vec::new(), None, Work::default());
         for partition in self.partitions(range, &heads) {
-            let columns = &series.columns;
-            let table = self.read(columns, partition, range, &heads, &mut Work::default())?;
+            let source = Source { columns: &series.columns, partition, range, heads: &heads };
+            let table = self.read(&source, &mut work, &mut torn);
             let pairs = table.times.into_iter().zip(table.texts);
             events.extend(pairs.map(|(time_ns, text)| Event { time_ns, text: text.into() }));
         }
         if direction == Direction::Backward {
             events.reverse();
         }
-        Ok(events)
+        partial(events, torn)
     }
 
     /// Summary of the samples in a range; `None` if there are none. Does not read what the blocks'
     /// own summaries already say.
     ///
     /// # Errors
-    /// When a part of it cannot be read.
-    pub fn summary(&self, series: &Series, range: TimeRange) -> Result<Option<Summary>, ReadError> {
+    /// When a part of it cannot be read, with the summary of the others.
+    pub fn summary(&self, series: &Series, range: TimeRange) -> Found<Option<Summary>> {
         let mut all: Option<Summary> = None;
         let mut sink = Every(|_, some| add(&mut all, some));
-        self.summarize(series, range, |_, _| true, &mut sink)?;
-        Ok(all)
+        let torn = self.summarize(series, range, |_, _| true, &mut sink);
+        partial(all, torn)
     }
 
     /// Summaries by steps of `step_ns` from `range.from_ns` on, oldest first, empty steps left
     /// out: index of the step, and what is in it.
     ///
     /// # Errors
-    /// When a part of it cannot be read.
+    /// When a part of it cannot be read, with the steps of the others.
     pub fn steps(
         &self,
         series: &Series,
         range: TimeRange,
         step_ns: i64,
-    ) -> Result<Vec<(i64, Summary)>, ReadError> {
+    ) -> Found<Vec<(i64, Summary)>> {
         let step_ns = step_ns.max(1);
         let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
         let mut steps: Vec<(i64, Summary)> = Vec::new();
@@ -141,22 +141,24 @@ impl Snapshot {
             Some((last, all)) if *last == step(t) => *all = all.with(&some),
             _ => steps.push((step(t), some)),
         });
-        self.summarize(series, range, |a, b| step(a) == step(b), &mut sink)?;
-        Ok(steps)
+        let torn = self.summarize(series, range, |a, b| step(a) == step(b), &mut sink);
+        partial(steps, torn)
     }
 
-    /// Hand out summaries of runs that lie `together`, oldest first, each with its first time.
+    /// Hand out summaries of runs that lie `together`, oldest first, each with its first time. The
+    /// first thing that could not be read.
     fn summarize(
         &self,
         series: &Series,
         range: TimeRange,
         together: impl Fn(i64, i64) -> bool,
         sink: &mut impl Sink,
-    ) -> Result<(), ReadError> {
+    ) -> Option<ReadError> {
         let heads = self.of_heads(series, range);
-        let mut work = Work::default();
+        let (mut work, mut torn) = (Work::default(), None);
         for partition in self.all_partitions(range, &heads) {
-            let mut pieces = self.pieces(&series.columns, partition, range, &heads)?;
+            let source = Source { columns: &series.columns, partition, range, heads: &heads };
+            let mut pieces = self.pieces(&source, &mut torn);
             if !self.is_alone(partition) && sink.passes_over(&pieces) {
                 continue;
             }
@@ -166,7 +168,7 @@ impl Snapshot {
             let known = |p: &Piece<'_>| self.known(p, range, &together).is_some();
             let told = !pieces.is_empty() && apart && pieces.iter().all(known);
             let found = if self.is_alone(partition) || !(told || pieces.is_empty()) {
-                self.by_rollup(series, partition, range, &heads, &together, &mut work)?
+                self.by_rollup(&source, &together, &mut work, &mut torn)
             } else {
                 None
             };
@@ -175,14 +177,14 @@ impl Snapshot {
                 continue;
             }
             if !apart {
-                let table = self.read(&series.columns, partition, range, &heads, &mut work)?;
-                pieces = vec![Piece::Table(table)];
+                pieces = vec![Piece::Table(self.read(&source, &mut work, &mut torn))];
             }
             for piece in pieces {
-                self.tell(piece, range, &together, sink, &mut work)?;
+                let told = self.tell(piece, range, &together, sink, &mut work);
+                told.unwrap_or_else(|e| note(&mut torn, e));
             }
         }
-        Ok(())
+        torn
     }
 
     /// Hand out the summaries of one piece: its own, or those of its samples.
@@ -231,11 +233,11 @@ impl Snapshot {
     }
 
     fn is_hit(&self, row: u32, column: u16, position: u64) -> bool {
-        self.tombstones.iter().any(|t| t.hits(row, Some(column), position))
+        self.tombstones.iter().any(|t| t.hits(row, column, position))
     }
 
     fn hide(&self, table: &mut Table, row: u32, column: u16, position: u64) {
-        for t in self.tombstones.iter().filter(|t| t.hits(row, Some(column), position)) {
+        for t in self.tombstones.iter().filter(|t| t.hits(row, column, position)) {
             table.keep(|time| !t.range.contains(time));
         }
     }
@@ -251,23 +253,22 @@ impl Snapshot {
     }
 
     /// What a series has in a partition, sources with lower positions first.
-    fn pieces<'a>(
-        &'a self,
-        columns: &[(u32, u16)],
-        partition: i64,
-        range: TimeRange,
-        heads: &[Table],
-    ) -> Result<Vec<Piece<'a>>, ReadError> {
-        let mut pieces = Vec::new();
-        let parts = self.parts.get(&partition).into_iter().flatten();
-        for (part, of) in parts.flat_map(|p| columns.iter().map(move |c| (p, *c))) {
-            let chunks = part.entry(of.0, Want::One(of.1))?.unwrap_or_default().chunks.into_iter();
-            let chunks = chunks.filter(|c| range.touches(c.first, c.last));
-            pieces.extend(chunks.map(|c| Piece::Chunk(part, c, of)));
+    fn pieces<'a>(&'a self, source: &Source<'_>, torn: &mut Option<ReadError>) -> Vec<Piece<'a>> {
+        let (mut pieces, range) = (Vec::new(), source.range);
+        let parts = self.parts.get(&source.partition).into_iter().flatten();
+        for (part, of) in parts.flat_map(|p| source.columns.iter().map(move |c| (p, *c))) {
+            match part.entry(of.0, Want::One(of.1)) {
+                Ok(entry) => {
+                    let chunks = entry.unwrap_or_default().chunks.into_iter();
+                    let chunks = chunks.filter(|c| range.touches(c.first, c.last));
+                    pieces.extend(chunks.map(|c| Piece::Chunk(part, c, of)));
+                }
+                Err(e) => note(torn, e),
+            }
         }
-        let here = heads.iter().map(|t| t.slice(partition_range(partition)));
+        let here = source.heads.iter().map(|t| t.slice(partition_range(source.partition)));
         pieces.extend(here.filter(|t| !t.is_empty()).map(Piece::Table));
-        Ok(pieces)
+        pieces
     }
 
     fn open_piece(
@@ -290,27 +291,40 @@ impl Snapshot {
         }
     }
 
-    /// All samples of a series in a partition and range, settled.
+    /// All samples of a series in a partition and range that can be read, settled.
     pub(crate) fn read(
         &self,
-        columns: &[(u32, u16)],
-        partition: i64,
-        range: TimeRange,
-        heads: &[Table],
+        source: &Source<'_>,
         work: &mut Work,
-    ) -> Result<Table, ReadError> {
+        torn: &mut Option<ReadError>,
+    ) -> Table {
         let mut all: Option<Table> = None;
-        for piece in self.pieces(columns, partition, range, heads)? {
-            let table = self.open_piece(piece, range, work)?;
-            match &mut all {
-                Some(all) => all.append(&table),
-                None => all = Some(table),
+        for piece in self.pieces(source, torn) {
+            match (self.open_piece(piece, source.range, work), &mut all) {
+                (Ok(table), Some(all)) => all.append(&table),
+                (Ok(table), None) => all = Some(table),
+                (Err(e), _) => note(torn, e),
             }
         }
         let mut all = all.unwrap_or_default();
         all.settle();
-        Ok(all)
+        all
     }
+}
+
+/// What is to be read in a partition.
+pub(crate) struct Source<'a> {
+    /// Of which rows and columns.
+    pub(crate) columns: &'a [(u32, u16)],
+    pub(crate) partition: i64,
+    pub(crate) range: TimeRange,
+    /// What heads have.
+    pub(crate) heads: &'a [Table],
+}
+
+/// Remember the first thing that could not be read.
+fn note(torn: &mut Option<ReadError>, e: ReadError) {
+    torn.get_or_insert(e);
 }
 
 fn add(all: &mut Option<Summary>, some: Summary) {

@@ -30,15 +30,18 @@ pub(crate) enum Record<'a> {
 }
 
 impl Tombstone {
-    /// Whether it hits a column (`None`: every column) of a row at a position.
-    pub(crate) fn hits(&self, row: u32, column: Option<u16>, position: u64) -> bool {
+    /// The columns (empty: all) that it hits of a row at a position; `None`: none.
+    pub(crate) fn of(&self, row: u32, position: u64) -> Option<&[u16]> {
         if position >= self.position {
-            return false;
+            return None;
         }
-        let Ok(at) = self.rows.binary_search_by_key(&row, |(row, _)| *row) else { return false };
-        self.rows.get(at).is_some_and(|(_, columns)| {
-            columns.is_empty() || column.is_some_and(|c| columns.contains(&c))
-        })
+        let at = self.rows.binary_search_by_key(&row, |(row, _)| *row).ok()?;
+        self.rows.get(at).map(|(_, columns)| columns.as_slice())
+    }
+
+    /// Whether it hits a column of a row at a position.
+    pub(crate) fn hits(&self, row: u32, column: u16, position: u64) -> bool {
+        self.of(row, position).is_some_and(|hit| hit.is_empty() || hit.contains(&column))
     }
 
     /// Whether it hits some columns of some row and not others.
@@ -300,8 +303,9 @@ mod tests {
     fn a_tombstone_hits_lower_positions_only() {
         let range = TimeRange::ALL;
         let it = Tombstone { position: 7, range, rows: vec![(1, vec![]), (3, vec![2])] };
-        assert!(it.hits(1, None, 6) && it.hits(3, Some(2), 6) && it.is_partial());
-        assert!(!it.hits(1, None, 7) && !it.hits(3, None, 6) && !it.hits(2, None, 1));
+        assert!(it.hits(1, 9, 6) && it.hits(3, 2, 6) && it.is_partial());
+        assert!(!it.hits(1, 9, 7) && !it.hits(3, 1, 6) && !it.hits(2, 0, 1));
+        assert_eq!((it.of(1, 6), it.of(3, 6), it.of(2, 6)), (Some(&[][..]), Some(&[2][..]), None));
         let bytes = delete(&it);
         let Some(Record::Delete(back)) = decode(&bytes, 7) else { panic!("not a delete") };
         assert_eq!(back, it);

@@ -12,7 +12,7 @@ use crate::manifest::Manifest;
 use crate::merge::waits;
 use crate::model::{MergeOutcome, TimeRange};
 use crate::part::{Part, PartMeta};
-use crate::query::Snapshot;
+use crate::query::{Snapshot, Source};
 use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, STEPS_S};
 use crate::table::{Table, Work};
@@ -78,18 +78,18 @@ impl Core {
         if is_fine(rollup) && hourly && !over {
             self.roll(manifest, *p, Some(STEPS_S[1]), outcome)?;
         } else {
-            self.forget(manifest, std::slice::from_ref(rollup), outcome)?;
+            self.drop_parts(manifest, std::slice::from_ref(rollup), outcome)?;
         }
         Ok(true)
     }
 
-    fn forget(
+    fn drop_parts(
         &self,
         manifest: &mut Manifest,
         parts: &[Arc<Part>],
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
-        self.replace(manifest, parts, None)?;
+        self.replace(manifest, parts, &[])?;
         outcome.parts_before += parts.len() as u32;
         outcome.bytes_removed += parts.iter().map(|p| p.meta.bytes).sum::<u64>();
         Ok(())
@@ -108,7 +108,7 @@ impl Core {
         let kept = age.is_some() && partition_range(partition).to_ns > self.older_than(age);
         if !kept {
             let all: Vec<Arc<Part>> = parts.iter().chain(rollup).cloned().collect();
-            return self.forget(manifest, &all, outcome);
+            return self.drop_parts(manifest, &all, outcome);
         }
         let fine = self.options.rollup_age.is_some();
         let step_s = if fine { STEPS_S[0] } else { STEPS_S[1] };
@@ -134,6 +134,7 @@ impl Core {
         let ends = |p: &Arc<Part>| (p.meta.position_min, p.meta.position_max);
         let meta = PartMeta {
             id: manifest.next_part,
+            file: manifest.next_part,
             partition,
             step_s: alone.or(before.map(|r| r.meta.step_s)).unwrap_or(STEPS_S[0]),
             position_min: sources().map(|p| ends(p).0).min().unwrap_or_default(),
@@ -145,7 +146,7 @@ impl Core {
         let written = self.write_rollup(&snapshot, meta, manifest.sealed, with_samples);
         let samples = if alone.is_some() { parts.as_slice() } else { &[] };
         let gone: Vec<Arc<Part>> = samples.iter().chain(&rollup).cloned().collect();
-        self.put(manifest, &gone, meta, written, outcome)
+        self.put(manifest, &gone, &[meta], written, outcome)
     }
 
     fn write_rollup(
@@ -154,12 +155,12 @@ impl Core {
         meta: PartMeta,
         sealed: u64,
         with_samples: bool,
-    ) -> Result<Option<PartMeta>, WriteError> {
+    ) -> Result<Vec<PartMeta>, WriteError> {
         let (parts, rollup) = snapshot.files_of(meta.partition);
         let mut rows = RoaringBitmap::new();
         for part in parts.iter().chain(&rollup) {
             match part.rows() {
-                Ok(some) => rows |= RoaringBitmap::from_sorted_iter(some).unwrap_or_default(),
+                Ok(some) => rows |= some,
                 // It goes now: what can be read of the others is kept.
                 Err(e) if meta.alone => tracing::warn!("roll-up: {e}"),
                 Err(e) => return Err(e.into()),
@@ -208,7 +209,12 @@ impl Snapshot {
         others: &[(u32, u16)],
         work: &mut Work,
     ) -> Result<Table, ReadError> {
-        let mut read = |of: &[_]| self.read(of, partition, TimeRange::ALL, &[], work);
+        let mut read = |columns: &[(u32, u16)]| {
+            let (range, mut torn) = (TimeRange::ALL, None);
+            let source = Source { columns, partition, range, heads: &[] };
+            let table = self.read(&source, work, &mut torn);
+            torn.map_or(Ok(table), Err)
+        };
         let own = read(&[(row, column)])?;
         if others.is_empty() {
             return Ok(own);

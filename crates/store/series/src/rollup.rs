@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn column(values: &[f64]) -> Column {
-        Column { bits: values.iter().map(|v| v.to_bits()).collect(), integers: Vec::new() }
+        Column { bits: values.iter().map(|v| v.to_bits()).collect(), ..Column::default() }
     }
 
     #[test]

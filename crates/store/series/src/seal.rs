@@ -3,7 +3,8 @@
 //! The order that makes it safe: parts and the catalogue are written and persisted, then their
 //! names, then the manifest that names them; only then the log below goes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use env::files::Access;
 
 use crate::core::{Core, Live, Parts};
 use crate::error::{WriteError, refused};
-use crate::head::{HeadCell, partition_of, partition_range};
+use crate::head::{Head, HeadCell, partition_of, partition_range};
 use crate::manifest::Manifest;
 use crate::model::{SealOutcome, TimeRange};
-use crate::part::{Part, PartMeta, PartWriter};
-use crate::table::{Want, Work};
+use crate::part::{Part, PartFile, PartMeta, PartWriter};
+use crate::table::{Table, Want, Work};
 
-/// Partitions written in one pass over a head.
-const PARTITIONS_PER_PASS: usize = 32;
-/// Name of the catalogue's file.
-pub(crate) const CATALOG: &str = "catalog";
+/// Files written by a seal at most: where a head touches more partitions, neighbours share one.
+const FILES_MAX: usize = 32;
+/// Samples of a row that are taken out of a head at once, more or less.
+const SAMPLES_AT_ONCE: usize = 1 << 20;
 
 impl Core {
     pub(crate) fn parts_dir(&self) -> PathBuf {
@@ -98,11 +99,17 @@ impl Core {
     pub(crate) fn show(&self, live: &mut Live, manifest: &Manifest) {
         let shown = live.parts.values().flatten().chain(live.rollups.values());
         let known: HashMap<u64, Arc<Part>> = shown.map(|p| (p.meta.id, Arc::clone(p))).collect();
+        let mut files: HashMap<u64, Arc<PartFile>> =
+            known.values().map(|p| (p.meta.file, Arc::clone(p.file()))).collect();
         let (mut parts, mut rollups) = (Parts::new(), BTreeMap::new());
         for meta in &manifest.parts {
             let part = known.get(&meta.id).filter(|p| p.meta == *meta).cloned();
             let part = part.unwrap_or_else(|| {
-                Arc::new(Part::new(&self.options.files, &self.parts_dir(), *meta))
+                let path = || self.parts_dir().join(meta.file_name());
+                let file = files
+                    .entry(meta.file)
+                    .or_insert_with(|| PartFile::new(&self.options.files, path()));
+                Arc::new(Part::new(file, &self.shelf, *meta))
             });
             if meta.step_s > 0 {
                 rollups.insert(meta.partition, part);
@@ -157,12 +164,8 @@ impl Core {
         if rows == next.catalog_rows {
             return Ok(0);
         }
-        let mut body = Vec::new();
-        self.catalog.encode(next.catalog_rows, rows, &mut body);
-        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
-        frame.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
-        frame.append(&mut body);
-        let path = self.dir.join(CATALOG);
+        let frame = self.catalog_frame(next.catalog_rows, rows);
+        let path = self.dir.join(next.catalog_name());
         let write = || {
             let file = self.options.files.open(&path, Access::CREATE)?;
             file.write_all_at(&frame, next.catalog_bytes)?;
@@ -181,63 +184,48 @@ impl Core {
         next_part: &mut u64,
     ) -> Result<Vec<PartMeta>, WriteError> {
         let partitions = cell.head.read().partitions();
-        let rows = cell.head.read().row_ids();
-        let mut written = Vec::new();
-        for some in partitions.chunks(PARTITIONS_PER_PASS) {
-            let metas = some.iter().zip(*next_part..).map(|(partition, id)| PartMeta {
-                id,
-                partition: *partition,
-                position_min: cell.first(),
-                position_max: cell.last(),
-                ..PartMeta::default()
-            });
-            let metas: Vec<PartMeta> = metas.collect();
-            *next_part += metas.len() as u64;
-            match self.write_pass(cell, &rows, &metas) {
-                Ok(done) => written.extend(done),
-                Err(e) => {
-                    self.remove_files(&metas);
-                    self.remove_files(&written);
-                    return Err(e);
-                }
-            }
+        let per_file = partitions.len().div_ceil(FILES_MAX).max(1);
+        let first = *next_part;
+        *next_part += partitions.len() as u64;
+        let metas = partitions.iter().zip(first..).zip(0usize..).map(|((partition, id), at)| {
+            let file = first + (at - at % per_file) as u64;
+            let (position_min, position_max) = (cell.first(), cell.last());
+            let partition = *partition;
+            PartMeta { id, partition, position_min, position_max, file, ..PartMeta::default() }
+        });
+        let metas: Vec<PartMeta> = metas.collect();
+        let written = self.write_files(&cell.head.read(), &metas, per_file);
+        if written.is_err() {
+            self.remove_files(&metas);
         }
-        Ok(written)
+        written
     }
 
-    fn write_pass(
+    /// Write the parts of a head, so many to a file, in one pass over its rows.
+    fn write_files(
         &self,
-        cell: &HeadCell,
-        rows: &[u32],
+        head: &Head,
         metas: &[PartMeta],
+        per_file: usize,
     ) -> Result<Vec<PartMeta>, WriteError> {
         let (files, dir) = (&*self.options.files, self.parts_dir());
         let mut writers = Vec::new();
-        for meta in metas {
-            writers.push((meta.partition, PartWriter::create(files, &dir, *meta)?));
+        for some in metas.chunks(per_file) {
+            writers.push(PartWriter::create(files, &dir, some)?);
         }
-        let (Some(first), Some(last)) = (metas.first(), metas.last()) else {
-            return Ok(Vec::new());
-        };
-        let from_ns = partition_range(first.partition).from_ns;
-        let to_ns = partition_range(last.partition).to_ns;
         let mut work = Work::default();
-        for row in rows {
-            let table =
-                cell.head.read().read(*row, TimeRange { from_ns, to_ns }, Want::All, &mut work);
-            let (Some(from), Some(to)) = (table.times.first(), table.times.last()) else {
-                continue;
-            };
-            let (from, to) = (partition_of(*from), partition_of(*to));
-            for (partition, writer) in writers.iter_mut().filter(|(p, _)| (from..=to).contains(p)) {
-                let whole = from == to;
-                let slice = (!whole).then(|| table.slice(partition_range(*partition)));
-                writer.row(*row, slice.as_ref().unwrap_or(&table), &mut work)?;
+        for row in head.row_ids() {
+            // What does not fit into memory comes in turns, each of some of the partitions.
+            let turns = head.samples_of(row).div_ceil(SAMPLES_AT_ONCE).max(1);
+            let per_turn = metas.len().div_ceil(turns).max(1);
+            for some in metas.chunks(per_turn) {
+                let table = head.read(row, range_of(some), Want::All, &mut work);
+                write_row(&mut writers, (row, &table), metas, per_file, &mut work)?;
             }
         }
         let mut done = Vec::new();
-        for (_, writer) in writers {
-            done.push(writer.finish()?);
+        for writer in writers {
+            done.extend(writer.finish()?);
         }
         Ok(done)
     }
@@ -247,8 +235,40 @@ impl Core {
     pub(crate) fn remove_files(&self, metas: &[PartMeta]) {
         let Ok(manifest) = Manifest::load(&*self.options.files, &self.dir) else { return };
         let named = manifest.unwrap_or_default().parts;
-        for meta in metas.iter().filter(|m| named.iter().all(|n| n.id != m.id)) {
+        let named: HashSet<u64> = named.iter().map(|n| n.file).collect();
+        let files: HashSet<u64> = metas.iter().map(|m| m.file).collect();
+        for meta in metas.iter().filter(|m| files.contains(&m.id) && !named.contains(&m.file)) {
             let _ = self.options.files.remove(&self.parts_dir().join(meta.file_name()));
         }
     }
+}
+
+/// The instants of the partitions from the first to the last of some parts.
+fn range_of(metas: &[PartMeta]) -> TimeRange {
+    let at = |meta: Option<&PartMeta>| partition_range(meta.map_or(0, |m| m.partition));
+    TimeRange { from_ns: at(metas.first()).from_ns, to_ns: at(metas.last()).to_ns }
+}
+
+/// Write the rows of a settled table, each to the part of its partition: so many to a writer.
+fn write_row(
+    writers: &mut [PartWriter],
+    (row, table): (u32, &Table),
+    metas: &[PartMeta],
+    per_file: usize,
+    work: &mut Work,
+) -> Result<(), WriteError> {
+    let mut begin = 0;
+    while let Some(time) = table.times.get(begin) {
+        let partition = partition_of(*time);
+        let to_ns = partition_range(partition).to_ns;
+        let end = table.times.partition_point(|t| *t < to_ns).max(begin + 1);
+        let whole = begin == 0 && end == table.len();
+        let some = if whole { Cow::Borrowed(table) } else { Cow::Owned(table.rows(begin, end)) };
+        let at = metas.binary_search_by_key(&partition, |m| m.partition).unwrap_or_default();
+        if let Some(writer) = writers.get_mut(at / per_file) {
+            writer.row(at % per_file, row, &some, work)?;
+        }
+        begin = end;
+    }
+    Ok(())
 }

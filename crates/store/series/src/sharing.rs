@@ -48,6 +48,17 @@ impl Sharing {
             self.rows.entry(new.0).or_default().push(here);
         }
     }
+
+    /// Forget what a row shares.
+    pub(crate) fn leave(&mut self, row: u32) {
+        for other in self.rows.remove(&row).unwrap_or_default() {
+            let Some(there) = self.rows.get_mut(&other.row) else { continue };
+            there.retain(|s| s.row != row);
+            if there.is_empty() {
+                self.rows.remove(&other.row);
+            }
+        }
+    }
 }
 
 /// Where both tables have a row at one time, take over the value of one's first column into a

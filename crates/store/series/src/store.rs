@@ -24,6 +24,10 @@ use crate::wait::Ticket;
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two looks at the retention.
 const RETAIN_TICKS: u32 = 60;
+/// Ticks between two looks for rows to be forgotten.
+const FORGET_TICKS: u32 = 600;
+/// Such looks after which one is made though no samples went: for rows that were never written.
+const FORGET_ANYWAY: u32 = 6;
 
 /// A store of series. Cheap to clone; all clones are the same store. It is closed by
 /// [`Store::close`], or when the last clone is dropped.
@@ -98,10 +102,13 @@ impl Core {
             let merges = sealed.is_ok() && now >= rested;
             let merged = if merges { self.merge_once(&mut outcome).map(|_| ()) } else { sealed };
             rested = rested.max(self.options.clock.monotonic() + self.rest(outcome.bytes_written));
-            self.close_unread();
             let retained =
                 if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
-            if let Err(e) = merged.and(retained)
+            if ticks % (FORGET_TICKS * FORGET_ANYWAY) == 0 {
+                self.lost_samples();
+            }
+            let forgotten = if ticks % FORGET_TICKS == 0 { self.forget() } else { Ok(()) };
+            if let Err(e) = merged.and(retained).and(forgotten)
                 && !self.stopping.load(Ordering::Acquire)
             {
                 tracing::warn!("series: {e}");
@@ -324,7 +331,21 @@ impl Store {
     /// # Errors
     /// See [`WriteError`].
     pub fn retain(&self) -> Result<MergeOutcome, WriteError> {
-        self.0.core.retain()
+        let outcome = self.0.core.retain()?;
+        self.0.core.forget()?;
+        Ok(outcome)
+    }
+
+    /// Counts the looks for row series to be forgotten, which are at least ten minutes apart where
+    /// the store makes them itself. A handle that was asked for, or kept, in the epoch before is
+    /// good; those that are older are to be kept, or asked for by their names, again.
+    pub fn epoch(&self) -> u32 {
+        self.0.core.catalog.epoch()
+    }
+
+    /// Keep a handle for another epoch; false when its row series was forgotten.
+    pub fn keep(&self, row: Row) -> bool {
+        self.0.core.catalog.keep(row.id)
     }
 
     /// Totals, and where the store stands.
@@ -336,14 +357,14 @@ impl Store {
         let (position, tombstones) = (live.position, live.tombstones.len() as u64);
         drop(live);
         let open = parts.values().flatten().chain(rollups.values());
-        let open = open.filter(|p| p.open_since().is_some());
+        let open = open.filter(|p| p.is_open());
         let metas = || parts.values().flatten().map(|p| p.meta);
         let of_heads = |what: fn(&crate::head::Head) -> u64| -> u64 {
             heads.iter().map(|h| what(&h.head.read())).sum()
         };
         let log = core.journal.read().as_ref().map(journal::Journal::stats);
         StoreStats {
-            rows: u64::from(core.catalog.rows()),
+            rows: core.catalog.count(),
             series: core.catalog.series(),
             rows_active: of_heads(|h| h.active_rows() as u64),
             samples: core.counters.samples.load(Ordering::Relaxed),

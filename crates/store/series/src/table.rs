@@ -10,7 +10,13 @@ pub(crate) struct Column {
     pub(crate) bits: Vec<u64>,
     /// Which are integers; empty if none is.
     pub(crate) integers: Vec<bool>,
+    /// Which are no values any more; empty if all are.
+    pub(crate) absent: Vec<bool>,
 }
+
+/// First byte of a column of which some rows have no value: then a bit per row, set where it has
+/// one, and the values there are.
+const GAPS: u8 = 0x30;
 
 /// Texts of events.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,6 +66,7 @@ impl Want {
 pub(crate) struct Work {
     pub(crate) scratch: Scratch,
     digits: Vec<i64>,
+    bits: Vec<u64>,
     block: Vec<u8>,
 }
 
@@ -96,16 +103,78 @@ impl Column {
     /// The same values in another order.
     fn pick(&mut self, order: &[u32]) {
         self.bits = order.iter().filter_map(|i| self.bits.get(*i as usize).copied()).collect();
-        if !self.integers.is_empty() {
-            let picked = order.iter().filter_map(|i| self.integers.get(*i as usize).copied());
-            self.integers = picked.collect();
+        for flags in [&mut self.integers, &mut self.absent] {
+            let picked = order.iter().filter_map(|i| flags.get(*i as usize).copied()).collect();
+            *flags = picked;
         }
+    }
+
+    /// Whether a row has no value here.
+    fn is_absent(&self, i: usize) -> bool {
+        self.absent.get(i).copied().unwrap_or(false)
+    }
+
+    /// Append an encoded column. `None`: the bytes are none.
+    fn decode(&mut self, block: &mut Input<'_>, count: usize, digits: &mut Vec<i64>) -> Option<()> {
+        if block.0.first() != Some(&GAPS) {
+            let kind = codec::decode(block, count, digits, &mut self.bits)?;
+            self.mark(count, kind);
+            if !self.absent.is_empty() {
+                self.absent.resize(self.bits.len(), false);
+            }
+            return Some(());
+        }
+        block.u8()?;
+        let bitmap = block.take(count.div_ceil(8))?;
+        let has = |i: usize| bitmap.get(i / 8).is_some_and(|byte| (byte >> (i % 8)) & 1 == 1);
+        let present = (0..count).filter(|i| has(*i)).count();
+        let mut values = Vec::new();
+        let kind = codec::decode(block, present, digits, &mut values)?;
+        let mut values = values.into_iter();
+        self.absent.resize(self.bits.len(), false);
+        for i in 0..count {
+            self.absent.push(!has(i));
+            self.bits.push(if has(i) { values.next()? } else { 0 });
+        }
+        self.mark(count, kind);
+        Some(())
+    }
+
+    /// Append rows `begin..end`, all of one kind, encoded.
+    fn encode(
+        &self,
+        (begin, end): (usize, usize),
+        bits: &mut Vec<u64>,
+        scratch: &mut Scratch,
+        into: &mut Vec<u8>,
+    ) {
+        let kind = if self.is_integer(begin) { Kind::I64 } else { Kind::F64 };
+        let values = self.bits.get(begin..end).unwrap_or_default();
+        let absent = self.absent.get(begin..end).unwrap_or_default();
+        if !absent.contains(&true) {
+            codec::encode(kind, values, scratch, into);
+            return;
+        }
+        into.push(GAPS);
+        for flags in absent.chunks(8) {
+            let byte = flags.iter().rev().fold(0, |byte, gone| (byte << 1) | u8::from(!gone));
+            into.push(byte);
+        }
+        bits.clear();
+        bits.extend(values.iter().zip(absent).filter(|(_, gone)| !**gone).map(|(bits, _)| *bits));
+        codec::encode(kind, bits, scratch, into);
     }
 
     /// Take over a value of another column.
     pub(crate) fn take_over(&mut self, place: usize, from: &Self, at: usize) {
+        if from.is_absent(at) {
+            return;
+        }
         let Some((to, bits)) = self.bits.get_mut(place).zip(from.bits.get(at)) else { return };
         *to = *bits;
+        if let Some(flag) = self.absent.get_mut(place) {
+            *flag = false;
+        }
         let integer = from.is_integer(at);
         if integer && self.integers.is_empty() {
             self.integers.resize(self.bits.len(), false);
@@ -116,14 +185,13 @@ impl Column {
     }
 
     fn append(&mut self, other: &Self) {
-        let marked = !self.integers.is_empty() || !other.integers.is_empty();
-        if marked {
-            self.integers.resize(self.bits.len(), false);
-            self.integers.extend_from_slice(&other.integers);
-        }
+        let (before, after) = (self.bits.len(), self.bits.len() + other.bits.len());
         self.bits.extend_from_slice(&other.bits);
-        if marked {
-            self.integers.resize(self.bits.len(), false);
+        let of = [(&mut self.integers, &other.integers), (&mut self.absent, &other.absent)];
+        for (flags, more) in of.into_iter().filter(|(a, b)| !a.is_empty() || !b.is_empty()) {
+            flags.resize(before, false);
+            flags.extend_from_slice(more);
+            flags.resize(after, false);
         }
     }
 }
@@ -148,12 +216,39 @@ impl Table {
         for column in &mut self.columns {
             column.bits.clear();
             column.integers.clear();
+            column.absent.clear();
         }
     }
 
     /// Samples and events.
     pub(crate) fn samples(&self) -> usize {
-        self.times.len() * self.columns.len().max(1)
+        let absent = self.columns.iter().flat_map(|c| &c.absent).filter(|gone| **gone).count();
+        self.times.len() * self.columns.len().max(1) - absent
+    }
+
+    /// Take the values of a column away at times that are hit.
+    pub(crate) fn blank(&mut self, column: u16, hit: impl Fn(i64) -> bool) {
+        let Some(column) = self.columns.get_mut(usize::from(column)) else { return };
+        if !self.times.iter().any(|t| hit(*t)) {
+            return;
+        }
+        column.absent.resize(column.bits.len(), false);
+        for (gone, time) in column.absent.iter_mut().zip(&self.times) {
+            *gone |= hit(*time);
+        }
+    }
+
+    /// Drop rows that have no value left.
+    pub(crate) fn drop_absent(&mut self) {
+        if self.columns.is_empty() || self.columns.iter().any(|c| c.absent.is_empty()) {
+            return;
+        }
+        let has = |i: &u32| self.columns.iter().any(|c| !c.is_absent(*i as usize));
+        let kept: Vec<u32> = (0..self.times.len() as u32).filter(has).collect();
+        self.pick(&kept);
+        for column in self.columns.iter_mut().filter(|c| !c.absent.contains(&true)) {
+            column.absent.clear();
+        }
     }
 
     pub(crate) fn append(&mut self, other: &Self) {
@@ -215,10 +310,12 @@ impl Table {
         self.rows(begin, end)
     }
 
-    fn rows(&self, begin: usize, end: usize) -> Self {
+    /// Some rows, by their places.
+    pub(crate) fn rows(&self, begin: usize, end: usize) -> Self {
         let column = |c: &Column| Column {
             bits: c.bits.get(begin..end).unwrap_or_default().to_vec(),
             integers: c.integers.get(begin..end).unwrap_or_default().to_vec(),
+            absent: c.absent.get(begin..end).unwrap_or_default().to_vec(),
         };
         Self {
             times: self.times.get(begin..end).unwrap_or_default().to_vec(),
@@ -249,10 +346,8 @@ impl Table {
         codec::encode_times(times, &mut work.scratch, &mut work.block);
         let mut lengths = vec![work.block.len()];
         for column in &self.columns {
-            let kind = if column.is_integer(begin) { Kind::I64 } else { Kind::F64 };
-            let values = column.bits.get(begin..end).unwrap_or_default();
             let before = work.block.len();
-            codec::encode(kind, values, &mut work.scratch, &mut work.block);
+            column.encode((begin, end), &mut work.bits, &mut work.scratch, &mut work.block);
             lengths.push(work.block.len() - before);
         }
         push_varint(into, self.columns.len() as u64);
@@ -286,9 +381,7 @@ impl Table {
             if !want.takes(i) {
                 continue;
             }
-            let column = into.next()?;
-            let kind = codec::decode(&mut block, count, &mut work.digits, &mut column.bits)?;
-            column.mark(count, kind);
+            into.next()?.decode(&mut block, count, &mut work.digits)?;
         }
         if columns == 0 {
             for _ in 0..count {
@@ -341,5 +434,33 @@ mod tests {
         assert_eq!(back, table);
         assert_eq!(one.columns[0], table.columns[1]);
         assert_eq!(table.slice(TimeRange { from_ns: 11, to_ns: 30 }).times, [20]);
+    }
+
+    #[test]
+    fn values_that_went_stay_away_and_their_neighbours_come_back() {
+        let mut table = a_table();
+        table.columns[1].integers.clear();
+        table.settle();
+        table.blank(1, |t| t >= 20);
+        table.blank(0, |t| t == 20);
+        table.drop_absent();
+        assert_eq!((&*table.times, table.samples()), (&[10i64, 30][..], 3));
+        let (mut bytes, mut work) = (Vec::new(), Work::default());
+        table.encode(0, 2, &mut work, &mut bytes);
+        for (column, times) in [(0, &[10i64, 30][..]), (1, &[10i64][..])] {
+            let mut one = Table::with_columns(1);
+            one.decode(&bytes, Want::One(column), &mut work).unwrap();
+            one.drop_absent();
+            assert_eq!(one.times, times);
+            assert_eq!(one.columns[0].bits[0], table.columns[usize::from(column)].bits[0]);
+        }
+        let mut both = Table::with_columns(2);
+        both.decode(&bytes, Want::All, &mut work).unwrap();
+        both.decode(&bytes, Want::All, &mut work).unwrap();
+        assert_eq!(both.columns[1].absent, [false, true, false, true]);
+        // A later row with all values replaces one that has not.
+        both.append(&Table { times: vec![30], ..both.rows(0, 1) });
+        both.settle();
+        assert_eq!((both.samples(), &*both.columns[1].absent), (4, &[false, false][..]));
     }
 }

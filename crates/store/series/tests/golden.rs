@@ -1,4 +1,5 @@
-//! The bytes on disk are those of docs/format/series.md: stores of this version stay readable.
+//! The bytes on disk are those of docs/format/series.md: stores of this version, and of those before,
+//! stay readable.
 //! `HOLDFAST_BLESS=1` writes the files anew.
 
 #![allow(
@@ -14,14 +15,17 @@ use std::path::{Path, PathBuf};
 
 use env::files::{Access, Files, SimDisk};
 use series::{Ack, Batch, Selector, Store, TimeRange, Value, Wal};
-use support::{Model, contents, open, options};
+use support::{contents, open, options};
 
 const FILES: [&str; 4] =
     ["manifest", "catalog", "parts/part-0000000000000001", "parts/part-0000000000000002"];
+/// Folders of the files that this version, and the one before, writes.
+const NOW: &str = "v2";
+const BEFORE: &str = "v1";
 
-fn golden(name: &str) -> PathBuf {
+fn golden(version: &str, name: &str) -> PathBuf {
     let file = name.replace('/', "-");
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(file)
 }
 
 /// Gauges with an exception, an integer beyond 2^53, an event, two partitions, one delete.
@@ -50,9 +54,23 @@ fn the_bytes_of_every_file_are_as_they_were() {
     let found = contents(&store);
     store.close().unwrap();
     for name in FILES {
-        compare(&disk, name, &golden(name));
+        compare(&disk, name, &golden(NOW, name));
     }
-    assert_eq!(read_golden(), found);
+    assert_eq!(contents(&open_golden(&disk_of(NOW))), found);
+}
+
+#[test]
+fn a_store_of_the_version_before_is_read_and_its_deletes_are_applied() {
+    let now = SimDisk::new(1);
+    let expected = contents(&store(&now));
+    let disk = disk_of(BEFORE);
+    let store = open_golden(&disk);
+    assert_eq!(contents(&store), expected);
+    assert_eq!(store.stats().tombstones, 1);
+    store.merge().unwrap();
+    assert_eq!((store.stats().tombstones, contents(&store)), (0, expected.clone()));
+    store.close().unwrap();
+    assert_eq!(contents(&open(&disk, Wal::Always).0), expected);
 }
 
 fn compare(disk: &SimDisk, name: &str, golden: &Path) {
@@ -88,20 +106,24 @@ fn the_bytes_of_a_roll_up_are_as_they_were_and_say_what_its_samples_said() {
     // Compared as text: of NaN too.
     assert_eq!(format!("{:?}", steps(&store)), format!("{by_samples:?}"));
     let rollup = "parts/part-0000000000000002";
-    compare(&disk, rollup, &golden("rollup"));
+    compare(&disk, rollup, &golden(NOW, "rollup"));
     let bytes = disk.content(&Path::new("/series").join(rollup)).unwrap();
     assert_eq!((&bytes[..8], &bytes[12..16]), (&b"hfsepart"[..], &300u32.to_le_bytes()[..]));
 }
 
-/// What a store made of the golden files holds.
-fn read_golden() -> Model {
+/// A disk with the golden files of a version.
+fn disk_of(version: &str) -> SimDisk {
     let disk = SimDisk::new(2);
     for name in FILES {
-        let bytes = std::fs::read(golden(name)).unwrap();
+        let bytes = std::fs::read(golden(version, name)).unwrap();
         let file = disk.open(&Path::new("/series").join(name), Access::CREATE).unwrap();
         file.write_all_at(&bytes, 0).unwrap();
     }
-    let (store, report) = Store::open(Path::new("/series"), options(&disk, Wal::Always)).unwrap();
+    disk
+}
+
+fn open_golden(disk: &SimDisk) -> Store {
+    let (store, report) = Store::open(Path::new("/series"), options(disk, Wal::Always)).unwrap();
     assert!(report.clean && report.parts == 2);
-    contents(&store)
+    store
 }

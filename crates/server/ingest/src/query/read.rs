@@ -249,19 +249,19 @@ fn stepped(
     step_ns: i64,
     direction: Direction,
 ) -> Result<Vec<(i64, Summary)>, String> {
-    let told = |e: series::ReadError| e.to_string();
     if direction == Direction::Forward {
-        return snapshot.steps(series, range, step_ns).map_err(told);
+        return snapshot.steps(series, range, step_ns).map_err(|e| e.to_string());
     }
     // Steps are counted from the newest time: the oldest of them may be cut short.
     let width = range.to_ns.saturating_sub(range.from_ns);
     let whole = width / step_ns;
     let aligned = TimeRange { from_ns: range.to_ns - whole * step_ns, to_ns: range.to_ns };
-    let steps = snapshot.steps(series, aligned, step_ns).map_err(told)?;
+    let steps = snapshot.steps(series, aligned, step_ns).map_err(|e| e.to_string())?;
     let mut steps: Vec<_> = steps.into_iter().map(|(i, s)| (whole - 1 - i, s)).collect();
     let rest = TimeRange { from_ns: range.from_ns, to_ns: aligned.from_ns };
     if rest.from_ns < rest.to_ns {
-        steps.extend(snapshot.summary(series, rest).map_err(told)?.map(|s| (whole, s)));
+        let some = snapshot.summary(series, rest).map_err(|e| e.to_string())?;
+        steps.extend(some.map(|s| (whole, s)));
     }
     Ok(steps)
 }

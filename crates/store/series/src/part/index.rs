@@ -1,5 +1,7 @@
-//! The index of a part: a directory of rows, ascending, that is searched in place, then per row
-//! its chunks.
+//! The index of a part. A block: a directory of rows, ascending, that is searched in place, then per
+//! row its chunks. The top: where the blocks begin, and which rows there are.
+
+use roaring::RoaringBitmap;
 
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;
@@ -10,6 +12,8 @@ use super::{push_stats, read_stats, skip_stats, summary_of};
 
 /// Bytes of a row in the directory: its number, and where its entry begins.
 const DIRECTORY_BYTES: usize = 8;
+/// Bytes from which on a block is full.
+const BLOCK_BYTES: usize = 4096;
 /// Said of a column instead of its summary: look at the samples.
 const NO_SUMMARY: u8 = 0xff;
 
@@ -40,6 +44,13 @@ pub(crate) struct Builder {
     base: i64,
     /// Say what columns sum up to.
     summaries: bool,
+    /// Blocks that are full, each with its checksum.
+    blocks: Vec<u8>,
+    /// Their first rows, and their bytes without the checksum.
+    places: Vec<(u32, usize)>,
+    rows: RoaringBitmap,
+    /// First row of the block that is being written.
+    first: u32,
     directory: Vec<u8>,
     entries: Vec<u8>,
     /// Chunks of the row that is being written.
@@ -54,10 +65,18 @@ impl Builder {
         Self { base, summaries, ..Self::default() }
     }
 
+    /// Begin a row: the next one in ascending order.
     pub(crate) fn row(&mut self, id: u32, columns: usize) {
         self.end_row();
+        if self.directory.len() + self.entries.len() >= BLOCK_BYTES {
+            self.end_block();
+        }
+        if self.directory.is_empty() {
+            self.first = id;
+        }
         self.columns = columns;
         self.offset = 0;
+        self.rows.insert(id);
         self.directory.extend_from_slice(&id.to_le_bytes());
         self.directory.extend_from_slice(&(self.entries.len() as u32).to_le_bytes());
     }
@@ -69,6 +88,17 @@ impl Builder {
             self.entries.append(&mut self.row);
             self.chunks = 0;
         }
+    }
+
+    fn end_block(&mut self) {
+        let at = self.blocks.len();
+        let rows = (self.directory.len() / DIRECTORY_BYTES) as u32;
+        self.blocks.extend_from_slice(&rows.to_le_bytes());
+        self.blocks.append(&mut self.directory);
+        self.blocks.append(&mut self.entries);
+        self.places.push((self.first, self.blocks.len() - at));
+        let crc = crc32c::crc32c(self.blocks.get(at..).unwrap_or_default());
+        self.blocks.extend_from_slice(&crc.to_le_bytes());
     }
 
     pub(crate) fn chunk(
@@ -91,7 +121,8 @@ impl Builder {
         for column in columns {
             let integers = column.integers.get(begin..end).unwrap_or_default();
             let bits = column.bits.get(begin..end).unwrap_or_default();
-            let usable = !integers.contains(&true);
+            let absent = column.absent.get(begin..end).unwrap_or_default();
+            let usable = !integers.contains(&true) && !absent.contains(&true);
             match summary_of(times, bits).filter(|s| usable && s.sum.is_finite()) {
                 Some(all) => push_stats(&mut self.row, &all),
                 None => self.row.push(NO_SUMMARY),
@@ -101,13 +132,86 @@ impl Builder {
         self.chunks += 1;
     }
 
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    /// The index, and the bytes of its top.
+    pub(crate) fn finish(mut self) -> (Vec<u8>, usize) {
         self.end_row();
-        let rows = (self.directory.len() / DIRECTORY_BYTES) as u32;
-        let mut index = rows.to_le_bytes().to_vec();
-        index.append(&mut self.directory);
-        index.append(&mut self.entries);
-        index
+        if !self.directory.is_empty() {
+            self.end_block();
+        }
+        let (mut index, mut row) = (self.blocks, 0);
+        let begin = index.len();
+        push_varint(&mut index, self.places.len() as u64);
+        for (first, bytes) in self.places {
+            push_varint(&mut index, u64::from(first - row));
+            push_varint(&mut index, bytes as u64);
+            row = first;
+        }
+        // Memory takes every byte.
+        let _ = self.rows.serialize_into(&mut index);
+        let top = index.len() - begin;
+        (index, top)
+    }
+}
+
+/// Where a block of an index is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockRef {
+    /// Its first row.
+    first: u32,
+    pub(crate) offset: u64,
+    /// Bytes without the checksum.
+    pub(crate) bytes: usize,
+}
+
+/// What is read of an index when its part is opened.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Top {
+    blocks: Vec<BlockRef>,
+    /// Rows of the part; `None` where only the block tells.
+    rows: Option<RoaringBitmap>,
+}
+
+impl Top {
+    /// Of an index that is one block without a top.
+    pub(crate) fn whole(offset: u64, bytes: u64) -> Self {
+        let block = BlockRef { first: 0, offset, bytes: bytes as usize };
+        Self { blocks: vec![block], rows: None }
+    }
+
+    /// `None`: it is no top of an index whose blocks begin at `offset`.
+    pub(crate) fn decode(bytes: &[u8], mut offset: u64) -> Option<Self> {
+        let mut input = Input(bytes);
+        let (mut blocks, mut first) = (Vec::new(), 0u32);
+        for _ in 0..input.varint()? {
+            first = first.checked_add(u32::try_from(input.varint()?).ok()?)?;
+            let bytes = u32::try_from(input.varint()?).ok()? as usize;
+            blocks.push(BlockRef { first, offset, bytes });
+            offset = offset.checked_add(bytes as u64 + 4)?;
+        }
+        let rows = RoaringBitmap::deserialize_from(input.0).ok()?;
+        Some(Self { blocks, rows: Some(rows) })
+    }
+
+    /// The block that has a row, if any may.
+    pub(crate) fn find(&self, row: u32) -> Option<usize> {
+        if self.rows.as_ref().is_some_and(|rows| !rows.contains(row)) {
+            return None;
+        }
+        self.blocks.partition_point(|block| block.first <= row).checked_sub(1)
+    }
+
+    pub(crate) fn block(&self, at: usize) -> Option<BlockRef> {
+        self.blocks.get(at).copied()
+    }
+
+    pub(crate) fn rows(&self) -> Option<&RoaringBitmap> {
+        self.rows.as_ref()
+    }
+
+    /// Memory of it, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let rows = self.rows.as_ref().map_or(0, RoaringBitmap::serialized_size);
+        self.blocks.len() * size_of::<BlockRef>() + rows
     }
 }
 
@@ -118,14 +222,14 @@ fn parts(index: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((directory, input.0))
 }
 
-/// Rows of an index; `None` when it is none.
+/// Rows of a block; `None` when it is none.
 pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
     let (directory, _) = parts(index)?;
     let (rows, _) = directory.as_chunks::<DIRECTORY_BYTES>();
     rows.iter().map(|row| Input(row).u32()).collect()
 }
 
-/// What an index says of a row; no columns and no chunks: nothing. `None`: it is no index.
+/// What a block says of a row; no columns and no chunks: nothing. `None`: it is no block.
 ///
 /// Summaries are those of the wanted columns.
 pub(crate) fn find(

@@ -23,7 +23,7 @@ impl Snapshot {
     /// the rest, its time included, is of the samples that had to be read.
     ///
     /// # Errors
-    /// When a part of it cannot be read.
+    /// When a part of it cannot be read; the others are added.
     pub fn extremes(
         &self,
         series: &Series,
@@ -35,7 +35,8 @@ impl Snapshot {
         let step_ns = step_ns.max(1);
         let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
         let mut sink = Extremes { steps: into, range, step, extreme };
-        self.summarize(series, range, |a, b| step(a) == step(b), &mut sink)
+        let torn = self.summarize(series, range, |a, b| step(a) == step(b), &mut sink);
+        torn.map_or(Ok(()), Err)
     }
 }
 

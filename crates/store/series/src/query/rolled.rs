@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Snapshot, runs};
+use super::{Snapshot, Source, note, runs};
 use crate::error::ReadError;
 use crate::head::{partition_of, partition_range};
-use crate::model::{Series, Summary, TimeRange};
+use crate::model::{Summary, TimeRange};
 use crate::part::Part;
 use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, FIELDS};
@@ -51,7 +51,7 @@ impl Snapshot {
     ) -> Result<Buckets, ReadError> {
         let mut own = all_buckets(rollup, of, work)?;
         let applied = rollup.meta.applied;
-        let buried = |t: &&Tombstone| t.hits(of.0, Some(of.1), applied);
+        let buried = |t: &&Tombstone| t.hits(of.0, of.1, applied);
         let mut tombstones = self.tombstones.iter().filter(buried).peekable();
         if tombstones.peek().is_none() {
             return Ok(own);
@@ -91,24 +91,22 @@ impl Snapshot {
     /// tell.
     pub(super) fn by_rollup(
         &self,
-        series: &Series,
-        partition: i64,
-        range: TimeRange,
-        heads: &[Table],
+        source: &Source<'_>,
         together: impl Fn(i64, i64) -> bool,
         work: &mut Work,
-    ) -> Result<Option<Vec<Summary>>, ReadError> {
-        let Some(rollup) = self.rollups.get(&partition) else { return Ok(None) };
+        torn: &mut Option<ReadError>,
+    ) -> Option<Vec<Summary>> {
+        let partition = source.partition;
+        let rollup = self.rollups.get(&partition)?;
         if rollup.meta.alone {
-            return self.of_alone(rollup, series, range, heads, together, work).map(Some);
+            return Some(self.of_alone(rollup, source, together, work, torn));
         }
-        let ([of], Some(parts)) = (&*series.columns, self.parts.get(&partition)) else {
-            return Ok(None);
-        };
+        let ([of], parts) = (source.columns, self.parts.get(&partition)?) else { return None };
         let newer = parts.iter().any(|p| p.meta.position_max > rollup.meta.position_max);
-        let unsealed = heads.iter().flat_map(|t| &t.times).any(|t| partition_of(*t) == partition);
-        let buried = self.tombstones.iter().any(|t| t.hits(of.0, Some(of.1), rollup.meta.applied));
-        let width = rollup::width_ns(rollup.meta.step_s);
+        let times = || source.heads.iter().flat_map(|t| &t.times);
+        let unsealed = times().any(|t| partition_of(*t) == partition);
+        let buried = self.tombstones.iter().any(|t| t.hits(of.0, of.1, rollup.meta.applied));
+        let (width, range) = (rollup::width_ns(rollup.meta.step_s), source.range);
         let whole = partition_range(partition);
         // Steps that cut buckets in two: not worth a look.
         let cut = || {
@@ -117,40 +115,45 @@ impl Snapshot {
             begins.any(|b| range.contains(b) && !together(b, b.saturating_add(width - 1)))
         };
         if newer || unsealed || buried || cut() {
-            return Ok(None);
+            return None;
         }
         let mut found = Vec::new();
-        for some in self.buckets(rollup, *of, &[], work)?.into_values() {
+        // Where it cannot be read the samples can.
+        for some in self.buckets(rollup, *of, &[], work).ok()?.into_values() {
             if !range.touches(some.first_ns, some.last_ns) {
                 continue;
             }
             let inside = range.covers(some.first_ns, some.last_ns);
             if !inside || !together(some.first_ns, some.last_ns) {
-                return Ok(None);
+                return None;
             }
             found.push(some);
         }
-        Ok(Some(found))
+        Some(found)
     }
 
     /// A bucket whose samples are gone counts where its first sample was.
     fn of_alone(
         &self,
         rollup: &Part,
-        series: &Series,
-        range: TimeRange,
-        heads: &[Table],
+        source: &Source<'_>,
         together: impl Fn(i64, i64) -> bool,
         work: &mut Work,
-    ) -> Result<Vec<Summary>, ReadError> {
+        torn: &mut Option<ReadError>,
+    ) -> Vec<Summary> {
         let mut found = Vec::new();
-        for of in &series.columns {
-            let buckets = self.buckets(rollup, *of, &series.columns, work)?.into_values();
-            found.extend(buckets.filter(|some| range.contains(some.first_ns)));
+        for of in source.columns {
+            match self.buckets(rollup, *of, source.columns, work) {
+                Ok(buckets) => {
+                    let inside = |some: &Summary| source.range.contains(some.first_ns);
+                    found.extend(buckets.into_values().filter(inside));
+                }
+                Err(e) => note(torn, e),
+            }
         }
-        let table = self.read(&series.columns, rollup.meta.partition, range, heads, work)?;
+        let table = self.read(source, work, torn);
         runs(&table, together, |_, some| found.push(some));
         found.sort_by_key(|some| some.first_ns);
-        Ok(found)
+        found
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Snapshot, as_runs};
+use super::{Snapshot, Source, as_runs};
 use crate::error::ReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
 use crate::table::{Table, Work};
@@ -11,7 +11,7 @@ use crate::table::{Table, Work};
 const HEAD_SAMPLE_BYTES: usize = 17;
 
 /// Runs of samples of one series, in the direction of the scan. An error concerns what could not
-/// be read; asked again, the scan goes on behind it.
+/// be read; asked again, the scan goes on with what could be read beside it, and behind it.
 pub struct Scan {
     snapshot: Snapshot,
     series: Series,
@@ -56,15 +56,17 @@ impl Iterator for Scan {
                 Direction::Forward => self.partitions.pop_front()?,
                 Direction::Backward => self.partitions.pop_back()?,
             };
-            let (series, heads, work) = (&self.series, &self.heads, &mut self.work);
-            match self.snapshot.read(&series.columns, partition, self.range, heads, work) {
-                Err(e) => return Some(Err(e)),
-                Ok(table) if table.is_empty() => {}
-                Ok(table) => self.runs = as_runs(table).into(),
-            }
+            let (columns, range) = (&*self.series.columns, self.range);
+            let source = Source { columns, partition, range, heads: &self.heads };
+            let mut torn = None;
+            let table = self.snapshot.read(&source, &mut self.work, &mut torn);
+            self.runs = if table.is_empty() { VecDeque::new() } else { as_runs(table).into() };
             if self.direction == Direction::Backward {
                 self.runs =
                     std::mem::take(&mut self.runs).into_iter().rev().map(reversed).collect();
+            }
+            if let Some(e) = torn {
+                return Some(Err(e));
             }
         }
     }

@@ -1,0 +1,140 @@
+//! Row series without samples are forgotten: what retention, deletes and merges took the last
+//! samples of, and what was never written. Their names leave memory, searches, limits and the disk.
+//!
+//! A row stays while a part or a head has anything of it, and while somebody asked for it in the
+//! last two epochs: a handle is good for that long without asking again. Numbers are never used
+//! twice, so nothing that still names one, a tombstone for instance, can hit another row.
+//!
+//! Memory forgets first; the file is written anew under another name behind it, and named by the
+//! manifest when it is whole. Rows that a crash brings back have no samples and go again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use env::files::Access;
+
+use crate::core::Core;
+use crate::error::{WriteError, refused};
+use crate::manifest::Manifest;
+
+/// Rows that are forgotten while writers wait.
+const ROWS_AT_ONCE: usize = 4096;
+/// Rows of one frame of a catalogue that is written anew.
+const FRAME_ROWS: u32 = 1 << 16;
+/// Looks for rows to be forgotten after samples went: a row that goes with them may have been asked
+/// for just before.
+const LOOKS: u32 = 3;
+
+impl Core {
+    /// Note that samples went.
+    pub(crate) fn lost_samples(&self) {
+        self.looks.store(LOOKS, Ordering::Release);
+    }
+
+    /// Forget rows that have no samples, if any may have lost them.
+    pub(crate) fn forget(&self) -> Result<(), WriteError> {
+        let mut manifest = self.maintain.lock();
+        let looks = self.looks.load(Ordering::Acquire);
+        if looks == 0 {
+            return Ok(());
+        }
+        self.looks.store(looks - 1, Ordering::Release);
+        let Some(rows) = self.without_samples() else { return Ok(()) };
+        let mut forgotten = 0;
+        for some in rows.chunks(ROWS_AT_ONCE) {
+            // No batch is logged or applied meanwhile.
+            let _order = self.commit.lock();
+            let heads = self.live.read().heads.clone();
+            let of_heads = |id: &u32| heads.iter().any(|cell| cell.head.read().has(*id));
+            let some: Vec<u32> = some.iter().copied().filter(|id| !of_heads(id)).collect();
+            forgotten += self.catalog.forget(&some);
+        }
+        if forgotten == 0 && !self.names_on_disk.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.names_on_disk.store(true, Ordering::Release);
+        let written = self.rewrite_catalog(&mut manifest);
+        match &written {
+            Ok(()) => self.names_on_disk.store(false, Ordering::Release),
+            Err(_) => self.lost_samples(),
+        }
+        written
+    }
+
+    /// Rows that nobody asked for lately and that no part has; `None` where that cannot be told.
+    fn without_samples(&self) -> Option<Vec<u32>> {
+        let mut rows = self.catalog.begin_epoch();
+        let live = self.live.read();
+        let (heads, parts) = (live.heads.clone(), Arc::clone(&live.parts));
+        let rollups = Arc::clone(&live.rollups);
+        drop(live);
+        for cell in heads {
+            rows -= cell.head.read().row_ids().into_iter().collect::<roaring::RoaringBitmap>();
+        }
+        // What is written now and then is in the newest ones.
+        for part in parts.values().rev().flatten().chain(rollups.values().rev()) {
+            if rows.is_empty() {
+                break;
+            }
+            match part.rows() {
+                Ok(some) => rows -= some,
+                Err(e) => {
+                    tracing::warn!("no series is forgotten while a part cannot be read: {e}");
+                    return None;
+                }
+            }
+        }
+        Some(rows.into_iter().collect())
+    }
+
+    /// Write the catalogue anew, without what was forgotten.
+    fn rewrite_catalog(&self, manifest: &mut Manifest) -> Result<(), WriteError> {
+        let mut next = manifest.clone();
+        next.catalog = next.next_part;
+        next.next_part += 1;
+        manifest.next_part = next.next_part;
+        let (files, dir) = (&*self.options.files, &self.dir);
+        let path = dir.join(next.catalog_name());
+        let rows = self.catalog.rows();
+        let write = || {
+            let file = files.open(&path, Access::CREATE)?;
+            file.set_size(0)?;
+            let mut at = 0;
+            for from in (0..rows).step_by(FRAME_ROWS as usize) {
+                let frame = self.catalog_frame(from, rows.min(from.saturating_add(FRAME_ROWS)));
+                file.write_all_at(&frame, at)?;
+                at += frame.len() as u64;
+            }
+            file.persist()?;
+            files.persist_dir(dir)?;
+            Ok(at)
+        };
+        let written: std::io::Result<u64> = write();
+        let stored = written.map_err(refused(&path, "cannot write")).and_then(|bytes| {
+            (next.catalog_bytes, next.catalog_rows) = (bytes, rows);
+            next.store(files, dir)
+        });
+        if let Err(e) = stored {
+            // A manifest that is in place without being known to be persisted may name it.
+            let named = Manifest::load(files, dir);
+            if named.is_ok_and(|m| m.is_none_or(|m| m.catalog != next.catalog)) {
+                let _ = files.remove(&path);
+            }
+            return Err(e);
+        }
+        // What cannot be removed is at the next opening.
+        let _ = files.remove(&dir.join(manifest.catalog_name()));
+        *manifest = next;
+        Ok(())
+    }
+
+    /// A frame of the catalogue's file with rows `from..to`.
+    pub(crate) fn catalog_frame(&self, from: u32, to: u32) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.catalog.encode(from, to, &mut body);
+        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+        frame.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+        frame.append(&mut body);
+        frame
+    }
+}

@@ -1,0 +1,65 @@
+//! The file of a part, or of several. It goes when all of them were replaced and nobody reads them
+//! any more.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use env::files::{Access, File, Files};
+
+use crate::error::{Damage, ReadError, unread};
+
+/// See the module.
+pub(crate) struct PartFile {
+    path: PathBuf,
+    files: Arc<dyn Files>,
+    /// Parts in it that were not replaced.
+    parts: AtomicU32,
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if self.parts.load(Ordering::Acquire) == 0 {
+            // What cannot be removed is removed at the next opening.
+            let _ = self.files.remove(&self.path);
+        }
+    }
+}
+
+impl PartFile {
+    pub(crate) fn new(files: &Arc<dyn Files>, path: PathBuf) -> Arc<Self> {
+        Arc::new(Self { path, files: Arc::clone(files), parts: AtomicU32::new(0) })
+    }
+
+    /// One more part is in it.
+    pub(crate) fn join(&self) {
+        self.parts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One of its parts was replaced.
+    pub(crate) fn leave(&self) {
+        self.parts.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn open(&self) -> Result<Arc<dyn File>, ReadError> {
+        self.files.open(&self.path, Access::READ).map_err(unread(&self.path, "cannot open"))
+    }
+
+    pub(crate) fn damage(&self, offset: u64, what: &str) -> ReadError {
+        Damage { file: self.path.clone(), offset, what: what.into() }.into()
+    }
+
+    pub(crate) fn read(
+        &self,
+        file: &dyn File,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>, ReadError> {
+        let mut buffer = vec![0; bytes];
+        let read = file.read_at(&mut buffer, offset);
+        if read.map_err(unread(&self.path, "cannot read"))? < bytes {
+            return Err(self.damage(offset, "the file is too short"));
+        }
+        Ok(buffer)
+    }
+}

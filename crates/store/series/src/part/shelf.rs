@@ -1,0 +1,125 @@
+//! What is kept of parts between two reads: open files, the tops of indexes, and those of their
+//! blocks that were read. Bounded for all parts of a store together: what was not read for longest
+//! goes first.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use env::files::File;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::index::Top;
+use crate::options::{OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX};
+
+/// Where a part keeps what is open of it.
+#[derive(Default)]
+pub(crate) struct Slot {
+    opened: Mutex<Option<Arc<Opened>>>,
+    /// Read since the shelf looked last.
+    read: AtomicBool,
+}
+
+impl Slot {
+    /// What is open; noted as read.
+    pub(crate) fn read(&self) -> Option<Arc<Opened>> {
+        let opened = self.opened.lock().clone();
+        if opened.is_some() {
+            self.read.store(true, Ordering::Relaxed);
+        }
+        opened
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened.lock().is_some()
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    slots: Mutex<VecDeque<Weak<Slot>>>,
+    bytes: AtomicU64,
+}
+
+/// An open part.
+pub(crate) struct Opened {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) top: Top,
+    blocks: Mutex<HashMap<usize, Arc<[u8]>>>,
+    bytes: AtomicU64,
+    shelf: Arc<Shelf>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.shelf.bytes.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Opened {
+    /// A block of the index that was read before.
+    pub(crate) fn block(&self, at: usize) -> Option<Arc<[u8]>> {
+        self.blocks.lock().get(&at).cloned()
+    }
+
+    /// Keep a block of the index.
+    pub(crate) fn keep(&self, at: usize, block: &Arc<[u8]>) {
+        if self.blocks.lock().insert(at, Arc::clone(block)).is_none() {
+            self.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+            self.shelf.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+            self.shelf.bound();
+        }
+    }
+}
+
+impl Shelf {
+    /// Put an open part into its slot.
+    pub(crate) fn put(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        file: Arc<dyn File>,
+        top: Top,
+    ) -> Arc<Opened> {
+        let bytes = top.bytes() as u64;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let opened = Arc::new(Opened {
+            file,
+            top,
+            blocks: Mutex::default(),
+            bytes: AtomicU64::new(bytes),
+            shelf: Arc::clone(self),
+        });
+        *slot.opened.lock() = Some(Arc::clone(&opened));
+        self.slots.lock().push_back(Arc::downgrade(slot));
+        self.bound();
+        opened
+    }
+
+    /// Bytes of indexes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Let go of what is too much. Who reads it now reads on, the next one opens it again.
+    fn bound(&self) {
+        let mut spared = self.slots.lock().len();
+        loop {
+            let mut slots = self.slots.lock();
+            if slots.len() <= OPEN_PARTS_MAX && self.bytes() <= OPEN_INDEX_BYTES_MAX {
+                return;
+            }
+            let Some(oldest) = slots.pop_front() else { return };
+            let Some(slot) = oldest.upgrade() else { continue };
+            if spared > 0 && slot.read.swap(false, Ordering::Relaxed) {
+                spared -= 1;
+                slots.push_back(oldest);
+                continue;
+            }
+            drop(slots);
+            let gone = slot.opened.lock().take();
+            drop(gone);
+        }
+    }
+}

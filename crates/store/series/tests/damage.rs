@@ -1,0 +1,171 @@
+//! Damage takes with it what it hit alone: other parts, the head, other series and events are read,
+//! and the error stands beside them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::path::PathBuf;
+
+use env::files::{Files, SimDisk};
+use series::{Ack, Batch, Direction, Selector, Series, Snapshot, Store, TimeRange, Wal};
+use support::open;
+
+const SECOND: i64 = 1_000_000_000;
+/// Rows of each source, ten seconds apart.
+const ROWS: i64 = 50;
+
+/// Rows of two series and events from `from` on, all in the first partition.
+fn rows(store: &Store, from: i64) {
+    let mut batch = Batch::new();
+    for host in ["a", "b"] {
+        let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+        for i in from..from + ROWS {
+            batch.push(row, i * 10 * SECOND, &[(i as f64).sin()]).unwrap();
+        }
+    }
+    let log = store.row(b"!log host=a").unwrap();
+    for i in from..from + ROWS {
+        batch.push_event(log, i * 10 * SECOND, format!("event {i}").as_bytes()).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+}
+
+/// Two parts of one partition and something in the head. `part` flips a bit in the first of them.
+fn damaged(byte: usize) -> (Store, usize) {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    for part in 0..2 {
+        rows(&store, part * ROWS);
+        store.seal().unwrap();
+    }
+    rows(&store, 2 * ROWS);
+    drop(store);
+    let name = disk.list("/series/parts".as_ref()).unwrap().remove(0);
+    let path = PathBuf::from("/series/parts").join(name);
+    let size = disk.content(&path).unwrap().len();
+    if byte < size {
+        disk.flip(&path, byte, 2);
+    }
+    (open(&disk, Wal::Always).0, size)
+}
+
+/// Samples or events of a series that are read, and whether an error stands beside them.
+fn found(snapshot: &Snapshot, series: &Series, direction: Direction) -> (i64, bool) {
+    if series.is_events() {
+        return match snapshot.events(series, TimeRange::ALL, direction) {
+            Ok(events) => (events.len() as i64, false),
+            Err(torn) => (torn.found.len() as i64, true),
+        };
+    }
+    let (mut samples, mut torn) = (0, false);
+    for run in snapshot.scan(series, TimeRange::ALL, direction) {
+        match run {
+            Ok(run) => samples += run.times.len() as i64,
+            Err(_) => torn = true,
+        }
+    }
+    (samples, torn)
+}
+
+/// The same of summaries.
+fn summed(snapshot: &Snapshot, series: &Series) -> [(i64, bool); 2] {
+    let count = |s: Option<series::Summary>| s.map_or(0, |s| s.count as i64);
+    let all = match snapshot.summary(series, TimeRange::ALL) {
+        Ok(all) => (count(all), false),
+        Err(torn) => (count(torn.found), true),
+    };
+    let range = TimeRange { from_ns: 0, to_ns: i64::MAX };
+    let sum = |steps: &[(i64, series::Summary)]| steps.iter().map(|(_, s)| s.count as i64).sum();
+    let steps = match snapshot.steps(series, range, 7 * SECOND) {
+        Ok(steps) => (sum(&steps), false),
+        Err(torn) => (sum(&torn.found), true),
+    };
+    [all, steps]
+}
+
+#[test]
+fn a_flipped_bit_hides_nothing_that_is_healthy() {
+    let (_, size) = damaged(usize::MAX);
+    let mut hit = 0;
+    for byte in 0..size {
+        let (store, _) = damaged(byte);
+        let snapshot = store.snapshot();
+        let mut torn = 0;
+        for series in store.find(&Selector::default()) {
+            for direction in [Direction::Forward, Direction::Backward] {
+                let (samples, error) = found(&snapshot, &series, direction);
+                // All of it, or the error and at least the other part and the head.
+                let whole = samples == 3 * ROWS && !error;
+                let rest = samples == 2 * ROWS && error;
+                assert!(whole || rest, "byte {byte}: {} {samples} {error}", series.name());
+                torn += u32::from(error);
+            }
+            if series.is_events() {
+                continue;
+            }
+            for (samples, error) in summed(&snapshot, &series) {
+                let rest = samples == 2 * ROWS && error;
+                assert!(rest || (samples == 3 * ROWS && !error), "byte {byte}: {samples} {error}");
+            }
+        }
+        hit += u32::from(torn > 0);
+        // The index and its blocks are shared by all series of so small a part; chunks are not.
+        assert!(matches!(torn, 0 | 2 | 6), "byte {byte}: {torn}");
+    }
+    assert!(hit as usize > size / 2, "{hit} of {size} bytes hit anything");
+}
+
+#[test]
+fn a_part_that_is_gone_hides_nothing_that_is_healthy() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    for part in 0..3 {
+        rows(&store, part * ROWS);
+        store.seal().unwrap();
+    }
+    rows(&store, 3 * ROWS);
+    drop(store);
+    let name = disk.list("/series/parts".as_ref()).unwrap().remove(1);
+    disk.remove(&PathBuf::from("/series/parts").join(name)).unwrap();
+    let (store, _) = open(&disk, Wal::Always);
+    let snapshot = store.snapshot();
+    for series in store.find(&Selector::default()) {
+        assert_eq!(found(&snapshot, &series, Direction::Forward), (3 * ROWS, true));
+    }
+    // Nor does it keep new rows from being written and sealed.
+    rows(&store, 4 * ROWS);
+    store.seal().unwrap();
+    let series = store.find(&Selector::metric("load")).remove(0);
+    assert_eq!(found(&store.snapshot(), &series, Direction::Backward), (4 * ROWS, true));
+}
+
+#[test]
+fn of_a_large_index_one_bad_block_costs_its_own_rows() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    let mut batch = Batch::new();
+    for host in 0..2000 {
+        let row = store.row(format!("load host={host:04}").as_bytes()).unwrap();
+        batch.push(row, SECOND, &[f64::from(host) / 7.0]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    let index = store.stats().index_bytes as usize;
+    drop(store);
+    let name = disk.list("/series/parts".as_ref()).unwrap().remove(0);
+    let path = PathBuf::from("/series/parts").join(name);
+    let size = disk.content(&path).unwrap().len();
+    disk.flip(&path, size - index / 2, 2);
+    let (store, _) = open(&disk, Wal::Always);
+    let snapshot = store.snapshot();
+    let all = store.find(&Selector::default());
+    let torn = all.iter().filter(|s| snapshot.summary(s, TimeRange::ALL).is_err()).count();
+    assert!((1..200).contains(&torn), "{torn} series hit");
+}

@@ -1,0 +1,268 @@
+//! Series without samples are forgotten: their names leave searches, limits, memory and the disk,
+//! and nothing else goes with them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::ManualClock;
+use env::files::{Failure, Fault, Files, SimDisk};
+use series::{
+    Ack, Batch, NameError, Retention, Row, Selector, Store, StoreOptions, TimeRange, Wal,
+    WriteError,
+};
+use support::{Model, contents, options};
+
+const SECOND: i64 = 1_000_000_000;
+const HOUR_S: u64 = 3600;
+
+struct Fixture {
+    disk: SimDisk,
+    clock: ManualClock,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { disk: SimDisk::new(1), clock: ManualClock::at(HOUR_S * 1_000_000) }
+    }
+
+    fn open_on(&self, disk: &SimDisk) -> Store {
+        let age = Some(Duration::from_secs(24 * HOUR_S));
+        let options = StoreOptions {
+            series_max: 6,
+            retention: Retention { age, bytes_max: None },
+            rollups_beside: false,
+            clock: Arc::new(self.clock.clone()),
+            ..options(disk, Wal::Always)
+        };
+        Store::open(Path::new("/series"), options).unwrap().0
+    }
+
+    fn open(&self) -> Store {
+        self.open_on(&self.disk)
+    }
+}
+
+fn write(store: &Store, row: Row, time_s: u64, value: f64) -> Result<(), WriteError> {
+    let mut batch = Batch::new();
+    batch.push(row, time_s as i64 * SECOND, &vec![value; row.columns()]).unwrap();
+    store.write(batch, Ack::Persisted).map(drop)
+}
+
+fn add(store: &Store, name: &str, time_s: u64, value: f64) -> Row {
+    let row = store.row(name.as_bytes()).unwrap();
+    write(store, row, time_s, value).unwrap();
+    row
+}
+
+/// Merge, so that deletes are applied, and let two epochs pass.
+fn settle(store: &Store) -> Result<(), WriteError> {
+    store.seal()?;
+    for _ in 0..4 {
+        store.merge()?;
+    }
+    Ok(())
+}
+
+fn names(store: &Store) -> Vec<String> {
+    store.find(&Selector::default()).iter().map(series::Series::name).collect()
+}
+
+#[test]
+fn a_series_goes_with_its_last_sample_and_gives_its_place_to_another() {
+    let it = Fixture::new();
+    let store = it.open();
+    add(&store, "load host=old", 60, 1.0);
+    let kept = add(&store, "cpu|mem host=kept", 60, 1.0);
+    let old = store.row(b"load host=old").unwrap();
+    store.seal().unwrap();
+    it.clock.advance(Duration::from_secs(36 * HOUR_S));
+    write(&store, kept, 36 * HOUR_S, 2.0).unwrap();
+    add(&store, "a|b|c host=more", 36 * HOUR_S, 2.0);
+    let full = store.row(b"one host=more");
+    assert_eq!(full.unwrap_err(), NameError::LimitReached { max: 6 });
+    for _ in 0..3 {
+        store.retain().unwrap();
+    }
+    let rest = ["a host=more", "b host=more", "c host=more", "cpu host=kept", "mem host=kept"];
+    assert_eq!(names(&store), rest);
+    assert_eq!(store.tag_values("", "host", ""), ["kept", "more"]);
+    assert_eq!(store.metrics("l"), Vec::<String>::new());
+    assert_eq!((store.stats().rows, store.stats().series), (2, 5));
+    assert!(matches!(write(&store, old, 36 * HOUR_S, 3.0), Err(WriteError::UnknownRow(_))));
+    assert!(!store.keep(old) && store.keep(kept));
+    let new = add(&store, "load host=new", 36 * HOUR_S, 4.0);
+    assert!(new.id() > 2, "a number is used twice");
+    let before = contents(&store);
+    store.close().unwrap();
+    let on_disk = it.disk.list(Path::new("/series")).unwrap();
+    let catalogs: Vec<&String> = on_disk.iter().filter(|n| n.starts_with("catalog")).collect();
+    assert_eq!(catalogs.len(), 1, "{on_disk:?}");
+    let bytes = it.disk.content(&Path::new("/series").join(catalogs[0])).unwrap();
+    assert!(!bytes.windows(8).any(|w| w == b"host=old"), "the name is still on the disk");
+    let store = it.open();
+    assert_eq!((contents(&store), store.stats().rows), (before, 3));
+}
+
+#[test]
+fn a_deleted_agent_is_forgotten_and_may_come_again() {
+    let it = Fixture::new();
+    let store = it.open();
+    add(&store, "load host=a", 60, 1.0);
+    let old = store.row(b"load   host=a").unwrap();
+    add(&store, "load host=b", 60, 1.0);
+    store.seal().unwrap();
+    store.delete(&Selector::metric("load").with("host", "a"), TimeRange::ALL).unwrap();
+    assert_eq!(names(&store).len(), 2, "it stays until nothing refers to it");
+    settle(&store).unwrap();
+    assert_eq!(names(&store), ["load host=b"]);
+    assert!(matches!(write(&store, old, 61, 9.0), Err(WriteError::UnknownRow(0))));
+    // A raw text that stood for the old one stands for the new one.
+    let new = store.row(b"load   host=a").unwrap();
+    assert!(new.id() > old.id());
+    write(&store, new, 60, 2.0).unwrap();
+    assert_eq!(contents(&store).len(), 2);
+    let model = contents(&store);
+    let store = it.open_on(&it.disk.kill());
+    assert_eq!(contents(&store), model);
+    settle(&store).unwrap();
+    assert_eq!(contents(&store), model);
+}
+
+#[test]
+fn what_was_asked_for_lately_or_is_unsealed_is_not_forgotten() {
+    let it = Fixture::new();
+    let store = it.open();
+    let asked = store.row(b"asked host=a").unwrap();
+    store.row(b"never host=a").unwrap();
+    add(&store, "unsealed host=a", 60, 1.0);
+    let gone = add(&store, "gone host=a", 60, 1.0);
+    store.seal().unwrap();
+    add(&store, "unsealed host=a", 61, 1.0);
+    store.delete(&Selector::metric("gone"), TimeRange::ALL).unwrap();
+    store
+        .delete(&Selector::metric("unsealed"), TimeRange { from_ns: 0, to_ns: 61 * SECOND })
+        .unwrap();
+    let first = store.epoch();
+    for _ in 0..3 {
+        store.merge().unwrap();
+        assert!(store.keep(asked));
+    }
+    assert!(store.epoch() >= first);
+    store.seal().unwrap();
+    for _ in 0..3 {
+        store.merge().unwrap();
+        assert!(store.keep(asked));
+    }
+    assert_eq!(names(&store), ["asked host=a", "unsealed host=a"]);
+    assert!(!store.keep(gone));
+    write(&store, asked, 62, 1.0).unwrap();
+    assert_eq!(contents(&store).len(), 2);
+}
+
+#[test]
+fn rows_that_share_a_series_with_one_that_went_still_agree() {
+    let it = Fixture::new();
+    let store = it.open();
+    add(&store, "cpu host=a", 60, 1.0);
+    add(&store, "cpu|mem host=a", 36 * HOUR_S, 2.0);
+    store.seal().unwrap();
+    it.clock.advance(Duration::from_secs(36 * HOUR_S));
+    for _ in 0..3 {
+        store.retain().unwrap();
+    }
+    assert_eq!(store.stats().rows, 1);
+    // The row that was first is made anew, and later values of either hold.
+    add(&store, "cpu host=a", 36 * HOUR_S, 7.0);
+    add(&store, "cpu|io host=a", 36 * HOUR_S, 8.0);
+    add(&store, "cpu host=a", 36 * HOUR_S + 1, 9.0);
+    let found = contents(&store);
+    let at = 36 * HOUR_S as i64 * SECOND;
+    assert_eq!(found["cpu host=a"][&at], format!("f{:016x}", 8.0f64.to_bits()));
+    assert_eq!(found["cpu host=a"].len(), 2);
+    settle(&store).unwrap();
+    assert_eq!(contents(&store), found);
+    assert_eq!(names(&store).len(), 3);
+}
+
+/// A store of which one series is about to be forgotten, and what is in it.
+fn before_forgetting(it: &Fixture) -> (Store, Model) {
+    let store = it.open();
+    add(&store, "load host=a", 60, 1.0);
+    add(&store, "load host=b", 60, 1.0);
+    store.seal().unwrap();
+    store.delete(&Selector::metric("load").with("host", "a"), TimeRange::ALL).unwrap();
+    add(&store, "load host=c", 61, 1.0);
+    let model = contents(&store);
+    (store, model)
+}
+
+/// Forget, make it anew under another number, go on.
+fn forget(store: &Store, model: &mut Model) -> Result<(), WriteError> {
+    settle(store)?;
+    let row = store.row(b"load host=a").unwrap();
+    write(store, row, 70, 5.0)?;
+    *model = with_last(model);
+    store.seal().map(drop)
+}
+
+fn with_last(model: &Model) -> Model {
+    let mut model = model.clone();
+    let value = format!("f{:016x}", 5.0f64.to_bits());
+    model.entry("load host=a".into()).or_default().insert(70 * SECOND, value);
+    model
+}
+
+#[test]
+fn a_power_cut_or_a_failure_at_any_call_of_forgetting_loses_nothing() {
+    let calls = {
+        let it = Fixture::new();
+        let (store, mut model) = before_forgetting(&it);
+        let before = it.disk.calls();
+        forget(&store, &mut model).unwrap();
+        assert_eq!(names(&store).len(), 3);
+        before + 1..=it.disk.calls()
+    };
+    let mut failed = 0;
+    for call in calls {
+        for failure in [Failure::PowerCut, Failure::Full, Failure::Io] {
+            let it = Fixture::new();
+            let (store, mut model) = before_forgetting(&it);
+            it.disk.fail(&[Fault { call, failure }]);
+            let done = forget(&store, &mut model);
+            failed += u32::from(done.is_err());
+            let images = [it.disk.crash(call), it.disk.crash(call + 7), it.disk.crash(call + 31)];
+            if failure != Failure::PowerCut {
+                assert_eq!(contents(&store), model, "call {call} {failure:?}");
+                // What follows a failure: the log may have stopped, nothing is lost.
+                let _ = forget(&store, &mut model);
+                assert_eq!(contents(&store), model, "call {call} {failure:?} again");
+                let again = contents(&it.open_on(&it.disk.kill()));
+                // Whether a batch that failed survives is not known before.
+                let known = again == model || again == with_last(&model);
+                assert!(known, "call {call} {failure:?} opened: {again:?}");
+                continue;
+            }
+            for image in images {
+                let store = it.open_on(&image);
+                let mut found = contents(&store);
+                let known = found == model || found == with_last(&model);
+                assert!(known, "call {call}: {found:?}");
+                forget(&store, &mut found).unwrap();
+                assert_eq!(contents(&store), found, "call {call}");
+                assert_eq!(contents(&it.open_on(&image.kill())), found, "call {call} again");
+            }
+        }
+    }
+    assert!(failed > 40, "{failed} calls failed");
+}
