@@ -17,6 +17,8 @@ mod plot;
 mod questions;
 #[path = "../series/sockets.rs"]
 mod sockets;
+#[path = "../series/speeds.rs"]
+mod speeds;
 #[path = "../series/subject.rs"]
 mod subject;
 
@@ -26,6 +28,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick, wanted};
+use payload::Protocol;
 
 const SUBJECT: &str = "holdfast";
 /// Row series of 10 metrics: 10,000 series.
@@ -106,8 +109,10 @@ fn add(results: &mut Results, case: &str, figures: Vec<(String, f64)>) {
 }
 
 /// What each part measures; a part alone keeps the others' figures.
-const PARTS: [&str; 9] =
-    ["codec", "store", "open", "ingest", "files", "wide", "queries", "scale", "long"];
+const PARTS: [&str; 12] = [
+    "codec", "store", "open", "rows", "lines", "remote", "influx", "files", "wide", "queries",
+    "scale", "long",
+];
 
 /// The part to which a case belongs.
 fn part_of(case: &str) -> &'static str {
@@ -122,7 +127,12 @@ fn part_of(case: &str) -> &'static str {
         _ if case.ends_with("series over a socket") => "scale",
         "gauges after merge, on disk" | "10000 series" => "queries",
         _ if case.starts_with("query") => "queries",
-        _ => "ingest",
+        _ if case.starts_with("remote write") => "remote",
+        _ if case.starts_with("influx lines") => "influx",
+        _ if ["opentsdb", "single", "rows in datagrams"].iter().any(|n| case.starts_with(n)) => {
+            "lines"
+        }
+        _ => "rows",
     }
 }
 
@@ -154,7 +164,10 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
             "codec" => add(&mut results, "codec", child(&fresh()?, &["codec"])?),
             "store" => store(&mut results, &fresh)?,
             "open" => open(&mut results, &fresh)?,
-            "ingest" => sockets::ingest(&mut results, &fresh)?,
+            "rows" => speeds::rows(&mut results, &fresh)?,
+            "lines" => speeds::lines(&mut results, &fresh)?,
+            "remote" => speeds::requests(&mut results, &fresh, Protocol::Remote)?,
+            "influx" => speeds::requests(&mut results, &fresh, Protocol::Influx)?,
             "files" => sockets::stream_files(&mut results, &fresh)?,
             "wide" => sockets::wide(&mut results, &fresh)?,
             "queries" => sockets::sizes_and_queries(&mut results, &fresh)?,
@@ -165,6 +178,7 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
         results.save("series")?;
     }
     fresh()?;
+    speeds::table(&results);
     results.print(SUBJECT);
     Ok(())
 }

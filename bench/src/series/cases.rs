@@ -26,14 +26,20 @@ fn rss() -> f64 {
     line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }
 
-/// How a store is opened for a setting of its log.
+/// How a store is opened for a setting of its log: `always`, `interval`, `off`; `always small` has a
+/// small head.
 pub fn options(wal: &str) -> StoreOptions {
-    let wal = match wal {
+    let small = wal.ends_with(" small");
+    let wal = match wal.trim_end_matches(" small") {
         "off" => Wal::Off,
         "interval" => Wal::Interval(Duration::from_millis(100)),
         _ => Wal::Always,
     };
-    StoreOptions { wal, ..StoreOptions::default() }
+    let mut options = StoreOptions { wal, ..StoreOptions::default() };
+    if small {
+        options.head_bytes_max = 32 << 20;
+    }
+    options
 }
 
 /// Write `times` rows of `rows` row series; returns samples, and CPU seconds spent generating.

@@ -90,6 +90,13 @@ pub fn rss_of(pid: u32) -> f64 {
     line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }
 
+/// Bytes that a process caused to be written to the disk.
+pub fn written_of(pid: u32) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let line = text.lines().find_map(|l| l.strip_prefix("write_bytes: "));
+    Ok(line.context("no count of bytes written")?.parse()?)
+}
+
 /// Bytes that files below a folder occupy.
 pub fn disk_of(dir: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt as _;

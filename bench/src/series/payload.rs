@@ -1,4 +1,4 @@
-//! The same rows as bytes of each protocol: random walks of two decimals, six tags.
+//! The same rows as bytes of each protocol: random walks, six tags.
 
 use std::ops::Range;
 
@@ -9,12 +9,20 @@ use crate::generate::{BEGIN_NS, COLUMNS, Kind, STEP_S, Walks};
 
 /// Rows of one request.
 const REQUEST_ROWS: usize = 1000;
+/// Rows of one datagram: as many as go over Ethernet in one.
+const DATAGRAM_ROWS: usize = 6;
 
 /// How rows travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP rows whose names stand once, in a dictionary.
     Rows,
+    /// RESP, each point with its name.
+    Points,
+    /// RESP rows in datagrams.
+    Udp,
+    /// `put` lines.
+    OpenTsdb,
     /// Lines over HTTP.
     Influx,
     /// Remote write over HTTP.
@@ -25,8 +33,26 @@ impl Protocol {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
+            Self::Points => "single points",
+            Self::Udp => "rows in datagrams",
+            Self::OpenTsdb => "opentsdb lines",
             Self::Influx => "influx lines",
             Self::Remote => "remote write",
+        }
+    }
+
+    /// A time as its rows bear it; of the same length from 2001 to 2109.
+    fn stamp(self, time: i64) -> Vec<u8> {
+        let ns = BEGIN_NS + time * STEP_S * 1_000_000_000;
+        match self {
+            Self::OpenTsdb => (ns / 1_000_000_000).to_string().into_bytes(),
+            Self::Remote => {
+                // Field 2 of a sample: a varint of milliseconds.
+                let mut bytes = vec![0x10];
+                prost::encoding::encode_varint((ns / 1_000_000) as u64, &mut bytes);
+                bytes
+            }
+            _ => ns.to_string().into_bytes(),
         }
     }
 }
@@ -43,17 +69,21 @@ pub fn tags(row: usize) -> [(&'static str, String); 6] {
     ]
 }
 
+fn spaced_tags(row: usize) -> String {
+    tags(row).iter().map(|(k, v)| format!(" {k}={v}")).collect()
+}
+
 pub fn metric(column: usize) -> String {
     format!("cpu_m{column}")
 }
 
-fn time_ns(time: i64) -> i64 {
-    BEGIN_NS + time * STEP_S * 1_000_000_000
+fn metrics() -> String {
+    let metrics: Vec<String> = (0..COLUMNS).map(metric).collect();
+    metrics.join("|")
 }
 
-/// All of it: requests, or for [`Protocol::Rows`] pieces of one stream.
-pub fn payload(protocol: Protocol, rows: usize, times: i64) -> Vec<Vec<u8>> {
-    Stream::new(protocol, Kind::Gauges, 0..rows).next(times)
+fn time_ns(time: i64) -> i64 {
+    BEGIN_NS + time * STEP_S * 1_000_000_000
 }
 
 /// Rows that go on where they stopped.
@@ -73,21 +103,12 @@ impl Stream {
     /// The rows of so many more times, for a connection of its own.
     pub fn next(&mut self, times: i64) -> Vec<Vec<u8>> {
         let mut pieces = Vec::new();
-        let end = self.rows.end;
-        let parts = || self.rows.clone().step_by(REQUEST_ROWS);
         if self.protocol == Protocol::Rows {
-            // As the server limits the entries of one dictionary.
-            pieces.extend(parts().map(|from| dictionary(from, (from + REQUEST_ROWS).min(end))));
+            pieces.extend(dictionaries(self.rows.clone()));
         }
         for time in self.time..self.time + times {
-            for from in parts() {
-                let to = (from + REQUEST_ROWS).min(end);
-                let walks = &mut self.walks;
-                pieces.push(match self.protocol {
-                    Protocol::Rows => resp(walks, time, from, to),
-                    Protocol::Influx => influx(walks, time, from, to),
-                    Protocol::Remote => remote(walks, time, from, to),
-                });
+            for rows in parts(self.rows.clone(), REQUEST_ROWS) {
+                pieces.push(piece(self.protocol, &mut self.walks, time..time + 1, rows));
             }
         }
         self.time += times;
@@ -95,89 +116,217 @@ impl Stream {
     }
 }
 
-pub fn dictionary(from: usize, to: usize) -> Vec<u8> {
-    let metrics: Vec<String> = (0..COLUMNS).map(metric).collect();
-    let mut text = format!("*{}\r\n", 2 * (to - from));
-    for row in from..to {
-        let tags: Vec<String> = tags(row).iter().map(|(k, v)| format!("{k}={v}")).collect();
-        text += &format!("+{} {}\r\n:{row}\r\n", metrics.join("|"), tags.join(" "));
-    }
-    text.into_bytes()
+fn parts(rows: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = rows.end;
+    rows.step_by(most).map(move |from| from..(from + most).min(end))
 }
 
-pub fn resp(walks: &mut Walks, time: i64, from: usize, to: usize) -> Vec<u8> {
-    let mut text = String::with_capacity((to - from) * 130);
-    for row in from..to {
-        text += &format!(":{row}\r\n:{}\r\n*{COLUMNS}\r\n", time_ns(time));
-        for value in walks.next(row) {
-            text += &format!("+{value}\r\n");
+/// Dictionaries of the rows of a connection, each as large as the server takes it.
+pub fn dictionaries(rows: Range<usize>) -> impl Iterator<Item = Vec<u8>> {
+    parts(rows, REQUEST_ROWS).map(|rows| {
+        let mut text = format!("*{}\r\n", 2 * rows.len());
+        for row in rows {
+            text += &format!("+{}{}\r\n:{row}\r\n", metrics(), spaced_tags(row));
+        }
+        text.into_bytes()
+    })
+}
+
+/// The rows of some times as one piece; of [`Protocol::Remote`] not compressed yet.
+fn raw(protocol: Protocol, walks: &mut Walks, times: Range<i64>, rows: Range<usize>) -> Vec<u8> {
+    let mut text = String::with_capacity(times.clone().count() * rows.len() * 220);
+    let mut series = Vec::new();
+    for time in times {
+        for row in rows.clone() {
+            let values = walks.next(row);
+            match protocol {
+                Protocol::Rows => resp(&mut text, &format!(":{row}"), time, &values),
+                Protocol::Udp => {
+                    let name = format!("+{}{}", metrics(), spaced_tags(row));
+                    resp(&mut text, &name, time, &values);
+                }
+                Protocol::Points => points(&mut text, row, time, &values),
+                Protocol::OpenTsdb => puts(&mut text, row, time, &values),
+                Protocol::Influx => influx(&mut text, row, time, &values),
+                Protocol::Remote => remote(&mut series, row, time, &values),
+            }
         }
     }
-    text.into_bytes()
+    match protocol {
+        Protocol::Remote => WriteRequest { timeseries: series }.encode_to_vec(),
+        _ => text.into_bytes(),
+    }
+}
+
+fn packed(protocol: Protocol, raw: &[u8]) -> Vec<u8> {
+    match protocol {
+        Protocol::Remote => snap::raw::Encoder::new().compress_vec(raw).unwrap_or_default(),
+        _ => raw.to_vec(),
+    }
+}
+
+/// The rows of some times as one request, datagram or piece of a stream.
+pub fn piece(
+    protocol: Protocol,
+    walks: &mut Walks,
+    times: Range<i64>,
+    rows: Range<usize>,
+) -> Vec<u8> {
+    let raw = raw(protocol, walks, times, rows);
+    if protocol == Protocol::Remote { packed(protocol, &raw) } else { raw }
+}
+
+/// A piece that is sent again and again, each time with later times.
+struct Stamped {
+    bytes: Vec<u8>,
+    /// Where times stand, and how many steps behind the first one.
+    places: Vec<(usize, i64)>,
+    points: u64,
 }
 
 /// Rows made once and sent again and again, each time with later times.
 pub struct Loop {
-    pieces: Vec<(Vec<u8>, Vec<usize>)>,
-    at: usize,
-    time: i64,
+    protocol: Protocol,
+    pieces: Vec<Stamped>,
+    /// Pieces that bear the same times, and how many times those are.
+    together: usize,
+    times: i64,
+    next: usize,
 }
-
-/// Digits of a time in nanoseconds, from 2001 to 2286.
-const TIME_DIGITS: usize = 19;
 
 impl Loop {
-    /// `times` rows of each of `rows` row series.
-    pub fn new(walks: &mut Walks, rows: usize, times: i64) -> Self {
-        let pieces = (0..times).map(|time| {
-            let text = resp(walks, time, 0, rows);
-            let digits = format!("\r\n:{}\r\n", time_ns(time)).into_bytes();
-            let found = text.windows(digits.len()).enumerate().filter(|(_, w)| *w == digits);
-            let places = found.map(|(at, _)| at + 3).collect();
-            (text, places)
-        });
-        Self { pieces: pieces.collect(), at: 0, time: 0 }
+    /// About `times` rows of each of some row series, as pieces of a thousand rows.
+    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, times: i64) -> Self {
+        let most = if protocol == Protocol::Udp { DATAGRAM_ROWS } else { REQUEST_ROWS };
+        let each = (most / rows.len()).max(1) as i64;
+        let (mut walks, mut pieces) = (Walks::new(kind, rows.end), Vec::new());
+        for first in (0..times).step_by(each as usize) {
+            for rows in parts(rows.clone(), most) {
+                let points = (rows.len() * COLUMNS) as u64 * each as u64;
+                let bytes = raw(protocol, &mut walks, first..first + each, rows);
+                let stamps = (0..each).flat_map(|step| {
+                    let stamp = protocol.stamp(first + step);
+                    let found = bytes.windows(stamp.len()).enumerate();
+                    let found = found.filter(move |(_, w)| **w == *stamp).map(|(at, _)| at);
+                    found.map(move |at| (at, step)).collect::<Vec<_>>()
+                });
+                let places = stamps.collect();
+                pieces.push(Stamped { bytes, places, points });
+            }
+        }
+        let together = parts(rows, most).count();
+        Self { protocol, pieces, together, times: each, next: 0 }
     }
 
-    /// One row of each.
-    pub fn next(&mut self) -> &[u8] {
-        let digits = time_ns(self.time).to_string();
-        let (text, places) = &mut self.pieces[self.at];
-        for place in places {
-            text[*place..*place + TIME_DIGITS].copy_from_slice(digits.as_bytes());
+    /// Begin with the first time again: for another server.
+    pub fn restart(&mut self) {
+        self.next = 0;
+    }
+
+    /// The next piece, and the points in it.
+    pub fn next(&mut self) -> (&[u8], u64) {
+        let first = (self.next / self.together) as i64 * self.times;
+        let at = self.next % self.pieces.len();
+        self.next += 1;
+        let Stamped { bytes, places, points } = &mut self.pieces[at];
+        let stamps: Vec<_> = (0..self.times).map(|t| self.protocol.stamp(first + t)).collect();
+        for (at, step) in places {
+            let stamp = &stamps[*step as usize];
+            bytes[*at..*at + stamp.len()].copy_from_slice(stamp);
         }
-        self.at = (self.at + 1) % self.pieces.len();
-        self.time += 1;
-        &self.pieces[self.at.checked_sub(1).unwrap_or(self.pieces.len() - 1)].0
+        (bytes, *points)
     }
 }
 
-fn influx(walks: &mut Walks, time: i64, from: usize, to: usize) -> Vec<u8> {
-    let mut text = String::with_capacity((to - from) * 220);
-    for row in from..to {
-        text += "cpu";
-        for (tag, value) in tags(row) {
-            text += &format!(",{tag}={value}");
-        }
-        for (column, value) in walks.next(row).into_iter().enumerate() {
-            text += &format!("{}m{column}={value}", if column == 0 { ' ' } else { ',' });
-        }
-        text += &format!(" {}\n", time_ns(time));
-    }
-    text.into_bytes()
+/// What one connection sends.
+pub enum Feed {
+    Again(Loop),
+    /// What takes too long to be made between two requests.
+    Once(Vec<(Vec<u8>, u64)>, usize),
 }
 
-fn remote(walks: &mut Walks, time: i64, from: usize, to: usize) -> Vec<u8> {
+impl Feed {
+    /// Rows of some row series, at most so many points of those that cannot be sent twice.
+    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, points: u64) -> Self {
+        let points_a_time = (rows.len() * COLUMNS) as u64;
+        let times = match protocol {
+            Protocol::Points | Protocol::OpenTsdb => 20,
+            Protocol::Udp => 40,
+            _ => 100,
+        };
+        // As many bytes, whatever part of the rows this is.
+        let mut pieces = Loop::new(protocol, kind, rows, times);
+        if protocol != Protocol::Remote {
+            return Self::Again(pieces);
+        }
+        let (mut made, mut all) = (0, Vec::new());
+        while made < points.max(points_a_time) {
+            let (raw, points) = pieces.next();
+            all.push((packed(protocol, raw), points));
+            made += points;
+        }
+        Self::Once(all, 0)
+    }
+
+    /// Begin anew: for another server.
+    pub fn restart(&mut self) {
+        match self {
+            Self::Again(pieces) => pieces.restart(),
+            Self::Once(_, at) => *at = 0,
+        }
+    }
+
+    /// The next piece and the points in it, if there is one.
+    pub fn next(&mut self) -> Option<(&[u8], u64)> {
+        match self {
+            Self::Again(pieces) => Some(pieces.next()),
+            Self::Once(pieces, at) => {
+                *at += 1;
+                pieces.get(*at - 1).map(|(bytes, points)| (&**bytes, *points))
+            }
+        }
+    }
+}
+
+/// A row as RESP behind its name or number.
+fn resp(text: &mut String, name: &str, time: i64, values: &[f64; COLUMNS]) {
+    *text += &format!("{name}\r\n:{}\r\n*{COLUMNS}\r\n", time_ns(time));
+    for value in values {
+        *text += &format!("+{value}\r\n");
+    }
+}
+
+fn points(text: &mut String, row: usize, time: i64, values: &[f64; COLUMNS]) {
+    let tags = spaced_tags(row);
+    for (column, value) in values.iter().enumerate() {
+        *text += &format!("+{}{tags}\r\n:{}\r\n+{value}\r\n", metric(column), time_ns(time));
+    }
+}
+
+fn puts(text: &mut String, row: usize, time: i64, values: &[f64; COLUMNS]) {
+    let (tags, seconds) = (spaced_tags(row), time_ns(time) / 1_000_000_000);
+    for (column, value) in values.iter().enumerate() {
+        *text += &format!("put {} {seconds} {value}{tags}\n", metric(column));
+    }
+}
+
+fn influx(text: &mut String, row: usize, time: i64, values: &[f64; COLUMNS]) {
+    *text += "cpu";
+    for (tag, value) in tags(row) {
+        *text += &format!(",{tag}={value}");
+    }
+    for (column, value) in values.iter().enumerate() {
+        *text += &format!("{}m{column}={value}", if column == 0 { ' ' } else { ',' });
+    }
+    *text += &format!(" {}\n", time_ns(time));
+}
+
+fn remote(into: &mut Vec<TimeSeries>, row: usize, time: i64, values: &[f64; COLUMNS]) {
     let label = |name: &str, value: String| Label { name: name.into(), value };
-    let mut timeseries = Vec::with_capacity((to - from) * COLUMNS);
-    for row in from..to {
-        for (column, value) in walks.next(row).into_iter().enumerate() {
-            let mut labels = vec![label("__name__", metric(column))];
-            labels.extend(tags(row).map(|(name, value)| label(name, value)));
-            let samples = vec![Sample { value, timestamp: time_ns(time) / 1_000_000 }];
-            timeseries.push(TimeSeries { labels, samples });
-        }
+    for (column, value) in values.iter().enumerate() {
+        let mut labels = vec![label("__name__", metric(column))];
+        labels.extend(tags(row).map(|(name, value)| label(name, value)));
+        let samples = vec![Sample { value: *value, timestamp: time_ns(time) / 1_000_000 }];
+        into.push(TimeSeries { labels, samples });
     }
-    let message = WriteRequest { timeseries }.encode_to_vec();
-    snap::raw::Encoder::new().compress_vec(&message).unwrap_or_default()
 }

@@ -6,19 +6,18 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use holdfast_bench::{Results, median, quick};
+use holdfast_bench::{Results, median, quick, wanted};
 
-use crate::{Fresh, ROWS};
 use crate::client::{Http, disk_of, rss_of};
 use crate::generate::{BEGIN_NS, COLUMNS, Kind as Data, STEP_S, Walks};
-use crate::payload::{Protocol, Stream, dictionary, payload, resp};
+use crate::payload::{Protocol, Stream, dictionaries, piece};
 use crate::questions::{Question, escaped, questions};
+use crate::speeds::Run;
 use crate::subject::{Kind, Subject};
-
-const WALS: [&str; 3] = ["off", "always", "interval"];
+use crate::{Fresh, ROWS};
 
 /// Where peers are, as `run.sh` built or installed them; who is missing is said.
-fn peers() -> Vec<Kind> {
+pub fn peers() -> Vec<Kind> {
     let found = |path: &str| std::path::absolute(path).ok().filter(|p| p.exists());
     let victoria = found("target/peers/victoriametrics/victoria-metrics");
     let prometheus = Command::new("prometheus").arg("--version").output().is_ok();
@@ -37,309 +36,213 @@ fn peers() -> Vec<Kind> {
     here.collect()
 }
 
-/// One run: what it took from the first byte to the last acknowledgement.
-struct Run {
-    wall: f64,
-    cpu: f64,
-    points: f64,
-}
-
-fn send(
-    subject: &Subject,
-    protocol: Protocol,
-    pieces: &[Vec<u8>],
-    points: f64,
-) -> anyhow::Result<Run> {
-    let (before, began) = (subject.cpu()?, Instant::now());
-    subject.send(protocol, pieces)?;
-    subject.until_visible(points / COLUMNS as f64)?;
-    let wall = began.elapsed().as_secs_f64();
-    Ok(Run { wall, cpu: subject.cpu()? - before, points })
-}
-
-fn note(results: &mut Results, case: &str, subject: &str, run: &Run) {
-    results.add(case, subject, "cpu_us_per_point", "us", run.cpu * 1e6 / run.points);
-    results.add(case, subject, "points_per_second", "1/s", run.points / run.wall);
-    results.add(case, subject, "seconds", "s", run.wall);
-}
-
-/// Half of the row series over each of two connections.
-fn two_connections(
-    results: &mut Results,
-    protocol: Protocol,
-    times: i64,
-    kind: Kind,
-    dir: &Path,
-) -> anyhow::Result<()> {
-    let halves = [0..ROWS / 2, ROWS / 2..ROWS]
-        .map(|rows| Stream::new(protocol, Data::Gauges, rows).next(times));
-    let points = (ROWS * COLUMNS) as f64 * times as f64;
-    let subject = Subject::start(kind, dir, None)?;
-    let (before, began) = (subject.cpu()?, Instant::now());
-    std::thread::scope(|scope| {
-        let sending = halves.each_ref().map(|half| scope.spawn(|| subject.send(protocol, half)));
-        sending.into_iter().try_for_each(|sent| {
-            sent.join().map_err(|_| anyhow::anyhow!("a sending thread died"))?
-        })
-    })?;
-    subject.until_visible(points / COLUMNS as f64)?;
-    let wall = began.elapsed().as_secs_f64();
-    let run = Run { wall, cpu: subject.cpu()? - before, points };
-    let wal = match subject.kind {
-        Kind::Ours(wal) => format!(", wal {wal}"),
-        _ => String::new(),
-    };
-    let case = format!("{}, two connections{wal}", protocol.name());
-    note(results, &case, subject.name(), &run);
-    Ok(())
-}
-
-/// 350,000 series, fifty points each: what is new all the time.
+/// 350,000 series, fifty points each: what is new all the time. `FULL=1`: lines too, and Prometheus.
 pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let (rows, times) = if quick() { (3500, 20) } else { (35_000, 50) };
-    let points = (rows * COLUMNS) as f64 * times as f64;
-    let victoria = peers().into_iter().find(|kind| matches!(kind, Kind::VictoriaMetrics(_)));
     let mut subjects = vec![
         (Kind::Ours("off"), Protocol::Rows),
         (Kind::Ours("always"), Protocol::Rows),
         (Kind::Ours("always"), Protocol::Remote),
-        (Kind::Ours("always"), Protocol::Influx),
     ];
-    let both = [Protocol::Remote, Protocol::Influx];
-    subjects.extend(victoria.into_iter().flat_map(|v| both.map(|p| (v.clone(), p))));
+    for peer in peers() {
+        match peer {
+            Kind::VictoriaMetrics(_) => subjects.push((peer, Protocol::Remote)),
+            Kind::Prometheus if wanted("FULL") => subjects.push((peer, Protocol::Remote)),
+            _ => {}
+        }
+    }
+    if wanted("FULL") {
+        let lines = |kind: &Kind| matches!(kind, Kind::VictoriaMetrics(_) | Kind::QuestDb(_));
+        let all = peers().into_iter().filter(lines).chain([Kind::Ours("always")]);
+        subjects.extend(all.map(|kind| (kind, Protocol::Influx)));
+    }
     for (kind, protocol) in subjects {
         let wal = match kind {
             Kind::Ours("off") => ", wal off",
             _ => "",
         };
-        let subject = Subject::start(kind, &fresh()?, None)?;
+        let mut subject = Subject::start(kind, &fresh()?, None)?;
         let idle = rss_of(subject.pid());
         let mut stream = Stream::new(protocol, Data::Gauges, 0..rows);
-        let mut run = Run { wall: 0.0, cpu: 0.0, points };
+        let mut all = Run::default();
         // In pieces: all of it at once would not fit into memory as remote write.
         for from in (0..times).step_by(5) {
-            let pieces = stream.next((from + 5).min(times) - from);
-            let sent = send(&subject, protocol, &pieces, 0.0)?;
-            (run.wall, run.cpu) = (run.wall + sent.wall, run.cpu + sent.cpu);
+            let some = (from + 5).min(times) - from;
+            let pieces = stream.next(some);
+            all.add(Run::of(&mut subject, |subject| {
+                subject.send(protocol, &pieces)?;
+                Ok((rows * COLUMNS) as f64 * some as f64)
+            })?);
         }
         let case = format!("wide, {} series x {times}, {}{wal}", rows * COLUMNS, protocol.name());
-        note(results, &case, subject.name(), &run);
+        all.note(results, &case, subject.name());
         let bytes = (rss_of(subject.pid()) - idle) / (rows * COLUMNS) as f64;
         results.add(&case, subject.name(), "memory_bytes_per_series", "B", bytes);
     }
     Ok(())
 }
 
-/// Ingest by each protocol, beside the peers that speak it.
-pub fn ingest(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let peers = peers();
-    let (rounds, times) = if quick() { (2, 100) } else { (3, 400) };
-    for protocol in [Protocol::Rows, Protocol::Remote, Protocol::Influx] {
-        let pieces = payload(protocol, ROWS, times);
-        let points = (ROWS * COLUMNS) as f64 * times as f64;
-        for _ in 0..rounds {
-            round(results, fresh, protocol, &pieces, points, None)?;
-            for peer in peers.iter().filter(|p| takes(p, protocol)) {
-                let subject = Subject::start(peer.clone(), &fresh()?, None)?;
-                let run = send(&subject, protocol, &pieces, points)?;
-                note(results, protocol.name(), subject.name(), &run);
-            }
-            for wal in ["off", "always"] {
-                two_connections(results, protocol, times, Kind::Ours(wal), &fresh()?)?;
-            }
-        }
-        for peer in peers.iter().filter(|p| takes(p, protocol)) {
-            two_connections(results, protocol, times, peer.clone(), &fresh()?)?;
-        }
-        if protocol == Protocol::Rows
-            && !quick()
-            && Command::new("taskset").arg("--version").output().is_ok()
-        {
-            for (cores, shown) in [("0", ", 1 core"), ("0,1", ", 2 cores")] {
-                round(results, fresh, protocol, &pieces, points, Some((cores, shown)))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn takes(peer: &Kind, protocol: Protocol) -> bool {
-    match protocol {
-        Protocol::Rows => false,
-        Protocol::Influx => matches!(peer, Kind::VictoriaMetrics(_) | Kind::QuestDb(_)),
-        Protocol::Remote => !matches!(peer, Kind::QuestDb(_)),
-    }
-}
-
-/// Log off, always and by interval, one after the other.
-fn round(
-    results: &mut Results,
-    fresh: Fresh<'_>,
-    protocol: Protocol,
-    pieces: &[Vec<u8>],
-    points: f64,
-    cores: Option<(&str, &str)>,
-) -> anyhow::Result<()> {
-    let suffix = cores.map_or("", |c| c.1);
-    let mut speeds = Vec::new();
-    for wal in WALS {
-        let mut subject = Subject::start(Kind::Ours(wal), &fresh()?, cores.map(|c| c.0))?;
-        let run = send(&subject, protocol, pieces, points)?;
-        speeds.push(points / run.wall);
-        let case = format!("{}, wal {wal}{suffix}", protocol.name());
-        note(results, &case, "holdfast", &run);
-        if wal == "off" && protocol != Protocol::Rows {
-            note(results, protocol.name(), "holdfast", &run);
-        }
-        let stats = subject.ask("stats")?;
-        let of = |name: &str| stats.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1);
-        ensure!(
-            (of("samples") - points).abs() < 0.5,
-            "{case}: {} of {points} points",
-            of("samples")
-        );
-        if wal != "off" {
-            results.add(&case, "holdfast", "log_bytes_per_point", "B", of("log_payload") / points);
-            results.add(
-                &case,
-                "holdfast",
-                "log_written_per_point",
-                "B",
-                of("log_written") / points,
-            );
-        }
-    }
-    for (wal, speed) in [("on/off", speeds[1]), ("interval/off", speeds[2])] {
-        let case = format!("{}, wal {wal}{suffix}", protocol.name());
-        results.add(&case, "holdfast", "speed_ratio", "ratio", speed / speeds[0]);
-    }
-    Ok(())
-}
+/// Files that are streamed at once.
+const FILES: usize = 2;
 
 /// Several gzip files at once, each through `gunzip` into a connection of its own; the clock stops
 /// when the last point of each can be queried.
 pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let times = if quick() { 100 } else { 1000 };
-    const FILES: usize = 2;
-    let each = ROWS / FILES;
-    let files: Vec<PathBuf> = (0..FILES)
-        .map(|i| {
-            std::env::temp_dir().join(format!("holdfast-series-{}-{i}.gz", std::process::id()))
-        })
-        .collect();
-    for (i, path) in files.iter().enumerate() {
-        let mut gzip = Command::new("gzip")
-            .arg("-1")
-            .stdin(Stdio::piped())
-            .stdout(std::fs::File::create(path)?)
-            .spawn()?;
-        let mut into = gzip.stdin.take().context("gzip does not listen")?;
-        let (from, to) = (i * each, (i + 1) * each);
-        into.write_all(&dictionary(from, to))?;
-        let mut walks = Walks::new(Data::Gauges, ROWS);
-        for time in 0..times {
-            into.write_all(&resp(&mut walks, time, from, to))?;
+    let times = if quick() { 200 } else { 3000 };
+    let files = (0..FILES).map(|i| make_file(i, times)).collect::<anyhow::Result<Vec<_>>>()?;
+    for round in 0..if quick() { 1 } else { 3 } {
+        let mut speeds = [0.0; 2];
+        for turn in [round % 2, (round + 1) % 2] {
+            let wal = ["off", "always"][turn];
+            let mut subject = Subject::start(Kind::Ours(wal), &fresh()?, None)?;
+            let run = Run::of(&mut subject, |subject| stream(&files, times, subject))?;
+            let case = format!("gzip files in parallel, wal {wal}");
+            run.note(results, &case, "holdfast");
+            if wal != "off" {
+                let bytes = subject.figure("log_payload")? / run.points;
+                results.add(&case, "holdfast", "log_bytes_per_point", "B", bytes);
+            }
+            speeds[turn] = run.speed();
         }
-        drop(into);
-        ensure!(gzip.wait()?.success(), "gzip failed");
-    }
-    let points = (ROWS * COLUMNS) as f64 * times as f64;
-    let last_ns = BEGIN_NS + (times - 1) * STEP_S * 1_000_000_000;
-    for _ in 0..if quick() { 1 } else { 2 } {
-        let mut speeds = Vec::new();
-        for wal in ["off", "always"] {
-            let subject = Subject::start(Kind::Ours(wal), &fresh()?, None)?;
-            let (before, began) = (subject.cpu()?, Instant::now());
-            let mut streams = Vec::new();
-            for path in &files {
-                let line =
-                    format!("gunzip -c {} > /dev/tcp/127.0.0.1/{}", path.display(), subject.resp);
-                streams.push(Command::new("bash").args(["-c", &line]).spawn()?);
-            }
-            for stream in &mut streams {
-                ensure!(stream.wait()?.success(), "gunzip failed");
-            }
-            let mut http = Http::connect(subject.http)?;
-            for i in 0..FILES {
-                let host = (i + 1) * each - 1;
-                let query = format!(
-                    "{{\"select\":\"cpu_m9\",\"where\":{{\"host\":\"host_{host}\"}},\"range\":{{\"from\":{last_ns},\"to\":{}}}}}",
-                    last_ns + 1
-                );
-                let until = Instant::now();
-                while http.send("POST", "/api/query", "", query.as_bytes())?.is_empty() {
-                    ensure!(
-                        until.elapsed() < Duration::from_secs(60),
-                        "the last point of a file did not come"
-                    );
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            }
-            let wall = began.elapsed().as_secs_f64();
-            let run = Run { wall, cpu: subject.cpu()? - before, points };
-            note(results, &format!("gzip files in parallel, wal {wal}"), "holdfast", &run);
-            speeds.push(1.0 / wall);
-        }
-        results.add(
-            "gzip files in parallel, wal on/off",
-            "holdfast",
-            "speed_ratio",
-            "ratio",
-            speeds[1] / speeds[0],
-        );
+        let case = "gzip files in parallel, wal on/off";
+        results.add(case, "holdfast", "speed_ratio", "ratio", speeds[1] / speeds[0]);
     }
     for path in files {
         std::fs::remove_file(path)?;
     }
-    table(results);
     Ok(())
+}
+
+/// Write the rows of one file.
+fn make_file(i: usize, times: i64) -> anyhow::Result<PathBuf> {
+    let path = std::env::temp_dir().join(format!("holdfast-series-{}-{i}.gz", std::process::id()));
+    let mut gzip = Command::new("gzip")
+        .arg("-1")
+        .stdin(Stdio::piped())
+        .stdout(std::fs::File::create(&path)?)
+        .spawn()?;
+    let mut into = gzip.stdin.take().context("gzip does not listen")?;
+    let rows = i * (ROWS / FILES)..(i + 1) * (ROWS / FILES);
+    dictionaries(rows.clone()).try_for_each(|piece| into.write_all(&piece))?;
+    let mut walks = Walks::new(Data::Gauges, ROWS);
+    for time in 0..times {
+        into.write_all(&piece(Protocol::Rows, &mut walks, time..time + 1, rows.clone()))?;
+    }
+    drop(into);
+    ensure!(gzip.wait()?.success(), "gzip failed");
+    Ok(path)
+}
+
+/// Stream all files, and ask until the last point of each is there; the points.
+fn stream(files: &[PathBuf], times: i64, subject: &Subject) -> anyhow::Result<f64> {
+    let mut streams = Vec::new();
+    for path in files {
+        let line = format!("gunzip -c {} > /dev/tcp/127.0.0.1/{}", path.display(), subject.resp);
+        streams.push(Command::new("bash").args(["-c", &line]).spawn()?);
+    }
+    for stream in &mut streams {
+        ensure!(stream.wait()?.success(), "gunzip failed");
+    }
+    let last_ns = BEGIN_NS + (times - 1) * STEP_S * 1_000_000_000;
+    let mut http = Http::connect(subject.http)?;
+    for i in 0..FILES {
+        let host = (i + 1) * (ROWS / FILES) - 1;
+        let query = format!(
+            "{{\"select\":\"cpu_m9\",\"where\":{{\"host\":\"host_{host}\"}},\"range\":{{\"from\":{last_ns},\"to\":{}}}}}",
+            last_ns + 1
+        );
+        let until = Instant::now();
+        while http.send("POST", "/api/query", "", query.as_bytes())?.is_empty() {
+            let late = until.elapsed() > Duration::from_secs(60);
+            ensure!(!late, "the last point of a file did not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok((ROWS * COLUMNS) as f64 * times as f64)
 }
 
 /// Bytes on disk after everything was merged, memory, and the queries.
 pub fn sizes_and_queries(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let times = if quick() { 400 } else { 2000 };
+    let times = if quick() { 120 } else { 2000 };
     let points = (ROWS * COLUMNS) as f64 * times as f64;
-    for kind in std::iter::once(Kind::Ours("always")).chain(peers()) {
-        let dir = fresh()?;
-        let mut subject = Subject::start(kind, &dir, None)?;
-        let protocol = match subject.kind {
-            Kind::Ours(_) => Protocol::Rows,
-            Kind::QuestDb(_) => Protocol::Influx,
-            _ => Protocol::Remote,
-        };
-        // In pieces: all of it at once would not fit into memory as remote write.
-        let mut walks = Stream::new(protocol, Data::Gauges, 0..ROWS);
-        for from in (0..times).step_by(100) {
-            subject.send(protocol, &walks.next((from + 100).min(times) - from))?;
-        }
+    let base = fresh()?;
+    let mut subjects = Vec::new();
+    for (i, kind) in std::iter::once(Kind::Ours("always")).chain(peers()).enumerate() {
+        let dir = base.join(i.to_string());
+        std::fs::create_dir_all(&dir)?;
+        subjects.push(Subject::start(kind, &dir, None)?);
+    }
+    load(&subjects, times)?;
+    for subject in &mut subjects {
         subject.until_visible(points / COLUMNS as f64)?;
         subject.settle()?;
-        std::thread::sleep(Duration::from_secs(2));
-        let case = "gauges after merge, on disk";
-        results.add(
-            case,
-            subject.name(),
-            "bytes_per_point",
-            "B",
-            disk_of(&data_of(&subject)) / points,
-        );
-        if matches!(subject.kind, Kind::Ours(_)) {
-            let stats = subject.ask("stats")?;
-            let of = |name: &str| stats.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1);
-            results.add(case, "holdfast", "samples_bytes_per_point", "B", of("parts") / points);
-            results.add(case, "holdfast", "rollup_bytes_per_point", "B", of("rollups") / points);
-        }
-        results.add(
-            "10000 series",
-            subject.name(),
-            "memory_bytes_per_series",
-            "B",
-            rss_of(subject.pid()) / (ROWS * COLUMNS) as f64,
-        );
-        for question in questions(times) {
-            ask(results, &subject, &question)?;
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    for subject in &mut subjects {
+        sizes(results, subject, points)?;
+    }
+    for question in questions(times) {
+        for subject in &subjects {
+            ask(results, subject, &question)?;
         }
     }
+    Ok(())
+}
+
+/// How rows are brought for queries.
+fn loaded_by(subject: &Subject) -> Protocol {
+    match subject.kind {
+        Kind::Ours(_) => Protocol::Rows,
+        Kind::QuestDb(_) => Protocol::Influx,
+        _ => Protocol::Remote,
+    }
+}
+
+/// Bring the same rows to all at once, each over two connections: the slowest one takes most of the
+/// time.
+fn load(subjects: &[Subject], times: i64) -> anyhow::Result<()> {
+    let some = 50;
+    let bring = |protocol: Protocol| -> anyhow::Result<()> {
+        let halves = [0..ROWS / 2, ROWS / 2..ROWS];
+        let mut streams = halves.map(|rows| Stream::new(protocol, Data::Gauges, rows));
+        for from in (0..times).step_by(some) {
+            // In pieces: all of it at once would not fit into memory as remote write.
+            let count = (from + some as i64).min(times) - from;
+            let pieces = streams.each_mut().map(|stream| stream.next(count));
+            std::thread::scope(|scope| {
+                let takes = subjects.iter().filter(|s| loaded_by(s) == protocol);
+                let sends = takes.flat_map(|s| pieces.iter().map(move |half| (s, half)));
+                let threads: Vec<_> = sends
+                    .map(|(subject, half)| scope.spawn(move || subject.send(protocol, half)))
+                    .collect();
+                threads.into_iter().try_for_each(joined)
+            })?;
+        }
+        Ok(())
+    };
+    let bring = &bring;
+    std::thread::scope(|scope| {
+        let all = [Protocol::Rows, Protocol::Influx, Protocol::Remote];
+        let threads = all.map(|protocol| scope.spawn(move || bring(protocol)));
+        threads.into_iter().try_for_each(joined)
+    })
+}
+
+fn joined(thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
+    thread.join().map_err(|_| anyhow::anyhow!("a sending thread died"))?
+}
+
+fn sizes(results: &mut Results, subject: &mut Subject, points: f64) -> anyhow::Result<()> {
+    let (case, name) = ("gauges after merge, on disk", subject.name());
+    let bytes = disk_of(&data_of(subject)) / points;
+    results.add(case, name, "bytes_per_point", "B", bytes);
+    if matches!(subject.kind, Kind::Ours(_)) {
+        let (parts, rollups) = (subject.figure("parts")?, subject.figure("rollups")?);
+        results.add(case, name, "samples_bytes_per_point", "B", parts / points);
+        results.add(case, name, "rollup_bytes_per_point", "B", rollups / points);
+    }
+    let memory = rss_of(subject.pid()) / (ROWS * COLUMNS) as f64;
+    results.add("10000 series", name, "memory_bytes_per_series", "B", memory);
     Ok(())
 }
 
@@ -376,7 +279,7 @@ fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow:
     }
     let mut walls = Vec::new();
     let (before, began, mut asked) = (subject.cpu()?, Instant::now(), 0);
-    let enough = Duration::from_millis(if quick() { 300 } else { 1000 });
+    let enough = Duration::from_millis(if quick() { 200 } else { 600 });
     while began.elapsed() < enough || asked < 3 {
         let at = Instant::now();
         ensure!(once()? > 0, "{}: nothing found", question.name);
@@ -389,41 +292,26 @@ fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow:
     Ok(())
 }
 
-/// The table in the shape of the published one.
-fn table(results: &Results) {
-    println!("\n| | duration | write rate | relative speed |\n|---|---|---|---|");
-    for wal in ["off", "always"] {
-        let case = format!("gzip files in parallel, wal {wal}");
-        let of = |metric| results.get(&case, "holdfast", metric).unwrap_or(f64::NAN);
-        let ratio = results.get("gzip files in parallel, wal on/off", "holdfast", "speed_ratio");
-        let ratio = if wal == "off" { 1.0 } else { ratio.unwrap_or(f64::NAN) };
-        println!(
-            "| WAL {wal} | {:.1} s | {:.2} M points/s | {ratio:.3} |",
-            of("seconds"),
-            of("points_per_second") / 1e6
-        );
-    }
-    println!();
-}
-
 /// Throughput and memory against the number of series.
 pub fn scale(results: &mut Results, fresh: Fresh<'_>, folder: &Path) -> anyhow::Result<()> {
     let counts: &[usize] =
         if quick() { &[100, 1000, 10_000] } else { &[100, 1000, 10_000, 100_000] };
     let (mut speed, mut memory) = (Vec::new(), Vec::new());
     for rows in counts {
-        let subject = Subject::start(Kind::Ours("always"), &fresh()?, None)?;
+        let mut subject = Subject::start(Kind::Ours("always"), &fresh()?, None)?;
         let idle = rss_of(subject.pid());
         let times = (2_000_000 / (rows * COLUMNS)).max(2) as i64;
-        let pieces = payload(Protocol::Rows, *rows, times);
-        let points = (rows * COLUMNS) as f64 * times as f64;
-        let run = send(&subject, Protocol::Rows, &pieces, points)?;
+        let pieces = Stream::new(Protocol::Rows, Data::Gauges, 0..*rows).next(times);
+        let run = Run::of(&mut subject, |subject| {
+            subject.send(Protocol::Rows, &pieces)?;
+            Ok((rows * COLUMNS) as f64 * times as f64)
+        })?;
         let series = (rows * COLUMNS) as f64;
         let case = format!("{series} series over a socket");
-        note(results, &case, "holdfast", &run);
+        run.note(results, &case, "holdfast");
         let bytes = (rss_of(subject.pid()) - idle) / series;
         results.add(&case, "holdfast", "memory_bytes_per_series", "B", bytes);
-        speed.push((series, points / run.wall));
+        speed.push((series, run.speed()));
         memory.push((series, bytes.max(1.0)));
     }
     let lines = [("points/s".to_owned(), speed), ("memory, B a series".to_owned(), memory)];

@@ -1,7 +1,7 @@
 //! Servers under measurement, each a process of its own: the store behind its ports, and peers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::client::{Http, cpu_of};
-use crate::payload::Protocol;
+use crate::payload::{Feed, Protocol};
 
 /// Who is measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,8 @@ pub struct Subject {
     stdout: Option<BufReader<ChildStdout>>,
     pub resp: u16,
     pub http: u16,
+    opentsdb: u16,
+    udp: u16,
     pub dir: PathBuf,
 }
 
@@ -50,7 +52,7 @@ impl Subject {
     pub fn start(kind: Kind, dir: &Path, cores: Option<&str>) -> anyhow::Result<Self> {
         let mut words: Vec<String> = cores
             .map_or_else(Vec::new, |cores| ["taskset", "-c", cores].map(String::from).to_vec());
-        let (port, shown) = (free_port()?, dir.display());
+        let (port, opentsdb, shown) = (free_port()?, free_port()?, dir.display());
         match &kind {
             Kind::Ours(wal) => {
                 words.push(std::env::current_exe()?.display().to_string());
@@ -60,6 +62,7 @@ impl Subject {
                 program.display().to_string(),
                 format!("-storageDataPath={shown}"),
                 format!("-httpListenAddr=127.0.0.1:{port}"),
+                format!("-opentsdbListenAddr=127.0.0.1:{opentsdb}"),
                 "-retentionPeriod=100y".into(),
                 "-search.latencyOffset=0s".into(),
                 "-selfScrapeInterval=0s".into(),
@@ -106,11 +109,13 @@ impl Subject {
         let mut child = command.spawn().with_context(|| format!("{words:?}"))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
         let dir = dir.to_owned();
-        let mut it = Self { kind, child, stdin, stdout, resp: 0, http: port, dir };
+        let (resp, udp, http) = (0, 0, port);
+        let mut it = Self { kind, child, stdin, stdout, resp, http, opentsdb, udp, dir };
         if ours {
             let found = it.answer()?;
             let port = |name: &str| found.iter().find(|(n, _)| n == name).map_or(0, |p| p.1 as u16);
             (it.resp, it.http) = (port("resp"), port("http"));
+            (it.opentsdb, it.udp) = (port("opentsdb"), port("udp"));
         } else {
             it.wait_ready()?;
         }
@@ -193,19 +198,64 @@ impl Subject {
             anyhow::ensure!(answer.is_empty(), "refused: {answer:.300}");
             return Ok(());
         }
-        let (path, head) = match protocol {
-            Protocol::Influx => ("/write?precision=ns", ""),
-            _ => (
-                "/api/v1/write",
-                "content-encoding: snappy\r\ncontent-type: application/x-protobuf\r\n\
-                 x-prometheus-remote-write-version: 0.1.0\r\n",
-            ),
-        };
         let mut http = Http::connect(self.http)?;
+        let (path, head) = request_of(protocol);
         for piece in pieces {
             http.send("POST", path, head, piece)?;
         }
         Ok(())
+    }
+
+    /// Send over one connection until then, or until there is nothing more; it returns the points
+    /// sent when all of them are acknowledged, of datagrams when they are sent.
+    pub fn feed(
+        &self,
+        protocol: Protocol,
+        begin: impl Iterator<Item = Vec<u8>>,
+        feed: &mut Feed,
+        until: Instant,
+    ) -> anyhow::Result<u64> {
+        let mut points = 0;
+        let mut next = |send: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>| -> anyhow::Result<()> {
+            while Instant::now() < until
+                && let Some((piece, some)) = feed.next()
+            {
+                send(piece)?;
+                points += some;
+            }
+            Ok(())
+        };
+        match protocol {
+            Protocol::Influx | Protocol::Remote => {
+                let mut http = Http::connect(self.http)?;
+                let (path, head) = request_of(protocol);
+                next(&mut |piece| http.send("POST", path, head, piece).map(drop))?;
+            }
+            Protocol::Udp => {
+                let socket = UdpSocket::bind("127.0.0.1:0")?;
+                socket.connect(("127.0.0.1", self.udp))?;
+                next(&mut |piece| Ok(socket.send(piece).map(drop)?))?;
+            }
+            Protocol::Rows | Protocol::Points | Protocol::OpenTsdb => {
+                let lines = protocol == Protocol::OpenTsdb;
+                let port = if lines { self.opentsdb } else { self.resp };
+                let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+                begin.into_iter().try_for_each(|piece| stream.write_all(&piece))?;
+                next(&mut |piece| Ok(stream.write_all(piece)?))?;
+                stream.shutdown(std::net::Shutdown::Write)?;
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer)?;
+                anyhow::ensure!(answer.is_empty(), "refused: {answer:.300}");
+            }
+        }
+        Ok(points)
+    }
+
+    /// One figure of our own server's; see [`serve`].
+    pub fn figure(&mut self, name: &str) -> anyhow::Result<f64> {
+        let stats = self.ask("stats")?;
+        let found = stats.iter().find(|(n, _)| n == name).map(|s| s.1);
+        found.with_context(|| format!("no {name}"))
     }
 
     /// Wait until so many rows can be queried, where answers come before that.
@@ -241,16 +291,39 @@ impl Subject {
     }
 }
 
+/// Path and head of the requests of a protocol over HTTP.
+fn request_of(protocol: Protocol) -> (&'static str, &'static str) {
+    match protocol {
+        Protocol::Remote => (
+            "/api/v1/write",
+            "content-encoding: snappy\r\ncontent-type: application/x-protobuf\r\n\
+             x-prometheus-remote-write-version: 0.1.0\r\n",
+        ),
+        _ => ("/write?precision=ns", ""),
+    }
+}
+
 /// Serve a store until stdin ends; see [`Subject`].
 pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
     let (store, _) = series::Store::open(dir, options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let listen = || runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
-    let (resp, http) = (listen()?, listen()?);
-    println!("resp {}\nhttp {}\n.", resp.local_addr()?.port(), http.local_addr()?.port());
-    let guard = ingest::Guard::default();
-    runtime.spawn(ingest::serve_tcp(resp, ingest::Protocol::Resp, store.clone(), guard, stopped));
+    let (resp, lines, http) = (listen()?, listen()?, listen()?);
+    let udp = runtime.block_on(tokio::net::UdpSocket::bind("127.0.0.1:0"))?;
+    let ports = [resp.local_addr()?, lines.local_addr()?, http.local_addr()?, udp.local_addr()?];
+    for (name, address) in ["resp", "opentsdb", "http", "udp"].iter().zip(ports) {
+        println!("{name} {}", address.port());
+    }
+    println!(".");
+    for (listener, protocol) in
+        [(resp, ingest::Protocol::Resp), (lines, ingest::Protocol::OpenTsdb)]
+    {
+        let guard = ingest::Guard::default();
+        let serve = ingest::serve_tcp(listener, protocol, store.clone(), guard, stopped.clone());
+        runtime.spawn(serve);
+    }
+    runtime.spawn(ingest::serve_udp(udp, store.clone(), stopped));
     let router = ingest::router(store.clone(), ingest::HttpOptions::default());
     // The last small piece of an answer does not wait for the client's acknowledgement.
     let http = axum::serve::ListenerExt::tap_io(http, |stream| drop(stream.set_nodelay(true)));

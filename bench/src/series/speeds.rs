@@ -1,0 +1,300 @@
+//! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
+//! beside the peers that speak the protocol. Every run sends for the same time.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use holdfast_bench::{Results, quick};
+
+use crate::client::written_of;
+use crate::generate::{COLUMNS, Kind as Data};
+use crate::payload::{Feed, Protocol, dictionaries};
+use crate::sockets::peers;
+use crate::subject::{Kind, Subject};
+use crate::{Fresh, ROWS};
+
+/// Points of what must be made before it is sent, for each second of a run.
+const POINTS_A_SECOND: f64 = 5e6;
+
+/// What one run took, from the first byte to the last acknowledgement.
+#[derive(Default)]
+pub struct Run {
+    pub wall: f64,
+    pub cpu: f64,
+    pub points: f64,
+    /// Bytes that the server caused to be written to the disk.
+    pub written: f64,
+}
+
+impl Run {
+    /// Measure `send`, which says how many points it sent.
+    pub fn of(
+        subject: &mut Subject,
+        send: impl FnOnce(&mut Subject) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<Self> {
+        let (pid, cpu, began) = (subject.pid(), subject.cpu()?, Instant::now());
+        let before = written_of(pid)?;
+        let points = send(subject)?;
+        let wall = began.elapsed().as_secs_f64();
+        Ok(Self { wall, cpu: subject.cpu()? - cpu, points, written: written_of(pid)? - before })
+    }
+
+    /// Go on with another run.
+    pub fn add(&mut self, more: Self) {
+        self.wall += more.wall;
+        self.cpu += more.cpu;
+        self.points += more.points;
+        self.written += more.written;
+    }
+
+    pub fn speed(&self) -> f64 {
+        self.points / self.wall
+    }
+
+    pub fn note(&self, results: &mut Results, case: &str, subject: &str) {
+        let mut add = |metric, unit, value| results.add(case, subject, metric, unit, value);
+        add("cpu_us_per_point", "us", self.cpu * 1e6 / self.points);
+        add("points_per_second", "1/s", self.speed());
+        add("seconds", "s", self.wall);
+        add("written_bytes_per_point", "B", self.written / self.points);
+    }
+}
+
+/// What is sent, and how.
+struct Case {
+    protocol: Protocol,
+    data: Data,
+    connections: usize,
+    /// Cores that the server is held to.
+    cores: Option<(&'static str, &'static str)>,
+    feeds: Vec<Feed>,
+}
+
+impl Case {
+    fn new(protocol: Protocol, data: Data, connections: usize) -> Self {
+        let each = ROWS / connections;
+        let points = (POINTS_A_SECOND * time().as_secs_f64()) as u64 / connections as u64;
+        let feed = |i| Feed::new(protocol, data, i * each..(i + 1) * each, points);
+        let feeds = (0..connections).map(feed).collect();
+        Self { protocol, data, connections, cores: None, feeds }
+    }
+
+    fn name(&self) -> String {
+        let data = match self.data {
+            Data::Gauges => "",
+            Data::Counters => " of counters",
+            Data::Floats => " of floats",
+        };
+        let connections = match self.connections {
+            1 => String::new(),
+            2 => ", two connections".into(),
+            n => format!(", {n} connections"),
+        };
+        format!("{}{data}{connections}", self.protocol.name())
+    }
+
+    fn run(&mut self, subject: &mut Subject) -> anyhow::Result<Run> {
+        let (protocol, until) = (self.protocol, Instant::now() + time());
+        let each = ROWS / self.connections;
+        let feeds = &mut self.feeds;
+        Run::of(subject, |subject| {
+            let at = &*subject;
+            let sent = std::thread::scope(|scope| {
+                let threads = feeds.iter_mut().enumerate().map(|(i, feed)| {
+                    scope.spawn(move || {
+                        feed.restart();
+                        let named = protocol == Protocol::Rows;
+                        let begin = dictionaries(i * each..(i + 1) * each).filter(|_| named);
+                        at.feed(protocol, begin, feed, until)
+                    })
+                });
+                let threads: Vec<_> = threads.collect();
+                let joined = threads.into_iter().map(|thread| {
+                    thread.join().map_err(|_| anyhow::anyhow!("a sending thread died"))?
+                });
+                joined.sum::<anyhow::Result<u64>>()
+            })?;
+            if protocol == Protocol::Udp {
+                return arrived(subject);
+            }
+            subject.until_visible(sent as f64 / COLUMNS as f64)?;
+            Ok(sent as f64)
+        })
+    }
+
+    /// Each setting of the log once, in turn from the front and from the back.
+    fn round(
+        &mut self,
+        results: &mut Results,
+        fresh: Fresh<'_>,
+        wals: &[&'static str],
+        round: usize,
+    ) -> anyhow::Result<()> {
+        let suffix = self.cores.map_or("", |c| c.1);
+        let mut runs: Vec<(&str, Run)> = Vec::new();
+        let mut order = wals.to_vec();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for wal in order {
+            let mut subject = Subject::start(Kind::Ours(wal), &fresh()?, self.cores.map(|c| c.0))?;
+            let run = self.run(&mut subject)?;
+            let case = format!("{}, wal {wal}{suffix}", self.name());
+            run.note(results, &case, "holdfast");
+            if wal == "off" && self.cores.is_none() {
+                run.note(results, &self.name(), "holdfast");
+            }
+            let stored = subject.figure("samples")?;
+            ensure!((stored - run.points).abs() < 0.5, "{case}: {stored} of {} points", run.points);
+            if wal != "off" {
+                let mut log = |metric, name: &str| -> anyhow::Result<()> {
+                    let bytes = subject.figure(name)? / run.points;
+                    results.add(&case, "holdfast", metric, "B", bytes);
+                    Ok(())
+                };
+                log("log_bytes_per_point", "log_payload")?;
+                log("log_written_per_point", "log_written")?;
+            }
+            runs.push((wal, run));
+        }
+        let of = |wal: &str| runs.iter().find(|(w, _)| *w == wal).map(|(_, run)| run);
+        let Some(off) = of("off") else { return Ok(()) };
+        for (wal, shown) in [("always", "on/off"), ("interval", "interval/off")] {
+            let Some(on) = of(wal) else { continue };
+            let case = format!("{}, wal {shown}{suffix}", self.name());
+            results.add(&case, "holdfast", "speed_ratio", "ratio", on.speed() / off.speed());
+            let cpu = (off.cpu / off.points) / (on.cpu / on.points);
+            results.add(&case, "holdfast", "cpu_ratio", "ratio", cpu);
+        }
+        Ok(())
+    }
+
+    fn peer(&mut self, results: &mut Results, fresh: Fresh<'_>, kind: Kind) -> anyhow::Result<()> {
+        let mut subject = Subject::start(kind, &fresh()?, None)?;
+        let run = self.run(&mut subject)?;
+        run.note(results, &self.name(), subject.name());
+        Ok(())
+    }
+}
+
+/// How long a run sends.
+fn time() -> Duration {
+    Duration::from_millis(if quick() { 600 } else { 3000 })
+}
+
+/// Points of datagrams that arrived, once no more come.
+fn arrived(subject: &mut Subject) -> anyhow::Result<f64> {
+    loop {
+        let before = subject.figure("samples")?;
+        std::thread::sleep(Duration::from_millis(50));
+        let after = subject.figure("samples")?;
+        if before == after {
+            return Ok(after);
+        }
+    }
+}
+
+const OFF_AND_ON: [&str; 2] = ["off", "always"];
+const WALS: [&str; 3] = ["off", "always", "interval"];
+
+/// Rows of a dictionary: connections, kinds of values, cores.
+pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
+    let rounds = if quick() { 1 } else { 3 };
+    for connections in [1, 2, 8] {
+        let mut case = Case::new(Protocol::Rows, Data::Gauges, connections);
+        let wals: &[&str] = if connections == 1 { &WALS } else { &OFF_AND_ON };
+        for round in 0..rounds {
+            case.round(results, fresh, wals, round)?;
+        }
+        let taskset = || Command::new("taskset").arg("--version").output().is_ok();
+        if connections == 1 && !quick() && taskset() {
+            for (cores, round) in [("0", 0), ("0", 1), ("0,1", 0), ("0,1", 1)].into_iter() {
+                case.cores = Some((cores, if cores == "0" { ", 1 core" } else { ", 2 cores" }));
+                case.round(results, fresh, &OFF_AND_ON, round)?;
+            }
+        }
+    }
+    for data in [Data::Counters, Data::Floats] {
+        let mut case = Case::new(Protocol::Rows, data, 1);
+        for round in 0..rounds.min(2) {
+            case.round(results, fresh, &OFF_AND_ON, round)?;
+        }
+    }
+    Ok(())
+}
+
+/// What carries each point's name: `OpenTSDB`'s lines, single points; and datagrams. Datagrams
+/// that the server has no room for are lost: what counts is what arrived.
+pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
+    let peers = peers();
+    for protocol in [Protocol::OpenTsdb, Protocol::Points, Protocol::Udp] {
+        let mut case = Case::new(protocol, Data::Gauges, 1);
+        for round in 0..if quick() { 1 } else { 3 } {
+            case.round(results, fresh, &OFF_AND_ON, round)?;
+            for peer in peers.iter().filter(|p| takes(p, protocol)) {
+                case.peer(results, fresh, peer.clone())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A protocol over HTTP: one request in flight on each of one, two and eight connections.
+pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> anyhow::Result<()> {
+    let peers = peers();
+    for connections in [1, 2, 8] {
+        let mut case = Case::new(protocol, Data::Gauges, connections);
+        let wals: &[&str] = if connections == 1 { &WALS } else { &OFF_AND_ON };
+        let rounds = if quick() { 1 } else { 3 };
+        for round in 0..rounds {
+            case.round(results, fresh, wals, round)?;
+            let again = connections == 1 || round == 0;
+            for peer in peers.iter().filter(|p| again && takes(p, protocol)) {
+                case.peer(results, fresh, peer.clone())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn takes(peer: &Kind, protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Rows | Protocol::Points | Protocol::Udp => false,
+        Protocol::OpenTsdb => matches!(peer, Kind::VictoriaMetrics(_)),
+        Protocol::Influx => matches!(peer, Kind::VictoriaMetrics(_) | Kind::QuestDb(_)),
+        Protocol::Remote => !matches!(peer, Kind::QuestDb(_)),
+    }
+}
+
+/// The table in the shape of the published one: for every case that ran with the log off and on.
+pub fn table(results: &Results) {
+    println!(
+        "\n| | log | 10 M points take | write rate | relative speed | CPU | written | log |\n\
+         |---|---|---|---|---|---|---|---|"
+    );
+    let ratios = results.rows_where(|case| case.contains(", wal on/off"));
+    for (case, _, metric, _, ratio) in ratios {
+        if metric != "speed_ratio" || case.starts_with("in-process") {
+            continue;
+        }
+        for wal in OFF_AND_ON {
+            let of = case.replace("wal on/off", &format!("wal {wal}"));
+            let figure = |metric| results.get(&of, "holdfast", metric);
+            let shown = |value: Option<f64>, unit: &str| {
+                value.map_or_else(|| "-".into(), |v| format!("{v:.3}{unit}"))
+            };
+            println!(
+                "| {} | {wal} | {} | {} | {:.3} | {} | {} | {} |",
+                case.replace(", wal on/off", ""),
+                shown(figure("points_per_second").map(|speed| 1e7 / speed), " s"),
+                shown(figure("points_per_second").map(|speed| speed / 1e6), " M points/s"),
+                if wal == "off" { 1.0 } else { ratio },
+                shown(figure("cpu_us_per_point"), " us/point"),
+                shown(figure("written_bytes_per_point"), " B/point"),
+                shown(figure("log_bytes_per_point"), " B/point"),
+            );
+        }
+    }
+    println!();
+}
