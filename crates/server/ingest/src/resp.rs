@@ -429,7 +429,12 @@ fn number(item: Item<'_>) -> Option<Value> {
 
 /// Whether an item can only be a series name: neither a time nor a number.
 fn is_name(item: Item<'_>) -> bool {
-    let Item::Text(text) = item else { return false };
+    matches!(item, Item::Text(text) if is_resp_name(text))
+}
+
+/// Whether a series name may stand before its samples. One without tags, or that begins as a number
+/// does, must stand in a dictionary.
+pub fn is_resp_name(text: &[u8]) -> bool {
     let letter = text.first().is_some_and(|c| !c.is_ascii_digit() && !b"+-.".contains(c));
     letter && text.contains(&b'=') && parse_float(text).is_none()
 }

@@ -78,6 +78,6 @@ pub use model::*;
 pub use name::RowName;
 pub use open::verify;
 pub use options::*;
-pub use query::{Extreme, Scan, Snapshot};
+pub use query::{EventScan, Extreme, Scan, Snapshot};
 pub use store::Store;
 pub use wait::Ticket;

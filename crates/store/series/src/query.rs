@@ -15,9 +15,11 @@ use crate::part::{ChunkRef, Part, summary_of};
 use crate::record::Tombstone;
 use crate::table::{Table, Want, Work};
 
+mod events;
 mod extremes;
 mod rolled;
 mod scan;
+pub use events::EventScan;
 pub use extremes::Extreme;
 pub use scan::Scan;
 

@@ -2,6 +2,7 @@
 //! sources; backward everything the other way round.
 
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
 use series::Value;
@@ -12,49 +13,86 @@ use super::{Cells, RowOut, Rows};
 pub(super) struct Frontier {
     sources: Vec<Rows>,
     next: Vec<Option<RowOut>>,
-    /// Time and place of each row in `next`, in the direction of the query, and its source.
-    heap: BinaryHeap<Reverse<((i128, i64), usize)>>,
-    /// Sources whose next row was not read yet.
+    /// Where each row in `next` stands; the nearest one may have been handed out already.
+    heap: BinaryHeap<Reverse<Place>>,
+    /// Sources of which nothing was read yet.
     due: Vec<usize>,
+    /// The nearest row was handed out: its source is to be asked for the next one.
+    spent: bool,
     backward: bool,
 }
+
+/// Time and source of a row, backward with all their bits turned: then the order is turned.
+type Place = (i64, u32);
 
 impl Frontier {
     pub(super) fn new(sources: Vec<Rows>, backward: bool) -> Self {
         let next = sources.iter().map(|_| None).collect();
         let due = (0..sources.len()).rev().collect();
-        Self { sources, next, heap: BinaryHeap::new(), due, backward }
+        let heap = BinaryHeap::with_capacity(sources.len());
+        Self { sources, next, heap, due, spent: false, backward }
     }
 
     /// The nearest row with its source; with `at`, only if it has this time. Failures come before
     /// all rows.
     pub(super) fn take(&mut self, at: Option<i64>) -> Option<Result<(usize, RowOut), String>> {
-        while let Some(i) = self.due.pop() {
-            match self.sources.get_mut(i)?.next() {
-                Some(Ok(row)) => {
-                    self.heap.push(Reverse((self.key(row.time_ns, i), i)));
-                    *self.next.get_mut(i)? = Some(row);
-                }
-                Some(Err(e)) => {
-                    self.due.push(i);
-                    return Some(Err(e));
-                }
-                // What it held is given back at once.
-                None => *self.sources.get_mut(i)? = Box::new(std::iter::empty()),
-            }
+        if let Err(e) = self.fill() {
+            return Some(Err(e));
         }
-        let Reverse(((time, _), i)) = *self.heap.peek()?;
-        if at.is_some_and(|at| self.key(at, 0).0 != time) {
+        let Reverse(place) = *self.heap.peek()?;
+        if at.is_some_and(|at| self.place(at, 0).0 != place.0) {
             return None;
         }
-        self.heap.pop();
-        self.due.push(i);
+        self.spent = true;
+        let i = self.source(place);
         Some(Ok((i, self.next.get_mut(i)?.take()?)))
     }
 
-    fn key(&self, time_ns: i64, source: usize) -> (i128, i64) {
-        let (time, place) = (i128::from(time_ns), source as i64);
-        if self.backward { (-time, -place) } else { (time, place) }
+    /// Have the next row of every source.
+    fn fill(&mut self) -> Result<(), String> {
+        while let Some(i) = self.due.last().copied() {
+            let place = self.read(i).transpose()?;
+            self.heap.extend(place.map(Reverse));
+            self.due.pop();
+        }
+        let nearest = self.heap.peek().copied().filter(|_| self.spent);
+        let Some(Reverse(place)) = nearest else { return Ok(()) };
+        let next = self.read(self.source(place)).transpose()?;
+        self.spent = false;
+        if let Some(mut top) = self.heap.peek_mut() {
+            match next {
+                Some(place) => *top = Reverse(place),
+                None => drop(PeekMut::pop(top)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Read the next row of a source; where it stands.
+    fn read(&mut self, i: usize) -> Option<Result<Place, String>> {
+        let source = self.sources.get_mut(i)?;
+        match source.next() {
+            Some(Ok(row)) => {
+                let place = self.place(row.time_ns, i);
+                *self.next.get_mut(i)? = Some(row);
+                Some(Ok(place))
+            }
+            Some(Err(e)) => Some(Err(e)),
+            None => {
+                // What it held is given back at once.
+                *source = Box::new(std::iter::empty());
+                None
+            }
+        }
+    }
+
+    fn place(&self, time_ns: i64, source: usize) -> Place {
+        let source = source as u32;
+        if self.backward { (!time_ns, !source) } else { (time_ns, source) }
+    }
+
+    fn source(&self, (_, source): Place) -> usize {
+        (if self.backward { !source } else { source }) as usize
     }
 }
 

@@ -241,8 +241,9 @@ fn prepared(rows: Rows, columns: &Arc<[Column]>, query: &Query, budget: &Budget)
 /// The rows of all lines, line after line.
 fn by_name<F: FnMut(Bytes) -> bool>(lines: Vec<Line>, budget: &Budget, answer: &mut Answer<'_, F>) {
     for line in lines {
+        let shown = answer.output.shown(&line.name);
         for row in line.rows {
-            if !answer.take(&line.name, row) || budget.over().is_some() {
+            if !answer.take(&shown, row) || budget.over().is_some() {
                 return;
             }
         }
@@ -256,8 +257,8 @@ fn by_time<F: FnMut(Bytes) -> bool>(
     budget: &Budget,
     answer: &mut Answer<'_, F>,
 ) {
-    let (names, sources): (Vec<String>, Vec<Rows>) =
-        lines.into_iter().map(|line| (line.name, line.rows)).unzip();
+    let shown = |line: Line| (answer.output.shown(&line.name), line.rows);
+    let (names, sources): (Vec<String>, Vec<Rows>) = lines.into_iter().map(shown).unzip();
     let mut frontier = Frontier::new(sources, query.direction == Direction::Backward);
     while let Some(next) = frontier.take(None) {
         let on = match next {
@@ -299,8 +300,8 @@ struct Answer<'a, F> {
 }
 
 impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
-    /// Write a row if it is on the page; whether to go on.
-    fn take(&mut self, name: &str, row: Result<RowOut, String>) -> bool {
+    /// Write a row behind its name if it is on the page; whether to go on.
+    fn take(&mut self, shown: &str, row: Result<RowOut, String>) -> bool {
         match row {
             Err(e) => {
                 tracing::warn!("query: {e}");
@@ -309,7 +310,7 @@ impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
                 }
                 true
             }
-            Ok(row) if self.page.admits() => self.output.row(name, &row) && self.page.left > 0,
+            Ok(row) if self.page.admits() => self.output.row(shown, &row) && self.page.left > 0,
             Ok(_) => true,
         }
     }

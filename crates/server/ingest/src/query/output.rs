@@ -19,9 +19,6 @@ pub(super) struct Output<F> {
     csv: bool,
     raw_time: bool,
     send: F,
-    /// The name of the last row, and how it is written.
-    name: String,
-    shown: String,
     /// The client takes no more.
     gone: bool,
 }
@@ -29,8 +26,7 @@ pub(super) struct Output<F> {
 impl<F: FnMut(Bytes) -> bool> Output<F> {
     pub(super) fn new(query: &Query, send: F) -> Self {
         let text = Vec::with_capacity(PIECE_BYTES + 4096);
-        let (name, shown) = (String::new(), String::new());
-        Self { text, csv: query.csv, raw_time: query.raw_time, send, name, shown, gone: false }
+        Self { text, csv: query.csv, raw_time: query.raw_time, send, gone: false }
     }
 
     /// Write a name alone; whether to go on.
@@ -44,28 +40,24 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         self.flush(PIECE_BYTES)
     }
 
-    /// Write a row; whether to go on.
-    pub(super) fn row(&mut self, name: &str, row: &RowOut) -> bool {
+    /// How a name is written before each of its rows.
+    pub(super) fn shown(&self, name: &str) -> String {
+        if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
+    }
+
+    /// Write a row behind its name, as [`Output::shown`] gives it; whether to go on.
+    pub(super) fn row(&mut self, shown: &str, row: &RowOut) -> bool {
         if self.csv {
-            self.csv_row(name, row);
+            self.csv_row(shown, row);
         } else {
-            self.resp_row(name, row);
+            self.resp_row(shown, row);
         }
         self.flush(PIECE_BYTES)
     }
 
-    /// Have the name of a row as it is written: mostly it is that of the row before.
-    fn name_as(&mut self, name: &str, written: impl FnOnce() -> String) {
-        if self.shown.is_empty() || self.name != name {
-            name.clone_into(&mut self.name);
-            self.shown = written();
-        }
-    }
-
-    fn csv_row(&mut self, name: &str, row: &RowOut) {
-        self.name_as(name, || format!("{},", quoted(name)));
+    fn csv_row(&mut self, shown: &str, row: &RowOut) {
         let out = &mut self.text;
-        out.extend_from_slice(self.shown.as_bytes());
+        out.extend_from_slice(shown.as_bytes());
         if self.raw_time {
             integer(out, row.time_ns);
         } else {
@@ -91,10 +83,9 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         out.push(b'\n');
     }
 
-    fn resp_row(&mut self, name: &str, row: &RowOut) {
-        self.name_as(name, || format!("+{name}\r\n"));
+    fn resp_row(&mut self, shown: &str, row: &RowOut) {
         let out = &mut self.text;
-        out.extend_from_slice(self.shown.as_bytes());
+        out.extend_from_slice(shown.as_bytes());
         if self.raw_time {
             out.push(b':');
             integer(out, row.time_ns);

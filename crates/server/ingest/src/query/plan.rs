@@ -9,7 +9,7 @@ use super::budget::{Budget, Held};
 use super::merge::Joined;
 use super::parse::{Query, Regroup, What, is_exactly};
 use super::read::{Reader, total};
-use super::{Cells, Column, Line, Lines, RowOut, Rows};
+use super::{Column, Line, Lines, Rows};
 
 /// Estimate of the memory of a series found and of its part in a line, in bytes.
 const SERIES_BYTES: usize = 1024;
@@ -178,14 +178,8 @@ pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lin
         What::Events(metric, filter) => {
             let columns: Arc<[Column]> = [Column::of(metric)].into();
             for (tags, members) in finder.groups(metric)? {
-                let filter = filter.clone();
-                let rows = reader.events(members).filter(move |row| match (row, &filter) {
-                    (Ok(RowOut { cells: Cells::Text(text), .. }), Some(filter)) => {
-                        filter.is_match(&String::from_utf8_lossy(text))
-                    }
-                    _ => true,
-                });
-                lines.push(line(&columns, &tags, Box::new(rows)));
+                let rows = reader.events(members, filter.as_ref());
+                lines.push(line(&columns, &tags, rows));
             }
         }
         What::Aggregate(list) => {

@@ -1,9 +1,12 @@
 //! Rows of series, read on demand and within the query's budget: samples a run at a time, events,
 //! aggregates put together from the summaries of blocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use series::{Direction, Extreme, Run, Scan, Series, Snapshot, Store, Summary, TimeRange};
+use regex::Regex;
+use series::{
+    Direction, Event, EventScan, Extreme, Run, Scan, Series, Snapshot, Store, Summary, TimeRange,
+};
 
 use super::budget::{Budget, Held};
 use super::merge::{Frontier, Merged};
@@ -11,9 +14,8 @@ use super::parse::Query;
 use super::plan::Func;
 use super::{Cells, RowOut, Rows};
 
-/// Memory of a row that was made before it is asked for, in bytes, and of each of its cells.
+/// Memory of a row that was made before it is asked for, in bytes.
 const ROW_BYTES: usize = 64;
-const CELL_BYTES: usize = 24;
 /// Memory of a sample that was read, in bytes: time and value.
 const SAMPLE_BYTES: usize = 16;
 
@@ -55,16 +57,14 @@ impl Reader {
         self.merged(members.into_iter().map(one).collect())
     }
 
-    pub(super) fn events(&self, members: Vec<Series>) -> Rows {
+    /// Events that a filter lets through.
+    pub(super) fn events(&self, members: Vec<Series>, filter: Option<&Regex>) -> Rows {
         let one = |series: Series| -> Rows {
             let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
-            lazy(&self.budget, move |_| {
-                let events =
-                    snapshot.events(&series, range, direction).map_err(|e| e.to_string())?;
-                let row =
-                    |e: series::Event| RowOut { time_ns: e.time_ns, cells: Cells::Text(e.text) };
-                Ok(events.into_iter().map(row).collect())
-            })
+            let begin = move || snapshot.scan_events(&series, range, direction);
+            let (budget, held) = (self.budget.clone(), self.budget.nothing());
+            let (state, filter) = (State::Due(Box::new(begin)), filter.cloned());
+            Box::new(Events { budget, held, filter, state, some: VecDeque::new() })
         };
         self.merged(members.into_iter().map(one).collect())
     }
@@ -73,11 +73,11 @@ impl Reader {
         let (snapshot, range) = (self.snapshot.clone(), self.range);
         lazy(&self.budget, move |budget| {
             let all = total(&snapshot, &members, range, budget)?;
-            let row = |s: Summary| match func.time(&s) {
+            let row = move |s: Summary| match func.time(&s) {
                 Some(time_ns) => RowOut { time_ns, cells: Cells::Empty },
                 None => RowOut { time_ns: s.last_ns, cells: Cells::One(func.value(&s)) },
             };
-            Ok(all.map(row).into_iter().collect())
+            Ok((ROW_BYTES, Box::new(all.map(row).into_iter())))
         })
     }
 
@@ -102,7 +102,7 @@ impl Reader {
                 range.to_ns.saturating_sub(1)
             };
             let sign = if direction == Direction::Forward { 1 } else { -1 };
-            let row = |(i, s): (i64, Summary)| {
+            let row = move |(i, s): (i64, Summary)| {
                 let time_ns = begin.saturating_add(i.saturating_mul(step_ns).saturating_mul(sign));
                 let cells = match funcs.as_slice() {
                     [func] => Cells::One(func.value(&s)),
@@ -110,7 +110,9 @@ impl Reader {
                 };
                 RowOut { time_ns, cells }
             };
-            Ok(all.into_iter().map(row).collect())
+            let bytes = all.len() * size_of::<(i64, Summary)>();
+            // Rows are made one by one: they are larger than what is said of their steps.
+            Ok((bytes, Box::new(all.into_iter().map(row))))
         })
     }
 }
@@ -119,15 +121,37 @@ impl Reader {
 struct Samples {
     budget: Budget,
     held: Held,
-    state: State,
+    state: State<Scan>,
     /// What was read, and how far it was handed out.
     run: Option<(Run, usize)>,
 }
 
-enum State {
-    Due(Box<dyn FnOnce() -> Scan + Send>),
-    Going(Box<Scan>),
+/// A scan that begins when something of it is asked for.
+enum State<S> {
+    Due(Box<dyn FnOnce() -> S + Send>),
+    Going(Box<S>),
     Done,
+}
+
+impl<T, S: Iterator<Item = Result<T, series::ReadError>>> State<S> {
+    /// What the scan gives next, with the scan. Over once the budget is.
+    fn next(&mut self, budget: &Budget) -> Option<Result<(T, &S), String>> {
+        if let Err(e) = budget.check() {
+            *self = Self::Done;
+            return Some(Err(e));
+        }
+        if let Self::Due(_) = self
+            && let Self::Due(begin) = std::mem::replace(self, Self::Done)
+        {
+            *self = Self::Going(Box::new(begin()));
+        }
+        let found = if let Self::Going(scan) = self { scan.next() } else { None };
+        if found.is_none() {
+            *self = Self::Done;
+        }
+        let Self::Going(scan) = self else { return None };
+        Some(found?.map(|found| (found, &**scan)).map_err(|e| e.to_string()))
+    }
 }
 
 impl Samples {
@@ -144,22 +168,9 @@ impl Samples {
 
     /// Read the next run.
     fn read(&mut self) -> Option<Result<(), String>> {
-        if let Err(e) = self.budget.check() {
-            self.state = State::Done;
-            return Some(Err(e));
-        }
-        self.state = match std::mem::replace(&mut self.state, State::Done) {
-            State::Due(begin) => State::Going(Box::new(begin())),
-            going => going,
-        };
-        let State::Going(scan) = &mut self.state else { return None };
-        let run = match scan.next() {
-            Some(Ok(run)) => run,
-            Some(Err(e)) => return Some(Err(e.to_string())),
-            None => {
-                self.state = State::Done;
-                return None;
-            }
+        let (run, scan) = match self.state.next(&self.budget)? {
+            Ok(read) => read,
+            Err(e) => return Some(Err(e)),
         };
         let held = self.held.set(scan.bytes() + run.times.len() * SAMPLE_BYTES);
         self.run = Some((run, 0));
@@ -168,6 +179,61 @@ impl Samples {
 }
 
 impl Iterator for Samples {
+    type Item = Result<RowOut, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.taken() {
+                return Some(Ok(row));
+            }
+            match self.read() {
+                None => {
+                    // Nothing is held any more, so this cannot be too much.
+                    let _ = self.held.set(0);
+                    return None;
+                }
+                Some(Err(e)) => return Some(Err(e)),
+                Some(Ok(())) => {}
+            }
+        }
+    }
+}
+
+/// The events of one series, those of a chunk at a time.
+struct Events {
+    budget: Budget,
+    held: Held,
+    filter: Option<Regex>,
+    state: State<EventScan>,
+    some: VecDeque<Event>,
+}
+
+impl Events {
+    /// Read the next ones.
+    fn read(&mut self) -> Option<Result<(), String>> {
+        let (some, scan) = match self.state.next(&self.budget)? {
+            Ok(read) => read,
+            Err(e) => return Some(Err(e)),
+        };
+        let texts: usize = some.iter().map(|event| event.text.len() + ROW_BYTES).sum();
+        let held = self.held.set(scan.bytes() + texts);
+        self.some = some.into();
+        Some(held)
+    }
+
+    /// The next of those that were read which the filter lets through.
+    fn taken(&mut self) -> Option<RowOut> {
+        while let Some(Event { time_ns, text }) = self.some.pop_front() {
+            let shown = || String::from_utf8_lossy(&text);
+            if self.filter.as_ref().is_none_or(|filter| filter.is_match(&shown())) {
+                return Some(RowOut { time_ns, cells: Cells::Text(text) });
+            }
+        }
+        None
+    }
+}
+
+impl Iterator for Events {
     type Item = Result<RowOut, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -212,17 +278,17 @@ fn extremes(
     (range, step_ns): (TimeRange, i64),
     extreme: Extreme,
     budget: &Budget,
-) -> Result<BTreeMap<i64, Summary>, String> {
+) -> Result<Vec<(i64, Summary)>, String> {
     let mut all = BTreeMap::new();
     for series in members {
         budget.check()?;
         let read = snapshot.extremes(series, range, step_ns, extreme, &mut all);
         read.map_err(|e| e.to_string())?;
     }
-    Ok(all)
+    Ok(all.into_iter().collect())
 }
 
-/// The summaries of several series by steps.
+/// The summaries of several series by steps, in the direction of the query.
 fn all_steps(
     snapshot: &Snapshot,
     members: &[Series],
@@ -230,7 +296,13 @@ fn all_steps(
     step_ns: i64,
     direction: Direction,
     budget: &Budget,
-) -> Result<BTreeMap<i64, Summary>, String> {
+) -> Result<Vec<(i64, Summary)>, String> {
+    if let [series] = members {
+        budget.check()?;
+        let mut steps = stepped(snapshot, series, range, step_ns, direction)?;
+        steps.sort_unstable_by_key(|(i, _)| *i);
+        return Ok(steps);
+    }
     let mut all: BTreeMap<i64, Summary> = BTreeMap::new();
     for series in members {
         budget.check()?;
@@ -238,7 +310,7 @@ fn all_steps(
             all.entry(i).and_modify(|all| *all = all.with(&some)).or_insert(some);
         }
     }
-    Ok(all)
+    Ok(all.into_iter().collect())
 }
 
 /// Summaries of one series by steps counted in the direction of the query.
@@ -266,38 +338,32 @@ fn stepped(
     Ok(steps)
 }
 
-/// Rows that are made when the first of them is asked for.
+/// Rows at hand, one after the other.
+type Ready = Box<dyn Iterator<Item = RowOut> + Send>;
+
+/// Rows that are made when the first of them is asked for; `make` says what memory they take.
 fn lazy(
     budget: &Budget,
-    make: impl FnOnce(&Budget) -> Result<Vec<RowOut>, String> + Send + 'static,
+    make: impl FnOnce(&Budget) -> Result<(usize, Ready), String> + Send + 'static,
 ) -> Rows {
     let budget = budget.clone();
     let made = move || {
         let mut held = budget.nothing();
-        let made = budget.check().and_then(|()| make(&budget)).and_then(|rows| {
-            held.set(rows.iter().map(bytes_of).sum())?;
+        let made = budget.check().and_then(|()| make(&budget)).and_then(|(bytes, rows)| {
+            held.set(bytes)?;
             Ok(rows)
         });
         match made {
-            Ok(rows) => Made { rows: rows.into_iter(), failure: None, _held: held },
-            Err(e) => Made { rows: Vec::new().into_iter(), failure: Some(e), _held: held },
+            Ok(rows) => Made { rows, failure: None, _held: held },
+            Err(e) => Made { rows: Box::new(std::iter::empty()), failure: Some(e), _held: held },
         }
     };
     Box::new(std::iter::once_with(made).flatten())
 }
 
-fn bytes_of(row: &RowOut) -> usize {
-    ROW_BYTES
-        + match &row.cells {
-            Cells::Empty | Cells::One(_) => 0,
-            Cells::Many(cells) => cells.len() * CELL_BYTES,
-            Cells::Text(text) => text.len(),
-        }
-}
-
 /// Rows that were made, and the memory for them until all are taken.
 struct Made {
-    rows: std::vec::IntoIter<RowOut>,
+    rows: Ready,
     failure: Option<String>,
     _held: Held,
 }

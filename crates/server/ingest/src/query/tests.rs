@@ -378,3 +378,44 @@ fn samples_of_every_partition_are_shown_either_way() {
     assert_eq!(values(format!(r#"{{"from": 0, "to": {end}}}"#)), "012345678");
     assert_eq!(values(format!(r#"{{"from": {end}, "to": -1}}"#)), "876543210");
 }
+
+#[test]
+fn events_are_read_a_chunk_at_a_time_in_either_direction() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
+    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
+    let log = store.row(b"!log host=a").unwrap();
+    // Parts whose times overlap only at their ends, and one time that is written twice.
+    for times in [2_000..4_000, 0..2_001, 4_000..6_000] {
+        for some in times.collect::<Vec<i64>>().chunks(500) {
+            let mut batch = Batch::new();
+            for time in some {
+                batch.push_event(log, *time, format!("{time:04000}").as_bytes()).unwrap();
+            }
+            store.write(batch, Ack::Persisted).unwrap();
+        }
+        store.seal().unwrap();
+    }
+    let ask = |range: &str| {
+        let memory = Memory::default();
+        let budget = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
+        let text = format!(
+            r#"{{"select-events": "!log", "range": {range}, "output": {{"format": "csv", "timestamp": "raw"}}}}"#
+        );
+        let (mut times, mut held) = (String::new(), 0);
+        let query = Query::parse(text.as_bytes()).unwrap();
+        run(&store, &query, &budget, |piece| {
+            times.push_str(std::str::from_utf8(&piece).unwrap());
+            held = held.max(memory.held());
+            true
+        });
+        assert!(held < 12 << 20, "{held} bytes of 24 million were held at once");
+        let time = |line: &str| line.split(',').nth(1).unwrap().parse().unwrap();
+        times.lines().map(time).collect::<Vec<i64>>()
+    };
+    let mut forward = ask(r#"{"from": 0, "to": 6000}"#);
+    assert_eq!(forward, (0..6_000).collect::<Vec<i64>>());
+    forward.reverse();
+    assert_eq!(ask(r#"{"from": 5999, "to": -1}"#), forward);
+    assert_eq!(ask(r#"{"from": 1999, "to": 2002}"#), [1_999, 2_000, 2_001]);
+}
