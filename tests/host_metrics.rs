@@ -34,6 +34,7 @@ impl Fleet {
     fn new(base: &Path) -> Self {
         let tree = base.join("tree");
         fs::create_dir_all(&tree).unwrap();
+        fs::write(tree.join("watched"), "x").unwrap();
         let agents = free_port();
         let server_toml = base.join("server.toml");
         let agent_toml = base.join("agent.toml");
@@ -52,7 +53,7 @@ impl Fleet {
             format!(
                 "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
                  [sync]\nheartbeat = \"200ms\"\n[metrics]\ninterval = \"100ms\"\nprocesses = \
-                 [\"holdfast\"]\n[[watch]]\npath = {tree:?}\n",
+                 [\"holdfast\"]\nown = true\n[[watch]]\npath = {tree:?}\n",
                 base.join("agent")
             ),
         )
@@ -86,6 +87,18 @@ fn times(http: SocketAddr, metric: &str) -> (BTreeSet<i64>, usize) {
     (times.collect(), answer.lines().count())
 }
 
+/// Samples of a metric of agent 001 with a tag.
+fn values(http: SocketAddr, metric: &str, tag: &str) -> Vec<f64> {
+    let body = format!(
+        r#"{{"select": "{metric}", "where": {{"agent": "001"}}, "range": {{"from": 0, "to":
+        "20990101T000000"}}, "output": {{"format": "csv", "timestamp": "raw"}}}}"#
+    );
+    let (status, answer) = post(http, "/api/query", &[], body.as_bytes()).unwrap();
+    assert_eq!(status, 200, "{answer}");
+    let lines = answer.lines().filter(|line| line.split([' ', ',']).any(|word| word == tag));
+    lines.map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect()
+}
+
 fn at_least(http: SocketAddr, metric: &str, samples: usize) -> BTreeSet<i64> {
     let mut found = BTreeSet::new();
     eventually("metrics arrive", || {
@@ -93,6 +106,26 @@ fn at_least(http: SocketAddr, metric: &str, samples: usize) -> BTreeSet<i64> {
         if found.len() >= samples { Ok(()) } else { Err(format!("{} of {samples}", found.len())) }
     });
     found
+}
+
+/// The named process has its memory, reads and writes; and the agent tells of itself, through its
+/// queue: of more looks than were kept offline.
+fn processes_and_agent(http: SocketAddr, looks: usize) {
+    for metric in ["process.resident_bytes", "process.read_bytes", "process.written_bytes"] {
+        let samples = values(http, metric, "name=holdfast");
+        assert!(!samples.is_empty() && samples.iter().all(|v| *v >= 0.0), "{metric}: {samples:?}");
+    }
+    for (metric, tag) in [
+        ("agent.resident_bytes", "process=self"),
+        ("agent.cpu_seconds", "process=self"),
+        ("agent.queue_bytes", "queue=agent"),
+        ("agent.items", "dataset=fim-files"),
+        ("agent.rows_stored", "queue=metrics"),
+    ] {
+        let samples = values(http, metric, tag);
+        assert!(samples.len() > looks, "{metric}: {} looks", samples.len());
+        assert!(samples.iter().any(|v| *v > 0.0), "{metric}: {samples:?}");
+    }
 }
 
 #[test]
@@ -150,6 +183,7 @@ fn metrics_of_an_offline_period_arrive_whole_and_once() {
     for metric in ["load.1", "memory.available", "network.received_bytes", "process.cpu_seconds"] {
         at_least(http, metric, 1);
     }
+    processes_and_agent(http, offline.len());
     let own =
         r#"{"select": "holdfast_series_samples", "range": {"from": 0, "to": "20990101T000000"}}"#;
     eventually("the server's own metrics are there", || {

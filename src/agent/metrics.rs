@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use env::clock::{Clock, SystemClock};
 use env::random::{Random as _, SystemRandom};
-use host::metrics::{Look, MetricRow, Metrics};
+use host::metrics::{Look, Metrics};
 use model::{Coverage, Dataset, EventBody};
 use queue::{EventLease, Queue, QueueError, QueueOptions};
 use serde_json::json;
@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
 use super::Shared;
+use super::own::{self, Sent};
 use crate::config::MetricsConfig;
 
 /// The queue's file in the agent's folder.
@@ -41,6 +42,9 @@ pub(super) struct HostMetrics {
     clock: Arc<SystemClock>,
     interval: Duration,
     metrics: Metrics,
+    /// The agent's own metrics are told too.
+    own: bool,
+    sent: Sent,
     /// There is something to be sent.
     ready: Notify,
 }
@@ -69,6 +73,8 @@ impl HostMetrics {
             clock,
             interval: config.interval,
             metrics: Metrics::new(Path::new("/"), &config.processes),
+            own: config.own,
+            sent: Sent::default(),
             ready: Notify::new(),
         }))
     }
@@ -103,7 +109,10 @@ impl HostMetrics {
     fn once(&self) -> Result<Vec<String>, QueueError> {
         let time_us = self.clock.now_us();
         let Look { mut rows, problems } = self.metrics.look();
-        rows.push(own_row(&self.queue.status()?));
+        rows.push(own::looks(&self.queue.status()?));
+        if self.own {
+            rows.extend(own::rows(&self.shared.queue.status()?, &self.sent));
+        }
         let rows: Vec<_> = rows.iter().map(|row| json!([row.name, row.values])).collect();
         let line = json!({ "time_ns": time_us.saturating_mul(1000), "rows": rows });
         self.queue.append_events(&dataset(), vec![line.to_string().into_bytes()])?;
@@ -127,6 +136,7 @@ impl HostMetrics {
                     SEND_EVERY
                 }
                 Err(problem) => {
+                    self.sent.failed();
                     report(failures, &problem);
                     let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
                     let wait = backoff::delay(failures, random, problem.retry_after());
@@ -157,6 +167,7 @@ impl HostMetrics {
             } else {
                 self.shared.syncer.send_rows(lines).await?
             };
+            self.sent.answered(report.rows, report.refused);
             debug!(rows = report.rows, refused = report.refused, "metrics persisted");
             let (queue, shared) = (self.queue.clone(), self.shared.clone());
             let done = move || {
@@ -203,16 +214,6 @@ fn lines(lease: &EventLease) -> (Vec<u8>, Vec<Coverage>) {
         lines.push(b'\n');
     }
     (lines, gaps)
-}
-
-/// How the queue of metrics itself stands.
-fn own_row(status: &queue::QueueStatus) -> MetricRow {
-    let names = ["agent.looks_queued", "agent.looks_dropped", "agent.queue_bytes"];
-    let values = [status.events, status.events_dropped, status.file_bytes];
-    MetricRow {
-        name: format!("{} queue=metrics", names.join("|")),
-        values: values.map(|n| n as f64).to_vec(),
-    }
 }
 
 async fn blocking<T: Send + 'static>(

@@ -7,6 +7,7 @@ mod heart;
 mod lost;
 mod metrics;
 mod notes;
+mod own;
 mod packages;
 mod scan;
 mod start;

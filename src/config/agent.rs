@@ -111,13 +111,14 @@ pub(crate) struct MetricsConfig {
     #[serde(deserialize_with = "duration")]
     pub(crate) interval: Duration,
     pub(crate) processes: Vec<String>,
+    pub(crate) own: bool,
     pub(crate) limit_mib: u32,
 }
 
 impl Default for MetricsConfig {
     fn default() -> Self {
         let interval = Duration::from_secs(10);
-        Self { enabled: true, interval, processes: Vec::new(), limit_mib: 64 }
+        Self { enabled: true, interval, processes: Vec::new(), own: false, limit_mib: 64 }
     }
 }
 

@@ -209,11 +209,18 @@ fn write_series(
     range: TimeRange,
 ) -> io::Result<bool> {
     let (name, snapshot, mut whole) = (series.name(), store.snapshot(), true);
+    let head = if ingest::is_resp_name(name.as_bytes()) {
+        format!("+{name}")
+    } else {
+        // Nothing but a dictionary tells such a name from a value.
+        write!(out, "*2\r\n+{name}\r\n:1\r\n")?;
+        ":1".to_owned()
+    };
     if series.is_events() {
         let mut events = Vec::new();
         whole = read_events(&snapshot, series, range, &mut events);
         for event in events {
-            write!(out, "+{name}\r\n:{}\r\n${}\r\n", event.time_ns, event.text.len())?;
+            write!(out, "{head}\r\n:{}\r\n${}\r\n", event.time_ns, event.text.len())?;
             out.write_all(&event.text)?;
             out.write_all(b"\r\n")?;
         }
@@ -228,12 +235,12 @@ fn write_series(
             Values::F64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
                     // With an exponent where it is long: what is read back has a limit.
-                    write!(out, "+{name}\r\n:{time}\r\n+{value:?}\r\n")?;
+                    write!(out, "{head}\r\n:{time}\r\n+{value:?}\r\n")?;
                 }
             }
             Values::I64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
-                    write!(out, "+{name}\r\n:{time}\r\n:{value}\r\n")?;
+                    write!(out, "{head}\r\n:{time}\r\n:{value}\r\n")?;
                 }
             }
         }

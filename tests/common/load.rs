@@ -1,0 +1,281 @@
+//! Load on a series store over all protocols, and what became of it.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
+use prost::Message as _;
+
+use crate::alone::{Alone, datagram, post, tell};
+use crate::common::eventually;
+
+/// Rows of one request.
+pub const ROWS: u64 = 100;
+/// Width of a partition, seconds.
+const PARTITION: u64 = 7_200;
+
+/// The protocols that can acknowledge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// Single samples with their names.
+    Resp,
+    /// Rows of two metrics, their names once, in a dictionary.
+    Rows,
+    OpenTsdb,
+    Influx,
+    Remote,
+}
+
+pub const PROTOCOLS: [Protocol; 5] =
+    [Protocol::Resp, Protocol::Rows, Protocol::OpenTsdb, Protocol::Influx, Protocol::Remote];
+
+impl Protocol {
+    /// What its requests write, the same value to each.
+    pub fn metrics(self) -> &'static [&'static str] {
+        match self {
+            Self::Resp => &["resp"],
+            Self::Rows => &["rows.float", "rows.integer"],
+            Self::OpenTsdb => &["opentsdb"],
+            Self::Influx => &["influx_v"],
+            Self::Remote => &["remote"],
+        }
+    }
+}
+
+/// The rows of one request: hosts `first..first + ROWS`, one time, one value.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    first: u64,
+    pub seconds: u64,
+    pub value: u64,
+}
+
+impl Request {
+    /// The `turn`-th request over so many series. Times go back and forth over five partitions.
+    fn new(base: u64, turn: u64, series: u64) -> Self {
+        let first = turn * ROWS % series;
+        Self { first, seconds: base + turn - turn % 5 * PARTITION, value: turn }
+    }
+
+    pub fn hosts(self) -> std::ops::Range<u64> {
+        self.first..self.first + ROWS
+    }
+
+    /// Send it; whether it was acknowledged. A refusal fails the test.
+    fn send(self, protocol: Protocol, to: &Ports) -> bool {
+        let (seconds, value) = (self.seconds, self.value);
+        let mut text = String::new();
+        match protocol {
+            Protocol::Resp => {
+                for host in self.hosts() {
+                    let _ =
+                        write!(text, "+resp host={host}\r\n:{seconds}000000000\r\n+{value}\r\n");
+                }
+                text.push_str("+sync\r\n");
+                tell(to.resp, text.as_bytes()).is_some_and(|said| fine(&said, "+OK\r\n"))
+            }
+            Protocol::Rows => {
+                let _ = write!(text, "*{}\r\n", 2 * ROWS);
+                for host in self.hosts() {
+                    let _ = write!(text, "+rows.float|rows.integer host={host}\r\n:{host}\r\n");
+                }
+                for host in self.hosts() {
+                    let time = format!(":{host}\r\n:{seconds}000000000\r\n");
+                    let _ = write!(text, "{time}*2\r\n+{value}.0\r\n:{value}\r\n");
+                }
+                text.push_str("+sync\r\n");
+                tell(to.resp, text.as_bytes()).is_some_and(|said| fine(&said, "+OK\r\n"))
+            }
+            Protocol::OpenTsdb => {
+                for host in self.hosts() {
+                    let _ = writeln!(text, "put opentsdb {seconds} {value} host={host}");
+                }
+                text.push_str("sync\n");
+                tell(to.opentsdb, text.as_bytes()).is_some_and(|said| fine(&said, "ok\n"))
+            }
+            Protocol::Influx => {
+                for host in self.hosts() {
+                    let _ = writeln!(text, "influx,host={host} v={value} {seconds}");
+                }
+                stored(post(to.http, "/write?precision=s", &[], text.as_bytes()))
+            }
+            Protocol::Remote => {
+                let body = self.remote();
+                let headers = ["content-type: application/x-protobuf", "content-encoding: snappy"];
+                stored(post(to.http, "/api/v1/write", &headers, &body))
+            }
+        }
+    }
+
+    fn remote(self) -> Vec<u8> {
+        let label = |name: &str, value: String| Label { name: name.into(), value };
+        let one = |host: u64| TimeSeries {
+            labels: vec![label("__name__", "remote".into()), label("host", host.to_string())],
+            samples: vec![Sample {
+                value: self.value as f64,
+                timestamp: self.seconds as i64 * 1000,
+            }],
+        };
+        let request = WriteRequest { timeseries: self.hosts().map(one).collect() };
+        snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap()
+    }
+}
+
+/// Whether the server answered `sync` before it went away; it says nothing else of good rows.
+fn fine(said: &str, answer: &str) -> bool {
+    assert!(said.is_empty() || said == answer, "good rows were refused: {said}");
+    !said.is_empty()
+}
+
+fn stored(answer: Option<(u16, String)>) -> bool {
+    let Some((status, body)) = answer else { return false };
+    assert_eq!(status, 204, "good rows were refused: {body}");
+    true
+}
+
+/// Where a store listens.
+#[derive(Debug, Clone, Copy)]
+pub struct Ports {
+    pub resp: std::net::SocketAddr,
+    pub udp: std::net::SocketAddr,
+    pub opentsdb: std::net::SocketAddr,
+    pub http: std::net::SocketAddr,
+}
+
+impl Ports {
+    pub fn of(store: &Alone) -> Self {
+        let Alone { resp, udp, opentsdb, http, .. } = *store;
+        Self { resp, udp, opentsdb, http }
+    }
+}
+
+/// What was acknowledged, by protocol.
+pub type Told = BTreeMap<Protocol, Vec<Request>>;
+
+/// What each protocol has had acknowledged.
+#[derive(Default)]
+struct Progress {
+    requests: [AtomicU64; 5],
+    /// When the last request that was acknowledged began.
+    began: [Mutex<Option<Instant>>; 5],
+}
+
+impl Progress {
+    /// A request of a protocol that began then was acknowledged.
+    fn note(&self, protocol: usize, began: Option<Instant>) {
+        let Some(began) = began else { return };
+        *self.began[protocol].lock().unwrap() = Some(began);
+        self.requests[protocol].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A stream that nobody acknowledges: when each of its rows was sent.
+type Sent = Vec<Instant>;
+
+/// Writers over all protocols, one each, until the store goes away or they are told to stop.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    progress: Arc<Progress>,
+    writers: Vec<(Protocol, JoinHandle<Vec<Request>>)>,
+    streams: [JoinHandle<Sent>; 2],
+}
+
+/// What became of a load.
+pub struct Ended {
+    /// What was acknowledged.
+    pub told: Told,
+    /// When rows of the stream and datagrams were sent.
+    pub sent: [Sent; 2],
+    /// Since then every protocol has had a whole request acknowledged.
+    pub alive: Option<Instant>,
+}
+
+impl Load {
+    pub fn start(ports: Ports, base: u64, series: u64, turn: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let progress: Arc<Progress> = Arc::default();
+        let writer = |(at, protocol): (usize, Protocol)| {
+            let (stop, progress) = (stop.clone(), progress.clone());
+            let requests = (turn..).map(move |turn| Request::new(base, turn, series));
+            let stored = move |request: &Request| {
+                let began = Instant::now();
+                let stored = !stop.load(Ordering::Relaxed) && request.send(protocol, &ports);
+                progress.note(at, stored.then_some(began));
+                stored
+            };
+            (protocol, std::thread::spawn(move || requests.take_while(stored).collect()))
+        };
+        let writers = PROTOCOLS.into_iter().enumerate().map(writer).collect();
+        let streams = [forgetting(ports, base, turn, &stop), datagrams(ports, base, turn, &stop)];
+        Self { stop, progress, writers, streams }
+    }
+
+    /// Requests acknowledged so far, by protocol.
+    pub fn acknowledged(&self) -> Vec<u64> {
+        self.progress.requests.iter().map(|n| n.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Wait until every protocol has had so many acknowledgements.
+    pub fn wait(&self, requests: u64) {
+        eventually("every protocol is acknowledged", || {
+            let counts = self.acknowledged();
+            if counts.iter().all(|n| *n >= requests) { Ok(()) } else { Err(format!("{counts:?}")) }
+        });
+    }
+
+    /// What became of it.
+    pub fn end(self) -> Ended {
+        self.stop.store(true, Ordering::Relaxed);
+        let told = self.writers.into_iter().map(|(p, w)| (p, w.join().unwrap())).collect();
+        let sent = self.streams.map(|stream| stream.join().unwrap());
+        let began = self.progress.began.iter().map(|began| *began.lock().unwrap());
+        let alive = began.collect::<Option<Vec<Instant>>>().and_then(|all| all.into_iter().min());
+        Ended { told, sent, alive }
+    }
+}
+
+/// One connection that never ends and is never answered.
+fn forgetting(ports: Ports, base: u64, turn: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Sent> {
+    let stop = stop.clone();
+    std::thread::spawn(move || {
+        let mut sent = Sent::new();
+        let Ok(mut stream) = TcpStream::connect(ports.resp) else { return sent };
+        for row in 0.. {
+            let seconds = base + row;
+            let text = format!("+forgotten life={turn}\r\n:{seconds}000000000\r\n+{row}\r\n");
+            if stop.load(Ordering::Relaxed) || stream.write_all(text.as_bytes()).is_err() {
+                break;
+            }
+            sent.push(Instant::now());
+            // A steady stream, not a flood.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        sent
+    })
+}
+
+/// Datagrams.
+fn datagrams(ports: Ports, base: u64, turn: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Sent> {
+    let stop = stop.clone();
+    std::thread::spawn(move || {
+        let mut sent = Sent::new();
+        for row in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let seconds = base + row;
+            let text = format!("+datagram life={turn}\r\n:{seconds}000000000\r\n+{row}\r\n");
+            datagram(ports.udp, text.as_bytes());
+            sent.push(Instant::now());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        sent
+    })
+}
