@@ -61,7 +61,7 @@ impl HostMetrics {
             byte_limit: u64::from(config.limit_mib) << 20,
             cache_bytes: 1 << 20,
             journal_size_limit_bytes: 4 << 20,
-            wal_autocheckpoint_pages: 500,
+            wal_autocheckpoint_pages: Some(500),
             ..QueueOptions::default()
         };
         let random = Arc::new(SystemRandom);

@@ -1,7 +1,7 @@
 //! Installed packages: from the package database to the queue.
 //!
 //! One look compares the whole database with the documents in the queue and commits documents and
-//! events in one transaction. A database that has not been written since is not read again. One
+//! events in one transaction (with `queue.transaction = "per_event"` each with its event). A database that has not been written since is not read again. One
 //! that is missing or not whole is a gap, told when it opens and when it closes; nothing is
 //! deleted for it.
 
@@ -153,8 +153,7 @@ impl Packages {
         let told =
             if self.last.root.is_empty() { !baseline.is_empty() } else { self.last.root == root };
         let plan = host::plan(&baseline, inventory, told.then_some(now_us));
-        let mut events = plan.events.clone();
-        events.extend(self.last.gap.as_ref().map(|gap| {
+        let closed = self.last.gap.as_ref().map(|gap| {
             EventBody::of_coverage(Coverage {
                 kind: gap.kind,
                 path: self.path(),
@@ -163,8 +162,8 @@ impl Packages {
                 found: Some(plan.changes()),
                 detail: "the package database can be read again; all packages were compared".into(),
             })
-        }));
-        let changed = self.commit(&plan, &events)?;
+        });
+        let changed = self.commit(&plan, closed.as_slice())?;
         let settled = stamp.is_settled(now_us);
         let packages = inventory.packages.len() as u64;
         let next = Last {
@@ -198,7 +197,7 @@ impl Packages {
         Ok(changed)
     }
 
-    /// Commit what differs; whether anything did.
+    /// Commit what differs and these events beside it; whether there was any of it.
     fn commit(&self, plan: &Plan, events: &[EventBody]) -> Result<bool, QueueError> {
         if plan.items.is_empty() && events.is_empty() {
             return Ok(false);
@@ -206,7 +205,11 @@ impl Packages {
         let steps: Vec<DocumentStep<'_>> = plan
             .items
             .iter()
-            .map(|put| DocumentStep { key: &put.key, document: put.document.as_deref() })
+            .map(|put| DocumentStep {
+                key: &put.key,
+                document: put.document.as_deref(),
+                event: put.event.as_ref(),
+            })
             .collect();
         self.queue.apply_documents(&self.dataset, &steps, events)?;
         Ok(true)

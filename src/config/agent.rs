@@ -170,7 +170,8 @@ pub(crate) struct QueueConfig {
     #[serde(deserialize_with = "duration")]
     pub(crate) window: Duration,
     pub(crate) page_size: u32,
-    pub(crate) wal_autocheckpoint: u32,
+    /// Pages; the queue chooses where nothing is said.
+    pub(crate) wal_autocheckpoint: Option<u32>,
     pub(crate) journal_size_limit: u64,
 }
 
@@ -182,7 +183,7 @@ impl Default for QueueConfig {
             limit_mib: 1024,
             window: Duration::from_millis(20),
             page_size: 4096,
-            wal_autocheckpoint: 8000,
+            wal_autocheckpoint: None,
             journal_size_limit: 32 * 1024 * 1024,
         }
     }
@@ -196,7 +197,9 @@ impl QueueConfig {
         if !self.page_size.is_power_of_two() {
             bail!("queue.page_size = {}: must be a power of two", self.page_size);
         }
-        within("queue.wal_autocheckpoint", &self.wal_autocheckpoint, &1, &1_000_000)?;
+        if let Some(pages) = &self.wal_autocheckpoint {
+            within("queue.wal_autocheckpoint", pages, &1, &1_000_000)?;
+        }
         within("queue.journal_size_limit", &self.journal_size_limit, &0, &(1 << 40))
     }
 }

@@ -16,6 +16,8 @@ pub struct Put {
     pub key: Vec<u8>,
     /// Its document as JSON; `None` when it is no longer installed.
     pub document: Option<Vec<u8>>,
+    /// What to tell of it.
+    pub event: Option<EventBody>,
 }
 
 /// What to commit, all of it or nothing.
@@ -23,8 +25,6 @@ pub struct Put {
 pub struct Plan {
     /// Items, by key.
     pub items: Vec<Put>,
-    /// What to tell of them.
-    pub events: Vec<EventBody>,
     /// Packages that are new.
     pub created: u64,
     /// Packages that changed.
@@ -56,8 +56,8 @@ pub fn plan(baseline: &Baseline, inventory: &Inventory, found_at_us: Option<u64>
             None => plan.created += 1,
         }
         let before = before.map(|json| PackageDocument::from_json(json).unwrap_or_default());
-        plan.tell(before.as_ref(), Some(&now), found_at_us);
-        plan.items.push(Put { key: key.as_bytes().to_vec(), document: Some(json) });
+        let event = event(before.as_ref(), Some(&now), found_at_us);
+        plan.items.push(Put { key: key.as_bytes().to_vec(), document: Some(json), event });
     }
     for (key, json) in baseline {
         let there = std::str::from_utf8(key).is_ok_and(|key| {
@@ -68,21 +68,17 @@ pub fn plan(baseline: &Baseline, inventory: &Inventory, found_at_us: Option<u64>
         }
         plan.deleted += 1;
         let before = PackageDocument::from_json(json).unwrap_or_default();
-        plan.tell(Some(&before), None, found_at_us);
-        plan.items.push(Put { key: key.clone(), document: None });
+        let event = event(Some(&before), None, found_at_us);
+        plan.items.push(Put { key: key.clone(), document: None, event });
     }
     plan
 }
 
-impl Plan {
-    fn tell(
-        &mut self,
-        before: Option<&PackageDocument>,
-        after: Option<&PackageDocument>,
-        found_at_us: Option<u64>,
-    ) {
-        let packages = (before.map(|d| &d.package), after.map(|d| &d.package));
-        let event = found_at_us.and_then(|us| EventBody::of_package(packages.0, packages.1, us));
-        self.events.extend(event);
-    }
+fn event(
+    before: Option<&PackageDocument>,
+    after: Option<&PackageDocument>,
+    found_at_us: Option<u64>,
+) -> Option<EventBody> {
+    let packages = (before.map(|d| &d.package), after.map(|d| &d.package));
+    found_at_us.and_then(|us| EventBody::of_package(packages.0, packages.1, us))
 }

@@ -132,6 +132,8 @@ impl Catalog {
                 state.paths.insert(Arc::clone(&path), id);
                 state.directories.insert(id, Directory::new(path));
             }
+            // Emptied by the same commit, it has no row.
+            shrunk.insert((dataset, id));
         }
         for ((dataset, id, block), (newest, rows)) in delta.changed {
             let Some(state) = self.datasets.get_mut(&dataset) else { continue };
@@ -139,7 +141,7 @@ impl Catalog {
             if directory.change(block, newest, rows) {
                 grown.insert((dataset, id));
             }
-            if rows < 0 || directory.rows == 0 {
+            if rows < 0 {
                 shrunk.insert((dataset, id));
             }
         }

@@ -5,10 +5,11 @@
 //! reached is stored with every acknowledgement; nothing is written per item, but for items that
 //! are gone (their row goes) and items that the server skipped.
 
+use std::mem;
 use std::sync::Arc;
 
 use model::{Dataset, ItemKey, SkipReason};
-use rusqlite::Connection;
+use rusqlite::{Connection, Statement};
 
 use crate::answer::{answer, stamp};
 use crate::catalog::Head;
@@ -122,25 +123,28 @@ impl<'a> Candidates<'a> {
         Self { inner, walk, from: walk.start.directory, page: Vec::new().into_iter() }
     }
 
-    fn next_page(&mut self) {
+    /// Look at some more directories; `false` when there are none.
+    fn next_page(&mut self) -> bool {
         let catalog = self.inner.catalog.read();
-        let Some(state) = catalog.datasets.get(&self.walk.id) else { return };
+        let Some(state) = catalog.datasets.get(&self.walk.id) else { return false };
         if self.from > state.head.last_directory {
-            return;
+            return false;
         }
-        let page: Vec<_> = state
+        let newer = state
             .directories
             .range(self.from..=state.head.last_directory)
-            .filter(|(_, directory)| directory.newest > self.walk.told)
-            .take(DIRECTORIES_PER_STEP)
-            .flat_map(|(id, directory)| {
-                let (id, path) = (*id, &directory.path);
-                let names = directory.newer(self.walk.told, self.walk.first_name(id));
-                names.into_iter().map(move |names| Candidate { id, path: Arc::clone(path), names })
-            })
-            .collect();
-        self.from = page.last().map_or(i64::MAX, |last| last.id.saturating_add(1));
+            .filter(|(_, directory)| directory.newest > self.walk.told);
+        let mut page = Vec::new();
+        let mut last = None;
+        for (id, directory) in newer.take(DIRECTORIES_PER_STEP) {
+            last = Some(*id);
+            let (id, path) = (*id, &directory.path);
+            let names = directory.newer(self.walk.told, self.walk.first_name(id)).into_iter();
+            page.extend(names.map(|names| Candidate { id, path: Arc::clone(path), names }));
+        }
+        self.from = last.map_or(i64::MAX, |last| last.saturating_add(1));
         self.page = page.into_iter();
+        last.is_some()
     }
 }
 
@@ -148,10 +152,14 @@ impl Iterator for Candidates<'_> {
     type Item = Candidate;
 
     fn next(&mut self) -> Option<Candidate> {
-        self.page.next().or_else(|| {
-            self.next_page();
-            self.page.next()
-        })
+        loop {
+            if let Some(candidate) = self.page.next() {
+                return Some(candidate);
+            }
+            if !self.next_page() {
+                return None;
+            }
+        }
     }
 }
 
@@ -188,7 +196,9 @@ impl Inner {
     ) -> Result<Option<Lease>, QueueError> {
         let walk = self.walk(dataset)?;
         let database = Arc::from(self.path.as_path());
-        let mut lease = Lease::new(dataset.clone(), walk.cycle, walk.start.clone(), database);
+        let buffers = mem::take(&mut *self.lease_buffers.lock());
+        let (dataset, start) = (dataset.clone(), walk.start.clone());
+        let mut lease = Lease::new(dataset, walk.cycle, start, database, buffers);
         self.read(|conn| {
             conn.execute_batch("BEGIN")?;
             let filled = self.fill(conn, &walk, byte_budget, &mut lease);
@@ -224,8 +234,9 @@ impl Inner {
         lease: &mut Lease,
     ) -> rusqlite::Result<()> {
         let mut left = byte_budget;
+        let mut select = conn.prepare_cached(PENDING)?;
         for candidate in Candidates::new(self, walk) {
-            if fill_from(conn, walk, &candidate, &mut left, lease)? == Filled::Full {
+            if fill_from(&mut select, walk, &candidate, &mut left, lease)? == Filled::Full {
                 break;
             }
         }
@@ -319,24 +330,23 @@ impl Inner {
     }
 }
 
-/// What is pending in a stretch of a directory.
-const PENDING: &str = "SELECT name, seen, gone, observation FROM item \
+/// What is pending in a stretch of a directory; an item that is gone has an empty observation.
+const PENDING: &str = "SELECT name, seen, observation FROM item \
      WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5 ORDER BY name";
 
 /// Collect items of one stretch.
 fn fill_from(
-    conn: &Connection,
+    select: &mut Statement<'_>,
     walk: &Walk,
     Candidate { id, path, names }: &Candidate,
     left: &mut usize,
     lease: &mut Lease,
 ) -> rusqlite::Result<Filled> {
-    let mut select = conn.prepare_cached(PENDING)?;
     let mut rows = select.query((walk.id, id, &names.from, names.to(), walk.told as i64))?;
     lease.enter(path);
     while let Some(row) = rows.next()? {
         let name = row.get_ref(0)?.as_blob()?;
-        let blob = row.get_ref(3)?.as_blob()?;
+        let blob = row.get_ref(2)?.as_blob()?;
         let bytes = estimate(path, name, blob);
         let full = bytes > *left || lease.len() >= model::limits::SESSION_VALUES_MAX;
         if full && lease.len() > 0 {
@@ -344,7 +354,7 @@ fn fill_from(
         }
         *left = left.saturating_sub(bytes);
         let seen = row.get::<_, i64>(1)? as u64;
-        lease.push(*id, name, (seen, row.get(2)?), blob);
+        lease.push(*id, name, seen, blob);
     }
     Ok(Filled::Through)
 }

@@ -94,13 +94,16 @@ impl Directory {
         changed.rows > BLOCK_ROWS_MAX
     }
 
-    /// Blocks without rows go; the one before covers their names. Not before every change of a
+    /// Blocks without rows go; the one before covers their names, and what was newest in them is no
+    /// longer. Not before every change of a
     /// commit was mirrored, since they are named by their numbers.
     pub(crate) fn drop_empty_blocks(&mut self) {
         self.blocks.retain(|block| block.rows > 0);
         if let Some(first) = self.blocks.first_mut() {
             first.from = Box::default();
         }
+        let newest = self.blocks.iter().map(|block| block.newest).max();
+        self.newest = newest.unwrap_or(self.newest);
     }
 
     /// Where names are that may have been seen after `told`, at or behind `from`; blocks that

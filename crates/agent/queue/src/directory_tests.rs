@@ -42,6 +42,16 @@ fn the_stretches_of_a_large_directory_are_few_where_few_are_newer() {
     assert_eq!(large.newer(9, b""), []);
 }
 
+#[test]
+fn what_was_newest_goes_with_the_block_that_held_it() {
+    let mut large = directory();
+    (0..3 * BLOCK_ROWS).for_each(|n| large.load(&name(n), 1));
+    large.change(1, 9, 0);
+    large.change(1, 0, -(BLOCK_ROWS as i64));
+    large.drop_empty_blocks();
+    assert_eq!((large.newest, large.newer(1, b"")), (1, Vec::new()));
+}
+
 /// As the writer does it, with the names of a model.
 fn divide(directory: &mut Directory, held: &std::collections::BTreeMap<Vec<u8>, u64>) {
     for stretch in directory.large() {
@@ -93,6 +103,9 @@ proptest! {
             }
             prop_assert_eq!(directory.rows, held.len() as u64);
             prop_assert!(directory.large().is_empty());
+            // A walk goes by the directory's newest whether to look for stretches at all.
+            let newest = directory.newest;
+            prop_assert!(held.is_empty() || !directory.newer(newest.saturating_sub(1), b"").is_empty());
         }
         let found = directory.newer(told, &name(from));
         for (name, seen) in held.range(name(from)..) {

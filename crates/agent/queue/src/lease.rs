@@ -85,10 +85,36 @@ pub struct Lease {
     bytes: Vec<u8>,
 }
 
+/// The buffers of a lease that was answered, for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    leased: Vec<Leased>,
+    bytes: Vec<u8>,
+}
+
+/// Bytes of buffer that are kept for the next lease.
+const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 impl Lease {
-    pub(crate) fn new(dataset: Dataset, cycle: u64, start: Cursor, database: Arc<Path>) -> Self {
-        let (paths, leased, bytes) = (Vec::new(), Vec::new(), Vec::new());
+    pub(crate) fn new(
+        dataset: Dataset,
+        cycle: u64,
+        start: Cursor,
+        database: Arc<Path>,
+        buffers: Buffers,
+    ) -> Self {
+        let (paths, Buffers { leased, bytes }) = (Vec::new(), buffers);
         Self { dataset, cycle, start, database, paths, leased, bytes }
+    }
+
+    /// Its buffers, emptied.
+    pub(crate) fn into_buffers(self) -> Buffers {
+        let Self { mut leased, mut bytes, .. } = self;
+        leased.clear();
+        leased.shrink_to(KEPT_BYTES_MAX / size_of::<Leased>());
+        bytes.clear();
+        bytes.shrink_to(KEPT_BYTES_MAX);
+        Buffers { leased, bytes }
     }
 
     /// The items in the order of their keys; at least one.
@@ -129,14 +155,9 @@ impl Lease {
         self.paths.push(Arc::clone(path));
     }
 
-    /// Append an item of the directory entered last.
-    pub(crate) fn push(
-        &mut self,
-        directory: i64,
-        name: &[u8],
-        (seen, gone): (u64, bool),
-        stored: &[u8],
-    ) {
+    /// Append an item of the directory entered last; nothing is stored of one that is gone.
+    pub(crate) fn push(&mut self, directory: i64, name: &[u8], seen: u64, stored: &[u8]) {
+        let gone = stored.is_empty();
         let start = self.bytes.len();
         self.bytes.extend_from_slice(name);
         let at = self.bytes.len();

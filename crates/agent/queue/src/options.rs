@@ -22,7 +22,7 @@ pub enum Transaction {
     /// A whole batch, and the batches of all writers that wait at that moment.
     #[default]
     Group,
-    /// One change with its event.
+    /// One change with its event, of files and of documents alike: the published design.
     PerEvent,
 }
 
@@ -40,8 +40,9 @@ pub struct QueueOptions {
     pub byte_limit: u64,
     /// Bytes of one database page, a power of two from 512 to 65,536. Counts at creation only.
     pub page_bytes: u32,
-    /// Pages in the write-ahead log after which they are copied into the database.
-    pub wal_autocheckpoint_pages: u32,
+    /// Pages in the write-ahead log after which they are copied into the database. `None`: 8,000,
+    /// or with [`Transaction::PerEvent`] SQLite's own 1,000.
+    pub wal_autocheckpoint_pages: Option<u32>,
     /// Bytes to which the write-ahead log is cut back once it was copied.
     pub journal_size_limit_bytes: u64,
     /// Bytes of pages the writer keeps in memory.
@@ -56,10 +57,26 @@ impl Default for QueueOptions {
             window: Duration::ZERO,
             byte_limit: 1_000_000_000,
             page_bytes: 4096,
-            wal_autocheckpoint_pages: 8000,
+            wal_autocheckpoint_pages: None,
             journal_size_limit_bytes: 32 * 1024 * 1024,
             cache_bytes: 8 * 1024 * 1024,
         }
+    }
+}
+
+/// Pages of log between two checkpoints where a transaction is a group.
+const CHECKPOINT_PAGES: u32 = 8000;
+/// SQLite's default (`sqlite.org/pragma.html#pragma_wal_autocheckpoint`), as the published design
+/// has it.
+const CHECKPOINT_PAGES_PER_EVENT: u32 = 1000;
+
+impl QueueOptions {
+    /// What [`QueueOptions::wal_autocheckpoint_pages`] comes to.
+    pub fn checkpoint_pages(&self) -> u32 {
+        self.wal_autocheckpoint_pages.unwrap_or(match self.transaction {
+            Transaction::Group => CHECKPOINT_PAGES,
+            Transaction::PerEvent => CHECKPOINT_PAGES_PER_EVENT,
+        })
     }
 }
 

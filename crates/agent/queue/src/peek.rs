@@ -50,7 +50,7 @@ pub struct Peeked {
     pub durability: Durability,
     /// See [`crate::QueueOptions::transaction`].
     pub transaction: Transaction,
-    /// See [`crate::QueueOptions::wal_autocheckpoint_pages`].
+    /// See [`crate::QueueOptions::checkpoint_pages`].
     pub wal_autocheckpoint_pages: u64,
     /// See [`crate::QueueOptions::journal_size_limit_bytes`].
     pub journal_size_limit_bytes: u64,

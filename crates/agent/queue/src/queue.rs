@@ -18,7 +18,7 @@ use crate::cycle::{AckOutcome, Cycle, Skip};
 use crate::error::QueueError;
 use crate::events::EventLease;
 use crate::gather::ScanSink;
-use crate::lease::Lease;
+use crate::lease::{Buffers, Lease};
 use crate::open;
 use crate::options::{OpenReport, QueueOptions};
 use crate::readers::Reading;
@@ -26,7 +26,7 @@ use crate::schema;
 use crate::sink::{self, DocumentStep, QueueSink};
 use crate::snapshot::Snapshot;
 use crate::status::QueueStatus;
-use crate::writer::{Job, StepKind, Writer, Writers};
+use crate::writer::{Job, Writer, Writers};
 
 /// Read connections kept for reuse.
 const READERS_MAX: usize = 4;
@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     /// Content that cannot be decoded was met: the next opening moves the file aside.
     damaged: AtomicBool,
     readers: Mutex<Vec<Connection>>,
+    /// Of the lease that was answered last.
+    pub(crate) lease_buffers: Mutex<Buffers>,
     lock: Mutex<Option<File>>,
 }
 
@@ -180,6 +182,7 @@ impl Queue {
             reading: Arc::default(),
             damaged: AtomicBool::new(false),
             readers: Mutex::default(),
+            lease_buffers: Mutex::default(),
             lock: Mutex::new(Some(opened.lock)),
         };
         Ok((Self { inner: Arc::new(inner) }, opened.report))
@@ -215,19 +218,21 @@ impl Queue {
         self.sink(dataset, names).map(ScanSink::new)
     }
 
-    /// Put documents of a dataset without observations, in one transaction: key and body of each.
-    /// A document equal to the stored one changes nothing. Returns how many changed.
+    /// Put documents of a dataset without observations: key and body of each. Returns how many
+    /// changed.
     ///
     /// # Errors
-    /// [`QueueError::TooLarge`], or when they could not be committed; then none was.
+    /// As [`Queue::apply_documents`].
     pub fn put_documents(
         &self,
         dataset: &Dataset,
         documents: &[(&[u8], &[u8])],
     ) -> Result<u64, QueueError> {
-        let id = self.inner.dataset_id(dataset)?;
-        let job = sink::documents(id, dataset, StepKind::PutIfDifferent, documents)?;
-        self.inner.submit(job).1.map(|outcome| outcome.items)
+        let steps: Vec<_> = documents
+            .iter()
+            .map(|(key, body)| DocumentStep { key, document: Some(body), event: None })
+            .collect();
+        self.apply_documents(dataset, &steps, &[]).map(|outcome| outcome.items)
     }
 
     /// [`Queue::put_documents`] of one. `true` when it changed.
@@ -243,22 +248,24 @@ impl Queue {
         self.put_documents(dataset, &[(key, body)]).map(|changed| changed > 0)
     }
 
-    /// Delete documents by key, in one transaction. Returns how many were there.
+    /// Delete documents by key. Returns how many were there.
     ///
     /// # Errors
-    /// When it could not be committed; then none was.
+    /// As [`Queue::apply_documents`].
     pub fn delete_documents(&self, dataset: &Dataset, keys: &[&[u8]]) -> Result<u64, QueueError> {
-        let id = self.inner.dataset_id(dataset)?;
-        let keys: Vec<_> = keys.iter().map(|key| (*key, &[][..])).collect();
-        let job = sink::documents(id, dataset, StepKind::Delete, &keys)?;
-        self.inner.submit(job).1.map(|outcome| outcome.items)
+        let steps: Vec<_> =
+            keys.iter().map(|key| DocumentStep { key, document: None, event: None }).collect();
+        self.apply_documents(dataset, &steps, &[]).map(|outcome| outcome.items)
     }
 
-    /// Put and delete documents of a dataset and append their events, in one transaction. A
-    /// document equal to the stored one changes nothing. Items are counted where they changed.
+    /// Put and delete documents of a dataset and append their events, and `events` that belong to
+    /// none of them, in one transaction; with [`crate::Transaction::PerEvent`] each with its event
+    /// in one of its own. A document equal to the stored one changes nothing. Items are counted
+    /// where they changed.
     ///
     /// # Errors
-    /// [`QueueError::TooLarge`], or when it could not be committed; then nothing was.
+    /// [`QueueError::TooLarge`], or when it could not be committed; then nothing was, or with a
+    /// transaction for each the first ones.
     pub fn apply_documents(
         &self,
         dataset: &Dataset,
@@ -266,10 +273,14 @@ impl Queue {
         events: &[EventBody],
     ) -> Result<model::SinkOutcome, QueueError> {
         let id = self.inner.dataset_id(dataset)?;
-        let mut job = sink::steps(id, dataset, steps)?;
-        job.events = events.iter().map(EventBody::to_json).collect();
-        let outcome = self.inner.submit(job).1?;
-        Ok(model::SinkOutcome { items: outcome.items, events: outcome.events })
+        let transaction = self.inner.options.transaction;
+        let mut total = model::SinkOutcome::default();
+        for job in sink::jobs(id, dataset, transaction, steps, events)? {
+            let outcome = self.inner.submit(job).1?;
+            total.items += outcome.items;
+            total.events += outcome.events;
+        }
+        Ok(total)
     }
 
     /// The documents of a dataset that are not gone, key and body of each: its baseline.
@@ -343,14 +354,15 @@ impl Queue {
     /// # Errors
     /// [`QueueError::StaleLease`], or when it could not be committed; then the same items are
     /// leased again.
-    #[expect(clippy::needless_pass_by_value, reason = "a lease is answered once")]
     pub fn ack(&self, lease: Lease, skipped: &[Skip]) -> Result<AckOutcome, QueueError> {
-        self.inner.ack(&lease, skipped)
+        let outcome = self.inner.ack(&lease, skipped);
+        self.return_(lease);
+        outcome
     }
 
     /// The session failed: the same items are leased again.
     pub fn return_(&self, lease: Lease) {
-        drop(lease);
+        *self.inner.lease_buffers.lock() = lease.into_buffers();
     }
 
     /// Everything of the cycle was acknowledged.

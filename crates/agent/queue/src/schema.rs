@@ -69,7 +69,7 @@ pub(crate) fn shape(conn: &Connection, options: &QueueOptions) -> rusqlite::Resu
 /// What every writing connection sets.
 pub(crate) fn configure(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
-    conn.pragma_update(None, "wal_autocheckpoint", options.wal_autocheckpoint_pages)?;
+    conn.pragma_update(None, "wal_autocheckpoint", options.checkpoint_pages())?;
     let limit = i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX);
     conn.pragma_update(None, "journal_size_limit", limit)?;
     conn.pragma_update(None, "cache_size", -i64::from(options.cache_bytes / 1024))?;
@@ -129,7 +129,7 @@ pub(crate) fn set_settings(conn: &Connection, options: &QueueOptions) -> rusqlit
     let limit = i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX);
     set_meta(conn, META_POWER, i64::from(options.durability == Durability::Power))?;
     set_meta(conn, META_PER_EVENT, i64::from(options.transaction == Transaction::PerEvent))?;
-    set_meta(conn, META_CHECKPOINT, i64::from(options.wal_autocheckpoint_pages))?;
+    set_meta(conn, META_CHECKPOINT, i64::from(options.checkpoint_pages()))?;
     set_meta(conn, META_LOG_LIMIT, limit)?;
     set_meta(conn, META_LOG_HELD, 0)
 }
@@ -144,7 +144,7 @@ pub(crate) const META_DROPPED: &str = "events_dropped";
 pub(crate) const META_POWER: &str = "power";
 /// `meta`: 1 with [`Transaction::PerEvent`].
 pub(crate) const META_PER_EVENT: &str = "per_event";
-/// `meta`: [`QueueOptions::wal_autocheckpoint_pages`].
+/// `meta`: [`QueueOptions::checkpoint_pages`].
 pub(crate) const META_CHECKPOINT: &str = "wal_autocheckpoint";
 /// `meta`: [`QueueOptions::journal_size_limit_bytes`].
 pub(crate) const META_LOG_LIMIT: &str = "journal_size_limit";

@@ -118,37 +118,43 @@ pub struct DocumentStep<'a> {
     pub key: &'a [u8],
     /// Its document; `None` when it is no longer there.
     pub document: Option<&'a [u8]>,
+    /// What is told of the change, in the same transaction.
+    pub event: Option<&'a EventBody>,
 }
 
-/// A job over documents: key and body of each.
-pub(crate) fn documents(
+/// The jobs of documents to put and to delete with their events, and of `events` of their own:
+/// one of all, or with [`Transaction::PerEvent`] one for each.
+pub(crate) fn jobs(
     id: i64,
     dataset: &Dataset,
-    kind: StepKind,
-    documents: &[(&[u8], &[u8])],
-) -> Result<Job, QueueError> {
-    let mut job = Job { dataset: id, ..Job::default() };
-    for (key, body) in documents {
-        push(&mut job, dataset, kind, key, body)?;
-    }
-    Ok(job)
-}
-
-/// A job over documents to put and to delete.
-pub(crate) fn steps(
-    id: i64,
-    dataset: &Dataset,
+    transaction: Transaction,
     steps: &[DocumentStep<'_>],
-) -> Result<Job, QueueError> {
+    events: &[EventBody],
+) -> Result<Vec<Job>, QueueError> {
+    let mut jobs = Vec::new();
     let mut job = Job { dataset: id, ..Job::default() };
+    let cut = |job: &mut Job, jobs: &mut Vec<Job>| {
+        if transaction == Transaction::PerEvent {
+            jobs.push(mem::replace(job, Job { dataset: id, ..Job::default() }));
+        }
+    };
     for step in steps {
         let (kind, body) = match step.document {
             Some(body) => (StepKind::PutIfDifferent, body),
             None => (StepKind::Delete, &[][..]),
         };
         push(&mut job, dataset, kind, step.key, body)?;
+        job.events.extend(step.event.map(EventBody::to_json));
+        cut(&mut job, &mut jobs);
     }
-    Ok(job)
+    for event in events {
+        job.events.push(event.to_json());
+        cut(&mut job, &mut jobs);
+    }
+    if transaction == Transaction::Group {
+        jobs.push(job);
+    }
+    Ok(jobs)
 }
 
 fn push(

@@ -67,7 +67,7 @@ pub struct QueueStatus {
     pub transaction: Transaction,
     /// See [`crate::QueueOptions::page_bytes`], as the database has it.
     pub page_bytes: u32,
-    /// See [`crate::QueueOptions::wal_autocheckpoint_pages`].
+    /// See [`crate::QueueOptions::checkpoint_pages`].
     pub wal_autocheckpoint_pages: u32,
     /// See [`crate::QueueOptions::journal_size_limit_bytes`].
     pub journal_size_limit_bytes: u64,
@@ -110,7 +110,7 @@ impl Inner {
                 durability: self.options.durability,
                 transaction: self.options.transaction,
                 page_bytes: size.page_bytes as u32,
-                wal_autocheckpoint_pages: self.options.wal_autocheckpoint_pages,
+                wal_autocheckpoint_pages: self.options.checkpoint_pages(),
                 journal_size_limit_bytes: self.options.journal_size_limit_bytes,
             })
         })

@@ -70,7 +70,7 @@ impl Inner {
     /// Bytes of log from which on it is reported: what it has between two checkpoints, or what it
     /// is cut back to.
     fn log_limit(&self) -> u64 {
-        let pages = u64::from(self.options.wal_autocheckpoint_pages);
+        let pages = u64::from(self.options.checkpoint_pages());
         (pages * u64::from(self.options.page_bytes)).max(self.options.journal_size_limit_bytes)
     }
 

@@ -168,6 +168,17 @@ fn emptied_directories_leave_the_dictionary() {
 }
 
 #[test]
+fn a_directory_that_is_born_and_emptied_in_one_group_can_be_born_again() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/new/1", 1), gone("/new/1")]);
+    apply(&queue, vec![base("/new/2", 2)]);
+    queue.close().unwrap();
+    let (queue, _) = open(&path, &clock);
+    assert_eq!(baseline(&queue, "/new"), [("2".to_owned(), 2)]);
+    assert_eq!(cycle(&queue), [("/new/2".to_owned(), Some(2))]);
+}
+
+#[test]
 fn a_batch_that_fails_is_handed_back_whole() {
     let (_folder, _, _, queue) = open_new();
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();

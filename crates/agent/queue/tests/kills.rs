@@ -34,7 +34,12 @@ fn options(mode: &str) -> QueueOptions {
     let durability = if mode == "power" { Durability::Power } else { Durability::Process };
     let transaction = if mode == "per event" { Transaction::PerEvent } else { Transaction::Group };
     // A small log, so that kills hit checkpoints too.
-    QueueOptions { durability, transaction, wal_autocheckpoint_pages: 20, ..Default::default() }
+    QueueOptions {
+        durability,
+        transaction,
+        wal_autocheckpoint_pages: Some(20),
+        ..Default::default()
+    }
 }
 
 /// Not a test: what the parent starts.

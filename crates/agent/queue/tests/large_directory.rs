@@ -24,9 +24,9 @@ const ROUNDS: u64 = 14;
 
 type Held = BTreeMap<String, u64>;
 
-fn write(queue: &Queue, ops: Vec<Op>) {
+fn write(queue: &Queue, mut ops: Vec<Op>) {
     let mut sink = queue.scan_sink(&files(), Arc::new(NoNames)).unwrap();
-    sink.apply(&mut ops.clone()).unwrap();
+    sink.apply(&mut ops).unwrap();
     sink.flush().unwrap();
 }
 

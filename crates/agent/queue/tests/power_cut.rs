@@ -223,5 +223,5 @@ fn process_mode_with_one_transaction_for_each_change_is_never_damaged_or_wrong()
 
 /// A small log, so that cuts hit checkpoints too.
 fn small() -> QueueOptions {
-    QueueOptions { wal_autocheckpoint_pages: 20, ..QueueOptions::default() }
+    QueueOptions { wal_autocheckpoint_pages: Some(20), ..QueueOptions::default() }
 }

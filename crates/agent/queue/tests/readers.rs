@@ -25,7 +25,7 @@ const COMMIT_MAX: Duration = Duration::from_secs(5);
 
 fn small_log() -> QueueOptions {
     QueueOptions {
-        wal_autocheckpoint_pages: 50,
+        wal_autocheckpoint_pages: Some(50),
         journal_size_limit_bytes: 256 * 1024,
         ..common::usual()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use link::{HEADER_INSTANCE, HEADER_SESSION, Instance};
 use reqwest::StatusCode;
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -178,12 +178,7 @@ async fn send(
     }
     let mut answer = request.send().await.map_err(unreachable)?;
     let status = answer.status();
-    let retry_after = answer
-        .headers()
-        .get(RETRY_AFTER)
-        .and_then(|v| v.to_str().ok())
-        .and_then(|v| v.parse().ok())
-        .map(Duration::from_secs);
+    let retry_after = retry_after(answer.headers());
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
         body.extend_from_slice(&chunk);
@@ -195,6 +190,20 @@ async fn send(
         return Err(SyncError::Busy { url: url.to_owned(), status: status.as_u16(), retry_after });
     }
     Ok(Reply { status, body: body.into() })
+}
+
+/// How long the server asks to wait: seconds, or an HTTP date (RFC 9110, 10.2.3). A date counts
+/// from the answer's own `Date`, so that this machine's clock may be wrong; without one it says
+/// nothing.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    let wish = text(RETRY_AFTER)?;
+    if let Ok(seconds) = wish.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(wish).ok()?;
+    let now = httpdate::parse_http_date(text(DATE)?).ok()?;
+    Some(until.duration_since(now).unwrap_or_default())
 }
 
 /// An answer that says no.
@@ -227,4 +236,32 @@ fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(retry_after: &str, date: Option<&str>) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, retry_after.parse().unwrap());
+        if let Some(date) = date {
+            headers.insert(DATE, date.parse().unwrap());
+        }
+        super::retry_after(&headers)
+    }
+
+    #[test]
+    fn the_servers_wish_is_seconds_or_a_date_by_its_own_clock() {
+        let now = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let two_minutes = Some(Duration::from_mins(2));
+        assert_eq!(asked("120", None), two_minutes);
+        assert_eq!(asked("Sun, 06 Nov 1994 08:51:37 GMT", Some(now)), two_minutes);
+        // The two older forms that a recipient has to read.
+        assert_eq!(asked("Sunday, 06-Nov-94 08:51:37 GMT", Some(now)), two_minutes);
+        assert_eq!(asked("Sun Nov  6 08:51:37 1994", Some(now)), two_minutes);
+        assert_eq!(asked("Sun, 06 Nov 1994 08:00:00 GMT", Some(now)), Some(Duration::ZERO));
+        assert_eq!(asked("Sun, 06 Nov 1994 08:51:37 GMT", None), None);
+        assert_eq!(asked("soon", Some(now)), None);
+    }
 }

@@ -189,7 +189,7 @@ fn package(name: &str, version: &str) -> (Vec<u8>, Vec<u8>) {
 fn install(agent: &Agent, all: &[(&str, &str)]) {
     for (name, version) in all {
         let (key, document) = package(name, version);
-        let step = DocumentStep { key: &key, document: Some(&document) };
+        let step = DocumentStep { key: &key, document: Some(&document), event: None };
         agent.queue.apply_documents(&packages(), &[step], &[]).unwrap();
     }
 }

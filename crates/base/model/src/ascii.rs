@@ -82,12 +82,10 @@ pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |all, byte| all & plain(*byte))
 }
 
-/// How many decimals an instant has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decimals {
-    Micros,
-    Nanos,
-}
+/// `2026-11-21T18:52:02.000001Z`, bytes.
+pub(crate) const MICROS_BYTES: usize = 27;
+/// The same with nine decimals, bytes.
+pub(crate) const NANOS_BYTES: usize = 30;
 
 /// The day written last: most instants are of the day of the one before.
 #[derive(Debug)]
@@ -116,35 +114,58 @@ impl Day {
         Self { days, text }
     }
 
-    /// An instant as [`crate::timestamp`] writes it: seconds since the epoch and the nanoseconds
+    /// An instant as [`crate::timestamp`] writes it: seconds since the epoch and the microseconds
     /// behind them.
     #[inline]
-    pub(crate) fn instant(
-        &mut self,
-        into: &mut Vec<u8>,
-        seconds: i64,
-        nanos: u32,
-        decimals: Decimals,
-    ) {
+    pub(crate) fn micros(&mut self, seconds: i64, micros: u32) -> [u8; MICROS_BYTES] {
+        let (seconds, micros) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, micros) };
+        let mut text = [0; MICROS_BYTES];
+        let rest = put(&mut text, self.second(seconds));
+        let rest = put(rest, three(micros / 1000));
+        let rest = put(rest, three(micros % 1000));
+        put(rest, *b"Z");
+        text
+    }
+
+    /// As [`Day::micros`], with the nanoseconds behind the seconds.
+    #[inline]
+    pub(crate) fn nanos(&mut self, seconds: i64, nanos: u32) -> [u8; NANOS_BYTES] {
         let (seconds, nanos) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, nanos) };
+        let mut text = [0; NANOS_BYTES];
+        let rest = put(&mut text, self.second(seconds));
+        let rest = put(rest, three(nanos / 1_000_000));
+        let rest = put(rest, three(nanos / 1000 % 1000));
+        let rest = put(rest, three(nanos % 1000));
+        put(rest, *b"Z");
+        text
+    }
+
+    /// `2026-11-21T18:52:02.`
+    #[inline]
+    fn second(&mut self, seconds: i64) -> [u8; 20] {
         let days = seconds.div_euclid(SECONDS_PER_DAY);
         if days != self.days {
             *self = Self::new(days);
         }
         let second = seconds.rem_euclid(SECONDS_PER_DAY) as u32;
-        let (micros, rest) = (nanos / 1000, nanos % 1000);
-        let [hour, minute, second] =
-            [part(second / 3600, b':'), part(second / 60 % 60, b':'), part(second % 60, b'.')];
-        let [a, b, c] = [two(micros / 10_000), two(micros / 100 % 100), two(micros % 100)];
-        into.extend_from_slice(&self.text);
-        into.extend_from_slice([hour, minute, second].as_flattened());
-        into.extend_from_slice([a, b, c].as_flattened());
-        if decimals == Decimals::Nanos {
-            let [tens, ones] = two(rest % 100);
-            into.extend_from_slice(&[b'0' + (rest / 100) as u8, tens, ones, b'Z']);
-        } else {
-            into.push(b'Z');
+        let mut text = [0; 20];
+        let rest = put(&mut text, self.text);
+        let rest = put(rest, part(second / 3600, b':'));
+        let rest = put(rest, part(second / 60 % 60, b':'));
+        put(rest, part(second % 60, b'.'));
+        text
+    }
+}
+
+/// Lay the piece down at the beginning of its place; gives the rest of the place.
+#[inline]
+fn put<const N: usize>(place: &mut [u8], piece: [u8; N]) -> &mut [u8] {
+    match place.split_first_chunk_mut() {
+        Some((first, rest)) => {
+            *first = piece;
+            rest
         }
+        None => &mut [],
     }
 }
 
@@ -185,6 +206,13 @@ const DIGITS: [[u8; 2]; 100] = {
     }
     all
 };
+
+/// A number below 1,000 as three digits.
+#[inline]
+fn three(n: u32) -> [u8; 3] {
+    let [tens, ones] = two(n);
+    [b'0' + (n / 100) as u8, tens, ones]
+}
 
 /// [`two`] digits and a sign.
 #[inline]

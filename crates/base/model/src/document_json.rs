@@ -3,9 +3,9 @@
 //!
 //! Rare shapes (names that are not UTF-8, extended attributes) go through [`FileDocument`].
 
-use sha1::{Digest as _, Sha1};
+use sha1::block_api::compress;
 
-use crate::ascii::{Day, Decimal, Decimals, hex_to, is_plain, number, octal};
+use crate::ascii::{Day, Decimal, NANOS_BYTES, hex_to, is_plain, number, octal};
 use crate::document::{FileDocument, Names};
 use crate::observation::{Kind, Observation};
 use crate::path::KeyRef;
@@ -20,8 +20,9 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 pub struct FileWriter {
     /// What the checksum is taken of.
     state: Vec<u8>,
-    mtime: Vec<u8>,
-    ctime: Vec<u8>,
+    /// Of what has them.
+    mtime: Option<[u8; NANOS_BYTES]>,
+    ctime: Option<[u8; NANOS_BYTES]>,
     path: Vec<u8>,
     /// Of `mtime`, `ctime` and `modified_at`.
     days: [Day; 3],
@@ -59,7 +60,7 @@ impl FileWriter {
         into.extend_from_slice(b",\"modified_at\":\"");
         let micros = (seen % MICROS_PER_SECOND) as u32;
         let [_, _, day] = &mut self.days;
-        day.instant(into, (seen / MICROS_PER_SECOND) as i64, micros * 1000, Decimals::Micros);
+        into.extend_from_slice(&day.micros((seen / MICROS_PER_SECOND) as i64, micros));
         into.extend_from_slice(b"\"}}");
         checksum
     }
@@ -68,21 +69,18 @@ impl FileWriter {
     pub fn document_id(&mut self, key: KeyRef<'_>) -> [u8; 40] {
         self.path.clear();
         key.join(&mut self.path);
-        sha1_hex(&self.path)
+        sha1_hex(&mut self.path)
     }
 
     fn times(&mut self, o: &Observation) {
-        self.mtime.clear();
-        self.ctime.clear();
-        if o.kind != Kind::Directory {
-            let [mtime, ctime, _] = &mut self.days;
-            let times =
-                [(&mut self.mtime, mtime, o.mtime_ns), (&mut self.ctime, ctime, o.ctime_ns)];
-            for (into, day, ns) in times {
-                let nanos = ns.rem_euclid(NANOS_PER_SECOND) as u32;
-                day.instant(into, ns.div_euclid(NANOS_PER_SECOND), nanos, Decimals::Nanos);
-            }
-        }
+        let stat = o.kind != Kind::Directory;
+        let instant = |day: &mut Day, ns: i64| {
+            let nanos = ns.rem_euclid(NANOS_PER_SECOND) as u32;
+            day.nanos(ns.div_euclid(NANOS_PER_SECOND), nanos)
+        };
+        let [mtime, ctime, _] = &mut self.days;
+        self.mtime = stat.then(|| instant(mtime, o.mtime_ns));
+        self.ctime = stat.then(|| instant(ctime, o.ctime_ns));
     }
 
     fn file(
@@ -126,11 +124,11 @@ impl FileWriter {
                 field(into, field_name, value);
             }
         }
-        if stat {
+        if let (Some(mtime), Some(ctime)) = (&self.mtime, &self.ctime) {
             into.extend_from_slice(b",\"mtime\":\"");
-            into.extend_from_slice(&self.mtime);
+            into.extend_from_slice(mtime);
             into.extend_from_slice(b"\",\"ctime\":\"");
-            into.extend_from_slice(&self.ctime);
+            into.extend_from_slice(ctime);
             into.push(b'"');
         }
         into.extend_from_slice(b",\"inode\":\"");
@@ -170,7 +168,9 @@ impl FileWriter {
         s.extend_from_slice(o.kind.name().as_bytes());
         for time in [&self.mtime, &self.ctime] {
             s.push(b',');
-            s.extend_from_slice(time);
+            if let Some(time) = time {
+                s.extend_from_slice(time);
+            }
         }
         s.push(b',');
         s.extend_from_slice(texts.device.text());
@@ -180,7 +180,9 @@ impl FileWriter {
         }
         // No target, BLAKE3, no extended attributes, error.
         s.extend_from_slice(b",,");
-        s.extend_from_slice(text(texts.blake3.as_ref()));
+        if let Some(digest) = &texts.blake3 {
+            s.extend_from_slice(digest);
+        }
         s.extend_from_slice(b",{},");
         if let Some(error) = o.error {
             s.extend_from_slice(error.to_string().as_bytes());
@@ -191,25 +193,34 @@ impl FileWriter {
         s.extend_from_slice(texts.gid.text());
         for who in [people.0, people.1] {
             s.push(b':');
-            s.extend_from_slice(who.unwrap_or_default().as_bytes());
+            if let Some(who) = who {
+                s.extend_from_slice(who.as_bytes());
+            }
         }
         s.push(b':');
-        s.extend_from_slice(self.mtime.get(..SECONDS_BYTES).unwrap_or_default());
+        if let Some(seconds) = self.mtime.as_ref().and_then(|m| m.first_chunk::<SECONDS_BYTES>()) {
+            s.extend_from_slice(seconds);
+        }
         s.push(b':');
         s.extend_from_slice(texts.inode.text());
-        for hash in
-            [text(texts.md5.as_ref()), text(texts.sha1.as_ref()), text(texts.sha256.as_ref())]
-        {
-            s.push(b':');
-            s.extend_from_slice(hash);
-        }
+        texts.digests(s);
         sha1_hex(s)
     }
 }
 
-fn sha1_hex(bytes: &[u8]) -> [u8; 40] {
+/// The digest of a message, which is padded where it lies (FIPS 180-4, 5.1.1 and 5.3.1).
+fn sha1_hex(message: &mut Vec<u8>) -> [u8; 40] {
+    const LENGTH_BYTES: usize = size_of::<u64>();
+    const BLOCK_BYTES: usize = 64;
+    let bits = message.len() as u64 * 8;
+    let padded = (message.len() + 1 + LENGTH_BYTES).next_multiple_of(BLOCK_BYTES);
+    message.push(0x80);
+    message.resize(padded - LENGTH_BYTES, 0);
+    message.extend_from_slice(&bits.to_be_bytes());
+    let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
+    compress(&mut state, message.as_chunks().0);
     let mut text = [0; 40];
-    hex_to(&mut text, &Sha1::digest(bytes));
+    hex_to(&mut text, state.map(u32::to_be_bytes).as_flattened());
     text
 }
 
@@ -257,6 +268,24 @@ impl Texts {
             sha1: o.hashes.sha1.as_ref().map(|digest| hex(digest)),
             sha256: o.hashes.sha256.as_ref().map(|digest| hex(digest)),
             blake3: o.hashes.blake3.as_ref().map(|digest| hex(digest)),
+        }
+    }
+}
+
+impl Texts {
+    /// MD5, SHA-1 and SHA-256, a colon before each.
+    fn digests(&self, into: &mut Vec<u8>) {
+        into.push(b':');
+        if let Some(digest) = &self.md5 {
+            into.extend_from_slice(digest);
+        }
+        into.push(b':');
+        if let Some(digest) = &self.sha1 {
+            into.extend_from_slice(digest);
+        }
+        into.push(b':');
+        if let Some(digest) = &self.sha256 {
+            into.extend_from_slice(digest);
         }
     }
 }
