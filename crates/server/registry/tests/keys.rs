@@ -143,7 +143,10 @@ fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&told);
     house.registry.when_removed(move |id| list.lock().unwrap().push(id));
-    let ids = house.registry.add_agents(&["one", "two", "three"].map(|name| (None, named(name)))).unwrap();
+    let ids = house
+        .registry
+        .add_agents(&["one", "two", "three"].map(|name| (None, named(name))))
+        .unwrap();
     house.registry.remove_agent(ids[0]).unwrap();
     house.registry.remove_agent(ids[0]).unwrap();
     let lives = house.registry.revoke_agents(&ids).unwrap();

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::Snapshot;
+use super::{Snapshot, Source};
 use crate::error::ReadError;
 use crate::model::{Direction, Event, Series, TimeRange};
 use crate::table::{Table, Work};
@@ -21,6 +21,8 @@ pub struct EventScan {
     /// Spans of the partition at hand that hold events and do not overlap.
     spans: VecDeque<(i64, TimeRange)>,
     work: Work,
+    /// What could not be read and is not told yet.
+    torn: Option<ReadError>,
 }
 
 impl Snapshot {
@@ -34,19 +36,13 @@ impl Snapshot {
         let heads = self.of_heads(series, range);
         let partitions = self.partitions(range, &heads).into_iter().collect();
         let (snapshot, series, spans) = (self.clone(), series.clone(), VecDeque::new());
-        let work = Work::default();
-        EventScan { snapshot, series, range, direction, heads, partitions, spans, work }
+        let (work, torn) = (Work::default(), None);
+        EventScan { snapshot, series, range, direction, heads, partitions, spans, work, torn }
     }
 
     /// Spans of a partition that hold something of a series and do not overlap, ascending.
-    fn spans(
-        &self,
-        series: &Series,
-        partition: i64,
-        range: TimeRange,
-        heads: &[Table],
-    ) -> Result<Vec<(i64, i64)>, ReadError> {
-        let pieces = self.pieces(&series.columns, partition, range, heads)?;
+    fn spans(&self, source: &Source<'_>, torn: &mut Option<ReadError>) -> Vec<(i64, i64)> {
+        let pieces = self.pieces(source, torn);
         let mut all: Vec<(i64, i64)> = pieces.iter().map(super::Piece::span).collect();
         all.sort_unstable();
         let mut apart: Vec<(i64, i64)> = Vec::new();
@@ -56,7 +52,7 @@ impl Snapshot {
                 _ => apart.push((first, last)),
             }
         }
-        Ok(apart)
+        apart
     }
 }
 
@@ -68,20 +64,35 @@ impl EventScan {
     }
 
     /// Find the spans of the next partition; `None` behind the last one.
-    fn advance(&mut self) -> Option<Result<(), ReadError>> {
+    fn advance(&mut self) -> Option<()> {
         let partition = match self.direction {
             Direction::Forward => self.partitions.pop_front()?,
             Direction::Backward => self.partitions.pop_back()?,
         };
-        let found = self.snapshot.spans(&self.series, partition, self.range, &self.heads);
-        Some(found.map(|spans| {
-            let clip = |(first, last): (i64, i64)| {
-                let from_ns = first.max(self.range.from_ns);
-                let to_ns = last.saturating_add(1).min(self.range.to_ns);
-                (partition, TimeRange { from_ns, to_ns })
-            };
-            self.spans = spans.into_iter().map(clip).collect();
-        }))
+        let (columns, range, heads) = (&*self.series.columns, self.range, &*self.heads);
+        let source = Source { columns, partition, range, heads };
+        let clip = |(first, last): (i64, i64)| {
+            let from_ns = first.max(range.from_ns);
+            let to_ns = last.saturating_add(1).min(range.to_ns);
+            (partition, TimeRange { from_ns, to_ns })
+        };
+        let spans = self.snapshot.spans(&source, &mut self.torn);
+        self.spans = spans.into_iter().map(clip).collect();
+        Some(())
+    }
+
+    /// The events of a span that can be read, in the direction of the scan.
+    fn read(&mut self, partition: i64, range: TimeRange) -> Vec<Event> {
+        let (columns, heads) = (&*self.series.columns, &*self.heads);
+        let source = Source { columns, partition, range, heads };
+        let table = self.snapshot.read(&source, &mut self.work, &mut self.torn);
+        let pairs = table.times.into_iter().zip(table.texts);
+        let mut events: Vec<Event> =
+            pairs.map(|(time_ns, text)| Event { time_ns, text: text.into() }).collect();
+        if self.direction == Direction::Backward {
+            events.reverse();
+        }
+        events
     }
 }
 
@@ -90,27 +101,18 @@ impl Iterator for EventScan {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
+            if let Some(e) = self.torn.take() {
+                return Some(Err(e));
+            }
             let span = match self.direction {
                 Direction::Forward => self.spans.pop_front(),
                 Direction::Backward => self.spans.pop_back(),
             };
             let Some((partition, range)) = span else {
-                match self.advance()? {
-                    Ok(()) => continue,
-                    Err(e) => return Some(Err(e)),
-                }
+                self.advance()?;
+                continue;
             };
-            let (columns, heads, work) = (&self.series.columns, &self.heads, &mut self.work);
-            let table = match self.snapshot.read(columns, partition, range, heads, work) {
-                Ok(table) => table,
-                Err(e) => return Some(Err(e)),
-            };
-            let pairs = table.times.into_iter().zip(table.texts);
-            let mut events: Vec<Event> =
-                pairs.map(|(time_ns, text)| Event { time_ns, text: text.into() }).collect();
-            if self.direction == Direction::Backward {
-                events.reverse();
-            }
+            let events = self.read(partition, range);
             if !events.is_empty() {
                 return Some(Ok(events));
             }
