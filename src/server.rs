@@ -446,8 +446,10 @@ impl Upkeep {
                 own.shipping.tick();
                 own.registry.tick()
             };
-            if let Ok(Err(e)) = tokio::task::spawn_blocking(tick).await {
-                error!("registry: {e}");
+            match tokio::task::spawn_blocking(tick).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(e)) => error!("registry: {e}"),
+                Err(e) => error!("registry: the tick ended early: {e}"),
             }
             if tokio::time::Instant::now() >= retain_at {
                 retain_at = tokio::time::Instant::now() + RETAIN_EVERY;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use env::random::{Random as _, SystemRandom};
@@ -89,8 +90,16 @@ enum Followed {
     Stored,
     /// It is not used.
     Refused(String),
-    /// It was not had; not before so long, if the server wishes.
-    Later(Option<Duration>),
+    /// It was not had.
+    Later(Wish),
+}
+
+/// What the server says to whom it gives no configuration.
+enum Wish {
+    /// Not before so long, if it wishes.
+    After(Option<Duration>),
+    /// Why it has none for this agent.
+    Refused(String),
 }
 
 impl Heart {
@@ -111,6 +120,10 @@ impl Heart {
         self.shared.outcomes.lock().extend(later);
         match self.shared.syncer.heartbeat(action, &outcomes).await {
             Ok(answer) => {
+                let restarting = self.shared.restarting.load(Ordering::SeqCst);
+                if outcomes.iter().any(|told| told.id == restarting) {
+                    let _ = self.shared.ended.try_send(Ended::Restart);
+                }
                 if std::mem::take(&mut self.failures) > 0 {
                     self.shared.console.line("the server answers again");
                 }
@@ -151,11 +164,16 @@ impl Heart {
         info!(command = command.id, kind = command.kind, "order taken");
         let accepted = match command.kind.as_str() {
             "rescan" => match self.shared.orders.try_send(Order::Scan(command.id)) {
-                Ok(()) => Ok(None),
+                Ok(()) => Ok(()),
                 // Not taken: the server hands it out again.
                 Err(_) => return,
             },
-            "restart" => Ok(Some(Ended::Restart)),
+            "restart" => {
+                // When it is told, or else the order would come again after it.
+                self.shared.restarting.store(command.id, Ordering::SeqCst);
+                self.tell(done(command.id, "restarting"));
+                Ok(())
+            }
             "reconnect" => {
                 let outcome = match self.shared.syncer.reconnect() {
                     Ok(()) => done(command.id, "connected anew"),
@@ -163,42 +181,28 @@ impl Heart {
                 };
                 // Told over the new connection.
                 self.tell(outcome);
-                Ok(None)
+                Ok(())
             }
             "configure" => match self.follow().await {
                 Followed::Same => {
                     self.tell(done(command.id, "it runs already"));
-                    Ok(None)
+                    Ok(())
                 }
-                Followed::Stored => Ok(Some(Ended::Configured)),
-                Followed::Refused(detail) => Err(detail),
+                Followed::Stored => {
+                    // Whoever goes on tells it.
+                    self.tell(done(command.id, "stored, and run from now on"));
+                    let _ = self.shared.ended.try_send(Ended::Configured);
+                    Ok(())
+                }
+                Followed::Refused(detail) | Followed::Later(Wish::Refused(detail)) => Err(detail),
                 // Not taken: the server hands it out again.
-                Followed::Later(_) => return,
+                Followed::Later(Wish::After(_)) => return,
             },
             other => Err(format!("this agent knows no command {other}")),
         };
         self.taken.push_back(command.id);
-        match accepted {
-            Ok(None) => {}
-            Ok(Some(ended)) => {
-                let outcome = match ended {
-                    Ended::Configured => done(command.id, "stored, and run from now on"),
-                    _ => done(command.id, "restarting"),
-                };
-                // Told before the restart, or else the order would come again after it.
-                if self.shared.syncer.heartbeat(ControlAction::Notify, &[outcome]).await.is_ok() {
-                    let _ = self.shared.ended.try_send(ended);
-                } else if ended == Ended::Configured {
-                    // It is stored whether or not that is told; handed out again, it runs already.
-                    let _ = self.shared.ended.try_send(ended);
-                } else {
-                    // Not carried out: done when it is handed out again.
-                    self.taken.pop_back();
-                }
-            }
-            Err(detail) => {
-                self.shared.outcomes.lock().push(failed(command.id, detail));
-            }
+        if let Err(detail) = accepted {
+            self.tell(failed(command.id, detail));
         }
     }
 }
@@ -246,7 +250,8 @@ impl Heart {
         } else if self.refused.as_deref() != Some(wanted) && is_due(self.later.as_ref(), wanted) {
             match self.follow().await {
                 Followed::Stored => _ = self.shared.ended.try_send(Ended::Configured),
-                Followed::Later(wish) => self.put_off(wanted, wish),
+                Followed::Later(Wish::After(wish)) => self.put_off(wanted, wish),
+                Followed::Later(Wish::Refused(_)) => self.put_off(wanted, None),
                 Followed::Same | Followed::Refused(_) => {}
             }
         }
@@ -273,7 +278,10 @@ impl Heart {
             Ok(answer) => answer,
             Err(error) => {
                 self.not_had(&error.to_string());
-                return Followed::Later(error.retry_after());
+                return Followed::Later(match error {
+                    SyncError::Refused { detail, .. } => Wish::Refused(detail),
+                    other => Wish::After(other.retry_after()),
+                });
             }
         };
         let config = self.shared.syncer.config();
@@ -282,7 +290,7 @@ impl Heart {
         }
         if settings::sum(&answer.text) != answer.sum {
             self.not_had("it did not arrive as it was sent");
-            return Followed::Later(None);
+            return Followed::Later(Wish::After(None));
         }
         let own = self.own.clone();
         let taken = tokio::task::spawn_blocking(move || take(&own, &answer.text)).await;
@@ -294,7 +302,7 @@ impl Heart {
             }
             Ok(Err(Taken::Unusable(problem))) => (problem, false),
             Ok(Err(Taken::NotStored(problem))) => (problem, true),
-            Err(_) => return Followed::Later(None),
+            Err(_) => return Followed::Later(Wish::After(None)),
         };
         let detail = format!("{problem:#}");
         if config.refused != answer.sum || config.detail != detail {

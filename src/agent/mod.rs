@@ -17,7 +17,7 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::Context as _;
@@ -146,6 +146,8 @@ struct Shared {
     /// The gap before this start, if there was one, is told.
     settled: AtomicBool,
     ended: mpsc::Sender<Ended>,
+    /// Number of the order to restart that is not told yet; 0: none.
+    restarting: AtomicU64,
     /// A whole scan of this run has ended.
     scanned: AtomicBool,
 }
@@ -218,6 +220,8 @@ impl Agent {
         let outcomes = std::mem::take(&mut *self.shared.outcomes.lock());
         // What was told as done, or broke, counts for whoever goes on, too.
         let ended = self.ended.try_recv().ok().filter(|ended| *ended != Ended::Configured);
+        let restarting = self.shared.restarting.load(Ordering::SeqCst) != 0;
+        let ended = ended.or(restarting.then_some(Ended::Restart));
         Ok(Left { outcomes, ended })
     }
 }

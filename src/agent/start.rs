@@ -1,7 +1,7 @@
 //! Starting an agent: with the configuration of its groups, or with one that runs.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
 use anyhow::Context as _;
@@ -103,6 +103,7 @@ impl Start<'_> {
             outcomes: Mutex::new(Vec::new()),
             settled: AtomicBool::new(false),
             ended,
+            restarting: AtomicU64::new(0),
             scanned: AtomicBool::new(false),
         });
         let open =

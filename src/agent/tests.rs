@@ -151,4 +151,39 @@ async fn another_configuration_takes_neither_a_restart_nor_what_is_not_told_yet(
     assert_eq!(agent.ended().await, Some(Ended::Restart));
     let left = agent.close(false).await.unwrap();
     assert_eq!(left.outcomes, [outcome]);
+    // An order to restart that could not be told yet is not forgotten either.
+    let agent = Agent::start(&settings, Console::new()).unwrap();
+    agent.shared.restarting.store(8, Ordering::SeqCst);
+    let mut agent = agent.reload(&settings).await.unwrap();
+    assert_eq!(agent.ended().await, Some(Ended::Restart));
+    agent.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut settings) = house(folder.path()).await;
+    settings.sync.heartbeat = Duration::from_millis(200);
+    let url = IdentityFolder::new(&settings.folder).load().unwrap().unwrap().server_url;
+    server.stop().await.unwrap();
+    let mut agent = Agent::start(&settings, Console::new()).unwrap();
+    // Taken and told, but the server's answer to that never came.
+    agent.shared.restarting.store(7, Ordering::SeqCst);
+    let outcome =
+        link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "restarting".into() };
+    agent.shared.outcomes.lock().push(outcome);
+    let anywhere = "127.0.0.1:0".parse().unwrap();
+    let config = ServerConfig {
+        data: folder.path().join("server"),
+        api: ApiConfig { listen: anywhere, plain_http: true, ..ApiConfig::default() },
+        agents: AgentsConfig {
+            listen: url.trim_start_matches("https://").parse().unwrap(),
+            ..AgentsConfig::default()
+        },
+        ..ServerConfig::default()
+    };
+    let (server, _) = Server::start(&config).await.unwrap();
+    assert_eq!(agent.ended().await, Some(Ended::Restart));
+    agent.stop().await.unwrap();
+    server.stop().await.unwrap();
 }

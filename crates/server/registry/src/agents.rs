@@ -259,7 +259,8 @@ impl Registry {
         let _order = self.inner.decisions.lock();
         let Some(row) = self.inner.store.remove_agent(id, now_s)? else { return Ok(None) };
         self.inner.certificates.write().revoke(id, now_s);
-        self.inner.outstanding.lock().forget_agent(id);
+        self.inner.outstanding.lock().forget(&[id]);
+        self.inner.scans.lock().remove(&id);
         self.inner.fleet.write().remove(id);
         self.tell_removed(&[id]);
         Ok(Some((id, row.record.incarnation)))

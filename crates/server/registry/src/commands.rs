@@ -36,6 +36,17 @@ impl Open {
         let agents = agents.iter().map(|agent| agent.0).collect();
         Self { kind, expires_at_s, agents, sent: HashMap::new() }
     }
+
+    /// `set` is of the same agents.
+    fn forget(&mut self, gone: &[AgentId], set: &RoaringBitmap) {
+        if self.agents.is_disjoint(set) {
+            return;
+        }
+        self.agents -= set;
+        for agent in gone {
+            self.sent.remove(agent);
+        }
+    }
 }
 
 /// What is outstanding, and what is not yet in the database. A command costs the same whatever the
@@ -136,29 +147,53 @@ impl Outstanding {
         open.sent.remove(&agent);
         let found = open.agents.remove(agent.0);
         self.unlist(agent, id);
+        self.put_back(id, open);
+        found
+    }
+
+    /// A command of which fewer agents are left.
+    fn put_back(&mut self, id: u64, open: Open) {
         if open.agents.is_empty() {
             self.wide.remove(&id);
         } else {
             self.narrow(id, &open);
             self.open.insert(id, open);
         }
-        found
     }
 
-    pub(crate) fn forget_agent(&mut self, agent: AgentId) {
-        let own: Vec<u64> = self.of(agent).collect();
-        for id in own {
-            self.close(agent, id);
+    /// An unfinished command of this kind that exactly these agents have not answered.
+    fn same(&self, kind: CommandKind, agents: &[AgentId]) -> Option<u64> {
+        let agents: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
+        let same = |open: &Open| open.kind == kind && open.agents == agents;
+        let found = self.open.iter().find(|(_, open)| !agents.is_empty() && same(open));
+        found.map(|(id, _)| *id)
+    }
+
+    /// The agents are gone: each command that many have not answered is looked at once.
+    pub(crate) fn forget(&mut self, gone: &[AgentId]) {
+        let own = |agent: &AgentId| self.few.get(agent).cloned().unwrap_or_default();
+        let few: Vec<(AgentId, Vec<u64>)> = gone.iter().map(|agent| (*agent, own(agent))).collect();
+        for (agent, own) in few {
+            for id in own {
+                self.close(agent, id);
+            }
+        }
+        let set: RoaringBitmap = gone.iter().map(|agent| agent.0).collect();
+        for id in self.wide.clone() {
+            let Some(mut open) = self.open.remove(&id) else { continue };
+            open.forget(gone, &set);
+            self.put_back(id, open);
         }
     }
 }
 
 impl Registry {
     /// Create a command for agents; durable when it returns, and handed out only then. Numbers
-    /// that are not registered are passed over. Unanswered ones expire after a day. Its number.
+    /// that are not registered are passed over. Unanswered ones expire after a day. Its number; that
+    /// of an unfinished one of the same kind, if exactly these agents have yet to answer it.
     ///
     /// # Errors
-    /// `Store(Limit)` when too many commands are unfinished.
+    /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
     pub fn create_command(
         &self,
         kind: CommandKind,
@@ -171,6 +206,9 @@ impl Registry {
         agents.dedup();
         let _order = self.inner.decisions.lock();
         let agents = self.inner.fleet.read().roll().ids(&Permitted::Only(Arc::new(agents)), &[]);
+        if let Some(id) = self.inner.outstanding.lock().same(kind, &agents) {
+            return Ok(id);
+        }
         let user = user.to_owned();
         let new =
             NewCommand { kind, agents, user, now_s, expires_at_s: now_s + COMMAND_TTL_SECONDS };

@@ -73,9 +73,9 @@ proptest! {
                     prop_assert_eq!(all.close(AgentId(agent), id), had);
                 }
                 Step::Remove(agent) => {
-                    all.forget_agent(AgentId(agent));
+                    all.forget(&[AgentId(agent), AgentId(agent + 1)]);
                     for (open, _) in model.values_mut() {
-                        open.retain(|a| *a != agent);
+                        open.retain(|a| *a != agent && *a != agent + 1);
                     }
                 }
                 Step::Finish(n) => if let Some(id) = nth(&model, n) {

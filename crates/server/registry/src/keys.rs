@@ -223,16 +223,18 @@ impl Registry {
 
     /// Forget agents that are removed from the store; the caller holds the lock of decisions.
     fn drop_now(&self, gone: &[(AgentId, Incarnation)], now_s: i64) -> Vec<AgentId> {
+        let mut ids: Vec<AgentId> = gone.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        self.inner.outstanding.lock().forget(&ids);
+        // What was told of a scan is not the next one's of that number.
+        self.inner.scans.lock().retain(|id, _| ids.binary_search(id).is_err());
         let mut certificates = self.inner.certificates.write();
-        let mut outstanding = self.inner.outstanding.lock();
         let mut fleet = self.inner.fleet.write();
-        let ids: Vec<AgentId> = gone.iter().map(|(id, _)| *id).collect();
         for id in &ids {
             certificates.revoke(*id, now_s);
-            outstanding.forget_agent(*id);
             fleet.remove(*id);
         }
-        drop((certificates, outstanding, fleet));
+        drop((certificates, fleet));
         self.tell_removed(&ids);
         ids
     }

@@ -220,16 +220,18 @@ impl Registry {
     }
 
     /// Disconnect who fell silent, expire commands, and write what agents said if the flush
-    /// interval has passed. The binary calls it every second.
+    /// interval has passed. The binary calls it every second. Every part is done, whatever became of
+    /// those before it.
     ///
     /// # Errors
-    /// When the store fails; what was not written is written with a later tick.
+    /// The first failure; what was not written is written with a later tick.
     pub fn tick(&self) -> Result<TickReport, RegistryError> {
         let now = self.now();
         let silence = Duration::from_secs(self.inner.options.disconnection_s);
+        let mut failures = Failures::default();
         let mut report = TickReport {
             disconnected: self.inner.fleet.write().sweep(silence, now),
-            expired: self.expire_commands()?,
+            expired: failures.note(self.expire_commands()),
             ..TickReport::default()
         };
         let due = |next: &mut Duration, every: Duration| {
@@ -250,27 +252,36 @@ impl Registry {
             )
         };
         if flush {
-            report.outcomes = self.flush_outcomes()?;
-            while self.inner.store.trim_commands()? {}
-            self.flush_scans()?;
-            report.written = self.write_liveness(keepalives)?;
+            report.outcomes = failures.note(self.flush_outcomes());
+            failures.note(self.trim_commands());
+            failures.note(self.flush_scans().map_err(Into::into));
+            report.written = failures.note(self.write_liveness(keepalives));
         }
         if keepalives {
-            self.inner.store.checkpoint()?;
+            failures.note(self.inner.store.checkpoint().map_err(Into::into));
         }
         if revocations {
-            let refused = self.inner.store.revocations()?;
-            for revocation in refused {
-                self.inner.tokens.add(revocation);
-            }
-            self.inner.tokens.reload()?;
+            failures.note(self.take_over_revocations());
         }
         if forget {
-            self.inner.store.forget_expired(now.s)?;
+            failures.note(self.inner.store.forget_expired(now.s).map(drop).map_err(Into::into));
             self.inner.certificates.write().forget_expired(now.s);
             self.inner.tokens.forget_expired(now.s);
         }
-        Ok(report)
+        failures.0.map_or(Ok(report), Err)
+    }
+
+    fn trim_commands(&self) -> Result<(), RegistryError> {
+        while self.inner.store.trim_commands()? {}
+        Ok(())
+    }
+
+    /// What another process refuses, and its keys.
+    fn take_over_revocations(&self) -> Result<(), RegistryError> {
+        for revocation in self.inner.store.revocations()? {
+            self.inner.tokens.add(revocation);
+        }
+        self.inner.tokens.reload()
     }
 
     /// Write what agents said now; how many agents.
@@ -380,6 +391,20 @@ impl Registry {
     pub fn backup_to(&self, file: &Path) -> Result<(), RegistryError> {
         self.flush()?;
         Ok(self.inner.store.backup_to(file)?)
+    }
+}
+
+/// The first of several failures.
+#[derive(Default)]
+struct Failures(Option<RegistryError>);
+
+impl Failures {
+    /// What was done; nothing where that failed.
+    fn note<T: Default>(&mut self, done: Result<T, RegistryError>) -> T {
+        done.unwrap_or_else(|error| {
+            self.0.get_or_insert(error);
+            T::default()
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use state::registry::{
 };
 
 use crate::types::User;
-use crate::{LoginError, Registry, RegistryError, context, hashing, passwords};
+use crate::{LoginError, Registry, RegistryError, context, passwords};
 
 /// How often a login with a context reads the rules anew because they were changed meanwhile.
 const RUN_AS_TRIES: usize = 5;
@@ -42,8 +42,7 @@ impl Registry {
     /// `Password`, `Store(NotFound)`.
     pub fn set_password_of(&self, user: u32, password: &str) -> Result<(), RegistryError> {
         passwords::check(password)?;
-        let cost = self.inner.options.hash_cost;
-        let hash = hashing::hash(password, cost, &*self.inner.random)?;
+        let hash = self.hash(password)?;
         self.change_security(SecurityChange::SetPassword { user, hash }).map(drop)
     }
 

@@ -155,6 +155,12 @@ impl Registry {
         nbf_s
     }
 
+    /// A token of ours with this `nbf` was shown: revocations reach to it, too, where the clock was
+    /// put back behind it.
+    pub fn token_seen(&self, nbf_s: i64) {
+        self.inner.tokens.issued_s.fetch_max(nbf_s, Ordering::AcqRel);
+    }
+
     /// The `nbf` of a token that takes the place of one: now, or that one's where it lies ahead.
     /// Whether the old one still stands is asked after this, so that a revocation in between ends
     /// one of them or both.

@@ -149,8 +149,19 @@ impl Registry {
         }
     }
 
-    fn hash(&self, password: &str) -> Result<String, RegistryError> {
-        hashing::hash(password, self.inner.options.hash_cost, &*self.inner.random)
+    /// Hash a new password on the threads that logins wait on, in their queue: no more hashes at
+    /// once than those, whoever asks for them. Blocks for as long as that takes.
+    pub(crate) fn hash(&self, password: &str) -> Result<String, RegistryError> {
+        let (registry, password) = (self.clone(), password.to_owned());
+        let (done, hash) = std::sync::mpsc::sync_channel(1);
+        let work = move || {
+            let (cost, random) = (registry.inner.options.hash_cost, &*registry.inner.random);
+            // Whoever waits for it is still there.
+            let _ = done.try_send(hashing::hash(&password, cost, random));
+        };
+        self.inner.hashing.submit(work).map_err(|_| RegistryStoreError::Busy)?;
+        let ended = || RegistryError::Hash("the hashing thread ended".into());
+        hash.recv().map_err(|_| ended())?
     }
 
     fn role_ids(&self, names: &[&str]) -> Result<Vec<u32>, RegistryError> {

@@ -206,10 +206,12 @@ fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
 #[test]
 fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     let house = house();
-    let ids = fleet(&house, 1);
-    let made: Vec<u64> = (0..20)
-        .map(|_| house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap())
-        .collect();
+    let ids = fleet(&house, 22);
+    let order = |other: usize| {
+        let two = [ids[0], ids[other]];
+        house.registry.create_command(CommandKind::Rescan, &two, "admin").unwrap()
+    };
+    let made: Vec<u64> = (1..21).map(order).collect();
     let given = |house: &House| -> Vec<u64> {
         house.registry.pending_commands(ids[0]).iter().map(|command| command.id).collect()
     };
@@ -218,7 +220,7 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     assert!(given(&house).is_empty());
     // One that is new does not wait behind those that nobody answers.
     house.after(61);
-    let new = house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap();
+    let new = order(21);
     let again = given(&house);
     assert_eq!((again[0], again.len()), (new, 16));
 }
@@ -266,4 +268,58 @@ fn a_command_whose_agents_cannot_be_read_keeps_the_server_from_nothing() {
     house.registry.tick().unwrap();
     let counts = counts(&house, broken);
     assert_eq!((counts.pending, counts.expired, counts.total), (0, 3, 3));
+}
+
+#[test]
+fn the_same_order_again_is_the_same_command_until_it_is_answered() {
+    let house = house();
+    let ids = fleet(&house, 3);
+    let order = |kind, ids: &[AgentId]| house.registry.create_command(kind, ids, "admin").unwrap();
+    let first = order(CommandKind::Restart, &ids[..2]);
+    house.registry.pending_commands(ids[0]);
+    assert_eq!(order(CommandKind::Restart, &[ids[1], ids[0]]), first);
+    assert_ne!(order(CommandKind::Rescan, &ids[..2]), first);
+    let other = order(CommandKind::Restart, &ids);
+    assert_ne!(other, first);
+    house.registry.command_outcome(ids[0], first, &said(OutcomeState::Acknowledged));
+    let rest = order(CommandKind::Restart, &ids[..2]);
+    assert!(![first, other].contains(&rest), "who has answered is to do it once more");
+}
+
+#[test]
+fn one_user_does_not_take_all_places_of_commands() {
+    let house = house();
+    let ids = fleet(&house, 501);
+    let order = |n: usize, user: &str| {
+        house.registry.create_command(CommandKind::Restart, &ids[n..=n], user)
+    };
+    for n in 0..500 {
+        order(n, "eager").unwrap();
+    }
+    let refused = order(500, "eager").unwrap_err().to_string();
+    assert!(refused.contains("of one user"), "{refused}");
+    order(500, "other").unwrap();
+}
+
+#[test]
+fn a_tick_goes_on_where_one_of_its_parts_fails() {
+    let house = house();
+    let ids = fleet(&house, 1);
+    house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let path = house.folder.path().join("registry.db");
+    let database = rusqlite::Connection::open(path).unwrap();
+    database
+        .execute_batch(
+            "CREATE TRIGGER no_end BEFORE UPDATE OF rest ON command
+             BEGIN SELECT raise(ABORT, 'on purpose'); END",
+        )
+        .unwrap();
+    house.registry.keepalive(ids[0], &common::info("debian", "1"));
+    house.after(24 * 3_600);
+    house.registry.keepalive(ids[0], &common::info("debian", "2"));
+    let error = house.registry.tick().unwrap_err().to_string();
+    assert!(error.contains("on purpose"), "{error}");
+    let version: String =
+        database.query_row("SELECT version FROM agent WHERE id = 1", [], |r| r.get(0)).unwrap();
+    assert_eq!(version, "2", "what agents said is written all the same");
 }

@@ -157,3 +157,16 @@ fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever
     house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..], "replaced is removed");
 }
+
+#[test]
+fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
+    let house = house();
+    let ids = house.registry.add_agents(&[(None, named("one"))]).unwrap();
+    let scan = LastScan { started_at_s: Some(7), ended_at_s: Some(8) };
+    house.registry.scanned(ids[0], scan);
+    let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
+    let (id, request) = (Some(ids[0]), named("two"));
+    let new = InsertAgent { id, request, key: None, force: Some(force) };
+    house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+    assert_eq!(house.registry.last_scan(ids[0]).unwrap(), LastScan::default());
+}

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{House, house, house_with, options};
 use registry::{
-    HashCost, LoginError, RegistryError, RegistryOptions, RevocationTarget, SqliteRegistry, User,
+    HashCost, LoginError, RegistryError, RegistryOptions, RegistryStoreError, RevocationTarget,
+    SqliteRegistry, User,
 };
 
 const PASSWORD: &str = "Correct-Horse-9";
@@ -328,4 +329,35 @@ fn what_memory_refuses_is_refused_after_a_restart_too() {
         }
         assert_eq!(until(&open()), until(&registry), "{change}");
     }
+}
+
+#[test]
+fn a_revocation_reaches_a_token_that_lies_ahead_of_a_clock_that_was_put_back() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&house, "admin", PASSWORD).unwrap();
+    let ahead_s = (common::START_US / 1_000_000) as i64 + 3_600;
+    // Issued before a restart, by a clock an hour ahead of this one.
+    house.registry.token_seen(ahead_s);
+    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    assert!(house.registry.token_revoked(user.id, &user.role_ids(), false, ahead_s));
+}
+
+#[test]
+fn new_passwords_wait_in_the_queue_of_logins_and_are_refused_when_it_is_full() {
+    let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
+    let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 1, ..options() };
+    let house = house_with(few);
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let results: Vec<Result<(), RegistryError>> = std::thread::scope(|scope| {
+        let one = || house.registry.set_password("admin", "Another-One-7");
+        let all: Vec<_> = (0..16).map(|_| scope.spawn(one)).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let busy = |r: &&Result<(), RegistryError>| {
+        matches!(r, Err(RegistryError::Store(RegistryStoreError::Busy)))
+    };
+    let refused = results.iter().filter(busy).count();
+    assert!(refused > 0 && refused < 16, "{results:?}");
+    assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 16 - refused);
 }

@@ -160,6 +160,7 @@ impl Tokens {
             _ => {
                 let read = jsonwebtoken::decode::<Claims>(token, &keys.decoding, &self.validation);
                 let claims = Arc::new(read.map_err(|_| invalid())?.claims);
+                registry.token_seen(claims.nbf);
                 self.verified.insert(token.to_owned(), (keys.generation, Arc::clone(&claims)));
                 claims
             }

@@ -15,6 +15,8 @@ pub const ENROLMENT_TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;
 /// Most commands that are kept; beyond it the oldest finished ones go, and when none is finished
 /// a new one is refused.
 pub const COMMANDS_MAX: u64 = 1_000;
+/// Most unfinished commands of one user: nobody takes all places from everybody else.
+pub const COMMANDS_USER_MAX: u64 = 500;
 /// Most rows of the audit log; beyond it the oldest go.
 pub const AUDIT_ROWS_MAX: u64 = 1_000_000;
 /// Longest detail of an audit row or an outcome, bytes; longer ones are cut at a character.

@@ -3,7 +3,7 @@
 use model::{AgentId, AgentRecord, AgentStatus};
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::rows::{self, AGENT_COLUMNS, bits, version_key};
+use super::rows::{self, AGENT_COLUMNS, GroupNames, bits, version_key};
 use super::{groups, users};
 use crate::registry::types::InfoRow;
 use crate::registry::{
@@ -22,11 +22,10 @@ pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<AgentRow>> {
     rows.collect()
 }
 
-pub(super) fn one(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<AgentRow>> {
+fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> StoreResult<Option<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id = ?1");
     let mut statement = tx.prepare_cached(&sql)?;
-    let names = groups::names(tx)?;
-    statement.query_and_then([id.0], |row| rows::agent(row, &names))?.next().transpose()
+    statement.query_and_then([id.0], |row| rows::agent(row, names))?.next().transpose()
 }
 
 /// The agent with the highest number; not the server.
@@ -173,13 +172,18 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<Age
     Ok(AgentId(number))
 }
 
-pub(super) fn remove(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<AgentRow>> {
+/// With the names of all groups ([`groups::names`]), which are read once for many agents.
+pub(super) fn remove(
+    tx: &Transaction<'_>,
+    id: AgentId,
+    names: &GroupNames,
+) -> StoreResult<Option<AgentRow>> {
     if id == AgentId::SERVER {
         return Err(RegistryStoreError::Refused(
             "agent 000 is the server itself and cannot be removed".into(),
         ));
     }
-    let row = one(tx, id)?;
+    let row = one(tx, id, names)?;
     if row.is_some() {
         tx.prepare_cached("DELETE FROM membership WHERE agent = ?1")?.execute([id.0])?;
         tx.prepare_cached("DELETE FROM agent WHERE id = ?1")?.execute([id.0])?;

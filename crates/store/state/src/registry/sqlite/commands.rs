@@ -11,7 +11,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::rows::{corrupt, cut, signed, unsigned};
 use super::users::array;
-use crate::registry::limits::{COMMANDS_MAX, DETAIL_BYTES_MAX};
+use crate::registry::limits::{COMMANDS_MAX, COMMANDS_USER_MAX, DETAIL_BYTES_MAX};
 use crate::registry::{
     CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, OutcomeFilter, OutcomeRow,
     OutcomeState, Permitted, RegistryStoreError, StoreResult,
@@ -97,7 +97,7 @@ impl Target {
 
 /// One row, however many agents it is for: an outcome gets its own when there is one.
 pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<u64> {
-    make_room(tx)?;
+    make_room(tx, &new.user)?;
     let agents: RoaringBitmap =
         new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
     let mut set = Vec::with_capacity(agents.serialized_size());
@@ -118,10 +118,16 @@ pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<u64>
 }
 
 /// There is a limit to what is unfinished; what is finished is dropped by [`trim`].
-fn make_room(tx: &Transaction<'_>) -> StoreResult<()> {
-    let open = tx
-        .prepare_cached("SELECT count(*) FROM command WHERE pending + sent > 0")?
-        .query_row([], |r| unsigned(r, 0))?;
+fn make_room(tx: &Transaction<'_>, user: &str) -> StoreResult<()> {
+    let (open, own) = tx
+        .prepare_cached(
+            "SELECT count(*), coalesce(sum(user = ?1), 0) FROM command WHERE pending + sent > 0",
+        )?
+        .query_row([user], |r| Ok((unsigned(r, 0)?, unsigned(r, 1)?)))?;
+    if own >= COMMANDS_USER_MAX {
+        let what = "unfinished commands of one user: cancel some, or wait until they expire";
+        return Err(RegistryStoreError::Limit { what, max: COMMANDS_USER_MAX });
+    }
     if open >= COMMANDS_MAX {
         let what = "unfinished commands: cancel some, or wait until they expire";
         return Err(RegistryStoreError::Limit { what, max: COMMANDS_MAX });

@@ -34,8 +34,9 @@ use connections::connect;
 /// Remove agents; the rows as they were.
 fn remove(tx: &Transaction<'_>, ids: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>> {
     let mut rows = Vec::with_capacity(ids.len());
+    let names = groups::names(tx)?;
     for id in ids {
-        if let Some(row) = agents::remove(tx, *id)? {
+        if let Some(row) = agents::remove(tx, *id, &names)? {
             certificates::revoke(tx, *id, now_s)?;
             rows.push(row);
         }
