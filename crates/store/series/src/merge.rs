@@ -1,6 +1,6 @@
 //! Merges of parts that are neighbours in position.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -236,7 +236,8 @@ impl Core {
         let dir = self.parts_dir();
         self.options.files.persist_dir(&dir).map_err(refused(&dir, "cannot persist"))?;
         let mut next = manifest.clone();
-        next.parts.retain(|m| gone.iter().all(|p| p.meta.id != m.id));
+        let ids: HashSet<u64> = gone.iter().map(|p| p.meta.id).collect();
+        next.parts.retain(|m| !ids.contains(&m.id));
         next.parts.extend_from_slice(new);
         let sealed = next.sealed;
         let done = |t: &Tombstone| sealed >= t.position && next.parts.iter().all(|m| !waits(t, m));

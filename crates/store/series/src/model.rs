@@ -425,6 +425,8 @@ pub struct StoreStats {
     pub parts: u64,
     /// Parts and roll-ups whose file and index are open.
     pub parts_open: u64,
+    /// Bytes of their indexes in memory.
+    pub open_index_bytes: u64,
     /// Bytes of the parts on disk.
     pub part_bytes: u64,
     /// Samples and events in them, superseded ones included.

@@ -1,11 +1,12 @@
 //! Retention, and the roll-ups that outlive their samples.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
 
-use crate::core::Core;
+use crate::core::{Core, Parts};
 use crate::error::{ReadError, WriteError};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
@@ -62,6 +63,11 @@ impl Core {
         let all = parts.values().flatten().chain(rollups.values());
         let bytes: u64 = all.map(|p| p.meta.bytes).sum();
         let over = retention.bytes_max.is_some_and(|max| bytes > max);
+        let gone = self.whole_partitions(&parts, &rollups, bytes);
+        if !gone.is_empty() {
+            self.drop_parts(manifest, &gone, outcome)?;
+            return Ok(true);
+        }
         let oldest = parts.first_key_value();
         if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
             self.drop_samples(manifest, *p, parts, rollups.get(p), outcome)?;
@@ -81,6 +87,34 @@ impl Core {
             self.drop_parts(manifest, std::slice::from_ref(rollup), outcome)?;
         }
         Ok(true)
+    }
+
+    /// Files of the oldest partitions that go with everything they have, all at once: those that are
+    /// too old, or too much of so many bytes, up to the first whose roll-up stays.
+    fn whole_partitions(
+        &self,
+        parts: &Parts,
+        rollups: &BTreeMap<i64, Arc<Part>>,
+        mut bytes: u64,
+    ) -> Vec<Arc<Part>> {
+        let (retention, mut gone) = (self.options.retention, Vec::new());
+        for (partition, parts) in parts {
+            let over = retention.bytes_max.is_some_and(|max| bytes > max);
+            let due = over || self.is_past(*partition, retention.age);
+            if !due || self.outlives(*partition) {
+                break;
+            }
+            let all: Vec<_> = parts.iter().chain(rollups.get(partition)).cloned().collect();
+            bytes -= all.iter().map(|p| p.meta.bytes).sum::<u64>();
+            gone.extend(all);
+        }
+        gone
+    }
+
+    /// Whether the roll-up of a partition stays when its samples go.
+    fn outlives(&self, partition: i64) -> bool {
+        let age = self.options.rollup_age.max(self.options.hourly_age);
+        age.is_some() && partition_range(partition).to_ns > self.older_than(age)
     }
 
     fn drop_parts(
@@ -104,9 +138,7 @@ impl Core {
         rollup: Option<&Arc<Part>>,
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
-        let age = self.options.rollup_age.max(self.options.hourly_age);
-        let kept = age.is_some() && partition_range(partition).to_ns > self.older_than(age);
-        if !kept {
+        if !self.outlives(partition) {
             let all: Vec<Arc<Part>> = parts.iter().chain(rollup).cloned().collect();
             return self.drop_parts(manifest, &all, outcome);
         }

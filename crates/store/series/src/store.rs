@@ -376,6 +376,7 @@ impl Store {
             sealed_position: heads.first().map_or(0, |h| h.first() - 1),
             parts: metas().count() as u64,
             parts_open: open.count() as u64,
+            open_index_bytes: core.shelf.bytes(),
             part_bytes: metas().map(|m| m.bytes).sum(),
             part_samples: metas().map(|m| m.samples).sum(),
             index_bytes: metas().map(|m| m.index_bytes).sum(),

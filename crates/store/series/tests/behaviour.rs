@@ -324,6 +324,44 @@ fn a_deleted_agent_leaves_the_disk_with_the_next_merge() {
 }
 
 #[test]
+fn one_deleted_metric_of_a_row_leaves_the_disk_with_the_next_merge_and_may_come_again() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    let row = store.row(b"load|user host=a").unwrap();
+    let write = |from: i64, to: i64, value: f64| {
+        let mut batch = Batch::new();
+        for i in from..to {
+            batch.push(row, i * 10 * SECOND, &[i as f64 / 4.0, value * (i as f64).sin()]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+    };
+    write(0, 700, 1000.0);
+    let bytes = store.stats().part_bytes;
+    let range = TimeRange { from_ns: 0, to_ns: 600 * 10 * SECOND };
+    store.delete(&Selector::metric("user"), range).unwrap();
+    let expected = contents(&store);
+    assert_eq!((expected["user host=a"].len(), expected["load host=a"].len()), (100, 700));
+    store.seal().unwrap();
+    store.merge().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.tombstones, stats.part_samples, stats.parts), (0, 800, 1));
+    assert!(stats.part_bytes < bytes, "{} of {bytes} bytes", stats.part_bytes);
+    assert_eq!(contents(&store), expected);
+    // Rows in the same range behind the delete; the parts join.
+    write(300, 350, 2000.0);
+    let expected = contents(&store);
+    assert_eq!(expected["user host=a"].len(), 150);
+    store.merge().unwrap();
+    assert_eq!((store.stats().parts, contents(&store)), (1, expected.clone()));
+    let all = store.find(&Selector::metric("user")).remove(0);
+    let found = store.snapshot().summary(&all, TimeRange::ALL).unwrap().unwrap();
+    assert_eq!((found.count, found.first_ns), (150, 3000 * SECOND));
+    drop(store);
+    assert_eq!(contents(&open(&disk, Wal::Always).0), expected);
+}
+
+#[test]
 fn flipped_bits_are_found_by_file_and_the_rest_stays_readable() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);

@@ -11,7 +11,7 @@
 use series::{Ack, Batch, Selector, Store, StoreOptions, Wal};
 
 /// Memory of one series that is active, at most: name, postings and head.
-const SERIES_BYTES_MAX: u64 = 2048;
+const SERIES_BYTES_MAX: u64 = 1024;
 const HEAD_BYTES_MAX: usize = 8 << 20;
 const BATCH: u64 = 5000;
 

@@ -11,10 +11,15 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use env::files::SimDisk;
-use series::{Direction, Extreme, Selector, TimeRange, Wal};
-use support::{Draw, Model, apply, batch, bury, contents, delete, open, read, write};
+use series::{Direction, Extreme, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
+use support::{
+    Draw, Model, PARTITION_S, apply, batch, bury, contents, delete, open, options, read, write,
+};
+
+const SECOND: i64 = 1_000_000_000;
 
 fn soak() -> u64 {
     std::env::var("HOLDFAST_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
@@ -28,7 +33,7 @@ fn run(seed: u64, steps: u64) {
     let (mut store, _) = open(&disk, wals[draw.below(3) as usize]);
     let (mut model, mut clock_s) = (Model::new(), 1000);
     for step in 0..steps {
-        match draw.below(12) {
+        match draw.below(14) {
             0 => {
                 store.seal().unwrap();
             }
@@ -46,6 +51,20 @@ fn run(seed: u64, steps: u64) {
                 (store, report) = open(&disk, wals[draw.below(3) as usize]);
                 assert!(report.clean && report.replayed_samples == 0, "seed {seed} step {step}");
             }
+            4 => {
+                // A delete, and rows that come in the same range behind it.
+                let (selector, range) = delete(&mut draw);
+                store.delete(&selector, range).unwrap();
+                bury(&mut model, &store, &selector, range);
+                let mut from_s = range.from_ns / SECOND;
+                let (batch, change) = batch(&store, &mut draw, &mut from_s);
+                write(&store, batch).unwrap();
+                apply(&mut model, &change);
+            }
+            5 if step % 4 == 0 => {
+                store.close().unwrap();
+                store = by_size(&disk, wals[draw.below(3) as usize], &mut model, &mut draw);
+            }
             _ => {
                 let (batch, change) = batch(&store, &mut draw, &mut clock_s);
                 write(&store, batch).unwrap();
@@ -57,8 +76,31 @@ fn run(seed: u64, steps: u64) {
     }
 }
 
+/// Retention by size: the oldest partitions go until what is left fits. The store without it.
+fn by_size(disk: &SimDisk, wal: Wal, model: &mut Model, draw: &mut Draw) -> Store {
+    let bytes_max = 4000 + draw.below(20_000);
+    let retention = Retention { bytes_max: Some(bytes_max), ..Retention::default() };
+    let options = StoreOptions { retention, ..options(disk, wal) };
+    let (store, _) = Store::open(Path::new("/series"), options).unwrap();
+    let bytes = |store: &Store| store.stats().part_bytes + store.stats().rollup_bytes;
+    let before = bytes(&store);
+    let removed = store.retain().unwrap().bytes_removed;
+    assert!(bytes(&store) <= bytes_max, "{} of {bytes_max}", bytes(&store));
+    assert_eq!(before - removed, bytes(&store));
+    assert!((removed == 0) == (before <= bytes_max), "{removed} of {before} for {bytes_max}");
+    let found = contents(&store);
+    let first = found.values().flat_map(|s| s.keys()).min().copied().unwrap_or(i64::MAX);
+    let first = first.div_euclid(PARTITION_S * SECOND).saturating_mul(PARTITION_S * SECOND);
+    for samples in model.values_mut() {
+        samples.retain(|time, _| *time >= first);
+    }
+    model.retain(|_, samples| !samples.is_empty());
+    store.close().unwrap();
+    open(disk, wal).0
+}
+
 /// A random range of a random series, either way.
-fn look(store: &series::Store, model: &Model, draw: &mut Draw) {
+fn look(store: &Store, model: &Model, draw: &mut Draw) {
     let all = store.find(&Selector::default());
     let Some(series) = all.get(draw.below(all.len().max(1) as u64) as usize) else { return };
     let from_ns = draw.below(36_000) as i64 * 1_000_000_000;

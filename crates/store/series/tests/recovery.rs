@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::clock::SystemClock;
-use env::files::{Failure, Fault, SimDisk};
+use env::files::{Failure, Fault, Files, SimDisk};
 use series::{Ack, Batch, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, open, options};
 
@@ -53,7 +53,7 @@ fn calls_of_a_seal() -> std::ops::RangeInclusive<u64> {
 }
 
 #[test]
-fn a_seal_over_several_partitions_cut_anywhere_loses_nothing() {
+fn one_seal_over_several_partitions_cut_in_the_middle_loses_nothing() {
     for call in calls_of_a_seal() {
         for after in 0..3 {
             let disk = SimDisk::new(1);
@@ -63,6 +63,41 @@ fn a_seal_over_several_partitions_cut_anywhere_loses_nothing() {
             let image = disk.crash(call * 7 + after);
             assert_eq!(contents(&open(&image, Wal::Always).0), model, "call {call}");
         }
+    }
+}
+
+#[test]
+fn one_seal_whose_partitions_share_files_cut_in_the_middle_loses_nothing() {
+    // More partitions than files.
+    let prepared = |disk: &SimDisk| {
+        let (store, _) = open(disk, Wal::Always);
+        let mut batch = Batch::new();
+        for host in ["a", "b"] {
+            let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+            for i in (0..70i64).rev() {
+                batch.push(row, i * PARTITION_S * SECOND + 7, &[i as f64]).unwrap();
+            }
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+        let model = contents(&store);
+        (store, model, disk.calls())
+    };
+    let disk = SimDisk::new(1);
+    let (store, model, before) = prepared(&disk);
+    assert_eq!(store.seal().unwrap().parts, 70);
+    assert_eq!(contents(&store), model);
+    let files = disk.list(Path::new("/series/parts")).unwrap().len();
+    assert!(files <= 32, "{files} files");
+    for call in before + 1..=disk.calls() {
+        let disk = SimDisk::new(1);
+        let (store, model, _) = prepared(&disk);
+        disk.fail(&[Fault { call, failure: Failure::PowerCut }]);
+        let _ = store.seal();
+        let (store, _) = open(&disk.crash(call), Wal::Always);
+        assert_eq!(contents(&store), model, "call {call}");
+        store.seal().unwrap();
+        store.merge().unwrap();
+        assert_eq!(contents(&store), model, "call {call} sealed");
     }
 }
 
@@ -124,7 +159,7 @@ fn a_failed_seal_and_a_cut_of_the_next_one_leave_a_store_that_opens() {
 }
 
 #[test]
-fn names_outlive_the_log_that_defined_them() {
+fn a_dictionary_records_log_is_trimmed_and_its_names_stay() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     spread(&store, 0);
@@ -149,7 +184,7 @@ fn names_outlive_the_log_that_defined_them() {
 }
 
 #[test]
-fn batches_that_come_while_seals_run_are_all_there_after_a_kill() {
+fn batches_logged_below_a_seals_position_and_applied_after_it_are_all_there() {
     let disk = SimDisk::new(5);
     let background = StoreOptions {
         background: true,

@@ -1,0 +1,100 @@
+//! A year that is written series by series: as few files, flushes and reads as a year needs, not as
+//! many as it has partitions.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use env::files::{Files, SimDisk};
+use series::{
+    Ack, Batch, OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX, Retention, Selector, Store, StoreOptions,
+    TimeRange, Wal,
+};
+use support::{PARTITION_S, options};
+
+const SECOND: i64 = 1_000_000_000;
+/// Partitions of a year.
+const YEAR: i64 = 4380;
+/// Samples of a series in each of them.
+const EACH: i64 = 3;
+
+fn open_on(disk: &SimDisk, retention: Retention) -> Store {
+    let options = StoreOptions {
+        head_bytes_max: 64 << 20,
+        segment_bytes: 16 << 20,
+        rollups_beside: false,
+        retention,
+        ..options(disk, Wal::Always)
+    };
+    Store::open(Path::new("/series"), options).unwrap().0
+}
+
+/// A year of two series, one behind the other.
+fn year(store: &Store, first: i64) {
+    for host in first..first + 2 {
+        let row = store.row(format!("load|io host=h{host}").as_bytes()).unwrap();
+        let mut batch = Batch::new();
+        for i in 0..YEAR * EACH {
+            let time = i * PARTITION_S / EACH * SECOND;
+            batch.push(row, time, &[(i % 50) as f64 / 4.0, i as f64]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+    }
+}
+
+fn check(store: &Store, hosts: usize, partitions: i64) {
+    let (snapshot, all) = (store.snapshot(), store.find(&Selector::default()));
+    assert_eq!(all.len(), 2 * hosts);
+    for series in all {
+        let found = snapshot.summary(&series, TimeRange::ALL).unwrap().unwrap();
+        assert_eq!(found.count as i64, partitions * EACH, "{}", series.name());
+    }
+}
+
+#[test]
+fn a_year_written_series_by_series_is_sealed_and_merged_in_few_files_and_flushes() {
+    let disk = SimDisk::new(1);
+    let store = open_on(&disk, Retention::default());
+    year(&store, 0);
+    let before = disk.calls();
+    assert_eq!(i64::from(store.seal().unwrap().parts), YEAR);
+    let calls = disk.calls() - before;
+    let files = disk.list(Path::new("/series/parts")).unwrap().len();
+    assert!(files <= 32 && calls < 300, "{files} files, {calls} calls that change the disk");
+    check(&store, 2, YEAR);
+    year(&store, 2);
+    store.seal().unwrap();
+    // One file, one manifest for very many partitions.
+    let before = disk.calls();
+    let outcome = store.merge().unwrap();
+    let calls = disk.calls() - before;
+    assert_eq!((i64::from(outcome.parts_before), i64::from(outcome.parts_after)), (2 * YEAR, YEAR));
+    assert!(calls < YEAR as u64 / 2, "{calls} calls that change the disk");
+    let files = disk.list(Path::new("/series/parts")).unwrap().len();
+    assert!(files <= 100, "{files} files");
+    check(&store, 4, YEAR);
+    let stats = store.stats();
+    assert!(stats.parts_open <= OPEN_PARTS_MAX as u64, "{stats:?}");
+    assert!(stats.open_index_bytes <= OPEN_INDEX_BYTES_MAX, "{stats:?}");
+    store.close().unwrap();
+    // Files that several partitions share go with the last of them.
+    let kept = 100;
+    let age = options(&disk, Wal::Off).clock.now_us() / 1_000_000 - (YEAR - kept) as u64 * 7200;
+    let retention = Retention { age: Some(Duration::from_secs(age)), bytes_max: None };
+    let store = open_on(&disk, retention);
+    let before = disk.calls();
+    store.retain().unwrap();
+    let calls = disk.calls() - before;
+    assert!(calls < 200, "{calls} calls that change the disk");
+    check(&store, 4, kept);
+    let files = disk.list(Path::new("/series/parts")).unwrap().len();
+    assert!(files <= 4, "{files} files of {kept} partitions");
+}
