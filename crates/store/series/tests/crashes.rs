@@ -138,12 +138,16 @@ fn fail(seed: u64, steps: u64, fault: Fault) -> u32 {
             1 => store.merge().map(|_| ()),
             2 => {
                 let (selector, range) = delete(&mut draw);
-                may_be.iter_mut().for_each(|m| bury(m, &store, &selector, range));
+                for m in &mut may_be {
+                    bury(m, &store, &selector, range);
+                }
                 store.delete(&selector, range).map(|_| ())
             }
             _ => {
                 let (it, change): (_, Change) = batch(&store, &mut draw, &mut clock_s);
-                may_be.iter_mut().for_each(|m| apply(m, &change));
+                for m in &mut may_be {
+                    apply(m, &change);
+                }
                 write(&store, it)
             }
         };
