@@ -15,7 +15,8 @@ use crate::signals::Stop;
 /// Run a server until SIGINT or SIGTERM.
 pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
-    let config: ServerConfig = config::load(file)?;
+    let mut config: ServerConfig = config::load(file)?;
+    config.file = Some(file.to_owned());
     config.validate()?;
     let console = Console::new();
     let notify = Notify::of_environment();

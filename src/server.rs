@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
-use crate::config::{Layout, ServerConfig};
+use crate::config::{Layout, ServerConfig, ServerFile};
 use crate::folder::DataFolder;
 use crate::follow::{Marker, ServerFiles};
 use crate::host;
@@ -362,6 +362,12 @@ fn open_rules(
     Ok(Arc::new(rules.context("rules files")?))
 }
 
+/// The file of this configuration, for the API.
+fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::ConfigFile>>> {
+    let Some(path) = &config.file else { return Ok(None) };
+    Ok(Some(Arc::new(ServerFile::new(path)?)))
+}
+
 fn api_router(
     config: &ServerConfig,
     (registry, rules): (&Registry, Arc<RuleFolder>),
@@ -378,6 +384,7 @@ fn api_router(
         request_timeout_ms: config.api.request_timeout.as_millis() as u64,
         cors_origins: config.api.cors_origins.clone(),
         log: crate::logging::ring(),
+        config: config_file(config)?,
         rules: Some(rules),
         series: series.cloned(),
         ready: ready.clone(),

@@ -1,6 +1,7 @@
 //! Configuration files: TOML, every key optional, an unknown one refused with the nearest known.
 
 mod agent;
+mod file;
 mod series;
 mod server;
 
@@ -19,6 +20,7 @@ pub(crate) use agent::{
     AgentConfig, DEFAULT_AGENT, Durability, InventoryConfig, MetricsConfig, QueueConfig,
     ScanConfig, SyncConfig, Transaction,
 };
+pub(crate) use file::ServerFile;
 pub(crate) use series::{Bytes, DEFAULT_SERIES, Listen, SeriesConfig, WalMode};
 pub(crate) use server::{AgentsConfig, ApiConfig, DEFAULT_SERVER, Layout, ServerConfig};
 

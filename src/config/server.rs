@@ -31,6 +31,9 @@ pub(crate) struct ServerConfig {
     pub(crate) journal: JournalConfig,
     pub(crate) retention: RetentionConfig,
     pub(crate) series: SeriesConfig,
+    /// The file that it was read from, if it was.
+    #[serde(skip)]
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Default for ServerConfig {
@@ -47,6 +50,7 @@ impl Default for ServerConfig {
             journal: JournalConfig::default(),
             retention: RetentionConfig::default(),
             series: SeriesConfig::default(),
+            file: None,
         }
     }
 }

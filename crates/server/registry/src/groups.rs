@@ -9,7 +9,7 @@ use settings::{Merged, Settings, SettingsError};
 use state::registry::{ConfigState, GroupConfig, GroupCount};
 
 use crate::types::{ConfigProblem, ConfigTold};
-use crate::{Registry, RegistryError};
+use crate::{Registry, RegistryError, limits};
 
 /// How new groups of an agent stand to those it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +78,13 @@ impl Registry {
     /// Create a group: 1 to 128 of `A-Z a-z 0-9 . _ -`.
     ///
     /// # Errors
-    /// `Store(Exists)`, `Store(Refused)` for a bad name.
+    /// `Store(Exists)`, `Store(Refused)` for a bad name, `Refused` beyond [`limits::GROUPS_MAX`].
     pub fn create_group(&self, name: &str) -> Result<(), RegistryError> {
+        let _order = self.inner.decisions.lock();
+        if self.inner.store.groups()?.len() >= limits::GROUPS_MAX {
+            let text = format!("there are {} groups already: delete one", limits::GROUPS_MAX);
+            return Err(RegistryError::Refused(text));
+        }
         Ok(self.inner.store.create_group(name, self.now().s)?)
     }
 

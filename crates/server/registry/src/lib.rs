@@ -70,11 +70,11 @@ pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use shown::ServerCertificate;
 pub use state::registry::{
-    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, Command, CommandCounts, CommandKind,
-    CommandRow, CompareOp, Condition, ConfigState, DistinctPage, EnrolmentTokenRow, GroupConfig,
-    GroupCount, LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState, Overview,
-    Permitted, Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget, RoleRef,
-    RoleRow, RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode,
+    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, Command, CommandCounts,
+    CommandKind, CommandRow, CompareOp, Condition, ConfigState, DistinctPage, EnrolmentTokenRow,
+    GroupConfig, GroupCount, LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState,
+    Overview, Permitted, Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget,
+    RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode,
     StatusSummary, Summary,
 };
 pub use types::{

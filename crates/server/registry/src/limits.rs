@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Highest number that an agent may be given by whoever adds it; drawn ones go on behind it.
 pub const AGENT_NUMBER_MAX: u32 = 99_999_999;
+/// Most groups; each has up to 1 MiB of configuration.
+pub const GROUPS_MAX: usize = 4_096;
 /// Shortest password, characters.
 pub const PASSWORD_CHARS_MIN: usize = 8;
 /// Longest password, characters.

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 use rusqlite::Connection;
 use state::registry::{
-    AgentQuery, AuditEntry, CommandKind, InfoRow, LivenessRow, NewAgent, NewCertificate,
-    NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow, OutcomeState, Permitted,
-    RegistryStore, RegistryStoreError, Revocation, RevocationTarget, SqliteRegistry, StatusCode,
+    AgentQuery, AuditEntry, AuditOutcome, CommandKind, InfoRow, LivenessRow, NewAgent,
+    NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow, OutcomeState,
+    Permitted, RegistryStore, RegistryStoreError, Revocation, RevocationTarget, SqliteRegistry,
+    StatusCode,
 };
 use tempfile::TempDir;
 
@@ -97,6 +98,7 @@ fn fill(store: &SqliteRegistry) {
         user: "admin".into(),
         action: "group:create".into(),
         detail: "web".into(),
+        outcome: AuditOutcome::Partly,
     };
     store.audit(&entry).unwrap();
 }
@@ -219,6 +221,7 @@ fn the_audit_log_is_bounded_and_its_details_are_cut() {
         user: "admin".into(),
         action: "x".into(),
         detail: detail.into(),
+        outcome: AuditOutcome::Done,
     };
     store.audit(&entry(&"ü".repeat(5_000))).unwrap();
     assert_eq!(store.audit_log(None, 1).unwrap()[0].detail.len(), 4_096);

@@ -21,6 +21,34 @@ use crate::metrics::install_recorder;
 use crate::resource::StreamPlaces;
 use crate::token::{TokenKeyError, Tokens};
 
+/// The server's configuration file, as whoever started the server reads it. Every failure is a text
+/// for people.
+pub trait ConfigFile: Send + Sync {
+    /// The text that stands in the file now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn read(&self) -> Result<String, String>;
+
+    /// What a text configures, by section, with the default of each key that it leaves out.
+    ///
+    /// # Errors
+    /// When no server can run with it.
+    fn values(&self, text: &str) -> Result<serde_json::Value, String>;
+
+    /// The keys, such as `api.listen`, in which a text differs from what the server runs with.
+    ///
+    /// # Errors
+    /// As [`ConfigFile::values`].
+    fn waiting(&self, text: &str) -> Result<Vec<String>, String>;
+
+    /// Put a text in the file's place; whole and durable when it returns.
+    ///
+    /// # Errors
+    /// When the file cannot be replaced; then it is as it was.
+    fn store(&self, text: &str) -> Result<(), String>;
+}
+
 /// How the API behaves.
 #[derive(Clone)]
 pub struct ApiOptions {
@@ -44,6 +72,8 @@ pub struct ApiOptions {
     pub request_timeout_ms: u64,
     /// The latest lines of the log, for `/manager/logs`.
     pub log: LogRing,
+    /// The file that the server was started with, if it was.
+    pub config: Option<Arc<dyn ConfigFile>>,
     /// The detection rules; without them `/rules/files` answers 503.
     pub rules: Option<Arc<RuleFolder>>,
     /// The series store; without it `/series` answers 503.
@@ -66,6 +96,7 @@ impl ApiOptions {
             cors_origins: Vec::new(),
             request_timeout_ms: REQUEST_TIMEOUT_MS,
             log: LogRing::default(),
+            config: None,
             rules: None,
             series: None,
             ready: Arc::new(AtomicBool::new(true)),

@@ -60,6 +60,18 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
+    /// Whether the caller may do this to one thing.
+    pub(crate) fn may(&self, api: &Api, action: &str, kind: &str, value: &str) -> bool {
+        match (self, value.parse::<AgentId>()) {
+            (Self::Local { .. }, _) => true,
+            (Self::User { grants, .. }, Ok(id)) if kind == "agent:id" => {
+                api.registry.permits_agent(grants, action, id)
+            }
+            (Self::User { grants, .. }, _) => grants.permit(action, &[(kind, value)]),
+            (Self::Anyone, _) => false,
+        }
+    }
+
     /// The name for logs and the audit.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -187,19 +199,21 @@ impl Call {
 
     /// Whether the caller may do this to one thing: `("security:read", "user:id", "100")`.
     pub(crate) fn may(&self, action: &str, kind: &str, value: &str) -> bool {
-        match (&self.caller, value.parse::<AgentId>()) {
-            (Caller::Local { .. }, _) => true,
-            (Caller::User { grants, .. }, Ok(id)) if kind == "agent:id" => {
-                self.api.registry.permits_agent(grants, action, id)
-            }
-            (Caller::User { grants, .. }, _) => grants.permit(action, &[(kind, value)]),
-            (Caller::Anyone, _) => false,
-        }
+        self.caller.may(&self.api, action, kind, value)
     }
 
     /// Refuse the whole request with 4000 unless the caller may do this to one thing.
     pub(crate) fn require(&self, action: &str, kind: &str, value: &str) -> Result<(), Failure> {
-        if self.may(action, kind, value) { Ok(()) } else { Err(Failure::denied(kind)) }
+        if self.may(action, kind, value) {
+            return Ok(());
+        }
+        Err(Failure::denied_on(kind, &[value.to_owned()]))
+    }
+
+    /// The row of the audit log is durable, as begun, before anything is changed that is not the
+    /// registry's; the registry's own changes take it along.
+    pub(crate) fn begun(&self) -> Result<(), Failure> {
+        Ok(self.api.registry.write_audit()?)
     }
 
     /// The JSON body.

@@ -127,7 +127,7 @@ impl List {
     }
 
     /// 0 all fine, 1 nothing but failures, 2 some failed.
-    fn error(&self) -> u8 {
+    pub(crate) fn error(&self) -> u8 {
         match (self.failures(), self.total) {
             (0, _) => 0,
             (_, 0) => 1,

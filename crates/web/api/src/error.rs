@@ -34,6 +34,9 @@ const fn row(code: u16, status: StatusCode, text: &'static str, remedy: &'static
 
 const BAD: StatusCode = StatusCode::BAD_REQUEST;
 
+/// Most ids that one failure names.
+const NAMED_MAX: usize = 20;
+
 /// What a code without a row of its own would be.
 const INTERNAL: Row = row(
     1000,
@@ -94,6 +97,26 @@ const TABLE: &[Row] = &[
         BAD,
         "only possible for agents of versions below 3.12, of which there are none here",
         "remove the agent to clear what is known of it",
+    ),
+    row(
+        1005,
+        BAD,
+        "the file cannot be read or written",
+        "let the server's user read and write the file and its folder",
+    ),
+    row(
+        1006,
+        BAD,
+        "there is no configuration file",
+        "start the server with `holdfast server --config FILE`",
+    ),
+    row(1103, BAD, "no such field", "leave field out to see those there are"),
+    row(1106, BAD, "no such section", "leave section out to see those there are"),
+    row(
+        1125,
+        BAD,
+        "not a configuration that this server can run with",
+        "mend what the message names; `holdfast config check server FILE` says the same",
     ),
     row(1112, BAD, "the file is empty", "send the file as the body"),
     row(1113, BAD, "not a Sigma rule", "mend what the message names and send it again"),
@@ -265,6 +288,16 @@ impl Failure {
     /// The roles do not allow it on this type of resource.
     pub(crate) fn denied(kind: &str) -> Self {
         Self::detailed(4000, format!("Permission denied: Resource type: {kind}"))
+    }
+
+    /// The roles do not allow it on any of these things.
+    pub(crate) fn denied_on(kind: &str, ids: &[String]) -> Self {
+        let mut named =
+            ids.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        if ids.len() > NAMED_MAX {
+            named.push_str(", ...");
+        }
+        Self::detailed(4000, format!("Permission denied: Resource type: {kind}, ids: {named}"))
     }
 
     /// A failure without a number.

@@ -43,7 +43,7 @@ use commit::Commit;
 use registry::Registry;
 use state::StateStore;
 
-pub use api::{ApiError, ApiOptions};
+pub use api::{ApiError, ApiOptions, ConfigFile};
 pub use call::Source;
 pub use log_ring::{LogLine, LogRing};
 pub use metrics::install_recorder;

@@ -113,15 +113,24 @@ fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
         list.push(("401", "Nobody is logged in, or wrong credentials."));
         list.push(("403", "The role does not allow it, or the address is blocked."));
     }
-    if operation.path.contains('{') {
+    if names_one(operation) {
         list.push(("404", "There is no such thing."));
     }
+    list.push(("405", "The path has other methods."));
     if operation.body.is_some() {
         list.push(("406", "The body has another content type."));
         list.push(("413", "The body is too large."));
     }
     list.push(("429", "Too many requests."));
     list
+}
+
+/// Whether it is refused when what it names is not there; other operations on things tell that in
+/// the list of what failed.
+fn names_one(operation: &Operation) -> bool {
+    let ours = ["/changes/{", "/commands/{", "/v1/agents/{", "/v1/agents/ids/groups/{"];
+    operation.parameters().any(|parameter| parameter.name == "group_id")
+        || ours.iter().any(|path| operation.path.starts_with(path))
 }
 
 fn problem(about: &str) -> Response {
@@ -207,8 +216,10 @@ fn describe_parameter(parameter: &Parameter) -> ApiParameter {
         Place::Query => ParameterIn::Query,
         Place::Path => ParameterIn::Path,
     };
-    let list =
-        matches!(parameter.kind, Kind::Words(_) | Kind::Numbers | Kind::NumbersOrAll | Kind::Names);
+    let list = matches!(
+        parameter.kind,
+        Kind::Words(_) | Kind::Numbers | Kind::NumbersOrAll | Kind::Names | Kind::GroupNames
+    );
     ParameterBuilder::new()
         .name(parameter.name)
         .parameter_in(place)
@@ -242,7 +253,12 @@ fn kind_schema(kind: Kind) -> Schema {
             .default(Some(json!(false)))
             .build()
             .into(),
-        Kind::Text | Kind::Sort => text(),
+        Kind::Text => text(),
+        Kind::Alphanumeric => pattern("^[\\w,\\-.+:/() ]+$").into(),
+        Kind::Name => pattern("^[\\w\\-.%]+$").into(),
+        Kind::GroupName => pattern("^[A-Za-z0-9._\\-]{1,128}$").into(),
+        Kind::Search => pattern("^[^;|&^*>]+$").into(),
+        Kind::Sort => pattern("^[\\w\\-,+. ]+$").into(),
         Kind::Word(list) => words(list).into(),
         Kind::Words(list) => ArrayBuilder::new().items(words(list)).build().into(),
         Kind::Numbers => ArrayBuilder::new().items(pattern("^[0-9]+$")).build().into(),
@@ -250,8 +266,16 @@ fn kind_schema(kind: Kind) -> Schema {
         Kind::Id => pattern("^[0-9]+$").into(),
         Kind::Position => whole().minimum(Some(0)).build().into(),
         Kind::Number => pattern("^[0-9]{3,}$").into(),
-        Kind::Names => ArrayBuilder::new().items(RefOr::T(text())).build().into(),
-        Kind::Timeframe => pattern("^[0-9]+[dhms]?$").into(),
+        Kind::Names => ArrayBuilder::new().items(pattern("^[\\w\\-.%]+$")).build().into(),
+        Kind::GroupNames => {
+            ArrayBuilder::new().items(pattern("^[A-Za-z0-9._\\-]{1,128}$")).build().into()
+        }
+        Kind::Timeframe(default) => ObjectBuilder::new()
+            .schema_type(Type::String)
+            .pattern(Some("^[0-9]+[dhms]?$"))
+            .default(default.map(|text| json!(text)))
+            .build()
+            .into(),
         Kind::Digest => pattern("^[0-9A-Fa-f]{32,128}$").into(),
         Kind::Instant => ObjectBuilder::new()
             .schema_type(Type::String)

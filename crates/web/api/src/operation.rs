@@ -85,6 +85,14 @@ pub(crate) enum Kind {
     Flag,
     /// Any text up to [`crate::limits::PARAMETER_BYTES_MAX`].
     Text,
+    /// Letters, digits, spaces and what stands in versions, addresses and names of systems.
+    Alphanumeric,
+    /// One name: letters, digits, `_`, `-`, `.` and `%`.
+    Name,
+    /// Name of a group: ASCII letters, digits, `_`, `-` and `.`; 1 to 128.
+    GroupName,
+    /// Text to look for, without the characters of other languages' conditions.
+    Search,
     /// One of these words.
     Word(&'static [&'static str]),
     /// Some of these words, with commas.
@@ -101,8 +109,10 @@ pub(crate) enum Kind {
     Number,
     /// Names with commas.
     Names,
-    /// `7d`, `10h`, `5m`, `30s` or a number of seconds.
-    Timeframe,
+    /// Names of groups with commas.
+    GroupNames,
+    /// `7d`, `10h`, `5m`, `30s` or a number of seconds; the default is its operation's.
+    Timeframe(Option<&'static str>),
     /// Field names with commas, a leading sign for the direction.
     Sort,
     /// A digest in hex.
@@ -240,11 +250,15 @@ pub(crate) const Q: Parameter = query(
     "Conditions such as status=active;(name~web,name~db): ; is and, , is or.",
 );
 
+/// `search`.
+pub(crate) const SEARCH: Parameter =
+    query("search", Kind::Search, "Text that any field holds; with - before it, that none holds.");
+
 /// `select`, `sort`, `search`, `q` and `distinct`, which every list takes.
 pub(crate) const LISTED: &[Parameter] = &[
     query("select", Kind::Names, "Fields to return, with commas."),
     query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
-    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    SEARCH,
     Q,
     query("distinct", Kind::Flag, "Each different item once."),
 ];

@@ -20,7 +20,8 @@ enum Value {
     Text(String),
     List(Vec<String>),
     Agents(Vec<AgentId>),
-    Seconds(u64),
+    /// Seconds, and how they were written.
+    Timeframe(u64, String),
     Micros(u64),
 }
 
@@ -63,8 +64,13 @@ impl Parameters {
             }
         }
         for parameter in operation.parameters() {
-            if let Kind::Whole { default, .. } = parameter.kind {
-                values.entry(parameter.name).or_insert(Value::Whole(default));
+            let default = match parameter.kind {
+                Kind::Whole { default, .. } => Some(Value::Whole(default)),
+                Kind::Timeframe(Some(text)) => read_timeframe(text),
+                _ => None,
+            };
+            if let Some(default) = default {
+                values.entry(parameter.name).or_insert(default);
             }
         }
         Ok(Self(values))
@@ -123,10 +129,18 @@ impl Parameters {
         }
     }
 
-    /// A timeframe in seconds.
+    /// A timeframe in seconds; its default where absent.
     pub(crate) fn seconds(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
-            Some(Value::Seconds(seconds)) => Some(*seconds),
+            Some(Value::Timeframe(seconds, _)) => Some(*seconds),
+            _ => None,
+        }
+    }
+
+    /// A timeframe as it was written.
+    pub(crate) fn timeframe(&self, name: &str) -> Option<&str> {
+        match self.0.get(name) {
+            Some(Value::Timeframe(_, text)) => Some(text),
             _ => None,
         }
     }
@@ -140,7 +154,8 @@ impl Parameters {
     }
 }
 
-fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
+/// Neither longer than any value is, nor empty where that would mean none.
+fn has_length(parameter: &Parameter, text: &str) -> Result<(), Failure> {
     if text.len() > PARAMETER_BYTES_MAX
         && !matches!(parameter.kind, Kind::Numbers | Kind::NumbersOrAll)
     {
@@ -150,13 +165,28 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             text.len()
         )));
     }
-    if text.is_empty() && matches!(parameter.kind, Kind::Text | Kind::Sort | Kind::Word(_)) {
+    let filters = matches!(
+        parameter.kind,
+        Kind::Text
+            | Kind::Alphanumeric
+            | Kind::Name
+            | Kind::GroupName
+            | Kind::Search
+            | Kind::Sort
+            | Kind::Word(_)
+    );
+    if text.is_empty() && filters {
         // An empty filter would read as none: a caller's variable that was never set.
         return Err(Failure::bad(format!(
             "'{}' is empty: leave it out or name one",
             parameter.name
         )));
     }
+    Ok(())
+}
+
+fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
+    has_length(parameter, text)?;
     match parameter.kind {
         Kind::Whole { min, max, .. } => whole(parameter, text, min, max),
         Kind::Flag => match text.to_ascii_lowercase().as_str() {
@@ -164,7 +194,12 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             "false" => Ok(Value::Flag(false)),
             _ => Err(wrong_type(parameter, "boolean")),
         },
-        Kind::Text | Kind::Sort => Ok(Value::Text(text.to_owned())),
+        Kind::Text => Ok(Value::Text(text.to_owned())),
+        Kind::Alphanumeric => formed(text, "alphanumeric", text.chars().all(is_alphanumeric)),
+        Kind::Name => formed(text, "names", text.chars().all(is_name)),
+        Kind::GroupName => formed(text, "group_names", is_group(text)),
+        Kind::Sort => formed(text, "sort", text.chars().all(is_sort)),
+        Kind::Search => formed(text, "search", !text.contains(NOT_SEARCHED)),
         Kind::Word(words) => match words.iter().find(|word| **word == text) {
             Some(word) => Ok(Value::Text((*word).to_owned())),
             None => Err(no_word(text, words)),
@@ -176,7 +211,8 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
                 None => Ok(Value::List(list)),
             }
         }
-        Kind::Names => Ok(Value::List(split(parameter, text)?)),
+        Kind::Names => named(parameter, text, "names", |item| item.chars().all(is_name)),
+        Kind::GroupNames => named(parameter, text, "group_names", is_group),
         Kind::NumbersOrAll if text == "all" => Ok(Value::Text(text.to_owned())),
         Kind::Numbers | Kind::NumbersOrAll => numbers(parameter, text),
         Kind::Id => {
@@ -189,10 +225,7 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
         Kind::Position => whole(parameter, text, 0, i64::MAX as u64),
         Kind::Number if text.len() >= NUMBER_DIGITS_MIN => numbers(parameter, text),
         Kind::Number => Err(no_format(text, "numbers")),
-        Kind::Timeframe => match timeframe(text) {
-            Some(seconds) => Ok(Value::Seconds(seconds)),
-            None => Err(no_format(text, "timeframe")),
-        },
+        Kind::Timeframe(_) => read_timeframe(text).ok_or_else(|| no_format(text, "timeframe")),
         Kind::Digest if (32..=128).contains(&text.len()) && is_hex(text) => {
             Ok(Value::Text(text.to_ascii_lowercase()))
         }
@@ -204,21 +237,66 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     }
 }
 
+/// Longest name of a group, characters.
+const GROUP_NAME_CHARS_MAX: usize = 128;
+/// What no text to look for holds.
+const NOT_SEARCHED: &[char] = &[';', '|', '&', '^', '*', '>'];
+
+fn is_alphanumeric(c: char) -> bool {
+    c.is_alphanumeric() || " _,-.+:/()".contains(c)
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || "_-.%".contains(c)
+}
+
+fn is_sort(c: char) -> bool {
+    c.is_alphanumeric() || "_-,+. ".contains(c)
+}
+
+/// Whether a group may be called so; that `all` is none is said where one is made.
+pub(crate) fn is_group(text: &str) -> bool {
+    (1..=GROUP_NAME_CHARS_MAX).contains(&text.len())
+        && ![".", ".."].contains(&text)
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+/// A text of a format, if it is.
+fn formed(text: &str, format: &str, fits: bool) -> Result<Value, Failure> {
+    if fits { Ok(Value::Text(text.to_owned())) } else { Err(no_format(text, format)) }
+}
+
+/// A list whose items are of a format.
+fn named(
+    parameter: &Parameter,
+    text: &str,
+    format: &str,
+    fits: impl Fn(&str) -> bool,
+) -> Result<Value, Failure> {
+    let list = split(parameter, text)?;
+    match list.iter().find(|item| !fits(item)) {
+        Some(item) => Err(no_format(item, format)),
+        None => Ok(Value::List(list)),
+    }
+}
+
+fn read_timeframe(text: &str) -> Option<Value> {
+    timeframe(text).map(|seconds| Value::Timeframe(seconds, text.to_owned()))
+}
+
 fn whole(parameter: &Parameter, text: &str, min: u64, max: u64) -> Result<Value, Failure> {
     let Ok(number) = text.parse::<i128>() else {
         return Err(wrong_type(parameter, "integer"));
     };
-    let limit = parameter.name == "limit";
-    let refuse = |code: u16, detail: String| {
-        if limit { Failure::detailed(code, detail) } else { Failure::bad(detail) }
-    };
+    let failed =
+        |which: &str| format!("Failed validating '{which}' in schema - '{}'", parameter.name);
     if number < i128::from(min) {
-        let detail = format!("{number} is less than the minimum of {min}");
-        return Err(refuse(1406, detail));
+        let rule = failed("minimum");
+        return Err(Failure::bad(format!("{number} is less than the minimum of {min}. {rule}")));
     }
     if number > i128::from(max) {
-        let detail = format!("{number} is greater than the maximum of {max}");
-        return Err(refuse(1405, detail));
+        let rule = failed("maximum");
+        return Err(Failure::bad(format!("{number} is greater than the maximum of {max}. {rule}")));
     }
     Ok(Value::Whole(number as u64))
 }

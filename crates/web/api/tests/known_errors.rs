@@ -17,15 +17,27 @@ const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
     ("/agents?foo=1", 400, None, "Extra query parameter(s) foo not in spec"),
     ("/agents?b=1&a=2&limit=1", 400, None, "Extra query parameter(s) a, b not in spec"),
     ("/agents?Limit=1", 400, None, "Extra query parameter(s) Limit not in spec"),
-    ("/agents?limit=0", 400, Some(1406), "0 is less than the minimum of 1"),
-    ("/agents?limit=-5", 400, Some(1406), "-5 is less than the minimum of 1"),
-    ("/agents?limit=100001", 400, Some(1405), "100001 is greater than the maximum of 100000"),
+    ("/agents?limit=0", 400, None, "0 is less than the minimum of 1. Failed validating 'minimum'"),
+    ("/agents?limit=-5", 400, None, "-5 is less than the minimum of 1"),
+    ("/agents?limit=100001", 400, None, "100001 is greater than the maximum of 100000. Failed"),
     ("/agents?limit=ten", 400, None, "Wrong type, expected 'integer' for query parameter 'limit'"),
     ("/agents?limit=99999999999999999999999999999999999999999", 400, None, "Wrong type"),
     ("/agents?offset=-1", 400, None, "-1 is less than the minimum of 0"),
     ("/agents?pretty=maybe", 400, None, "expected 'boolean'"),
     ("/agents?sort=nothing", 400, Some(1403), "'nothing'"),
-    ("/agents?sort=-name;drop%20table%20agent", 400, Some(1403), "sort by"),
+    ("/agents?sort=-name;drop%20table%20agent", 400, None, "agent' is not a 'sort'"),
+    ("/agents?name=a$b", 400, None, "'a$b' is not a 'alphanumeric'"),
+    ("/agents?os.name=a%00", 400, None, "is not a 'alphanumeric'"),
+    ("/agents?group=we%20b", 400, None, "'we b' is not a 'group_names'"),
+    ("/agents?group=..", 400, None, "'..' is not a 'group_names'"),
+    ("/agents?node_name=x/y", 400, None, "'x/y' is not a 'names'"),
+    ("/agents?search=a%26b", 400, None, "'a&b' is not a 'search'"),
+    ("/agents?select=a;b", 400, None, "'a;b' is not a 'names'"),
+    ("/groups?groups_list=web,a%20b", 400, None, "'a b' is not a 'group_names'"),
+    ("/groups/a%20b/files", 400, None, "'a b' is not a 'group_names'"),
+    ("/cluster/a%20b/status", 400, None, "'a b' is not a 'names'"),
+    ("/manager/logs?tag=a;b", 400, None, "'a;b' is not a 'alphanumeric'"),
+    ("/manager/configuration?section=nonsense", 400, None, "'nonsense' is not one of"),
     ("/agents?select=internal_key", 400, Some(1724), "'internal_key'"),
     ("/agents?status=asleep", 400, None, "'asleep' is not one of"),
     ("/agents?status=active,", 400, None, "is not a 'status'"),
@@ -39,23 +51,21 @@ const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
     ("/agents?q=dateAdd<never", 400, Some(1412), "'never'"),
     ("/syscheck/001?q=size>big", 400, Some(1407), "not a number"),
     ("/syscheck/001?q=size~1", 400, Some(1409), "texts only"),
-    ("/syscheck/999", 404, Some(1701), "agent does not exist"),
     ("/syscheck/1", 400, None, "'1' is not a 'numbers'"),
     ("/syscheck/001,002", 400, None, "is not a 'numbers'"),
-    ("/syscheck/99999999999999999999", 404, Some(1701), "agent does not exist"),
     ("/syscheck/001?md5=xyz", 400, None, "'xyz' is not a 'hash'"),
     ("/syscheck/001?type=door", 400, None, "is not one of"),
     ("/syscheck/001?sort=device", 400, Some(1403), "'device'"),
     ("/syscheck/001?select=nope", 400, Some(1724), "'nope'"),
     ("/changes?from=yesterday", 400, Some(1412), "not a date"),
     ("/changes?kind=moved", 400, None, "'moved' is not one of"),
-    ("/changes?limit=1001", 400, Some(1405), "1001 is greater than the maximum of 1000"),
+    ("/changes?limit=1001", 400, None, "1001 is greater than the maximum of 1000"),
     ("/changes?cursor=garbage", 400, None, "cursor"),
     ("/changes/garbage", 404, None, "no such change"),
     ("/changes/001-1-1", 404, None, "no such change"),
     ("/commands/4711", 404, None, "no such command: 4711"),
     ("/commands/x", 400, None, "expected 'integer'"),
-    ("/states/a%27b", 400, None, "dataset"),
+    ("/states/a%27b", 400, None, "is not a 'names'"),
     ("/nothing/here", 404, None, "404: Not Found"),
     ("/agents/", 404, None, "404: Not Found"),
 ];
@@ -76,6 +86,41 @@ async fn every_known_error_has_its_status_number_and_text() {
             assert!(!body["remediation"].as_str().unwrap().is_empty(), "{path}: {body}");
             assert_eq!(body["dapi_errors"]["node01"]["error"], body["detail"], "{path}");
         }
+    }
+}
+
+/// Method, path and the number with which the one thing that was named failed; the status is 200.
+const FAILED: &[(&str, &str, u16)] = &[
+    ("GET", "/syscheck/999", 1701),
+    ("GET", "/syscheck/99999999999999999999", 1701),
+    ("GET", "/syscheck/999/last_scan", 1701),
+    ("DELETE", "/syscheck/001", 1760),
+    ("GET", "/agents/999/key", 1701),
+    ("GET", "/agents/000/key", 1703),
+    ("GET", "/agents/999/group/is_sync", 1701),
+    ("GET", "/agents/000/group/is_sync", 1703),
+    ("DELETE", "/agents/999/group", 1701),
+    ("DELETE", "/agents/000/group", 1703),
+    ("PUT", "/agents/999/restart", 1701),
+    ("PUT", "/agents/002/restart", 1707),
+    ("GET", "/manager/configuration?section=rootcheck", 1106),
+    ("GET", "/manager/configuration?section=cluster&field=nothing", 1103),
+    ("DELETE", "/security/users/9999/roles?role_ids=all", 5001),
+    ("DELETE", "/security/roles/9999/rules?rule_ids=all", 4002),
+];
+
+#[tokio::test]
+async fn a_list_tells_what_of_it_failed() {
+    let world = world();
+    let bearer = format!("Bearer {}", world.admin().await);
+    let headers = [("authorization", bearer.as_str())];
+    for (method, path, code) in FAILED {
+        let answer = world.send(method, path, &headers, Body::empty()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{method} {path}");
+        let body = answer.json();
+        assert_eq!(body["error"], 1, "{method} {path}: {body}");
+        assert_eq!(body["data"]["total_failed_items"], 1, "{method} {path}: {body}");
+        assert_eq!(body["data"]["failed_items"][0]["error"]["code"], *code, "{method} {path}");
     }
 }
 

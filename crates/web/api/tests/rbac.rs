@@ -1,7 +1,13 @@
 //! The table of what each role may do, and that every operation which changes something leaves a
 //! row in the audit log.
 
-#![allow(clippy::indexing_slicing, clippy::excessive_nesting, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "helpers of tests"
+)]
 
 mod common;
 
@@ -10,6 +16,7 @@ use std::fmt::Write as _;
 use api::Source;
 use axum::http::StatusCode;
 use common::{World, described, golden, world_with};
+use registry::{AuditEntry, AuditOutcome, CommandKind, LinkKind, Policy, SecurityChange};
 use serde_json::Value;
 
 fn world() -> World {
@@ -38,6 +45,138 @@ async fn every_role_may_do_what_the_table_says() {
         }
     }
     golden("../../../openapi/rbac.txt", &table);
+}
+
+#[tokio::test]
+async fn every_action_of_the_programs_policies_is_asked_by_an_operation() {
+    let world = world();
+    let admin = world.admin().await;
+    let asked = world.ok("/security/actions", &admin).await;
+    let policies = world.ok("/security/policies", &admin).await;
+    for item in policies["data"]["affected_items"].as_array().unwrap() {
+        for action in item["policy"]["actions"].as_array().unwrap() {
+            let asked = asked["data"].get(action.as_str().unwrap());
+            assert!(asked.is_some(), "{action} of {} opens nothing", item["name"]);
+        }
+    }
+}
+
+/// What one policy of a request allows: actions on resources.
+type Allowed = (&'static [&'static str], &'static [&'static str]);
+
+/// A request, what it asks first, and what it asks further.
+const FURTHER: &[(&str, &str, Allowed, Allowed)] = &[
+    ("PUT", "/agents/001/group/web", MODIFY, ASSIGN),
+    ("DELETE", "/agents/001/group/web", MODIFY, ASSIGN),
+    ("DELETE", "/agents/001/group?groups_list=web", MODIFY, ASSIGN),
+    ("PUT", "/agents/group?group_id=web&agents_list=002", MODIFY, ASSIGN),
+    ("DELETE", "/agents/group?group_id=web&agents_list=001", MODIFY, ASSIGN),
+    ("PUT", "/agents/node/node01/restart", RESTART, (&["cluster:read"], &["node:id:node01"])),
+    ("DELETE", "/commands/1", CANCEL, RESTART),
+    ("DELETE", "/commands/2", CANCEL, (&["syscheck:run"], &["agent:id:*"])),
+    ("DELETE", "/commands/3", CANCEL, (&["agent:reconnect"], &["agent:id:*"])),
+    ("GET", "/commands/1", (&["command:read"], &["*:*:*"]), (&["agent:read"], &["agent:id:*"])),
+    (
+        "PUT",
+        "/rules/files/new.yml?overwrite=true",
+        (&["rules:update"], &["*:*:*"]),
+        (&["rules:delete"], &["rule:file:new.yml"]),
+    ),
+    (
+        "POST",
+        "/security/users/100/roles?role_ids=2",
+        (&["security:update"], &["user:id:100"]),
+        (&["security:update"], &["role:id:2"]),
+    ),
+    (
+        "DELETE",
+        "/security/users/100/roles?role_ids=2",
+        (&["security:delete"], &["user:id:100"]),
+        (&["security:delete"], &["role:id:2"]),
+    ),
+    (
+        "POST",
+        "/security/roles/100/policies?policy_ids=1",
+        (&["security:update"], &["role:id:100"]),
+        (&["security:update"], &["policy:id:1"]),
+    ),
+    (
+        "POST",
+        "/security/roles/100/rules?rule_ids=1",
+        (&["security:update"], &["role:id:100"]),
+        (&["security:update"], &["rule:id:1"]),
+    ),
+];
+
+const MODIFY: Allowed = (&["agent:modify_group"], &["agent:id:*"]);
+const ASSIGN: Allowed = (&["group:modify_assignments"], &["group:id:web"]);
+const RESTART: Allowed = (&["agent:restart"], &["agent:id:*"]);
+const CANCEL: Allowed = (&["command:cancel"], &["*:*:*"]);
+
+/// A token of somebody who may what these policies say.
+async fn who_may(world: &World, name: &str, allowed: &[Allowed]) -> String {
+    let policies: Vec<u32> = allowed
+        .iter()
+        .enumerate()
+        .map(|(at, (actions, resources))| {
+            let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+            let policy = Policy {
+                id: 0,
+                name: format!("{name}-{at}"),
+                actions: texts(actions),
+                resources: texts(resources),
+                allow: true,
+            };
+            // Two of the same body there are not.
+            let kept =
+                world.registry.security().unwrap().policies.into_iter().map(|row| row.policy);
+            let same = |other: &Policy| {
+                (&other.actions, &other.resources) == (&policy.actions, &policy.resources)
+            };
+            if let Some(known) = kept.into_iter().find(same) {
+                return known.id;
+            }
+            world.registry.change_security(SecurityChange::CreatePolicy(policy)).unwrap()
+        })
+        .collect();
+    let role = SecurityChange::CreateRole { name: name.into() };
+    let owner = world.registry.change_security(role).unwrap();
+    for member in policies {
+        let (kind, position) = (LinkKind::RolePolicy, None);
+        let link = SecurityChange::Link { kind, owner, member, position };
+        world.registry.change_security(link).unwrap();
+    }
+    world.registry.create_user(name, "Further-Asked-1", false, &[name]).unwrap();
+    world.login(name, "Further-Asked-1").await
+}
+
+#[tokio::test]
+async fn what_an_operation_asks_further_is_refused_without_it() {
+    for (method, path, first, further) in FURTHER {
+        let world = world();
+        let agents = [model::AgentId(1)];
+        for kind in [CommandKind::Restart, CommandKind::Rescan, CommandKind::Reconnect] {
+            world.registry.create_command(kind, &agents, "admin").unwrap();
+        }
+        // Role 100, of user 100, is there to be changed.
+        let role = SecurityChange::CreateRole { name: "some".into() };
+        world.registry.change_security(role).unwrap();
+        let (less, enough) = (
+            who_may(&world, "less", &[*first]).await,
+            who_may(&world, "enough", &[*first, *further]).await,
+        );
+        for (token, may) in [(less, false), (enough, true)] {
+            let bearer = format!("Bearer {token}");
+            let kind = ("content-type", "application/octet-stream");
+            let headers = [("authorization", bearer.as_str()), kind];
+            let answer = world.send(method, path, &headers, RULE).await;
+            let (status, body) = (answer.status, answer.json());
+            let code = &body["data"]["failed_items"][0]["error"]["code"];
+            let denied = status == StatusCode::FORBIDDEN || *code == 4000;
+            assert_eq!(denied, !may, "{method} {path}: {body}");
+            assert!(!may || status == StatusCode::OK, "{method} {path}: {body}");
+        }
+    }
 }
 
 const RULE: &str = "title: new
@@ -105,6 +244,9 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("DELETE", "/rules/files/new.yml", ""),
     ("POST", "/series/write?precision=s", "cpu,host=a user=1 1700000000"),
     ("POST", "/series/delete", r#"{"metric":"cpu_user"}"#),
+    ("PUT", "/manager/configuration", "# all as it is"),
+    ("PUT", "/cluster/node01/configuration", "# all as it is"),
+    ("POST", "/v1/agents/sync", r#"{"syncreq":[],"syncreq_keepalive":[1],"syncreq_status":[]}"#),
     ("DELETE", "/agents?agents_list=003&status=all&older_than=0s", ""),
     (
         "PUT",
@@ -135,29 +277,41 @@ fn fits(described: &str, path: &str) -> bool {
         && described.iter().zip(&path).all(|(d, p)| d.starts_with('{') || d == p)
 }
 
+/// Send a request of the table; the answer's status, its `error`, and the rows that it left.
+async fn try_write(
+    world: &World,
+    (method, path, body): (&str, &str, &str),
+    token: &str,
+) -> (StatusCode, Value, Vec<AuditEntry>) {
+    let newest = world.registry.audit_log(None, 1).unwrap()[0].id;
+    let bearer = format!("Bearer {token}");
+    let kind = match body.get(..1) {
+        Some("<") => "application/xml",
+        Some("t" | "#") => "application/octet-stream",
+        Some("c") => "text/plain",
+        _ => "application/json",
+    };
+    let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
+    let answer = world.send(method, path, &headers, body.to_owned()).await;
+    let mut log = world.registry.audit_log(None, 100).unwrap();
+    log.retain(|row| row.id > newest);
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default(), log)
+}
+
 #[tokio::test]
-async fn every_operation_that_changes_something_leaves_a_row_in_the_audit_log() {
-    let world = world();
-    for (method, path, body) in WRITES {
+async fn every_operation_that_changes_something_leaves_one_row_in_the_audit_log() {
+    let world = world_with_file();
+    for write in WRITES {
+        let (method, path, _) = write;
         let token = world.admin().await;
-        let newest = || world.registry.audit_log(None, 1).unwrap()[0].clone();
-        let before = newest().id;
-        let bearer = format!("Bearer {token}");
-        let kind = match body.get(..1) {
-            Some("<") => "application/xml",
-            Some("t") => "application/octet-stream",
-            Some("c") => "text/plain",
-            _ => "application/json",
-        };
-        let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
-        let answer = world.send(method, path, &headers, *body).await;
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
-        assert_eq!(answer.status, StatusCode::OK, "{method} {path}: {text}");
+        let (status, body, rows) = try_write(&world, *write, &token).await;
+        assert_eq!(status, StatusCode::OK, "{method} {path}: {body}");
         // What the 4.x operation clears there is of old agents only.
         let nothing = *path == "/syscheck/001";
-        assert!(answer.json()["error"] != 1 || nothing, "{method} {path}: {text}");
-        let row = newest();
-        assert_eq!((row.id > before, row.user.as_str()), (true, "admin"), "{method} {path}");
+        assert!(body["error"] != 1 || nothing, "{method} {path}: {body}");
+        let outcome = if nothing { AuditOutcome::Refused } else { AuditOutcome::Done };
+        let [row] = &rows[..] else { panic!("{method} {path}: {rows:?}") };
+        assert_eq!((row.user.as_str(), row.outcome), ("admin", outcome), "{method} {path}");
         let path = path.split('?').next().unwrap();
         assert!(row.detail.starts_with(&format!("{method} {path}")), "{}", row.detail);
         assert!(!row.detail.contains("Working-") && !row.detail.contains("Correct-"), "{row:?}");
@@ -176,4 +330,53 @@ async fn every_operation_that_changes_something_leaves_a_row_in_the_audit_log() 
     let path = format!("/audit?limit=1&before={before}");
     let older = world.send_from(source, "GET", &path, &[], "").await.json();
     assert!(older["data"]["affected_items"][0]["id"].as_u64() < items[1]["id"].as_u64());
+}
+
+/// A world whose server was started with a file.
+fn world_with_file() -> World {
+    world_with(|options| {
+        options.requests_per_minute_max = 0;
+        options.config = Some(std::sync::Arc::new(common::TestFile::default()));
+    })
+}
+
+#[tokio::test]
+async fn what_is_refused_leaves_one_row_too() {
+    let world = world_with_file();
+    for write in WRITES {
+        let (method, path, body) = write;
+        // One's own account is everybody's to change.
+        if path.starts_with("/security/user/") || path.starts_with("/security/users/me") {
+            continue;
+        }
+        let (reader, admin) = (world.reader().await, world.admin().await);
+        let wrong = format!("{path}{}nonsense=1", if path.contains('?') { "&" } else { "?" });
+        for (token, user, path) in [(&reader, "reader", *path), (&admin, "admin", wrong.as_str())] {
+            let (status, _, rows) = try_write(&world, (method, path, body), token).await;
+            assert!(status.is_client_error(), "{method} {path}: {status}");
+            let [row] = &rows[..] else { panic!("{method} {path}: {rows:?}") };
+            let said = (row.user.as_str(), row.outcome);
+            assert_eq!(said, (user, AuditOutcome::Refused), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_fails_midway_leaves_one_row_that_says_so() {
+    let world = world();
+    let admin = world.admin().await;
+    for name in ["a", "b", "c"] {
+        world.registry.create_group(name).unwrap();
+    }
+    let spoil = "CREATE TRIGGER spoilt BEFORE DELETE ON agent_group WHEN OLD.name = 'b' BEGIN
+         SELECT RAISE(ABORT, 'spoilt'); END";
+    let db = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+    db.execute_batch(spoil).unwrap();
+    let write = ("DELETE", "/groups?groups_list=a,b,c", "");
+    let (status, _, rows) = try_write(&world, write, &admin).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    let names: Vec<String> =
+        world.registry.groups().unwrap().into_iter().map(|group| group.name).collect();
+    assert_eq!(names, ["b", "c", "default", "web"], "what was done before stays");
+    assert_eq!(rows.iter().map(|row| row.outcome).collect::<Vec<_>>(), [AuditOutcome::Failed]);
 }

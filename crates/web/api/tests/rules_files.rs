@@ -137,7 +137,7 @@ async fn files_are_narrowed_to_those_a_role_may_read() {
     let seen = world.ok("/rules/files", &token).await;
     assert_eq!(column(&seen, "filename"), ["pam_changed.yml"]);
     assert_eq!(seen["data"]["total_failed_items"], 0);
-    let named = world.ok("/rules/files?filename=cron_changed.yml", &token).await;
+    let named = world.ok("/rules/files?filename=cron_changed.yml,pam_changed.yml", &token).await;
     assert_eq!(named["data"]["failed_items"][0]["error"]["code"], 4000);
     let denied = world.get("/rules/files/cron_changed.yml", &token).await;
     assert_eq!((denied.status, &denied.json()["error"]), (StatusCode::FORBIDDEN, &json!(4000)));

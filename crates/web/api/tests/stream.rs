@@ -17,6 +17,8 @@ use axum::body::Body;
 use axum::http::Request;
 use common::{NOW_US, World, change, observed, world};
 use http_body_util::BodyExt as _;
+use model::{AgentId, Coverage, CoverageKind};
+use registry::{LinkKind, SecurityChange};
 use tower::ServiceExt as _;
 
 /// What comes within a bounded time until a piece holds `wanted`.
@@ -141,4 +143,49 @@ async fn one_user_leaves_places_for_others() {
     }
     assert_eq!(stream(&world, &reader, "").await.0, 503);
     assert_eq!(stream(&world, &admin, "").await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_tells_gaps_and_agents_that_are_gone_only_to_whom_they_are_not_hidden() {
+    let world = world();
+    let policy = |name: &str, action: &str, resource: &str, allow| registry::Policy {
+        id: 0,
+        name: name.into(),
+        actions: vec![action.into()],
+        resources: vec![resource.into()],
+        allow,
+    };
+    let change_security = |change| world.registry.change_security(change).unwrap();
+    let role = change_security(SecurityChange::CreateRole { name: "some".into() });
+    for policy in [
+        policy("all", "change:read", "agent:id:*", true),
+        policy("but", "change:read", "agent:group:web", false),
+    ] {
+        let member = change_security(SecurityChange::CreatePolicy(policy));
+        let kind = LinkKind::RolePolicy;
+        change_security(SecurityChange::Link { kind, owner: role, member, position: None });
+    }
+    world.registry.create_user("some", "Some-Stream-1", false, &["some"]).unwrap();
+    let token = world.login("some", "Some-Stream-1").await;
+    let file = observed(0o644, 5);
+    world.events(2, vec![change("/srv/first", None, Some(&file), NOW_US)]).await;
+    world.events(1, vec![change("/srv/hidden", None, Some(&file), NOW_US)]).await;
+    let lives = world.registry.revoke_agents(&[AgentId(1)]).unwrap();
+    world.registry.remove_agents(&lives).unwrap();
+    let gap = Coverage {
+        kind: CoverageKind::AgentDown,
+        path: String::new(),
+        from_us: NOW_US - 5,
+        to_us: NOW_US,
+        found: None,
+        detail: "a gap".into(),
+    };
+    world.events(2, vec![common::gap(gap)]).await;
+    world.events(2, vec![change("/srv/seen", None, Some(&file), NOW_US)]).await;
+    world.events(2, vec![change("/srv/last", None, Some(&file), NOW_US)]).await;
+    let (status, mut body) = stream(&world, &token, "since=1").await;
+    assert_eq!(status, 200);
+    let text = read(&mut body, "/srv/last").await;
+    assert!(text.contains("/srv/seen"), "{text}");
+    assert!(!text.contains("/srv/hidden") && !text.contains("a gap"), "{text}");
 }

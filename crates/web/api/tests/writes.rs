@@ -222,6 +222,28 @@ async fn local_callers_get_bare_answers() {
     assert_eq!(post("/v1/agents/summary", "[1,2]").await["agents_by_status"]["active"], 1);
     let info = post("/v1/agents/restartinfo", r#"{"ids":[1],"negate":false}"#).await;
     assert_eq!(info["items"], json!([{"id": 1, "version": "Holdfast v0.1.0"}]));
+    // What another program knows of agents; of one that is not there nothing.
+    let told = r#"{"syncreq":[{"id":3,"version":"v9","os_platform":"rocky","labels":[],
+        "connection_status":"pending"}],"syncreq_keepalive":[2,900],
+        "syncreq_status":[{"id":1,"connection_status":"disconnected","status_code":3}]}"#;
+    assert_eq!(post("/v1/agents/sync", told).await, json!({}));
+    let now = [1, 2, 3].map(|id| world.registry.agent(AgentId(id)).unwrap());
+    assert_eq!(
+        now.each_ref().map(|agent| agent.status.name()),
+        ["disconnected", "active", "pending"]
+    );
+    assert_eq!(now[2].version.as_deref(), Some("v9"));
+    // A failure is a line of text.
+    for (method, path, body) in [
+        ("GET", "/v1/agents/x/groups", ""),
+        ("GET", "/v1/agents/ids?nonsense=1", ""),
+        ("POST", "/v1/agents/restartinfo", "{"),
+        ("POST", "/v1/agents/sync", r#"{"syncreq_status":[{"id":1,"connection_status":"x"}]}"#),
+    ] {
+        let answer = world.send_from(local, method, path, &json, body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8", "{path}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Roles, policies and rules that exist from the start. Their ids are reserved (up to
 //! [`super::limits::RESERVED_ID_MAX`]) and cannot be changed by people.
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::StoreResult;
 use super::limits::RESERVED_ID_MAX;
@@ -24,14 +24,7 @@ const POLICIES: &[DefaultPolicy] = &[
     (
         3,
         "agents_all_agents",
-        &[
-            "agent:read",
-            "agent:delete",
-            "agent:modify_group",
-            "agent:reconnect",
-            "agent:restart",
-            "agent:upgrade",
-        ],
+        &["agent:read", "agent:delete", "agent:modify_group", "agent:reconnect", "agent:restart"],
         AGENTS,
     ),
     (4, "agents_read_agents", &["agent:read"], AGENTS),
@@ -77,19 +70,13 @@ const POLICIES: &[DefaultPolicy] = &[
     (
         17,
         "cluster_all_resourceless",
-        &[
-            "cluster:status",
-            "manager:read",
-            "manager:read_api_config",
-            "manager:update_config",
-            "manager:restart",
-        ],
+        &["cluster:status", "manager:read", "manager:read_api_config", "manager:update_config"],
         ANY,
     ),
     (
         18,
         "cluster_all_nodes",
-        &["cluster:read", "cluster:read_api_config", "cluster:restart", "cluster:update_config"],
+        &["cluster:read", "cluster:read_api_config", "cluster:update_config"],
         NODES,
     ),
     (19, "syscheck_read_syscheck", &["syscheck:read"], AGENTS),
@@ -100,12 +87,7 @@ const POLICIES: &[DefaultPolicy] = &[
     (24, "audit_read_resourceless", &["audit:read"], ANY),
     (25, "series_read_resourceless", &["series:read"], ANY),
     (26, "series_all_resourceless", &["series:read", "series:write", "series:delete"], ANY),
-    (
-        27,
-        "enrolment_all_resourceless",
-        &["enrolment:read", "enrolment:create", "enrolment:delete"],
-        ANY,
-    ),
+    (27, "enrolment_all_resourceless", &["enrolment:create"], ANY),
     (
         28,
         "security_read_security",
@@ -120,8 +102,8 @@ const ROLES: &[(u32, &str, &[u32])] = &[
     (1, "administrator", &[1, 2, 3, 7, 8, 13, 14, 17, 18, 20, 21, 23, 24, 26, 27]),
     (2, "readonly", &[4, 5, 12, 15, 16, 19, 21, 22, 25]),
     (3, "users_admin", &[9, 10, 11]),
-    (4, "agents_readonly", &[4, 5, 21]),
-    (5, "agents_admin", &[1, 2, 3, 21, 27]),
+    (4, "agents_readonly", &[4, 5, 21, 22]),
+    (5, "agents_admin", &[1, 2, 3, 21, 23, 27]),
     (6, "cluster_readonly", &[15, 16]),
     (7, "cluster_admin", &[17, 18]),
 ];
@@ -132,21 +114,62 @@ const RULES: &[(u32, &str, &str, u32)] = &[
     (2, "opensearch_admin", r#"{"FIND":{"user_name":"admin"}}"#, 1),
 ];
 
-/// Write them; ids of what people add start above the reserved ones.
-pub(super) fn insert(tx: &Transaction<'_>) -> StoreResult<()> {
-    for (id, name, actions, resources) in POLICIES {
+/// Have the database hold these policies and roles, where an earlier program wrote others.
+pub(super) fn refresh(conn: &mut Connection) -> StoreResult<()> {
+    let own =
+        (list(POLICIES, policy), list(ROLES, |(id, _, policies)| (*id, list(policies, |p| *p))));
+    if (kept_policies(conn)?, kept_roles(conn)?) == own {
+        return Ok(());
+    }
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for (id, name, actions, resources) in own.0 {
         tx.execute(
-            "INSERT INTO policy VALUES (?1, ?2, ?3, ?4, 1)",
-            params![
-                id,
-                name,
-                serde_json::to_string(actions).unwrap_or_default(),
-                serde_json::to_string(resources).unwrap_or_default()
-            ],
+            "INSERT INTO policy VALUES (?1, ?2, ?3, ?4, 1)
+             ON CONFLICT (id) DO UPDATE SET name = ?2, actions = ?3, resources = ?4, allow = 1",
+            params![id, name, actions, resources],
         )?;
     }
-    for (id, name, policies) in ROLES {
-        tx.execute("INSERT INTO role VALUES (?1, ?2)", params![id, name])?;
+    tx.execute("DELETE FROM role_policy WHERE role <= ?1", [RESERVED_ID_MAX])?;
+    link(&tx)?;
+    Ok(tx.commit()?)
+}
+
+/// A policy as its row holds it.
+type Kept = (u32, String, String, String);
+
+fn list<T, U>(of: &[T], with: impl Fn(&T) -> U) -> Vec<U> {
+    of.iter().map(with).collect()
+}
+
+fn policy((id, name, actions, resources): &DefaultPolicy) -> Kept {
+    let json = |texts: &[&str]| serde_json::to_string(texts).unwrap_or_default();
+    (*id, (*name).to_owned(), json(actions), json(resources))
+}
+
+fn kept_policies(conn: &Connection) -> StoreResult<Vec<Kept>> {
+    let mut statement = conn.prepare(
+        "SELECT id, name, actions, resources FROM policy WHERE id <= ?1 AND allow ORDER BY id",
+    )?;
+    let row = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?));
+    let rows = statement.query_map([RESERVED_ID_MAX], row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Roles with their policies in order.
+fn kept_roles(conn: &Connection) -> StoreResult<Vec<(u32, Vec<u32>)>> {
+    let mut statement =
+        conn.prepare("SELECT policy FROM role_policy WHERE role = ?1 ORDER BY level")?;
+    let mut roles = Vec::new();
+    for (id, _, _) in ROLES {
+        let policies = statement.query_map([id], |r| r.get(0))?.collect::<Result<_, _>>()?;
+        roles.push((*id, policies));
+    }
+    Ok(roles)
+}
+
+/// Give the roles their policies.
+fn link(tx: &Transaction<'_>) -> StoreResult<()> {
+    for (id, _, policies) in ROLES {
         for (level, policy) in policies.iter().enumerate() {
             tx.execute(
                 "INSERT INTO role_policy VALUES (?1, ?2, ?3)",
@@ -154,6 +177,21 @@ pub(super) fn insert(tx: &Transaction<'_>) -> StoreResult<()> {
             )?;
         }
     }
+    Ok(())
+}
+
+/// Write them; ids of what people add start above the reserved ones.
+pub(super) fn insert(tx: &Transaction<'_>) -> StoreResult<()> {
+    for (id, name, actions, resources) in list(POLICIES, policy) {
+        tx.execute(
+            "INSERT INTO policy VALUES (?1, ?2, ?3, ?4, 1)",
+            params![id, name, actions, resources],
+        )?;
+    }
+    for (id, name, _) in ROLES {
+        tx.execute("INSERT INTO role VALUES (?1, ?2)", params![id, name])?;
+    }
+    link(tx)?;
     for (id, name, body, role) in RULES {
         tx.execute("INSERT INTO rule VALUES (?1, ?2, ?3)", params![id, name, body])?;
         tx.execute("INSERT INTO role_rule VALUES (?1, ?2, 0)", params![role, id])?;

@@ -16,6 +16,7 @@
 //! All calls block; an async caller goes through `spawn_blocking`. Limits are the constants of
 //! [`limits`].
 
+mod audit;
 mod defaults;
 mod error;
 mod glance;
@@ -27,6 +28,7 @@ mod security;
 mod sqlite;
 mod types;
 
+pub use audit::{AuditEntry, AuditOutcome};
 pub use error::{RegistryStoreError, StoreResult};
 pub use glance::{GroupConfig, GroupCount, LastScan, Overview, StatusSummary, Summary};
 pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, DistinctPage, Sort};
@@ -37,11 +39,10 @@ pub use security::{
 };
 pub use sqlite::SqliteRegistry;
 pub use types::{
-    AgentRow, AuditEntry, CertificateRow, Command, CommandCounts, CommandKind, CommandRow,
-    ConfigRow, ConfigState, Enrolled, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent,
-    NewCertificate, NewCommand, NewEnrolmentToken, OpenCommand, Outcome, OutcomeFilter, OutcomeRow,
-    OutcomeState, Policy, RegistryImage, Revocation, RevocationTarget, RoleRef, StatusCode,
-    UserRow,
+    AgentRow, CertificateRow, Command, CommandCounts, CommandKind, CommandRow, ConfigRow,
+    ConfigState, Enrolled, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate,
+    NewCommand, NewEnrolmentToken, OpenCommand, Outcome, OutcomeFilter, OutcomeRow, OutcomeState,
+    Policy, RegistryImage, Revocation, RevocationTarget, RoleRef, StatusCode, UserRow,
 };
 
 use model::AgentId;
@@ -437,11 +438,27 @@ pub trait RegistryStore: SecurityStore {
     fn backup_to(&self, file: &std::path::Path) -> StoreResult<()>;
 
     /// Until [`RegistryStore::end_audit`], the first durable write of this thread appends `entry`
-    /// in its own transaction.
+    /// in its own transaction, as begun.
     fn begin_audit(&self, entry: AuditEntry);
 
-    /// The entry of [`RegistryStore::begin_audit`] if no write took it along.
-    fn end_audit(&self) -> Option<AuditEntry>;
+    /// Append what [`RegistryStore::begin_audit`] left waiting, durable when it returns.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn write_audit(&self) -> StoreResult<()>;
+
+    /// What was begun has come to its end: its row says so, and is there if no write took it
+    /// along. Survives a killed process; a power cut right after it may leave the row as begun.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn end_audit(&self, outcome: AuditOutcome) -> StoreResult<()>;
+
+    /// As [`RegistryStore::end_audit`], of the row of this number.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn finish_audit(&self, id: u64, outcome: AuditOutcome) -> StoreResult<()>;
 
     /// Make everything written so far survive a power cut, and keep the write-ahead log short.
     /// Holds up no write.

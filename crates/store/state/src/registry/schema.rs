@@ -9,17 +9,19 @@ use super::{RegistryStoreError, StoreResult, defaults};
 const APPLICATION_ID: i64 = 0x4846_5247;
 
 /// The steps; step n leads from version n - 1 to n.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
     include_str!("schema_4.sql"),
+    include_str!("schema_5.sql"),
 ];
 
 /// The version that this program writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
-/// Bring the database to [`VERSION`], each step in a transaction of its own.
+/// Bring the database to [`VERSION`], each step in a transaction of its own, and what belongs to the
+/// program to what this program has.
 pub(super) fn migrate(conn: &mut Connection) -> StoreResult<()> {
     let found: i64 = conn.query_row("PRAGMA user_version", [], |r| r.get(0))?;
     if found > VERSION {
@@ -43,5 +45,5 @@ pub(super) fn migrate(conn: &mut Connection) -> StoreResult<()> {
         tx.pragma_update(None, "user_version", step)?;
         tx.commit()?;
     }
-    Ok(())
+    defaults::refresh(conn)
 }

@@ -457,21 +457,6 @@ pub struct Revocation {
     pub expires_at_s: i64,
 }
 
-/// One row of the audit log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AuditEntry {
-    /// Its number; ignored when appending.
-    pub id: u64,
-    /// When, microseconds since the epoch.
-    pub at_us: u64,
-    /// Who.
-    pub user: String,
-    /// What, e.g. `agent:delete`.
-    pub action: String,
-    /// On what, with which values; secrets masked by the caller.
-    pub detail: String,
-}
-
 /// What the registry keeps in memory.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryImage {

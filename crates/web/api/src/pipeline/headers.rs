@@ -57,6 +57,11 @@ pub(super) fn problem(failure: &Failure, node: &str) -> Response {
     response
 }
 
+/// A failure as a line of text.
+pub(super) fn plain(failure: &Failure) -> Response {
+    response(failure.status, "text/plain; charset=utf-8", failure.detail.clone().into_bytes())
+}
+
 fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

@@ -74,6 +74,7 @@ async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
     let mut seen = Seen::default();
     let mut response = match respond(&api, &route, request, &mut seen).await {
         Ok(response) => response,
+        Err(failure) if bare(source, &path) => headers::plain(&failure),
         Err(failure) => headers::problem(&failure, api.node()),
     };
     let took = started.elapsed();
@@ -94,6 +95,11 @@ async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
     .write();
     cors::finish(&mut response, origin);
     if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
+}
+
+/// Whether a failure is told as text: to local callers of the routes that answer bare.
+fn bare(source: Option<Source>, path: &str) -> bool {
+    matches!(source, Some(Source::Unix { .. })) && path.starts_with("/v1/")
 }
 
 async fn respond(

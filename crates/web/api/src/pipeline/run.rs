@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use model::AgentId;
+use registry::{AuditOutcome, PendingAudit, RegistryError};
 use state::meter::{self, Cost};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -65,13 +66,29 @@ async fn waiting(
     request: Checked,
     code: fn(Arc<Call>) -> Answering,
 ) -> Result<Outcome, Failure> {
-    let operation = request.operation;
-    let (call, seen) = prepare(&api, request)?;
-    let call = Arc::new(call);
+    let row = request.operation.writes().then(|| Row::of(&request));
+    let call = match prepare(&api, request) {
+        Ok(call) => Arc::new(call),
+        Err(failure) => {
+            if let Some(row) = row {
+                let refused = move || row.begin(&api).end(AuditOutcome::Refused);
+                let ended = tokio::task::spawn_blocking(refused).await;
+                told(ended.map_err(|e| Failure::internal(&e))?);
+            }
+            return Err(failure);
+        }
+    };
+    let Some(row) = row else {
+        let answer = code(Arc::clone(&call)).await;
+        return Ok((answer, call.cost()));
+    };
+    // What others see is changed on other threads: the row is durable before that.
+    let start = move |call: &Call| call.registry().start_audit(&row.user, row.action, &row.detail);
+    let id = call.blocking(start).await??;
     let answer = code(Arc::clone(&call)).await;
-    if answer.is_ok() && operation.writes() {
-        call.blocking(move |call| audit(call, operation, &seen)).await?;
-    }
+    let outcome = outcome_of(&answer);
+    let finish = move |call: &Call| call.registry().finish_audit(id, outcome);
+    told(call.blocking(finish).await?);
     Ok((answer, call.cost()))
 }
 
@@ -111,18 +128,60 @@ fn carry_out(
     request: Checked,
     code: fn(&Call) -> Result<Answer, Failure>,
 ) -> Result<Answer, Failure> {
-    let operation = request.operation;
-    let (call, seen) = prepare(api, request)?;
-    if !operation.writes() {
-        return code(&call);
+    if !request.operation.writes() {
+        return code(&prepare(api, request)?);
     }
-    let (user, action, detail) = audited(&call, operation, &seen);
-    let row = api.registry.begin_audit(&user, action, &detail);
-    let answer = code(&call)?;
-    if let Err(cause) = row.end() {
-        tracing::error!("audit of {action} by {user} was not written: {cause}");
+    let row = Row::of(&request);
+    let row = row.begin(api);
+    let answer = prepare(api, request).and_then(|call| code(&call));
+    told(row.end(outcome_of(&answer)));
+    answer
+}
+
+/// Who, what and with which values, for the audit log.
+struct Row {
+    user: String,
+    action: &'static str,
+    detail: String,
+}
+
+impl Row {
+    fn of(request: &Checked) -> Self {
+        let operation = request.operation;
+        let action = match operation.access {
+            Access::Action { action, .. } => action,
+            _ => operation.id,
+        };
+        let detail = format!("{} {}", operation.verb.name(), request.seen);
+        Self { user: request.caller.name(), action, detail: detail.trim_end().to_owned() }
     }
-    Ok(answer)
+
+    /// For what this thread does.
+    fn begin<'a>(&self, api: &'a Api) -> PendingAudit<'a> {
+        api.registry.begin_audit(&self.user, self.action, &self.detail)
+    }
+}
+
+/// What an answer says of what was asked for.
+fn outcome_of(answer: &Result<Answer, Failure>) -> AuditOutcome {
+    match answer {
+        Ok(Answer::List(list)) => match list.error() {
+            0 => AuditOutcome::Done,
+            1 => AuditOutcome::Refused,
+            _ => AuditOutcome::Partly,
+        },
+        Ok(_) => AuditOutcome::Done,
+        Err(failure) if failure.status.is_server_error() => AuditOutcome::Failed,
+        Err(_) => AuditOutcome::Refused,
+    }
+}
+
+/// What is done is done: that its row could not be ended is an error of the server, not of the
+/// caller.
+fn told(ended: Result<(), RegistryError>) {
+    if let Err(cause) = ended {
+        tracing::error!("a row of the audit log was not ended: {cause}");
+    }
 }
 
 /// A place among those that run, and one among those that run or wait.
@@ -141,16 +200,57 @@ fn permitted(api: &Api, request: &Checked) -> Result<(), Failure> {
         return Ok(());
     };
     let fine = match (named(&request.path, resource), resource) {
-        (Some(value), "agent:id") => match value.parse::<AgentId>() {
-            Ok(id) => api.registry.permits_agent(grants, action, id),
-            // The check of the parameters refuses it.
-            Err(_) => grants.permit_some(action, resource),
-        },
-        (Some(value), _) => grants.permit(action, &[(resource, value.as_str())]),
+        // The check of the parameters refuses what is no agent's number.
+        (Some(value), "agent:id") if value.parse::<AgentId>().is_err() => {
+            grants.permit_some(action, resource)
+        }
+        (Some(value), _) => {
+            if !request.caller.may(api, action, resource, &value) {
+                return Err(Failure::denied_on(resource, &[value]));
+            }
+            true
+        }
         (None, NO_RESOURCE) => grants.permit(action, &[(NO_RESOURCE, "*")]),
         (None, _) => grants.permit_some(action, resource),
     };
     if fine { Ok(()) } else { Err(Failure::denied(resource)) }
+}
+
+/// The parameter of the query that lists resources of a type.
+const LISTS: &[(&str, &str)] = &[
+    ("agent:id", "agents_list"),
+    ("group:id", "groups_list"),
+    ("node:id", "nodes_list"),
+    ("user:id", "user_ids"),
+    ("role:id", "role_ids"),
+    ("policy:id", "policy_ids"),
+    ("rule:id", "rule_ids"),
+    ("rule:file", "filename"),
+];
+
+/// Of the things that a list names, something must be permitted; then the others stand among what
+/// failed.
+fn some_named(call: &Call, access: Access) -> Result<(), Failure> {
+    let (Caller::User { .. }, Access::Action { action, resource }) = (&call.caller, access) else {
+        return Ok(());
+    };
+    let Some((_, name)) = LISTS.iter().find(|(kind, _)| *kind == resource) else { return Ok(()) };
+    let names: Vec<String> = if let Some(ids) = call.parameters.agents(name) {
+        let agents = resource == "agent:id";
+        let scope = agents.then(|| call.scope());
+        if scope.as_ref().is_some_and(|scope| ids.iter().any(|id| scope.holds(*id))) {
+            return Ok(());
+        }
+        let shown = |id: &AgentId| if agents { id.to_string() } else { id.0.to_string() };
+        ids.iter().map(shown).collect()
+    } else {
+        call.parameters.list(name).to_vec()
+    };
+    let allowed = |name: &String| name == "all" || call.may(action, resource, name);
+    if names.is_empty() || (resource != "agent:id" && names.iter().any(allowed)) {
+        return Ok(());
+    }
+    Err(Failure::denied_on(resource, &names))
 }
 
 /// The type of what an operation without a resource is about.
@@ -179,7 +279,7 @@ fn named(path: &[(String, String)], resource: &str) -> Option<String> {
 }
 
 /// Every request passes here before its code, of whatever kind that is.
-fn prepare(api: &Arc<Api>, request: Checked) -> Result<(Call, String), Failure> {
+fn prepare(api: &Arc<Api>, request: Checked) -> Result<Call, Failure> {
     permitted(api, &request)?;
     let parameters = Parameters::read(request.operation, &request.path, &request.query)?;
     if let Some(body) = request.operation.body {
@@ -204,26 +304,8 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<(Call, String), Failure> 
         request.body,
         action,
     );
-    Ok((call, request.seen))
-}
-
-/// Who, what and with which values, for the audit log.
-fn audited(call: &Call, operation: &Operation, seen: &str) -> (String, &'static str, String) {
-    let action = match operation.access {
-        Access::Action { action, .. } => action,
-        _ => operation.id,
-    };
-    let detail = format!("{} {seen}", operation.verb.name());
-    (call.caller.name(), action, detail.trim_end().to_owned())
-}
-
-/// The write is done and durable; that its row could not be written as well is an error of the
-/// server, not of the caller.
-fn audit(call: &Call, operation: &Operation, seen: &str) {
-    let (user, action, detail) = audited(call, operation, seen);
-    if let Err(cause) = call.registry().audit(&user, action, &detail) {
-        tracing::error!("audit of {action} by {user} was not written: {cause}");
-    }
+    some_named(&call, request.operation.access)?;
+    Ok(call)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::runtime::Handle;
 use utoipa::ToSchema;
 
-use super::agents;
+use super::{agents, only_failed};
 use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
@@ -21,9 +21,6 @@ use crate::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, Parameter, Q, Shape, Verb, action, query, required,
 };
 use crate::parameters::timeframe;
-
-/// How long an agent must have been silent to be removed unless asked otherwise, seconds: 7 days.
-const OLDER_THAN_SECONDS_DEFAULT: u64 = 7 * 86_400;
 
 /// Removal records that wait for the journal at once.
 const RECORDS_AT_ONCE: usize = 256;
@@ -34,18 +31,18 @@ const DELETED: &[Parameter] = &[
     required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
     required("status", Kind::Words(STATUSES), "Statuses, with commas, or all."),
     query("purge", Kind::Flag, "Forget the key as well; here every removal does."),
-    query("older_than", Kind::Timeframe, "Not heard from for this long; 7d unless named."),
+    query("older_than", Kind::Timeframe(Some("7d")), "Not heard from for this long."),
     Q,
-    query("os.platform", Kind::Text, "Platform, for example debian."),
-    query("os.version", Kind::Text, "Version of the operating system."),
-    query("os.name", Kind::Text, "Name of the operating system."),
-    query("manager", Kind::Text, "Host name of the server."),
-    query("version", Kind::Text, "Version of the agent's program."),
-    query("group", Kind::Text, "Name of a group."),
-    query("node_name", Kind::Text, "Name of the server's node."),
-    query("name", Kind::Text, "Name of the agent."),
-    query("ip", Kind::Text, "Address the agent was last heard from."),
-    query("registerIP", Kind::Text, "Address the agent registered with."),
+    query("os.platform", Kind::Alphanumeric, "Platform, for example debian."),
+    query("os.version", Kind::Alphanumeric, "Version of the operating system."),
+    query("os.name", Kind::Alphanumeric, "Name of the operating system."),
+    query("manager", Kind::Alphanumeric, "Host name of the server."),
+    query("version", Kind::Alphanumeric, "Version of the agent's program."),
+    query("group", Kind::GroupName, "Name of a group."),
+    query("node_name", Kind::Name, "Name of the server's node."),
+    query("name", Kind::Alphanumeric, "Name of the agent."),
+    query("ip", Kind::Alphanumeric, "Address the agent was last heard from."),
+    query("registerIP", Kind::Alphanumeric, "Address the agent registered with."),
 ];
 
 pub(super) const OPERATIONS: &[Operation] = &[
@@ -77,7 +74,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "agents.insert_quick",
         about: "Add an agent by its name alone.",
         access: action("agent:create", "*:*"),
-        parameters: &[COMMON, &[required("agent_name", Kind::Text, "Name of the agent.")]],
+        parameters: &[COMMON, &[required("agent_name", Kind::Name, "Name of the agent.")]],
         body: None,
         shape: Shape::Plain("AgentKey"),
         handler: Handler::Blocking(quick),
@@ -287,9 +284,6 @@ fn remove(call: &Call, wanted: &[AgentId]) -> Result<Vec<AgentId>, Failure> {
 fn delete(call: &Call) -> Result<Answer, Failure> {
     let parameters = &call.parameters;
     let mut query = agents::agent_query(call)?;
-    if query.older_than_s.is_none() {
-        query.older_than_s = Some(OLDER_THAN_SECONDS_DEFAULT);
-    }
     if query.older_than_s == Some(0) {
         // However young: also who was heard from in this second.
         query.older_than_s = None;
@@ -340,19 +334,20 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     for (code, id) in failed {
         list.fail(code, id.to_string());
     }
-    let older = parameters.seconds("older_than").unwrap_or(OLDER_THAN_SECONDS_DEFAULT);
-    Ok(Answer::List(list.with("older_than", json!(format!("{older}s")))))
+    Ok(Answer::List(list.with("older_than", json!(parameters.timeframe("older_than")))))
 }
 
 fn key(call: &Call) -> Result<Answer, Failure> {
     let id = call.parameters.agent()?;
+    let messages = ["Obtained agent key was returned", "", "No key was returned"];
     if id == AgentId::SERVER {
-        return Err(Failure::code(1703));
+        return Ok(only_failed(1703, id, messages));
     }
-    let agent = call.api.registry.agent(id).ok_or_else(|| Failure::code(1701))?;
+    let Some(agent) = call.api.registry.agent(id) else {
+        return Ok(only_failed(1701, id, messages));
+    };
     let key = call.registry().client_key(id)?;
     let key = line(id, &agent.name, &agent.register_ip, &key);
     let item = to_value(&AgentKey { id: id.to_string(), key })?;
-    let messages = ["Obtained agent key was returned", "", "No key was returned"];
     Ok(Answer::List(List::new(vec![item], 1, messages)))
 }

@@ -12,7 +12,7 @@ use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
 use crate::operation::{
     AGENTS_LIST, Access, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
-    Shape, Verb, action, query,
+    SEARCH, Shape, Verb, action, query,
 };
 use crate::q::{self, Op, Query};
 use crate::shape;
@@ -24,20 +24,20 @@ const FILTERS: &[Parameter] = &[
     AGENTS_LIST,
     query("select", Kind::Names, "Fields to return, with commas; id comes always."),
     query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
-    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    SEARCH,
     query("status", Kind::Words(STATUSES), "Statuses, with commas."),
     Q,
-    query("older_than", Kind::Timeframe, "Not heard from for this long, for example 7d."),
-    query("os.platform", Kind::Text, "Platform, for example debian."),
-    query("os.version", Kind::Text, "Version of the operating system."),
-    query("os.name", Kind::Text, "Name of the operating system."),
-    query("manager", Kind::Text, "Host name of the server."),
-    query("version", Kind::Text, "Version of the agent's program."),
-    query("group", Kind::Text, "Name of a group."),
-    query("node_name", Kind::Text, "Name of the server's node."),
-    query("name", Kind::Text, "Name of the agent."),
-    query("ip", Kind::Text, "Address the agent was last heard from."),
-    query("registerIP", Kind::Text, "Address the agent registered with."),
+    query("older_than", Kind::Timeframe(None), "Not heard from for this long, for example 7d."),
+    query("os.platform", Kind::Alphanumeric, "Platform, for example debian."),
+    query("os.version", Kind::Alphanumeric, "Version of the operating system."),
+    query("os.name", Kind::Alphanumeric, "Name of the operating system."),
+    query("manager", Kind::Alphanumeric, "Host name of the server."),
+    query("version", Kind::Alphanumeric, "Version of the agent's program."),
+    query("group", Kind::GroupName, "Name of a group."),
+    query("node_name", Kind::Name, "Name of the server's node."),
+    query("name", Kind::Alphanumeric, "Name of the agent."),
+    query("ip", Kind::Alphanumeric, "Address the agent was last heard from."),
+    query("registerIP", Kind::Alphanumeric, "Address the agent registered with."),
     query("group_config_status", Kind::Word(&["synced", "not synced"]), "Group configuration."),
     query("distinct", Kind::Flag, "Each different item once."),
 ];

@@ -53,7 +53,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/changes",
         id: "changes.list",
         about: "What changed on all agents, newest first, each with before and after.",
-        access: action("syscheck:read", "agent:id"),
+        access: action("change:read", "agent:id"),
         parameters: &[COMMON, WINDOW, KIND, SINCE],
         body: None,
         shape: Shape::List("ChangeItem"),
@@ -64,7 +64,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/changes/{id}",
         id: "changes.one",
         about: "One change.",
-        access: action("syscheck:read", "agent:id"),
+        access: action("change:read", "agent:id"),
         parameters: &[COMMON, &[path("id", Kind::Text, "The id of an item of /changes.")]],
         body: None,
         shape: Shape::Plain("ChangeItem"),
@@ -75,7 +75,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/coverage",
         id: "coverage.list",
         about: "What was not watched, on all agents, newest first: from when to when, and why.",
-        access: action("syscheck:read", "agent:id"),
+        access: action("coverage:read", "agent:id"),
         parameters: &[COMMON, WINDOW, SINCE],
         body: None,
         shape: Shape::List("CoverageItem"),
@@ -193,17 +193,18 @@ fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
 /// were named and cannot be told of. Of an agent that is gone there may still be a history.
 fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
-    Ok(match (named_agents(call), &scope) {
-        ((Permitted::All, _), _) => (None, Vec::new()),
-        ((Permitted::Except(_), _), _) => {
+    Ok(match named_agents(call) {
+        (Permitted::All, _) => (None, Vec::new()),
+        (Permitted::Except(_), _) => {
             let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
             (Some(call.registry().agent_ids(&query)?), Vec::new())
         }
-        ((Permitted::Only(ids), failed), _) => {
+        (Permitted::Only(ids), failed) => {
             let mut ids = ids.to_vec();
             let mut left = Vec::new();
             for (code, id) in failed {
-                if code == 1701 && call.state().agent_counts(id)?.events > 0 {
+                let told = code == 1701 && hides_nobody(&scope);
+                if told && call.state().agent_counts(id)?.events > 0 {
                     ids.push(id);
                 } else {
                     left.push((code, id));
@@ -212,6 +213,12 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
             (Some(ids), left)
         }
     })
+}
+
+/// Whether the history of an agent that is gone may be told: not to whom some agents are hidden,
+/// for the groups by which it was one of them are gone with it.
+pub(super) fn hides_nobody(scope: &Permitted) -> bool {
+    !matches!(scope, Permitted::Except(_))
 }
 
 /// Whose history, and whom it cannot tell of with the codes of why.
@@ -242,8 +249,10 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     let missing = || Failure::missing("no such change: it may be past its retention");
     let id = call.parameters.text("id").unwrap_or_default();
     let (agent, found_at_us, number) = parse_id(id).ok_or_else(missing)?;
-    if !call.scope().holds(agent) {
-        return Err(Failure::denied("agent:id"));
+    let scope = call.scope();
+    let known = hides_nobody(&scope) || call.api.registry.agent(agent).is_some();
+    if !scope.holds(agent) || !known {
+        return Err(Failure::denied_on("agent:id", &[agent.to_string()]));
     }
     let page = call.state().changes(&ChangeQuery {
         agents: Some(vec![agent]),

@@ -13,18 +13,13 @@ use crate::operation::{
     query,
 };
 
-const NODE: Parameter = path("node_id", Kind::Text, "Name of the node.");
-const NODES: Parameter = query("nodes_list", Kind::Names, "Names, with commas; all when absent.");
-const SECTION: &[Parameter] = &[
-    query("section", Kind::Text, "One section alone."),
-    query("field", Kind::Text, "One field of the section alone."),
-    query("raw", Kind::Flag, "As JSON without an envelope."),
-];
+pub(super) const NODE: Parameter = path("node_id", Kind::Name, "Name of the node.");
+pub(super) const NODES: Parameter =
+    query("nodes_list", Kind::Names, "Names, with commas; all when absent.");
+pub(super) const CLUSTER: Access = action("cluster:read", "node:id");
+pub(super) const MANAGER: Access = action("manager:read", "*:*");
 
-const CLUSTER: Access = action("cluster:read", "node:id");
-const MANAGER: Access = action("manager:read", "*:*");
-
-const fn read(
+pub(super) const fn read(
     path: &'static str,
     id: &'static str,
     about: &'static str,
@@ -90,22 +85,6 @@ pub(super) const OPERATIONS: &[Operation] = &[
         health,
     ),
     read(
-        "/cluster/api/config",
-        "cluster.api_config",
-        "How the API is configured.",
-        action("cluster:read_api_config", "node:id"),
-        &[COMMON, &[NODES]],
-        api_config,
-    ),
-    read(
-        "/cluster/configuration/validation",
-        "cluster.validation",
-        "Whether the configuration is valid.",
-        CLUSTER,
-        &[COMMON, &[NODES]],
-        validation,
-    ),
-    read(
         "/cluster/{node_id}/status",
         "cluster.node_status",
         "The parts of a node.",
@@ -120,14 +99,6 @@ pub(super) const OPERATIONS: &[Operation] = &[
         CLUSTER,
         &[COMMON, &[NODE]],
         info,
-    ),
-    read(
-        "/cluster/{node_id}/configuration",
-        "cluster.node_configuration",
-        "How a node is configured.",
-        CLUSTER,
-        &[COMMON, &[NODE], SECTION],
-        configuration,
     ),
     read(
         "/cluster/{node_id}/logs",
@@ -154,30 +125,6 @@ pub(super) const OPERATIONS: &[Operation] = &[
         status,
     ),
     read("/manager/info", "manager.info", "What the server runs.", MANAGER, &[COMMON], info),
-    read(
-        "/manager/configuration",
-        "manager.configuration",
-        "How the server is configured.",
-        MANAGER,
-        &[COMMON, SECTION, &[query("distinct", Kind::Flag, "Each different item once.")]],
-        configuration,
-    ),
-    read(
-        "/manager/api/config",
-        "manager.api_config",
-        "How the API is configured.",
-        action("manager:read_api_config", "*:*"),
-        &[COMMON],
-        api_config,
-    ),
-    read(
-        "/manager/configuration/validation",
-        "manager.validation",
-        "Whether the configuration is valid.",
-        MANAGER,
-        &[COMMON],
-        validation,
-    ),
     read(
         "/manager/logs",
         "manager.logs",
@@ -207,7 +154,7 @@ const LOG_PAGE: &[Parameter] = &[
 ];
 
 const LOG_FILTERS: &[Parameter] = &[
-    query("tag", Kind::Text, "Part of the server that wrote the line."),
+    query("tag", Kind::Alphanumeric, "Part of the server that wrote the line."),
     query(
         "level",
         Kind::Word(&["critical", "debug", "debug2", "error", "info", "warning"]),
@@ -247,7 +194,11 @@ fn explicit(call: &Call, list: &mut List) {
     }
 }
 
-fn one(call: &Call, item: Value, messages: [&'static str; 3]) -> Result<Answer, Failure> {
+pub(super) fn one(
+    call: &Call,
+    item: Value,
+    messages: [&'static str; 3],
+) -> Result<Answer, Failure> {
     own_node(call)?;
     let items = if wanted(call) { vec![item] } else { Vec::new() };
     let total = items.len() as u64;
@@ -345,79 +296,6 @@ fn info(call: &Call) -> Result<Answer, Failure> {
         "tz_name": "UTC",
     });
     one(call, item, INFO)
-}
-
-/// What is configured, by section.
-fn sections(call: &Call) -> Value {
-    let registry = call.api.registry.options();
-    json!({
-        "cluster": {
-            "name": registry.cluster_name, "node_name": registry.node_name, "disabled": "yes",
-        },
-        "agents": {"disconnection_time_s": registry.disconnection_s},
-        "cache": {"ttl_s": registry.cache_ttl.as_secs()},
-        "api": api_facts(call),
-    })
-}
-
-fn api_facts(call: &Call) -> Value {
-    let (options, registry) = (&call.api.options, call.api.registry.options());
-    json!({
-        "authentication_pool_size": registry.login_workers,
-        "intervals": {"request_timeout": options.request_timeout_ms / 1_000},
-        "max_upload_size": crate::limits::BODY_BYTES_MAX,
-        "access": {
-            "max_login_attempts": registry.login_attempts_max,
-            "block_time": registry.login_block_s,
-            "max_request_per_minute": options.requests_per_minute_max,
-        },
-    })
-}
-
-fn configuration(call: &Call) -> Result<Answer, Failure> {
-    own_node(call)?;
-    let mut item = sections(call);
-    if let Some(name) = call.parameters.text("section") {
-        let mut found = item.get(name).cloned().unwrap_or_else(|| json!({}));
-        if let Some(field) = call.parameters.text("field") {
-            let value = found.get(field).cloned();
-            found = value.map_or_else(|| json!({}), |value| json!({field: value}));
-        }
-        item = json!({name: found});
-    }
-    if call.parameters.flag("raw") {
-        return Ok(Answer::Raw {
-            status: axum::http::StatusCode::OK,
-            content_type: crate::envelope::JSON,
-            body: crate::envelope::to_bytes(&item, true),
-        });
-    }
-    let messages = [
-        "Configuration was successfully read",
-        "Could not read configuration in some nodes",
-        "Could not read configuration in any node",
-    ];
-    one(call, item, messages)
-}
-
-fn api_config(call: &Call) -> Result<Answer, Failure> {
-    let item = json!({"node_name": call.api.node(), "node_api_config": api_facts(call)});
-    let messages = [
-        "API configuration was successfully read",
-        "Could not read API configuration in some nodes",
-        "Could not read API configuration in any node",
-    ];
-    one(call, item, messages)
-}
-
-/// A server with an invalid configuration does not start.
-fn validation(call: &Call) -> Result<Answer, Failure> {
-    let messages = [
-        "Validation was successfully checked",
-        "Could not check validation in some nodes",
-        "Could not check validation in any node",
-    ];
-    one(call, json!({"name": call.api.node(), "status": "OK"}), messages)
 }
 
 const LOG_LIST: Listing = Listing {

@@ -1,7 +1,7 @@
 //! Commands to agents and how far each agent is with them.
 
 use model::{AgentId, timestamp};
-use registry::{CommandRow, OutcomeFilter, OutcomeRow, OutcomeState};
+use registry::{CommandKind, CommandRow, OutcomeFilter, OutcomeRow, OutcomeState};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -12,6 +12,9 @@ use crate::operation::{
     COMMON, Handler, Kind, Operation, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Parameter, Shape, Verb,
     action, path, query,
 };
+
+/// Of which agents a command's outcomes are told.
+const READ: &str = "agent:read";
 
 const STATES: &[&str] = &["pending", "sent", "acknowledged", "failed", "expired", "cancelled"];
 
@@ -33,7 +36,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/commands",
         id: "commands.list",
         about: "The newest commands with their counts.",
-        access: action("agent:read", "agent:id"),
+        access: action("command:read", "*:*"),
         parameters: &[COMMON, &[LIMIT]],
         body: None,
         shape: Shape::List("CommandItem"),
@@ -44,7 +47,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/commands/{command_id}",
         id: "commands.one",
         about: "One command with each agent's outcome.",
-        access: action("agent:read", "agent:id"),
+        access: action("command:read", "*:*"),
         parameters: &[
             COMMON,
             &[
@@ -67,7 +70,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/commands/{command_id}",
         id: "commands.cancel",
         about: "Take a command back where it is not answered yet.",
-        access: action("agent:restart", "agent:id"),
+        access: action("command:cancel", "*:*"),
         parameters: &[COMMON, &[ID]],
         body: None,
         shape: Shape::Message,
@@ -154,7 +157,7 @@ impl From<OutcomeRow> for OutcomeItem {
 }
 
 fn list(call: &Call) -> Result<Answer, Failure> {
-    let scope = call.scope();
+    let scope = call.scope_of(READ);
     let mut items = Vec::new();
     for row in call.registry().commands(call.parameters.whole("limit"), &scope)? {
         // What is about none of the caller's agents is not told.
@@ -171,7 +174,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 /// The command and a page of its outcomes as far as the caller may see them.
 fn find(call: &Call, page: OutcomeFilter) -> Result<(CommandRow, Vec<OutcomeRow>), Failure> {
     let id = call.parameters.whole("command_id");
-    let scope = call.scope();
+    let scope = call.scope_of(READ);
     let found = call.registry().command_page(id, &scope, page)?;
     let found = found.ok_or_else(|| Failure::missing(format!("no such command: {id}")))?;
     if found.0.counts.total == 0 && !scope.is_all() {
@@ -192,12 +195,23 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     Answer::data(&CommandData { command: command.into(), outcomes })
 }
 
+/// The action with which a kind of command is ordered, and taken back.
+fn ordered_with(kind: CommandKind) -> &'static str {
+    match kind {
+        CommandKind::Reconnect => "agent:reconnect",
+        CommandKind::Rescan => "syscheck:run",
+        _ => "agent:restart",
+    }
+}
+
 fn cancel(call: &Call) -> Result<Answer, Failure> {
-    let (own, _) = find(call, OutcomeFilter::default())?;
-    let id = own.id;
-    let all = call.registry().command(id)?.map(|command| command.counts.total);
+    let id = call.parameters.whole("command_id");
+    let missing = || Failure::missing(format!("no such command: {id}"));
+    let whole = call.registry().command(id)?.ok_or_else(missing)?;
+    let scope = call.scope_of(ordered_with(whole.kind));
+    let own = call.registry().command_page(id, &scope, OutcomeFilter::default())?;
     // What is taken back is taken back for all of its agents.
-    if all != Some(own.counts.total) {
+    if own.map(|(own, _)| own.counts.total) != Some(whole.counts.total) {
         return Err(Failure::denied("agent:id"));
     }
     let count = call.registry().cancel_command(id)?;

@@ -17,7 +17,7 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
     path: "/enrolment/tokens",
     id: "enrolment.create_token",
     about: "A token with which agents register; it is shown once and kept as a digest only.",
-    access: action("agent:create", "*:*"),
+    access: action("enrolment:create", "*:*"),
     parameters: &[COMMON],
     body: Some("NewToken"),
     shape: Shape::Plain("NewTokenData"),

@@ -19,8 +19,8 @@ use registry::Permitted;
 use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
-use super::changes::{change_item, coverage_item};
-use crate::call::Call;
+use super::changes::{change_item, coverage_item, hides_nobody};
+use crate::call::{Call, Caller};
 use crate::envelope::{Answer, Stream, to_value};
 use crate::error::Failure;
 use crate::limits::{STREAMS_EACH_MAX, STREAMS_MAX};
@@ -40,6 +40,9 @@ const PIECE_BYTES: usize = 256 * 1024;
 
 const SSE: &str = "text/event-stream";
 
+/// What gaps are told with.
+const GAPS: &str = "coverage:read";
+
 /// The operation that takes `Last-Event-ID` as its `since`.
 pub(crate) const ID: &str = "events.stream";
 
@@ -48,7 +51,7 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
     path: "/events/stream",
     id: ID,
     about: "Changes and gaps as they arrive, as server-sent events.",
-    access: action("syscheck:read", "agent:id"),
+    access: action("change:read", "agent:id"),
     parameters: &[&[
         AGENTS_LIST,
         query(
@@ -160,7 +163,9 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
 /// What arrived behind a number, oldest first, for as long as the caller may read it: the token,
 /// its user and its roles are looked at each time. Unless `telling`: only where the stream stands.
 fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
-    let agents = agents(call)?;
+    let caller = call.caller_now()?;
+    let agents = agents(call, &caller)?;
+    let gaps = call.scope_as(&caller, GAPS);
     if !telling {
         let newest =
             call.state().changes(&ChangeQuery { limit: 1, ..ChangeQuery::default() })?.newest;
@@ -168,17 +173,26 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     }
     let kinds =
         vec![EventKind::Created, EventKind::Modified, EventKind::Deleted, EventKind::Coverage];
-    let query = ArrivalQuery { agents, kinds, since: behind };
+    let told = |event: &StoredEvent| {
+        let known = hides_nobody(&agents) || call.api.registry.agent(event.agent).is_some();
+        known && (event.kind != EventKind::Coverage || gaps.holds(event.agent))
+    };
+    let query = ArrivalQuery { agents: agents.clone(), kinds, since: behind };
     let (mut text, mut failure) = (String::new(), None);
-    let arrived = call.state().arrivals(&query, &mut |event| match shown(call, &event) {
-        Ok((name, data)) => {
-            // Writing to a text cannot fail.
-            let _ = write!(text, "id: {}\nevent: {name}\ndata: {data}\n\n", event.number);
-            text.len() < PIECE_BYTES
+    let arrived = call.state().arrivals(&query, &mut |event| {
+        if !told(&event) {
+            return true;
         }
-        Err(cause) => {
-            failure = Some(cause);
-            false
+        match shown(call, &event) {
+            Ok((name, data)) => {
+                // Writing to a text cannot fail.
+                let _ = write!(text, "id: {}\nevent: {name}\ndata: {data}\n\n", event.number);
+                text.len() < PIECE_BYTES
+            }
+            Err(cause) => {
+                failure = Some(cause);
+                false
+            }
         }
     })?;
     match failure {
@@ -188,9 +202,8 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
 }
 
 /// The agents that were named, or all, as far as the caller may see them now.
-fn agents(call: &Call) -> Result<Permitted, Failure> {
-    let caller = call.caller_now()?;
-    let scope = call.scope_as(&caller, call.action);
+fn agents(call: &Call, caller: &Caller) -> Result<Permitted, Failure> {
+    let scope = call.scope_as(caller, call.action);
     let named = call.parameters.agents("agents_list");
     let agents = match named {
         None => scope,

@@ -10,20 +10,20 @@ use crate::call::Call;
 use crate::envelope::{Answer, List};
 use crate::error::Failure;
 use crate::operation::{
-    COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, Shape, Verb, query,
+    COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, SEARCH, Shape, Verb, query,
 };
 
 const LISTED: &[Parameter] = &[
     query("select", Kind::Names, "Fields to return, with commas; id comes always."),
     query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
-    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    SEARCH,
     Q,
 ];
 
 const COUNTED: &[Parameter] = &[
     query("fields", Kind::Names, "Fields whose values are told; os.platform and version alone."),
     query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
-    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    SEARCH,
     Q,
 ];
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::agents;
+use super::{agents, group_form};
 use crate::api::Api;
 use crate::call::Call;
 use crate::digest;
@@ -19,6 +19,7 @@ use crate::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
     required,
 };
+use crate::{parameters, shape};
 
 /// What a group is to policies.
 const KIND: &str = "group:id";
@@ -32,7 +33,7 @@ const CONFIG_FILE: &str = "agent.conf";
 const MERGED_FILE: &str = "merged.mg";
 
 /// `{group_id}` of a path.
-pub(super) const GROUP_ID: Parameter = path("group_id", Kind::Text, "Name of the group.");
+pub(super) const GROUP_ID: Parameter = path("group_id", Kind::GroupName, "Name of the group.");
 
 const HASH: Parameter =
     query("hash", Kind::Word(digest::NAMES), "Digest of the files; md5 unless named.");
@@ -54,7 +55,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             COMMON,
             PAGING,
             LISTED,
-            &[query("groups_list", Kind::Names, "Names, with commas; all when absent."), HASH],
+            &[query("groups_list", Kind::GroupNames, "Names, with commas; all when absent."), HASH],
         ],
         body: None,
         shape: Shape::List("GroupItem"),
@@ -79,7 +80,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         access: action("group:delete", "group:id"),
         parameters: &[
             COMMON,
-            &[required("groups_list", Kind::Names, "Names, with commas, or all.")],
+            &[required("groups_list", Kind::GroupNames, "Names, with commas, or all.")],
         ],
         body: None,
         shape: Shape::List("GroupName"),
@@ -117,7 +118,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             COMMON,
             &[
                 GROUP_ID,
-                path("file_name", Kind::Text, "agent.conf or merged.mg."),
+                path("file_name", Kind::Alphanumeric, "agent.conf or merged.mg."),
                 query(
                     "type",
                     Kind::Words(&["conf", "rootkit_files", "rootkit_trojans", "rcl"]),
@@ -127,14 +128,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
             ],
         ],
         body: None,
-        shape: Shape::Plain("GroupConfigItem"),
+        shape: Shape::List("GroupConfigItem"),
         handler: Handler::Blocking(file),
     },
     Operation {
         verb: Verb::Get,
         path: "/groups/{group_id}/configuration",
         id: "groups.configuration",
-        about: "The configuration of a group.",
+        about: "The configuration of a group, block by block.",
         access: action("group:read", "group:id"),
         parameters: &[COMMON, PAGING, &[GROUP_ID]],
         body: None,
@@ -201,8 +202,9 @@ pub(crate) struct GroupConfigItem {
     /// Which agents it is for; all of the group's when empty.
     #[schema(value_type = Object)]
     filters: Value,
-    /// The configuration as it was put.
-    config: String,
+    /// The configuration by section; of `merged.mg` its text.
+    #[schema(value_type = Object)]
+    config: Value,
 }
 
 const GROUP_LIST: Listing = Listing {
@@ -257,17 +259,15 @@ pub(super) fn existing(call: &Call) -> Result<String, Failure> {
 
 /// Names are refused with `code` before a store is asked.
 fn check_name(name: &str, code: u16) -> Result<(), Failure> {
-    let fine = (1..=128).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    if fine { Ok(()) } else { Err(Failure::code(code)) }
+    if parameters::is_group(name) { Ok(()) } else { Err(Failure::code(code)) }
 }
 
 fn create(call: &Call) -> Result<Answer, Failure> {
     let new: NewGroup = call.json()?;
-    check_name(&new.group_id, 1722)?;
     if [".", "..", "all"].contains(&new.group_id.as_str()) {
         return Err(Failure::code(1713));
     }
+    check_name(&new.group_id, 1722)?;
     if call.registry().groups()?.iter().any(|group| group.name == new.group_id) {
         return Err(Failure::detailed(1711, format!("group already exists: {}", new.group_id)));
     }
@@ -353,8 +353,13 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(FILE_LIST.answer(call, items)?))
 }
 
-fn config_item(body: &[u8]) -> GroupConfigItem {
-    GroupConfigItem { filters: json!({}), config: String::from_utf8_lossy(body).into_owned() }
+/// The blocks of a configuration, as a page of them.
+fn config_list(call: &Call, body: &[u8]) -> List {
+    let items = group_form::blocks(&String::from_utf8_lossy(body));
+    let total = items.len() as u64;
+    let (offset, limit) = (call.parameters.whole("offset"), call.parameters.whole("limit"));
+    let items = if limit > 0 { shape::page(items, offset, limit) } else { items };
+    List::new(items, total, ["Group configuration was returned", "", ""])
 }
 
 fn file(call: &Call) -> Result<Answer, Failure> {
@@ -371,16 +376,17 @@ fn file(call: &Call) -> Result<Answer, Failure> {
         let status = axum::http::StatusCode::OK;
         return Ok(Answer::Raw { status, content_type: "text/plain; charset=utf-8", body });
     }
-    Answer::data(&config_item(&body))
+    if name == CONFIG_FILE {
+        return Ok(Answer::List(config_list(call, &body)));
+    }
+    let config = json!(String::from_utf8_lossy(&body));
+    let item = to_value(&GroupConfigItem { filters: json!({}), config })?;
+    Ok(Answer::List(List::new(vec![item], 1, ["Group file was returned", "", ""])))
 }
 
 fn configuration(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
-    let body = config_of(call, &group)?;
-    let items = if body.is_empty() { Vec::new() } else { vec![to_value(&config_item(&body))?] };
-    let total = items.len() as u64;
-    let messages = ["Group configuration was returned", "", ""];
-    Ok(Answer::List(List::new(items, total, messages)))
+    Ok(Answer::List(config_list(call, &config_of(call, &group)?)))
 }
 
 fn configure(call: &Call) -> Result<Answer, Failure> {

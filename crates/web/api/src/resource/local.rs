@@ -1,12 +1,12 @@
 //! What programs on the server's machine ask over the unix socket: bare answers without envelopes
-//! and without a limit of size. Nothing here changes anything.
+//! and without a limit of size. A GET changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use model::{AgentId, AgentStatus};
-use registry::{AgentQuery, Permitted};
+use model::{AgentId, AgentOs, AgentStatus};
+use registry::{AgentInfo, AgentQuery, Permitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ use super::summary::summary_of;
 use crate::call::Call;
 use crate::envelope::{Answer, JSON, to_bytes, to_value};
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, path};
+use crate::operation::{COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path};
 
 const AGENT: Parameter =
     path("agent", Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 }, "Agent number.");
@@ -90,6 +90,17 @@ pub(super) const OPERATIONS: &[Operation] = &[
         handler: Handler::Blocking(restart_info),
     },
     Operation {
+        verb: Verb::Post,
+        path: "/v1/agents/sync",
+        id: "local.sync_apply",
+        about: "What another program knows of agents: what they run, who was heard from, who said goodbye.",
+        access: action("agent:create", "*:*"),
+        parameters: &[COMMON],
+        body: Some("SyncBody"),
+        shape: Shape::Raw(JSON),
+        handler: Handler::Blocking(sync_apply),
+    },
+    Operation {
         verb: Verb::Get,
         path: "/v1/agents/sync",
         id: "local.sync",
@@ -112,6 +123,90 @@ pub(crate) struct RestartInfo {
     /// All but these.
     #[serde(default)]
     negate: bool,
+}
+
+/// What another program knows of agents; of agents that there are not nothing is taken over.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct SyncBody {
+    /// What agents run.
+    #[serde(default)]
+    syncreq: Vec<SyncAgent>,
+    /// Who was heard from.
+    #[serde(default)]
+    syncreq_keepalive: Vec<u32>,
+    /// Who is in which status.
+    #[serde(default)]
+    syncreq_status: Vec<SyncStatus>,
+}
+
+/// What an agent runs; fields that are not taken over may stand beside these.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct SyncAgent {
+    id: u32,
+    ip: Option<String>,
+    version: Option<String>,
+    os_name: Option<String>,
+    os_platform: Option<String>,
+    os_version: Option<String>,
+    os_arch: Option<String>,
+    os_uname: Option<String>,
+    /// `active`, `pending`, `disconnected` or `never_connected`.
+    connection_status: Option<String>,
+}
+
+/// An agent's status.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct SyncStatus {
+    id: u32,
+    /// `active`, `pending`, `disconnected` or `never_connected`.
+    connection_status: String,
+}
+
+impl SyncAgent {
+    fn info(&self) -> AgentInfo {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let os = self.os_platform.is_some().then(|| AgentOs {
+            name: text(&self.os_name),
+            platform: text(&self.os_platform),
+            family: String::new(),
+            version: text(&self.os_version),
+            arch: text(&self.os_arch),
+            uname: text(&self.os_uname),
+        });
+        AgentInfo { version: self.version.clone(), hostname: None, os, ip: self.ip.clone() }
+    }
+}
+
+/// Everything is read before anything is taken over.
+fn sync_apply(call: &Call) -> Result<Answer, Failure> {
+    let told: SyncBody = call.json()?;
+    let status = |name: &Option<String>| match name.as_deref() {
+        None => Ok(AgentStatus::Active),
+        Some(name) => AgentStatus::from_name(name)
+            .ok_or_else(|| Failure::bad(format!("connection_status: '{name:.40}' is none"))),
+    };
+    let mut steps = Vec::new();
+    for agent in &told.syncreq {
+        steps.push((agent.id, status(&agent.connection_status)?, agent.info()));
+    }
+    for id in &told.syncreq_keepalive {
+        steps.push((*id, AgentStatus::Active, AgentInfo::default()));
+    }
+    for agent in &told.syncreq_status {
+        let status = status(&Some(agent.connection_status.clone()))?;
+        steps.push((agent.id, status, AgentInfo::default()));
+    }
+    let registry = call.registry();
+    for (id, status, info) in steps {
+        let id = AgentId(id);
+        match status {
+            AgentStatus::Active => _ = registry.keepalive(id, &info),
+            AgentStatus::Pending => _ = registry.startup(id, &info),
+            AgentStatus::Disconnected => _ = registry.goodbye(id),
+            AgentStatus::NeverConnected => {}
+        }
+    }
+    Ok(bare(&json!({})))
 }
 
 fn bare(value: &Value) -> Answer {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
 use super::groups::{GROUP_ID, existing};
+use super::{ASSIGN, only_failed};
 use crate::call::Call;
 use crate::envelope::{Answer, List};
 use crate::error::Failure;
@@ -60,7 +61,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         access: MODIFY,
         parameters: &[
             COMMON,
-            &[AGENT_ID, query("groups_list", Kind::Names, "Names, with commas; all when absent.")],
+            &[
+                AGENT_ID,
+                query("groups_list", Kind::GroupNames, "Names, with commas; all when absent."),
+            ],
         ],
         body: None,
         shape: Shape::List("GroupName"),
@@ -74,7 +78,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         access: MODIFY,
         parameters: &[
             COMMON,
-            &[AGENTS_LIST, required("group_id", Kind::Text, "Name of the group."), FORCE],
+            &[AGENTS_LIST, required("group_id", Kind::GroupName, "Name of the group."), FORCE],
         ],
         body: None,
         shape: Shape::List("AgentNumber"),
@@ -90,7 +94,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             COMMON,
             &[
                 required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
-                required("group_id", Kind::Text, "Name of the group."),
+                required("group_id", Kind::GroupName, "Name of the group."),
             ],
         ],
         body: None,
@@ -110,21 +114,25 @@ fn member(call: &Call) -> Result<(AgentId, Vec<String>), Failure> {
 }
 
 fn is_sync(call: &Call) -> Result<Answer, Failure> {
-    let (id, _) = member(call)?;
-    let config = call.api.registry.agent_config(id).ok_or_else(|| Failure::code(1701))?;
-    let (state, problem) = config;
+    let id = call.parameters.agent()?;
+    let messages =
+        ["Sync info was returned for all selected agents", "", "No sync info was returned"];
+    if id == AgentId::SERVER {
+        return Ok(only_failed(1703, id, messages));
+    }
+    let Some((state, problem)) = call.api.registry.agent_config(id) else {
+        return Ok(only_failed(1701, id, messages));
+    };
     let mut item = json!({"id": id.to_string(), "synced": state.synced});
     if let (Value::Object(fields), Some(problem)) = (&mut item, problem) {
         let refused = json!({"mergedSum": problem.sum, "detail": problem.detail});
         fields.insert("refused".into(), refused);
     }
-    let messages =
-        ["Sync info was returned for all selected agents", "", "No sync info was returned"];
     Ok(Answer::List(List::new(vec![item], 1, messages)))
 }
 
 fn may_use(call: &Call, group: &str) -> Result<(), Failure> {
-    call.require("group:modify_assignments", "group:id", group)
+    call.require(ASSIGN, "group:id", group)
 }
 
 fn add_one(call: &Call) -> Result<Answer, Failure> {
@@ -175,7 +183,18 @@ fn remove_one(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
-    let (id, groups) = member(call)?;
+    let id = call.parameters.agent()?;
+    let messages = [
+        "Specified agent was removed from returned groups",
+        "Specified agent could not be removed from some groups",
+        "Specified agent was not removed from any group",
+    ];
+    if id == AgentId::SERVER {
+        return Ok(only_failed(1703, id, messages));
+    }
+    let Some(groups) = call.api.registry.agent(id).map(|agent| agent.groups) else {
+        return Ok(only_failed(1701, id, messages));
+    };
     let named = call.parameters.list("groups_list");
     let wanted = if named.is_empty() { groups.clone() } else { named.to_vec() };
     let known = call.registry().groups()?;
@@ -184,7 +203,7 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     for group in wanted {
         if !known.iter().any(|known| known.name == group) {
             failed.push((1710, group));
-        } else if !call.may("group:modify_assignments", "group:id", &group) {
+        } else if !call.may(ASSIGN, "group:id", &group) {
             failed.push((4000, group));
         } else if let Some(code) = stays(&left, &group) {
             failed.push((code, group));
@@ -199,11 +218,6 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
         call.registry().leave_groups(id, &names)?;
     }
     let total = removed.len() as u64;
-    let messages = [
-        "Specified agent was removed from returned groups",
-        "Specified agent could not be removed from some groups",
-        "Specified agent was not removed from any group",
-    ];
     let mut list = List::new(removed, total, messages);
     for (code, group) in failed {
         list.fail(code, group);

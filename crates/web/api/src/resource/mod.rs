@@ -5,9 +5,11 @@ mod agents;
 mod changes;
 mod cluster;
 mod commands;
+mod configuration;
 mod enrolment;
 mod feed;
 mod fleet;
+mod group_form;
 mod groups;
 mod local;
 mod members;
@@ -34,6 +36,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::call::Call;
+use crate::envelope::{Answer, List};
 use crate::error::Failure;
 use crate::operation::Operation;
 
@@ -62,6 +65,40 @@ fn named_agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
     (Permitted::Only(Arc::new(named)), failed)
 }
 
+/// What operations ask beside their own action, of what they are given: the operation, the action,
+/// the type of resource. The code of each asks.
+pub(crate) const FURTHER: &[(&str, &str, &str)] = &[
+    ("agents.group_add", ASSIGN, "group:id"),
+    ("agents.group_remove", ASSIGN, "group:id"),
+    ("agents.groups_remove", ASSIGN, "group:id"),
+    ("agents.group_add_many", ASSIGN, "group:id"),
+    ("agents.group_remove_many", ASSIGN, "group:id"),
+    ("agents.restart_node", "cluster:read", "node:id"),
+    ("commands.list", "agent:read", "agent:id"),
+    ("commands.one", "agent:read", "agent:id"),
+    ("commands.cancel", "agent:restart", "agent:id"),
+    ("commands.cancel", "agent:reconnect", "agent:id"),
+    ("commands.cancel", "syscheck:run", "agent:id"),
+    ("events.stream", "coverage:read", "agent:id"),
+    ("rules.put_file", "rules:delete", "rule:file"),
+    ("security.user_roles_add", "security:update", "role:id"),
+    ("security.user_roles_remove", "security:delete", "role:id"),
+    ("security.role_policies_add", "security:update", "policy:id"),
+    ("security.role_policies_remove", "security:delete", "policy:id"),
+    ("security.role_rules_add", "security:update", "rule:id"),
+    ("security.role_rules_remove", "security:delete", "rule:id"),
+];
+
+/// Which groups somebody may put agents into and take them out of.
+const ASSIGN: &str = "group:modify_assignments";
+
+/// A list without items, of which this agent alone was asked for and failed.
+fn only_failed(code: u16, agent: AgentId, messages: [&'static str; 3]) -> Answer {
+    let mut list = List::new(Vec::new(), 0, messages);
+    list.fail(code, agent.to_string());
+    Answer::List(list)
+}
+
 /// Every operation, in the order of the description.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     [
@@ -83,6 +120,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         enrolment::OPERATIONS,
         rules_files::OPERATIONS,
         cluster::OPERATIONS,
+        configuration::OPERATIONS,
         local::OPERATIONS,
         series::OPERATIONS,
     ]
@@ -105,6 +143,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         ("AgentNumber".into(), text()),
         ("Platform".into(), text()),
         ("GroupName".into(), text()),
+        ("NodeName".into(), text()),
         ("DistinctItem".into(), object()),
         ("SyncItem".into(), object()),
         ("Facts".into(), object()),
@@ -137,6 +176,9 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<agent_writes::DisconnectedTime>(),
         of::<agent_writes::AgentKey>(),
         of::<local::RestartInfo>(),
+        of::<local::SyncBody>(),
+        of::<local::SyncAgent>(),
+        of::<local::SyncStatus>(),
         of::<overview::OsCount>(),
         of::<overview::OsKey>(),
         of::<overview::VersionCount>(),

@@ -58,7 +58,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "agents.restart_node",
         about: "Restart the active agents of a node.",
         access: action("agent:restart", "agent:id"),
-        parameters: &[COMMON, &[path("node_id", Kind::Text, "Name of the node.")]],
+        parameters: &[COMMON, &[path("node_id", Kind::Name, "Name of the node.")]],
         body: None,
         shape: Shape::List("AgentNumber"),
         handler: Handler::Blocking(restart_node),
@@ -121,6 +121,8 @@ fn restart_group(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn restart_node(call: &Call) -> Result<Answer, Failure> {
+    let node = call.parameters.text("node_id").unwrap_or_default();
+    call.require("cluster:read", "node:id", node)?;
     super::cluster::own_node(call)?;
     order(call, CommandKind::Restart, None, RESTART_MESSAGES)
 }

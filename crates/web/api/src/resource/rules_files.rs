@@ -240,6 +240,7 @@ fn put(call: &Call) -> Result<Answer, Failure> {
         // What is replaced is gone.
         call.require(DELETE, FILE, &name)?;
     }
+    call.begun()?;
     let outcome = folder(call)?.put(&name, &call.body, replace);
     written(outcome, &name, ["Rule was successfully uploaded", "", "Could not upload rule"])
 }
@@ -247,6 +248,7 @@ fn put(call: &Call) -> Result<Answer, Failure> {
 fn delete(call: &Call) -> Result<Answer, Failure> {
     let name = name(call)?;
     let folder = folder(call)?;
+    call.begun()?;
     let missing = || Err(FolderError::Missing(name.clone()));
     let outcome = if is_ours(call) { folder.delete(&name) } else { missing() };
     let messages = ["Rule file was successfully deleted", "", "Could not delete rule file"];

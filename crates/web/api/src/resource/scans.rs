@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
+use super::only_failed;
 use super::orders::order;
 use crate::call::Call;
 use crate::envelope::{Answer, List, to_value};
@@ -59,13 +60,13 @@ pub(crate) struct ScanTimes {
 
 fn last_scan(call: &Call) -> Result<Answer, Failure> {
     let agent = call.parameters.agent()?;
+    let messages = ["Last syscheck scan of the agent was returned", "", "No last scan"];
     if call.api.registry.agent(agent).is_none() {
-        return Err(Failure::code(1701));
+        return Ok(only_failed(1701, agent, messages));
     }
     let scan = call.registry().last_scan(agent)?;
     let ended = scan.ended_at_s.filter(|end| scan.started_at_s.is_none_or(|start| *end >= start));
     let item = ScanTimes { start: scan.started_at_s.map(seconds), end: ended.map(seconds) };
-    let messages = ["Last syscheck scan of the agent was returned", "", "No last scan"];
     Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))
 }
 
@@ -82,9 +83,7 @@ fn clear(call: &Call) -> Result<Answer, Failure> {
         "Syscheck database was not cleared on some agents",
         "No syscheck database was cleared",
     ];
-    let mut list = List::new(Vec::new(), 0, messages);
-    list.fail(code, agent.to_string());
-    Ok(Answer::List(list))
+    Ok(only_failed(code, agent, messages))
 }
 
 fn scan(call: &Call) -> Result<Answer, Failure> {

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::call::Call;
 use crate::envelope::{Answer, JSON};
 use crate::error::Failure;
-use crate::operation::{Access, COMMON, Handler, Operation, Shape, Verb};
+use crate::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The content type that Prometheus asks for.
@@ -22,7 +22,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "server.info",
         about: "Name and version of the server.",
         access: Access::User,
-        parameters: &[COMMON],
+        parameters: &[COMMON_PRETTY],
         body: None,
         shape: Shape::Plain("ServerInfo"),
         handler: Handler::Blocking(info),
@@ -79,6 +79,8 @@ pub(crate) struct ServerInfo {
     title: &'static str,
     /// Version of the program.
     api_version: String,
+    /// Which revision of that version: `release`, or what it is called before one.
+    revision: &'static str,
     license_name: &'static str,
     license_url: &'static str,
     hostname: String,
@@ -91,6 +93,10 @@ fn info(call: &Call) -> Result<Answer, Failure> {
     Answer::data(&ServerInfo {
         title: "Holdfast API REST",
         api_version: call.api.options.version.clone(),
+        revision: match env!("CARGO_PKG_VERSION_PRE") {
+            "" => "release",
+            before => before,
+        },
         license_name: "Apache-2.0",
         license_url: "https://www.apache.org/licenses/LICENSE-2.0",
         hostname: call.api.options.hostname.clone(),

@@ -25,12 +25,12 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
     path: "/states/{dataset}",
     id: "states.list",
     about: "Documents of a dataset over all agents as they stand now, by agent, then by path.",
-    access: action("syscheck:read", "agent:id"),
+    access: action("state:read", "agent:id"),
     parameters: &[
         COMMON,
         PAGING,
         &[
-            path("dataset", Kind::Text, "Name of the dataset, for example fim-files."),
+            path("dataset", Kind::Name, "Name of the dataset, for example fim-files."),
             AGENTS_LIST,
             query("select", Kind::Names, "Fields to return, with commas."),
             query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),

@@ -14,11 +14,13 @@ use state::{
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
+use super::only_failed;
 use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
 use crate::error::Failure;
 use crate::operation::{
-    AGENT_ID, COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, Shape, Verb, action, query,
+    AGENT_ID, COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, SEARCH, Shape, Verb, action,
+    query,
 };
 use crate::q::{self, Op, Query};
 use crate::{shape, stream};
@@ -37,13 +39,13 @@ const TYPES: &[&str] = &[
 
 const FILTERS: &[Parameter] = &[
     query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
-    query("search", Kind::Text, "Text that any field holds; with - before it, that none holds."),
+    SEARCH,
     query("select", Kind::Names, "Fields to return, with commas."),
     query("file", Kind::Text, "The whole path."),
     query("path", Kind::Text, "How the path begins; ours."),
     query("arch", Kind::Words(&["[x32]", "[x64]"]), "Of registry keys; there are none."),
-    query("value.name", Kind::Text, "Of registry values; there are none."),
-    query("value.type", Kind::Text, "Of registry values; there are none."),
+    query("value.name", Kind::Alphanumeric, "Of registry values; there are none."),
+    query("value.type", Kind::Alphanumeric, "Of registry values; there are none."),
     query("type", Kind::Word(TYPES), "What kind of entry."),
     query("summary", Kind::Flag, "Only file, mtime and date."),
     query("md5", Kind::Digest, "MD5 of the content."),
@@ -237,7 +239,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     let parameters = &call.parameters;
     let agent = parameters.agent()?;
     if call.api.registry.agent(agent).is_none() {
-        return Err(Failure::code(1701));
+        return Ok(only_failed(1701, agent, MESSAGES));
     }
     let summary = ["file", "mtime", "date"].map(str::to_owned);
     let selected =

@@ -324,6 +324,32 @@ impl World {
     }
 }
 
+/// A configuration file that is a text, of which any is fine but `bad`.
+#[derive(Default)]
+pub struct TestFile(std::sync::Mutex<String>);
+
+impl api::ConfigFile for TestFile {
+    fn read(&self) -> Result<String, String> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+
+    fn values(&self, text: &str) -> Result<Value, String> {
+        match text {
+            "bad" => Err("line 1: bad".into()),
+            text => Ok(serde_json::json!({"api": {"text": text}, "global": {"data": "x"}})),
+        }
+    }
+
+    fn waiting(&self, text: &str) -> Result<Vec<String>, String> {
+        self.values(text).map(|_| vec!["api.text".to_owned()])
+    }
+
+    fn store(&self, text: &str) -> Result<(), String> {
+        text.clone_into(&mut self.0.lock().unwrap());
+        Ok(())
+    }
+}
+
 pub fn basic(name: &str, password: &str) -> String {
     let text = format!("{name}:{password}");
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))

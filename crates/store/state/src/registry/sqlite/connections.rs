@@ -1,6 +1,5 @@
 //! The connections: one writer, a few readers, one that checkpoints.
 
-use std::cell::RefCell;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::{counters, list, users};
 use crate::limits::{READ_TIME_MAX, READER_WAIT};
 use crate::meter;
-use crate::registry::{AgentQuery, AuditEntry, RegistryStoreError, StoreResult, schema};
+use crate::registry::audit::{self, Pending};
+use crate::registry::{AgentQuery, RegistryStoreError, StoreResult, schema};
 
 /// Connections for readers unless told otherwise; each holds its own page cache.
 const READERS: usize = 3;
@@ -29,11 +29,6 @@ const CACHE_KIB: i64 = 8 * 1024;
 /// A commit checkpoints by itself only beyond this many pages of log (64 MiB): otherwise that is
 /// the checkpoint of [`crate::registry::RegistryStore`]'s, and nobody who waits for a commit waits for it too.
 const CHECKPOINT_PAGES: i64 = 16 * 1024;
-
-thread_local! {
-    /// What the next durable write of this thread appends to the audit log.
-    static AUDIT: RefCell<Option<AuditEntry>> = const { RefCell::new(None) };
-}
 
 /// `registry.db`.
 pub struct SqliteRegistry {
@@ -154,22 +149,20 @@ impl SqliteRegistry {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let entry = AUDIT.take();
+        let mut pending = audit::take();
         let done = self.transact("FULL", |tx| {
             let out = work(tx)?;
-            if let Some(entry) = &entry {
-                users::audit(tx, entry)?;
-            }
-            Ok(out)
+            let id = match &pending {
+                Pending::Waiting(entry) => Some(users::audit(tx, entry)?),
+                Pending::None | Pending::Written(_) => None,
+            };
+            Ok((out, id))
         });
-        if done.is_err() {
-            AUDIT.set(entry);
+        if let Ok((_, Some(id))) = &done {
+            pending = Pending::Written(*id);
         }
-        done
-    }
-
-    pub(super) fn next_audit(entry: Option<AuditEntry>) -> Option<AuditEntry> {
-        AUDIT.replace(entry)
+        audit::set(pending);
+        done.map(|(out, _)| out)
     }
 
     /// Copy the log into the database, as far as no reader needs it. Holds up no write.

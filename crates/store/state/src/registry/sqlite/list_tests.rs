@@ -8,7 +8,8 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use super::*;
 use crate::registry::sqlite::{SqliteRegistry, agents, commands, counters, users};
 use crate::registry::{
-    AuditEntry, CommandKind, NewCommand, OutcomeFilter, RegistryStore as _, SecurityStore as _,
+    AuditEntry, AuditOutcome, CommandKind, NewCommand, OutcomeFilter, RegistryStore as _,
+    SecurityStore as _,
 };
 
 fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
@@ -301,18 +302,32 @@ fn a_change_and_its_row_of_the_audit_log_are_one_transaction() {
         user: "admin".into(),
         action: action.into(),
         detail: String::new(),
+        outcome: AuditOutcome::Begun,
     };
+    let rows = || -> Vec<(String, AuditOutcome)> {
+        let log = store.audit_log(None, 9).unwrap();
+        log.into_iter().map(|row| (row.action, row.outcome)).collect()
+    };
+    let row = |action: &str, outcome| (action.to_owned(), outcome);
+    let one = row("one", AuditOutcome::Done);
     store.begin_audit(entry("one"));
     assert!(store.delete_group("gone").is_err(), "what failed takes no row along");
     store.save_liveness(&[]).unwrap();
-    assert_eq!(store.audit_log(None, 9).unwrap(), []);
+    assert_eq!(rows(), []);
     store.create_group("web", 1).unwrap();
-    assert_eq!(store.audit_log(None, 9).unwrap()[0].action, "one");
-    assert_eq!(store.end_audit(), None);
-    store.begin_audit(entry("two"));
-    assert_eq!(store.end_audit(), Some(entry("two")));
+    assert_eq!(rows(), [row("one", AuditOutcome::Begun)]);
     store.create_group("db", 1).unwrap();
-    assert_eq!(store.audit_log(None, 9).unwrap().len(), 1);
+    store.end_audit(AuditOutcome::Done).unwrap();
+    assert_eq!(rows(), [one.clone()], "one row for all steps");
+    store.begin_audit(entry("two"));
+    store.end_audit(AuditOutcome::Refused).unwrap();
+    store.create_group("files", 1).unwrap();
+    assert_eq!(rows(), [row("two", AuditOutcome::Refused), one.clone()]);
+    store.begin_audit(entry("three"));
+    store.write_audit().unwrap();
+    assert_eq!(rows()[0], row("three", AuditOutcome::Begun), "before anything is changed");
+    store.end_audit(AuditOutcome::Failed).unwrap();
+    assert_eq!((&rows()[0], rows().len()), (&row("three", AuditOutcome::Failed), 3));
 }
 
 #[test]

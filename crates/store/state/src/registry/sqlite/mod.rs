@@ -20,10 +20,11 @@ use std::path::Path;
 use model::{AgentId, AgentRecord};
 use rusqlite::{OpenFlags, Transaction};
 
+use super::audit::{self, Pending};
 use super::{
-    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, CertificateRow, CommandRow,
-    ConfigRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan,
-    LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
+    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, CertificateRow,
+    CommandRow, ConfigRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount,
+    LastScan, LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
     OutcomeRow, OutcomeState, Overview, Permitted, Policy, Record, RegistryImage, RegistryStore,
     RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary, UserRow,
 };
@@ -350,11 +351,27 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn begin_audit(&self, entry: AuditEntry) {
-        Self::next_audit(Some(entry));
+        audit::set(Pending::Waiting(entry));
     }
 
-    fn end_audit(&self) -> Option<AuditEntry> {
-        Self::next_audit(None)
+    fn write_audit(&self) -> StoreResult<()> {
+        // It is in what goes along with every durable write.
+        self.write(|_| Ok(()))
+    }
+
+    fn end_audit(&self, outcome: AuditOutcome) -> StoreResult<()> {
+        match audit::take() {
+            Pending::None => Ok(()),
+            Pending::Waiting(entry) => {
+                let entry = AuditEntry { outcome, ..entry };
+                self.write_soft(|tx| users::audit(tx, &entry).map(drop))
+            }
+            Pending::Written(id) => self.finish_audit(id, outcome),
+        }
+    }
+
+    fn finish_audit(&self, id: u64, outcome: AuditOutcome) -> StoreResult<()> {
+        self.write_soft(|tx| users::finish_audit(tx, id, outcome))
     }
 
     fn checkpoint(&self) -> StoreResult<()> {

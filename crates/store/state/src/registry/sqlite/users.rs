@@ -10,8 +10,8 @@ use crate::registry::limits::{
     ADMIN_USER, ADMIN_USER_ID, AUDIT_ROWS_MAX, DETAIL_BYTES_MAX, RESERVED_ID_MAX,
 };
 use crate::registry::{
-    AuditEntry, Policy, RegistryStoreError, Revocation, RevocationTarget, RoleRef, StoreResult,
-    UserRow,
+    AuditEntry, AuditOutcome, Policy, RegistryStoreError, Revocation, RevocationTarget, RoleRef,
+    StoreResult, UserRow,
 };
 
 /// Rows of the audit log that go at once.
@@ -181,12 +181,15 @@ pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> Stor
 }
 
 pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> StoreResult<u64> {
-    tx.prepare_cached("INSERT INTO audit (at_us, user, action, detail) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![
+    tx.prepare_cached(
+        "INSERT INTO audit (at_us, user, action, detail, outcome) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(params![
         entry.at_us.cast_signed(),
         cut(&entry.user, DETAIL_BYTES_MAX),
         cut(&entry.action, DETAIL_BYTES_MAX),
-        cut(&entry.detail, DETAIL_BYTES_MAX)
+        cut(&entry.detail, DETAIL_BYTES_MAX),
+        entry.outcome.name()
     ])?;
     let id = tx.last_insert_rowid().cast_unsigned();
     if id.is_multiple_of(AUDIT_TRIM_ROWS) && id > AUDIT_ROWS_MAX {
@@ -195,13 +198,23 @@ pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> StoreResult<u64
     Ok(id)
 }
 
+pub(super) fn finish_audit(
+    tx: &Transaction<'_>,
+    id: u64,
+    outcome: AuditOutcome,
+) -> StoreResult<()> {
+    tx.prepare_cached("UPDATE audit SET outcome = ?2 WHERE id = ?1")?
+        .execute(params![signed(id), outcome.name()])?;
+    Ok(())
+}
+
 pub(super) fn audit_log(
     tx: &Transaction<'_>,
     before: Option<u64>,
     limit: u64,
 ) -> StoreResult<Vec<AuditEntry>> {
     let mut statement = tx.prepare_cached(
-        "SELECT id, at_us, user, action, detail FROM audit WHERE id < ?1
+        "SELECT id, at_us, user, action, detail, outcome FROM audit WHERE id < ?1
          ORDER BY id DESC LIMIT ?2",
     )?;
     let before = before.map_or(i64::MAX, signed);
@@ -213,6 +226,7 @@ pub(super) fn audit_log(
                 user: row.get(2)?,
                 action: row.get(3)?,
                 detail: row.get(4)?,
+                outcome: AuditOutcome::from_name(&row.get::<_, String>(5)?),
             })
         })?
         .collect::<Result<_, _>>()?;

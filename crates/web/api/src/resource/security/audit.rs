@@ -44,6 +44,9 @@ pub(crate) struct AuditItem {
     action: String,
     /// Method, path, parameters and body; secrets masked.
     detail: String,
+    /// `done`; `partly` and `refused` where some or all of it was refused; `failed`; `begun` when the
+    /// server ended before it could say more.
+    outcome: &'static str,
 }
 
 fn list(call: &Call) -> Result<Answer, Failure> {
@@ -58,6 +61,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
                 user: row.user,
                 action: row.action,
                 detail: row.detail,
+                outcome: row.outcome.name(),
             })
         })
         .collect::<Result<Vec<_>, _>>()?;

@@ -52,6 +52,8 @@ const RESOURCE_NAMES: &[&str] = &[
     "agent:id",
     "group:id",
     "node:id",
+    "decoder:file",
+    "list:file",
     "rule:file",
     "policy:id",
     "role:id",
@@ -65,6 +67,8 @@ const RESOURCE_TEXTS: &[&str] = &[
     "Agents by their number, for example agent:id:001",
     "Groups by their name, for example group:id:default",
     "Nodes of the server by their name, for example node:id:node01",
+    "Decoder files: there are none",
+    "List files: there are none",
     "Rules files by their name, for example rule:file:ssh_login.yml",
     "Policies by their number, for example policy:id:100",
     "Roles by their number, for example role:id:100",
@@ -75,12 +79,12 @@ const RESOURCE_TEXTS: &[&str] = &[
 fn actions(call: &Call) -> Result<Answer, Failure> {
     let endpoint = call.parameters.text("endpoint").map(str::to_lowercase);
     let mut catalogue: Map<String, Value> = Map::new();
-    let mut names: Vec<&str> = resource::all().filter_map(needs).map(|(a, _)| a).collect();
+    let mut names: Vec<&str> = resource::all().flat_map(needs).map(|(a, _)| a).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {
         let users: Vec<&Operation> =
-            resource::all().filter(|o| needs(o).is_some_and(|(a, _)| a == name)).collect();
+            resource::all().filter(|o| needs(o).any(|(a, _)| a == name)).collect();
         let endpoints: Vec<String> =
             users.iter().map(|o| format!("{} {}", o.verb.name(), o.path)).collect();
         if let Some(wanted) = &endpoint
@@ -89,7 +93,7 @@ fn actions(call: &Call) -> Result<Answer, Failure> {
             continue;
         }
         let mut resources: Vec<&str> = Vec::new();
-        for (_, kind) in users.iter().filter_map(|o| needs(o)) {
+        for (_, kind) in users.iter().flat_map(|o| needs(o)).filter(|(a, _)| *a == name) {
             let kinds: &[&str] =
                 if kind == "agent:id" { &["agent:id", "agent:group"] } else { &[kind] };
             resources.extend(
@@ -114,11 +118,14 @@ fn actions(call: &Call) -> Result<Answer, Failure> {
     Answer::data(&Catalogue(catalogue))
 }
 
-fn needs(operation: &Operation) -> Option<(&'static str, &'static str)> {
-    match operation.access {
+/// The actions that an operation asks, each with its type of resource.
+fn needs(operation: &'static Operation) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = match operation.access {
         Access::Action { action, resource } => Some((action, resource)),
         _ => None,
-    }
+    };
+    let further = resource::FURTHER.iter().filter(move |(id, _, _)| *id == operation.id);
+    own.into_iter().chain(further.map(|(_, action, resource)| (*action, *resource)))
 }
 
 fn resources(call: &Call) -> Result<Answer, Failure> {
@@ -139,7 +146,7 @@ mod tests {
     fn every_resource_of_an_operation_is_in_the_catalogue() {
         assert_eq!(RESOURCE_NAMES.len(), RESOURCE_TEXTS.len());
         for operation in resource::all() {
-            if let Some((_, kind)) = needs(operation) {
+            for (_, kind) in needs(operation) {
                 assert!(RESOURCE_NAMES.contains(&kind), "{}: {kind}", operation.id);
             }
         }

@@ -1,0 +1,300 @@
+//! How the server is configured: what its file says, whether it can run with it, and another file in
+//! its place. The file is read when the server starts: what is put here waits for that, and the
+//! answer names each key that does.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::cluster::{CLUSTER, MANAGER, NODE, NODES, one, own_node, read};
+use crate::api::ConfigFile;
+use crate::call::Call;
+use crate::envelope::{Answer, JSON, List, to_bytes};
+use crate::error::Failure;
+use crate::operation::{
+    Access, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
+};
+
+const SECTION: &[Parameter] = &[
+    query("section", Kind::Word(SECTIONS), "One section alone."),
+    query("field", Kind::Name, "One field of the section alone."),
+    query("raw", Kind::Flag, "The file as it is."),
+];
+
+/// Content type of a file that is put.
+const OCTETS: &str = "application/octet-stream";
+/// Content type of the file as it is.
+const TOML: &str = "application/toml; charset=utf-8";
+
+/// Sections of the 4.x server's file, and behind them those that only ours has.
+const SECTIONS: &[&str] = &[
+    "active-response",
+    "agentless",
+    "alerts",
+    "auth",
+    "client",
+    "client_buffer",
+    "cluster",
+    "command",
+    "database_output",
+    "email_alerts",
+    "global",
+    "integration",
+    "labels",
+    "localfile",
+    "logging",
+    "remote",
+    "reports",
+    "rootcheck",
+    "ruleset",
+    "sca",
+    "socket",
+    "syscheck",
+    "syslog_output",
+    "vulnerability-detection",
+    "indexer",
+    "aws-s3",
+    "azure-logs",
+    "cis-cat",
+    "docker-listener",
+    "open-scap",
+    "osquery",
+    "syscollector",
+    "agents",
+    "api",
+    "cache",
+    "db",
+    "journal",
+    "retention",
+    "series",
+];
+
+const fn put(
+    path: &'static str,
+    id: &'static str,
+    access: Access,
+    parameters: &'static [&'static [Parameter]],
+) -> Operation {
+    Operation {
+        verb: Verb::Put,
+        path,
+        id,
+        about: "Put the server's configuration file; checked before, durable when it answers, read with the next start.",
+        access,
+        parameters,
+        body: Some(OCTETS),
+        shape: Shape::List("NodeName"),
+        handler: Handler::Blocking(configure),
+    }
+}
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    read(
+        "/manager/configuration",
+        "manager.configuration",
+        "How the server is configured.",
+        MANAGER,
+        &[COMMON, SECTION, &[query("distinct", Kind::Flag, "Each different item once.")]],
+        configuration,
+    ),
+    put(
+        "/manager/configuration",
+        "manager.configure",
+        action("manager:update_config", "*:*"),
+        &[COMMON],
+    ),
+    read(
+        "/manager/configuration/validation",
+        "manager.validation",
+        "Whether the server can start with its configuration file as it is now.",
+        MANAGER,
+        &[COMMON],
+        validation,
+    ),
+    read(
+        "/manager/api/config",
+        "manager.api_config",
+        "How the API is configured.",
+        action("manager:read_api_config", "*:*"),
+        &[COMMON],
+        api_config,
+    ),
+    read(
+        "/cluster/{node_id}/configuration",
+        "cluster.node_configuration",
+        "How a node is configured.",
+        CLUSTER,
+        &[COMMON, &[NODE], SECTION],
+        configuration,
+    ),
+    put(
+        "/cluster/{node_id}/configuration",
+        "cluster.node_configure",
+        action("cluster:update_config", "node:id"),
+        &[COMMON, &[NODE]],
+    ),
+    read(
+        "/cluster/configuration/validation",
+        "cluster.validation",
+        "Whether the nodes can start with their configuration files as they are now.",
+        CLUSTER,
+        &[COMMON, &[NODES]],
+        validation,
+    ),
+    read(
+        "/cluster/api/config",
+        "cluster.api_config",
+        "How the API is configured.",
+        action("cluster:read_api_config", "node:id"),
+        &[COMMON, &[NODES]],
+        api_config,
+    ),
+];
+
+const READ: [&str; 3] = [
+    "Configuration was successfully read",
+    "Could not read configuration in some nodes",
+    "Could not read configuration in any node",
+];
+
+/// This node alone, for which it failed.
+fn failed(call: &Call, code: u16, text: String, messages: [&'static str; 3]) -> Answer {
+    let mut list = List::new(Vec::new(), 0, messages);
+    list.fail_detailed(code, text, call.api.node().to_owned());
+    Answer::List(list)
+}
+
+/// What is configured, by section: all of the file with its defaults, or what a server without a
+/// file goes by.
+fn sections(call: &Call) -> Result<Value, String> {
+    let registry = call.api.registry.options();
+    let mut sections = match &call.api.options.config {
+        Some(file) => file.values(&file.read()?)?,
+        None => json!({
+            "agents": {"disconnection_time_s": registry.disconnection_s},
+            "cache": {"ttl_s": registry.cache_ttl.as_secs()},
+            "api": api_facts(call),
+        }),
+    };
+    if let Value::Object(sections) = &mut sections {
+        let cluster = json!({
+            "name": registry.cluster_name, "node_name": registry.node_name, "disabled": "yes",
+        });
+        sections.insert("cluster".into(), cluster);
+    }
+    Ok(sections)
+}
+
+fn api_facts(call: &Call) -> Value {
+    let (options, registry) = (&call.api.options, call.api.registry.options());
+    json!({
+        "authentication_pool_size": registry.login_workers,
+        "intervals": {"request_timeout": options.request_timeout_ms / 1_000},
+        "max_upload_size": crate::limits::BODY_BYTES_MAX,
+        "access": {
+            "max_login_attempts": registry.login_attempts_max,
+            "block_time": registry.login_block_s,
+            "max_request_per_minute": options.requests_per_minute_max,
+        },
+    })
+}
+
+fn configuration(call: &Call) -> Result<Answer, Failure> {
+    own_node(call)?;
+    if call.parameters.flag("raw") {
+        return Ok(raw(call));
+    }
+    let mut item = match sections(call) {
+        Ok(sections) => sections,
+        Err(cause) => return Ok(failed(call, 1125, cause, READ)),
+    };
+    if let Some(name) = call.parameters.text("section") {
+        let Some(found) = item.get(name).cloned() else {
+            let text = format!("the configuration has no section {name}");
+            return Ok(failed(call, 1106, text, READ));
+        };
+        item = json!({name: found});
+        if let Some(field) = call.parameters.text("field") {
+            let Some(value) = found.get(field) else {
+                let text = format!("section {name} has no field {field}");
+                return Ok(failed(call, 1103, text, READ));
+            };
+            item = json!({name: {field: value}});
+        }
+    }
+    one(call, item, READ)
+}
+
+/// The file as it is; without one what [`sections`] tells.
+fn raw(call: &Call) -> Answer {
+    let text = match &call.api.options.config {
+        Some(file) => file.read().map(|text| (TOML, text.into_bytes())),
+        None => sections(call).map(|sections| (JSON, to_bytes(&sections, true))),
+    };
+    match text {
+        Ok((content_type, body)) => Answer::Raw { status: StatusCode::OK, content_type, body },
+        Err(cause) => failed(call, 1005, cause, READ),
+    }
+}
+
+fn api_config(call: &Call) -> Result<Answer, Failure> {
+    let item = json!({"node_name": call.api.node(), "node_api_config": api_facts(call)});
+    let messages = [
+        "API configuration was successfully read",
+        "Could not read API configuration in some nodes",
+        "Could not read API configuration in any node",
+    ];
+    one(call, item, messages)
+}
+
+fn validation(call: &Call) -> Result<Answer, Failure> {
+    let checked = match &call.api.options.config {
+        Some(file) => file.read().and_then(|text| file.values(&text).map(drop)),
+        // What it was started with is valid, or it would not run.
+        None => Ok(()),
+    };
+    let mut item = json!({"name": call.api.node(), "status": "OK"});
+    if let (Err(cause), Value::Object(fields)) = (checked, &mut item) {
+        fields.insert("status".into(), json!("KO"));
+        fields.insert("details".into(), json!([cause]));
+    }
+    let messages = [
+        "Validation was successfully checked",
+        "Could not check validation in some nodes",
+        "Could not check validation in any node",
+    ];
+    one(call, item, messages)
+}
+
+fn configure(call: &Call) -> Result<Answer, Failure> {
+    own_node(call)?;
+    let messages = [
+        "Configuration was successfully updated",
+        "",
+        "Could not update configuration in any node",
+    ];
+    let Some(file) = &call.api.options.config else {
+        let text = "this server was started without a configuration file".to_owned();
+        return Ok(failed(call, 1006, text, messages));
+    };
+    if call.body.is_empty() {
+        return Ok(failed(call, 1112, "the file is empty".into(), messages));
+    }
+    let waiting = match checked(file.as_ref(), &call.body) {
+        Ok((text, waiting)) => {
+            call.begun()?;
+            if let Err(cause) = file.store(text) {
+                return Ok(failed(call, 1005, cause, messages));
+            }
+            waiting
+        }
+        Err(cause) => return Ok(failed(call, 1125, cause, messages)),
+    };
+    let list = List::new(vec![json!(call.api.node())], 1, messages);
+    Ok(Answer::List(list.with("restart_needed", json!(waiting))))
+}
+
+/// A text that the server can run with, and the keys that wait for its next start.
+fn checked<'a>(file: &dyn ConfigFile, body: &'a [u8]) -> Result<(&'a str, Vec<String>), String> {
+    let text = std::str::from_utf8(body).map_err(|_| "not UTF-8 text".to_owned())?;
+    Ok((text, file.waiting(text)?))
+}
