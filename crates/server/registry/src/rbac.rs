@@ -143,6 +143,22 @@ impl Grants {
         last.map_or_else(|| self.unless_told(), |entry| entry.allow)
     }
 
+    /// Whether the action is permitted on an agent that is gone. Its number is known, its groups are
+    /// not any more: what is denied of a group is denied of it, what is allowed of one is not allowed.
+    pub fn permit_gone(&self, action: &str, id: AgentId) -> bool {
+        let number = id.to_string();
+        let mut permitted = self.unless_told();
+        for entry in self.entries(action) {
+            let of_group = entry.parts.0.iter().any(|(kind, _)| kind == AGENT_GROUP);
+            if of_group {
+                permitted &= entry.allow;
+            } else if entry.parts.cover(&[(AGENT_ID, &number)]) {
+                permitted = entry.allow;
+            }
+        }
+        permitted
+    }
+
     /// Whether the action may be permitted on anything of this type (`agent:id`, `*:*`): what a
     /// list must be narrowed to is another question.
     pub fn permit_some(&self, action: &str, kind: &str) -> bool {

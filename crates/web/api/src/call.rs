@@ -197,6 +197,15 @@ impl Call {
         }
     }
 
+    /// Whether somebody may do this to an agent that is gone, of which only its number is known.
+    pub(crate) fn may_gone(&self, caller: &Caller, id: AgentId) -> bool {
+        match caller {
+            Caller::Local { .. } => true,
+            Caller::User { grants, .. } => grants.permit_gone(self.action, id),
+            Caller::Anyone => false,
+        }
+    }
+
     /// Whether the caller may do this to one thing: `("security:read", "user:id", "100")`.
     pub(crate) fn may(&self, action: &str, kind: &str, value: &str) -> bool {
         self.caller.may(&self.api, action, kind, value)

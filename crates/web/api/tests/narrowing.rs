@@ -263,6 +263,10 @@ async fn documents_are_narrowed_searched_and_sorted_over_the_fleet() {
     assert_eq!((paths(&named), codes(&named)), (vec!["001 /etc/a".to_owned()], vec![4000]));
     let missing = world.ok("/states/fim-files?agents_list=900", &reader).await;
     assert_eq!(codes(&missing), [1701]);
+    // A number that only local programs speak for.
+    world.session(99, vec![upsert("/opt/d", &observed(0o644, 1), 1)]).await;
+    let local = world.ok("/states/fim-files?agents_list=099,900", &reader).await;
+    assert_eq!((paths(&local), codes(&local)), (vec!["099 /opt/d".to_owned()], vec![1701]));
 }
 
 /// Requests while something else goes on; what they are answered is up to that.

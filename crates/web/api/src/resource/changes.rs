@@ -194,8 +194,9 @@ fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
 fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
     Ok(match named_agents(call) {
-        (Permitted::All, _) => (None, Vec::new()),
-        (Permitted::Except(_), _) => {
+        // A number that nobody has: the same holds for everybody that is gone.
+        (Permitted::All, _) if call.may_gone(&call.caller, AgentId(u32::MAX)) => (None, Vec::new()),
+        (Permitted::All | Permitted::Except(_), _) => {
             let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
             (Some(call.registry().agent_ids(&query)?), Vec::new())
         }
@@ -203,7 +204,7 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
             let mut ids = ids.to_vec();
             let mut left = Vec::new();
             for (code, id) in failed {
-                let told = code == 1701 && hides_nobody(&scope);
+                let told = code == 1701 && call.may_gone(&call.caller, id);
                 if told && call.state().agent_counts(id)?.events > 0 {
                     ids.push(id);
                 } else {
@@ -213,12 +214,6 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
             (Some(ids), left)
         }
     })
-}
-
-/// Whether the history of an agent that is gone may be told: not to whom some agents are hidden,
-/// for the groups by which it was one of them are gone with it.
-pub(super) fn hides_nobody(scope: &Permitted) -> bool {
-    !matches!(scope, Permitted::Except(_))
 }
 
 /// Whose history, and whom it cannot tell of with the codes of why.
@@ -249,9 +244,8 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     let missing = || Failure::missing("no such change: it may be past its retention");
     let id = call.parameters.text("id").unwrap_or_default();
     let (agent, found_at_us, number) = parse_id(id).ok_or_else(missing)?;
-    let scope = call.scope();
-    let known = hides_nobody(&scope) || call.api.registry.agent(agent).is_some();
-    if !scope.holds(agent) || !known {
+    let known = call.api.registry.agent(agent).is_some();
+    if !call.scope().holds(agent) || !(known || call.may_gone(&call.caller, agent)) {
         return Err(Failure::denied_on("agent:id", &[agent.to_string()]));
     }
     let page = call.state().changes(&ChangeQuery {

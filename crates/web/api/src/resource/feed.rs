@@ -19,7 +19,7 @@ use registry::Permitted;
 use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
-use super::changes::{change_item, coverage_item, hides_nobody};
+use super::changes::{change_item, coverage_item};
 use crate::call::{Call, Caller};
 use crate::envelope::{Answer, Stream, to_value};
 use crate::error::Failure;
@@ -174,10 +174,11 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     let kinds =
         vec![EventKind::Created, EventKind::Modified, EventKind::Deleted, EventKind::Coverage];
     let told = |event: &StoredEvent| {
-        let known = hides_nobody(&agents) || call.api.registry.agent(event.agent).is_some();
-        known && (event.kind != EventKind::Coverage || gaps.holds(event.agent))
+        let known = call.api.registry.agent(event.agent).is_some();
+        (known || call.may_gone(&caller, event.agent))
+            && (event.kind != EventKind::Coverage || gaps.holds(event.agent))
     };
-    let query = ArrivalQuery { agents: agents.clone(), kinds, since: behind };
+    let query = ArrivalQuery { agents, kinds, since: behind };
     let (mut text, mut failure) = (String::new(), None);
     let arrived = call.state().arrivals(&query, &mut |event| {
         if !told(&event) {

@@ -1,6 +1,6 @@
 //! Documents of a dataset over all agents.
 
-use model::{Dataset, timestamp};
+use model::{AgentId, Dataset, timestamp};
 use registry::Permitted;
 use serde::Serialize;
 use serde_json::Value;
@@ -117,7 +117,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     let outer: Vec<String> =
         selected.iter().filter(|name| !name.starts_with("document.")).cloned().collect();
     shape::check_select(&outer, FIELDS)?;
-    let (scope, failed) = named_agents(call);
+    let (scope, failed) = agents(call)?;
     let page = call.state().fleet_documents(&fleet_query(call, scope)?)?;
     let (mut items, mut overlays) = (ItemWriter::default(), Overlays::default());
     for document in page.items {
@@ -138,6 +138,24 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         list.fail(code, id.to_string());
     }
     Ok(Answer::List(list))
+}
+
+/// Whose documents, and whom it cannot tell of. A number that is not registered may have some: local
+/// programs speak for it.
+fn agents(call: &Call) -> Result<(Permitted, Vec<(u16, AgentId)>), Failure> {
+    let (scope, failed) = named_agents(call);
+    let Permitted::Only(ids) = &scope else { return Ok((scope, failed)) };
+    let (mut ids, mut left) = (ids.to_vec(), Vec::new());
+    for (code, id) in failed {
+        let may = code == 1701 && call.may_gone(&call.caller, id);
+        if may && call.state().agent_counts(id)?.documents.iter().any(|(_, count, _)| *count > 0) {
+            ids.push(id);
+        } else {
+            left.push((code, id));
+        }
+    }
+    ids.sort_unstable();
+    Ok((Permitted::Only(ids.into()), left))
 }
 
 fn dataset(name: &str) -> Result<Dataset, Failure> {
