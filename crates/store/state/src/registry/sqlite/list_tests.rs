@@ -318,11 +318,11 @@ fn a_change_and_its_row_of_the_audit_log_are_one_transaction() {
     assert_eq!(rows(), [row("one", AuditOutcome::Begun)]);
     store.create_group("db", 1).unwrap();
     store.end_audit(AuditOutcome::Done).unwrap();
-    assert_eq!(rows(), [one.clone()], "one row for all steps");
+    assert_eq!((&rows()[0], rows().len()), (&one, 1), "one row for all steps");
     store.begin_audit(entry("two"));
     store.end_audit(AuditOutcome::Refused).unwrap();
     store.create_group("files", 1).unwrap();
-    assert_eq!(rows(), [row("two", AuditOutcome::Refused), one.clone()]);
+    assert_eq!(rows(), [row("two", AuditOutcome::Refused), one]);
     store.begin_audit(entry("three"));
     store.write_audit().unwrap();
     assert_eq!(rows()[0], row("three", AuditOutcome::Begun), "before anything is changed");
