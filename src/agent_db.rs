@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Console;
 use crate::cli::{DataArg, QueueCommand};
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, is_there};
 use crate::inspect;
 
 /// Run one of them: `false` when a verification found something.
@@ -36,12 +36,12 @@ fn folder(data: DataArg) -> PathBuf {
 fn database(data: DataArg) -> anyhow::Result<PathBuf> {
     let given = data.data.clone();
     let path = folder(data).join("agent.db");
-    if path.exists() {
+    if is_there(&path)? {
         return Ok(path);
     }
     // The folder of an agent apart holds it directly.
     let own = given.join("agent.db");
-    if own.exists() {
+    if is_there(&own)? {
         return Ok(own);
     }
     bail!("{}: no agent has run in this folder; name another one with --data", path.display())

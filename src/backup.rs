@@ -19,7 +19,7 @@ use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::cli::{BackupArgs, RestoreArgs};
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, is_there};
 
 /// Pages copied at a time; writers get their turn in between.
 const PAGES_PER_STEP: i32 = 2_000;
@@ -36,7 +36,7 @@ const AGENT_FILES: [&str; 4] = ["key.pem", "cert.pem", "ca.pem", "agent.json"];
 /// Copy a data folder that may be in use.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let from = DataFolder::new(&args.data.data);
-    if !from.series().is_dir() {
+    if !is_there(&from.series())? {
         from.expect()?;
     }
     empty_folder(&args.to)?;
@@ -72,7 +72,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
 
 /// Put a backup in the place of a data folder that does not exist yet.
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
-    if !args.from.join(MARKER).exists() {
+    if !is_there(&args.from.join(MARKER))? {
         bail!("{} is not a complete backup: {MARKER} is missing", args.from.display());
     }
     empty_folder(&args.data.data)?;

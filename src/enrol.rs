@@ -7,14 +7,17 @@ use sync::{EnrollOptions, IdentityFolder};
 use crate::agent::Console;
 use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
 use crate::config::{self, AgentConfig};
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, expect_no_server};
 use crate::local::Local;
 use crate::{host, server};
 
 /// Make an enrolment token; works beside a running server.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
+    let detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
+    let row = registry.begin_audit("local", "agent:create", &detail);
     let token = registry.create_enrolment_token(&args.group, args.uses, args.ttl.as_secs())?;
+    row.end()?;
     registry.close()?;
     let line = if args.json {
         serde_json::json!({ "token": token, "uses": args.uses, "ttl_s": args.ttl.as_secs() })
@@ -51,7 +54,9 @@ pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let agent: AgentId =
         args.agent.parse().with_context(|| format!("{}: not an agent's number", args.agent))?;
     let local = Local::open(&server::socket(&args.data.data))?;
-    local.remove_agent(agent).await?;
+    if !local.remove_agent(agent).await? {
+        anyhow::bail!("{agent}: the server has no such agent; nothing was removed");
+    }
     Console::new().line(&format!("removed: agent {agent}; its history stays"));
     Ok(())
 }
@@ -59,6 +64,7 @@ pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 /// Enrol this machine's agent.
 pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let config: AgentConfig = config::load(&args.config.config)?;
+    expect_no_server(&config.data)?;
     let folder = IdentityFolder::new(&config.data);
     if let Some(identity) = folder.load()? {
         anyhow::bail!(

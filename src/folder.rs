@@ -1,11 +1,50 @@
 //! The data folder: what lies where, and that only one process serves it.
 
 use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use env::random::{Random as _, SystemRandom};
+
+/// What a data folder holds, by how the names begin; `*.toml` and `lost+found` may lie beside it.
+const OWN_NAMES: [&str; 12] = [
+    "agent",
+    "following",
+    "holdfast",
+    "journal",
+    "keys",
+    "lock",
+    "lost+found",
+    "registry.db",
+    "restored",
+    "rules",
+    "series",
+    "state.db",
+];
+/// Foreign names that a message tells.
+const FOREIGN_TOLD: usize = 3;
+
+/// Whether something is there. What may not be looked at is an error, not absence.
+pub(crate) fn is_there(path: &Path) -> anyhow::Result<bool> {
+    path.try_exists().map_err(|e| match e.kind() {
+        ErrorKind::PermissionDenied => anyhow::anyhow!(
+            "{}: {e}; run this as root or as the user that the folder belongs to",
+            path.display()
+        ),
+        _ => anyhow::Error::new(e).context(path.display().to_string()),
+    })
+}
+
+/// That an agent's folder is not a server's data folder.
+pub(crate) fn expect_no_server(agent: &Path) -> anyhow::Result<()> {
+    let server = DataFolder::new(agent);
+    if is_there(&server.registry_db())? || is_there(&server.state_db())? {
+        bail!("{}: a server's data folder; name another one for the agent", agent.display());
+    }
+    Ok(())
+}
 
 /// A data folder's layout.
 #[derive(Debug, Clone)]
@@ -131,9 +170,22 @@ impl DataFolder {
         self.0.join("restored")
     }
 
+    /// Make it (0750) unless it is there; one that holds anything else is refused.
+    pub(crate) fn make(&self) -> anyhow::Result<()> {
+        if is_there(&self.0)? {
+            return self.expect_fit();
+        }
+        let what = || format!("data folder {}: cannot be made", self.0.display());
+        fs::create_dir_all(&self.0).with_context(what)?;
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o750)).with_context(what)
+    }
+
     /// Make it (0750) and take its lock, which lasts as long as the result.
     pub(crate) fn claim(&self) -> anyhow::Result<File> {
-        fs::create_dir_all(&self.0).with_context(|| format!("data folder {}", self.0.display()))?;
+        self.make()?;
+        for database in [self.state_db(), self.registry_db()] {
+            expect_writable(&database)?;
+        }
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o750))
             .with_context(|| format!("data folder {}", self.0.display()))?;
         let path = self.0.join("lock");
@@ -147,7 +199,7 @@ impl DataFolder {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => {
                 bail!(
-                    "data folder {}: in use by another holdfast; stop it or take another --data",
+                    "data folder {}: in use by another holdfast; stop it or name another folder",
                     self.0.display()
                 )
             }
@@ -156,12 +208,68 @@ impl DataFolder {
     }
 
     /// That it is one, for commands that only look.
-    pub(crate) fn expect(&self) -> anyhow::Result<&Self> {
-        if self.registry_db().exists() || self.agent().exists() {
-            return Ok(self);
+    pub(crate) fn expect(&self) -> anyhow::Result<()> {
+        if is_there(&self.agent())? {
+            return Ok(());
         }
-        bail!("{} is not a data folder; name it with --data", self.0.display())
+        self.expect_server()
     }
+
+    /// That a server has run in it.
+    pub(crate) fn expect_server(&self) -> anyhow::Result<()> {
+        if is_there(&self.registry_db())? {
+            return Ok(());
+        }
+        bail!("{} is not a data folder of a server; name it with --data", self.0.display())
+    }
+
+    /// That a folder which exists may become, or is, a data folder.
+    fn expect_fit(&self) -> anyhow::Result<()> {
+        let folder = self.0.display();
+        if !self.0.is_dir() {
+            bail!("data folder {folder}: a file; name a folder");
+        }
+        for name in ["agent.json", "agent.db", "key.pem"] {
+            if is_there(&self.0.join(name))? {
+                bail!("{folder}: an agent's folder; name another one");
+            }
+        }
+        for own in [self.registry_db(), self.state_db(), self.series()] {
+            if is_there(&own)? {
+                return Ok(());
+            }
+        }
+        let mut foreign = Vec::new();
+        for entry in fs::read_dir(&self.0).with_context(|| folder.to_string())? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if !name.ends_with(".toml") && !OWN_NAMES.iter().any(|own| name.starts_with(own)) {
+                foreign.push(name);
+            }
+        }
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        foreign.sort();
+        foreign.truncate(FOREIGN_TOLD);
+        let told = model::path::show_terminal(foreign.join(", ").as_bytes());
+        bail!(
+            "{folder}: holds files that are not Holdfast's ({told}); name a new or an empty folder"
+        )
+    }
+}
+
+/// That a file, if it is there, may be written by this user.
+fn expect_writable(path: &Path) -> anyhow::Result<()> {
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).map_err(|e| {
+        anyhow::anyhow!(
+            "{}: {e}: its mode is {:04o} and its owner {}; make it writable for the user that runs \
+             this",
+            path.display(),
+            found.permissions().mode() & 0o7777,
+            found.uid(),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -177,6 +285,28 @@ mod tests {
         assert!(error.contains("in use"), "{error}");
         drop(held);
         folder.claim().unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |expected: &str| {
+            let error = DataFolder::new(dir.path()).claim().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(!dir.path().join("lock").exists(), "something was made");
+        };
+        fs::write(dir.path().join("server.toml"), "").unwrap();
+        fs::write(dir.path().join("thesis.txt"), "").unwrap();
+        refused("thesis.txt");
+        fs::rename(dir.path().join("thesis.txt"), dir.path().join("agent.db")).unwrap();
+        refused("an agent's folder");
+        fs::rename(dir.path().join("agent.db"), dir.path().join("state.db-wal")).unwrap();
+        DataFolder::new(dir.path()).claim().unwrap();
+        fs::write(dir.path().join("state.db"), "").unwrap();
+        let error = expect_no_server(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("a server's data folder"), "{error}");
+        fs::write(dir.path().join("core.4711"), "").unwrap();
+        DataFolder::new(dir.path()).claim().expect("a data folder with something beside it");
     }
 
     #[test]

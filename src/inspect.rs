@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use model::{Position, Record, timestamp};
@@ -12,13 +12,13 @@ use state::SqliteState;
 use crate::agent::{Console, last_scan};
 use crate::agent_db;
 use crate::cli::JournalArgs;
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, is_there};
 use crate::local::at;
 
 /// `holdfast queue status` and `holdfast agent status`.
 pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
     let path = folder.join("agent.db");
-    if !path.exists() {
+    if !is_there(&path)? {
         bail!(
             "{}: no agent has run in this folder; of an agent apart, ask `holdfast agent status \
              --config FILE`",
@@ -87,8 +87,8 @@ pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
 /// `holdfast journal verify`: `false` when opening would refuse it, or when the state beside it has
 /// applied more than it still holds.
 pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
-    expect_folder(&args.dir)?;
     let applied = applied_beside(&args.dir)?;
+    expect_journal(&args.dir, applied)?;
     let report = journal::verify(&args.dir)?;
     let sound = report.is_sound() && applied.is_none_or(|a| a.0 <= report.last_position);
     let damage = report.damage.as_ref().map(ToString::to_string);
@@ -107,7 +107,7 @@ pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
 
 /// `holdfast journal stat`.
 pub(crate) fn stat(args: &JournalArgs, following: &Value) -> anyhow::Result<()> {
-    expect_folder(&args.dir)?;
+    expect_journal(&args.dir, applied_beside(&args.dir)?)?;
     let stat = journal::stat(&args.dir)?;
     let segments: Vec<Value> = stat
         .segments
@@ -127,7 +127,7 @@ pub(crate) fn stat(args: &JournalArgs, following: &Value) -> anyhow::Result<()> 
 
 /// `holdfast journal dump`: one JSON object per record.
 pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<()> {
-    expect_folder(&args.dir)?;
+    expect_journal(&args.dir, applied_beside(&args.dir)?)?;
     let console = Console::new();
     let mut left = limit;
     journal::dump(&args.dir, from, |group| {
@@ -151,13 +151,13 @@ pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<
 /// agent is compared. `false` when something was cut away or the state was ahead.
 pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_beside(&args.dir)?;
-    let beside = args.dir.parent().unwrap_or(Path::new(".")).to_owned();
+    expect_journal(&args.dir, applied)?;
+    let beside = beside(&args.dir)?;
     // The server must not start in between.
     let _lock = applied.map(|_| DataFolder::new(&beside).claim()).transpose()?;
     if applied.is_some() {
         std::fs::create_dir_all(&args.dir)?;
     }
-    expect_folder(&args.dir)?;
     let report = journal::repair(&args.dir)?;
     let ahead = applied.is_some_and(|a| a.0 > report.last_position);
     if ahead {
@@ -176,20 +176,36 @@ pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
 
 /// How far the server's state beside a journal's folder has applied it, if there is one.
 fn applied_beside(dir: &Path) -> anyhow::Result<Option<Position>> {
-    let Some(folder) = dir.parent() else { return Ok(None) };
-    let state = DataFolder::new(folder).state_db();
-    if !state.exists() {
+    let state = DataFolder::new(beside(dir)?).state_db();
+    if !is_there(&state)? {
         return Ok(None);
     }
     Ok(Some(SqliteState::peek_applied(&state)?))
 }
 
-fn expect_folder(dir: &Path) -> anyhow::Result<()> {
-    let is_folder = std::fs::metadata(dir).with_context(|| dir.display().to_string())?.is_dir();
-    if !is_folder {
-        bail!("{}: not a folder; name the journal's folder", dir.display());
+/// The data folder that a journal's folder lies in.
+fn beside(dir: &Path) -> anyhow::Result<PathBuf> {
+    let whole = std::path::absolute(dir).with_context(|| dir.display().to_string())?;
+    Ok(whole.parent().map(Path::to_owned).unwrap_or(whole))
+}
+
+/// That a journal is in a folder; `journal` beside a server's state is the place of one, whatever
+/// was lost there.
+fn expect_journal(dir: &Path, applied: Option<Position>) -> anyhow::Result<()> {
+    if applied.is_some() && DataFolder::new(beside(dir)?).journal() == std::path::absolute(dir)? {
+        return Ok(());
     }
-    Ok(())
+    if dir.is_file() {
+        bail!("{}: a file; name the journal's folder", dir.display());
+    }
+    if journal::holds_journal(dir)? {
+        return Ok(());
+    }
+    let inner = DataFolder::new(dir).journal();
+    if inner.is_dir() && journal::holds_journal(&inner)? {
+        bail!("{}: no journal is here; name {}", dir.display(), inner.display());
+    }
+    bail!("{}: no journal is here; name a journal's folder, such as data/journal", dir.display())
 }
 
 /// What a record of the server's journal holds, without the documents themselves.

@@ -1,10 +1,15 @@
 //! Requests to a running server over its unix socket: the kernel says who asks.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use model::AgentId;
 use serde_json::Value;
+
+use crate::folder::is_there;
+
+const NO_SERVER: &str = "no server is running on this data folder";
 
 /// A line to the server of one data folder.
 pub(crate) struct Local {
@@ -15,8 +20,8 @@ pub(crate) struct Local {
 impl Local {
     /// Does not connect yet.
     pub(crate) fn open(socket: &Path) -> anyhow::Result<Self> {
-        if !socket.exists() {
-            bail!("{}: no server is running on this data folder", socket.display());
+        if !is_there(socket)? {
+            bail!("{}: {NO_SERVER}", socket.display());
         }
         let http = reqwest::Client::builder().unix_socket(socket).no_proxy().build()?;
         Ok(Self { http, socket: socket.display().to_string() })
@@ -32,22 +37,50 @@ impl Local {
         self.answer(path, self.http.get(url)).await
     }
 
-    /// Remove an agent (`docs/format/session.md`).
-    pub(crate) async fn remove_agent(&self, agent: AgentId) -> anyhow::Result<()> {
+    /// Remove an agent (`docs/format/session.md`); whether there was one.
+    pub(crate) async fn remove_agent(&self, agent: AgentId) -> anyhow::Result<bool> {
         let request = self.http.delete("http://localhost/agents");
         let request = request.header("x-wazuh-agent-id", agent.to_string());
-        self.answer("/agents", request).await.map(drop)
+        let answer = self.answer("/agents", request).await?;
+        Ok(at(&answer, "/noop").as_bool() != Some(true))
     }
 
     async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
-        let answer = request.send().await.with_context(|| self.socket.clone())?;
+        let answer = request.send().await.map_err(|e| self.unanswered(&e))?;
         let status = answer.status();
-        let body = answer.bytes().await.with_context(|| self.socket.clone())?;
+        let body = answer.bytes().await.map_err(|e| self.unanswered(&e))?;
         if !status.is_success() {
-            bail!("{}: {path}: status {status}: {}", self.socket, String::from_utf8_lossy(&body));
+            bail!("{}", refusal(&body).unwrap_or_else(|| format!("{path}: status {status}")));
         }
         serde_json::from_slice(&body).with_context(|| format!("{}: {path}", self.socket))
     }
+
+    /// Why there is no answer, from the last cause alone.
+    fn unanswered(&self, error: &reqwest::Error) -> anyhow::Error {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let socket = &self.socket;
+        match kind {
+            // A server that was killed leaves its socket.
+            Some(ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
+                anyhow!("{socket}: {NO_SERVER}")
+            }
+            Some(ErrorKind::PermissionDenied) => {
+                anyhow!("{socket}: {cause}; run this as root or as the user that runs the server")
+            }
+            _ => anyhow!("{socket}: no answer: {cause}"),
+        }
+    }
+}
+
+/// What a refusal says: the `detail` of either side of the server.
+fn refusal(body: &[u8]) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let detail = at(&body, "/detail").as_str().filter(|text| !text.is_empty())?;
+    Some(model::path::show_terminal(detail.as_bytes()))
 }
 
 /// The value at a JSON pointer (RFC 6901), or null.

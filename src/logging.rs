@@ -5,16 +5,49 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::sync::LazyLock;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use api::{LogLine, LogRing};
 use env::clock::{Clock as _, SystemClock};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::cli::LogFormat;
+
+/// What has lines of its own: the crates of this program, and those of others that speak of
+/// connections.
+const PARTS: [&str; 27] = [
+    "api",
+    "commit",
+    "detect",
+    "device",
+    "env",
+    "holdfast",
+    "host",
+    "ingest",
+    "journal",
+    "link",
+    "model",
+    "page",
+    "queue",
+    "registry",
+    "series",
+    "sessions",
+    "settings",
+    "ship",
+    "sigma",
+    "state",
+    "sync",
+    "h2",
+    "hyper",
+    "hyper_util",
+    "reqwest",
+    "rustls",
+    "tower",
+];
 
 static RING: LazyLock<LogRing> = LazyLock::new(LogRing::default);
 
@@ -25,6 +58,7 @@ pub(crate) fn ring() -> LogRing {
 
 /// Start logging; called once, before anything else.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    expect_known(filter)?;
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: use error, warn, info, debug or trace"))?;
     let kept = tracing_subscriber::registry().with(filter);
@@ -33,6 +67,25 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     match format {
         LogFormat::Text => kept.with(lines.with_ansi(io::stderr().is_terminal())).init(),
         LogFormat::Json => kept.with(lines.json().flatten_event(true)).init(),
+    }
+    Ok(())
+}
+
+/// That each part of a filter names a level or a part of the program: of a word that is neither, the
+/// filter would make a part that never says anything, and all the others would be silent.
+fn expect_known(filter: &str) -> anyhow::Result<()> {
+    for directive in filter.split(',').map(str::trim).filter(|d| !d.is_empty()) {
+        let (part, level) = directive.split_once('=').unwrap_or((directive, "trace"));
+        let part = part.split("::").next().unwrap_or_default();
+        let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+        let alone = is_level(part) && !directive.contains('=');
+        if !alone && (!PARTS.contains(&part) || !is_level(level)) {
+            bail!(
+                "--log {filter}: `{directive}` is neither a level (error, warn, info, debug, trace, \
+                 off) nor PART=LEVEL with one of these parts: {}",
+                PARTS.join(", ")
+            );
+        }
     }
     Ok(())
 }
@@ -78,6 +131,29 @@ impl Visit for Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parts_are_the_crates_of_this_workspace() {
+        let manifest = include_str!("../Cargo.toml");
+        let ours = manifest.lines().filter(|line| line.contains("{ package = \"holdfast-"));
+        let ours: Vec<&str> = ours.filter_map(|line| line.split(' ').next()).collect();
+        assert!(ours.len() > 10, "{ours:?}");
+        for name in ours {
+            assert!(PARTS.contains(&name), "{name}");
+        }
+        assert!(PARTS.contains(&"holdfast"));
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_and_no_part_is_refused() {
+        for fine in ["warn", "INFO,sync=debug", "off", "info, api::serve=trace", "sync", ""] {
+            expect_known(fine).unwrap();
+        }
+        for bad in ["loud", "foo=debug", "sync=", "sync=loud", "info,lound", "warn=info"] {
+            let error = expect_known(bad).unwrap_err().to_string();
+            assert!(error.contains("neither a level"), "{bad}: {error}");
+        }
+    }
 
     #[test]
     fn who_asked_what_is_not_among_the_lines_for_readers_of_the_log() {

@@ -8,6 +8,7 @@ use sync::IdentityFolder;
 
 use crate::agent::{Agent, AgentSettings, Console, Ended};
 use crate::config::{self, AgentConfig, ServerConfig};
+use crate::folder;
 use crate::notify::Notify;
 use crate::server::Server;
 use crate::signals::Stop;
@@ -84,6 +85,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
 fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettings, String)> {
     let config: AgentConfig = config::load(file)?;
     config.validate()?;
+    folder::expect_no_server(&config.data)?;
     let identity = IdentityFolder::new(&config.data);
     let Some(who) = identity.load()? else {
         bail!(

@@ -290,7 +290,7 @@ fn open_registry(
 /// Open a registry that no server has open now, or beside one that has: for commands on the
 /// server's machine.
 pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
-    folder.expect()?;
+    folder.expect_server()?;
     registry_alone(folder)
 }
 

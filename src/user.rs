@@ -18,7 +18,9 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&data.data))?;
     let given = std::env::var("HOLDFAST_NEW_PASSWORD").ok().filter(|p| !p.is_empty());
     let password = given.clone().map_or_else(random_password, Ok)?;
+    let row = registry.begin_audit("local", "security:update", &format!("password of user {name}"));
     registry.set_password(name, &password)?;
+    row.end()?;
     registry.close()?;
     Console::new().line(&match given {
         Some(_) => format!("password of {name} set"),

@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use common::{folder, run, run_with};
+use common::{Api, Running, folder, run, run_with};
 
 /// Every command with its sub-commands.
 const COMMANDS: &[&[&str]] = &[
@@ -127,6 +127,7 @@ fn errors_name_the_thing_and_end_with_code_two() {
         (&["up", "--data", &path("d"), "--api", "0.0.0.0:0", "--plain-http"], "loopback"),
         (&["config", "check", "agent", &path("zero.toml")], "scan.interval"),
         (&["config", "check", "server", &path("same.toml")], "choose two"),
+        (&["--log", "loud", "config", "default"], "neither a level"),
         (&["remove", "x", "--data", &path("nothing")], "not an agent's number"),
         (&["up", "--watch", "/etc", "--watch", "/etc", "--data", &path("d")], "watched by"),
     ];
@@ -136,6 +137,155 @@ fn errors_name_the_thing_and_end_with_code_two() {
         assert!(error.contains(expected), "{words:?}: {error}");
         assert!(!error.contains("panicked"), "{words:?}: {error}");
     }
+}
+
+/// Run each command and look for its exit code and for words in what it prints.
+fn expect_all(cases: &[(&[&str], i32, &str)]) {
+    for (words, expected, text) in cases {
+        let (code, out, error) = run(words);
+        assert_eq!(code, *expected, "{words:?}: {out}{error}");
+        assert!(format!("{out}{error}").contains(text), "{words:?}: {out}{error}");
+        assert!(!error.contains("panicked"), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_folder_of_another_kind_is_neither_judged_nor_taken() {
+    let dir = folder("cli-folders");
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    // An agent's folder, a server's folder that lost its journal, somebody's files.
+    for name in ["agent", "server/keys", "home", "empty"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    for name in ["agent/key.pem", "agent/agent.db", "home/thesis.txt", "server/registry.db"] {
+        fs::write(dir.join(name), "").unwrap();
+    }
+    fs::write(path("server.toml"), format!("data = {:?}\n", dir.join("agent"))).unwrap();
+    fs::write(path("agent.toml"), format!("data = {:?}\n", dir.join("server"))).unwrap();
+    let (agent, server, home) = (path("agent"), path("server"), path("home"));
+    let (config, token) = (path("agent.toml"), "hf1.x.y");
+    let no_journal = "no journal is here";
+    expect_all(&[
+        (&["journal", "verify", &home], 2, no_journal),
+        (&["journal", "verify", &path("empty")], 2, no_journal),
+        (&["journal", "verify", &path("home/thesis.txt")], 2, "a file"),
+        (&["journal", "stat", &agent], 2, no_journal),
+        (&["journal", "dump", &agent], 2, no_journal),
+        (&["journal", "repair", &home], 2, no_journal),
+        (&["journal", "repair", &path("nothing")], 2, "nothing"),
+        (&["server", "--config", &path("server.toml")], 2, "an agent's folder"),
+        (&["up", "--data", &agent], 2, "an agent's folder"),
+        (&["up", "--data", &home], 2, "thesis.txt"),
+        (&["up", "--data", &path("home/thesis.txt")], 2, "a file"),
+        (&["up", "--data", "/proc/nothing"], 2, "cannot be made"),
+        (&["series", "serve", "--data", &agent], 2, "an agent's folder"),
+        (&["series", "create", "--data", &home], 2, "thesis.txt"),
+        (&["journal", "follow", "--from", "unix:x", "--to", &agent], 2, "an agent's folder"),
+        (&["agent", "--config", &config], 2, "a server's data folder"),
+        (&["enroll", "--config", &config, "--token", token], 2, "a server's data folder"),
+        (&["token", "--data", dir.to_str().unwrap()], 2, "not a data folder"),
+    ]);
+    let left: Vec<_> = fs::read_dir(&home).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["thesis.txt"], "something was made");
+    assert_eq!(fs::read_dir(&agent).unwrap().count(), 2, "something was made");
+    assert_eq!(fs::read_dir(&server).unwrap().count(), 2, "something was made");
+}
+
+/// Run as a user who may not write here; exit code and what was printed.
+fn run_as_nobody(words: &[&str]) -> (i32, String) {
+    use std::os::unix::process::CommandExt as _;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(words).stdin(std::process::Stdio::null());
+    if rustix::process::getuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    let out = command.output().unwrap();
+    let text = [out.stdout, out.stderr].concat();
+    (out.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_denied_permission_is_told_as_such() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = folder("cli-denied");
+    let mode = |path: &str, mode: u32| {
+        fs::set_permissions(dir.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let data = dir.join("data");
+    fs::create_dir_all(data.join("agent")).unwrap();
+    fs::create_dir_all(data.join("series")).unwrap();
+    for name in ["state.db", "registry.db", "holdfast.sock"] {
+        fs::write(data.join(name), "").unwrap();
+    }
+    mode("", 0o755);
+    mode("data", 0o000);
+    let (data, to) = (data.to_str().unwrap(), dir.join("to"));
+    let commands: &[&[&str]] = &[
+        &["token", "--data", data],
+        &["user", "password", "admin", "--data", data],
+        &["backup", "--data", data, "--to", to.to_str().unwrap()],
+        &["changes", "--data", data],
+        &["remove", "1", "--data", data],
+        &["queue", "status", "--data", data],
+        &["queue", "list", "--data", data],
+        &["series", "stat", "--data", data],
+        &["up", "--data", data],
+    ];
+    for words in commands {
+        let (code, printed) = run_as_nobody(words);
+        assert_eq!(code, 2, "{words:?}: {printed}");
+        assert!(printed.contains("Permission denied"), "{words:?}: {printed}");
+    }
+    // A database that only others may write.
+    mode("data", 0o777);
+    mode("data/state.db", 0o444);
+    mode("data/registry.db", 0o444);
+    let (code, printed) = run_as_nobody(&["up", "--data", data, "--api", "127.0.0.1:0"]);
+    assert!(code == 2 && printed.contains("state.db: Permission denied"), "{printed}");
+    assert!(printed.contains("its mode is 0444") && !printed.contains("ready"), "{printed}");
+}
+
+#[test]
+fn a_running_server_says_what_it_did_not_do_and_records_what_was_done() {
+    let dir = folder("cli-running");
+    let data = dir.join("data");
+    let data = data.to_str().unwrap();
+    let watch = dir.join("watched");
+    fs::create_dir_all(&watch).unwrap();
+    let words = ["up", "--data", data, "--api", "127.0.0.1:0", "--plain-http", "--watch"];
+    let up = Running::start(&[&words[..], &[watch.to_str().unwrap()]].concat(), &dir.join("log"));
+    let url = up.line("ready: ");
+    expect_all(&[
+        (&["remove", "999", "--data", data], 2, "no such agent"),
+        (&["remove", "000", "--data", data], 2, "agent 000 is the server itself"),
+        (&["token", "--data", data, "--uses", "3"], 0, "hf1."),
+        (&["user", "password", "admin", "--data", data], 0, "new password of admin"),
+        (&["user", "password", "nobody", "--data", data], 2, "nobody"),
+    ]);
+    let api = Api::of(Path::new(data));
+    let rows = api.get("/audit")["data"]["affected_items"].as_array().unwrap().clone();
+    let of_here: Vec<_> = rows.iter().filter(|row| row["user"] == "local").collect();
+    let details: Vec<_> = of_here.iter().map(|row| row["detail"].as_str().unwrap()).collect();
+    assert_eq!(details, ["password of user admin", "enrolment token: uses 3, ttl_s 3600"]);
+
+    // A guessed password is in the log.
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let request = client.post(format!("{url}security/user/authenticate"));
+    let request = request.basic_auth("admin", Some("guessed"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert_eq!(runtime.block_on(request.send()).unwrap().status(), 401);
+    let log = fs::read_to_string(dir.join("log")).unwrap();
+    let told =
+        |text: &str| log.lines().any(|line| line.contains("a login failed") && line.contains(text));
+    assert!(told("user=\"admin\"") && told("source=\"127.0.0.1\""), "{log}");
+
+    up.kill();
+    let gone = "no server is running on this data folder";
+    assert!(Path::new(data).join("holdfast.sock").exists());
+    expect_all(&[
+        (&["changes", "--data", data], 2, gone),
+        (&["remove", "1", "--data", data], 2, gone),
+    ]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use tracing::{debug, info, warn};
 
 use crate::agent::Console;
 use crate::cli::{FollowArgs, PromoteArgs};
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, is_there};
 use crate::local::Local;
 use crate::signals::Stop;
 use client::{Client, Trouble};
@@ -319,7 +319,7 @@ pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
         return Ok(serde_json::json!({ "following": marker.from, "as": marker.name }));
     }
     let socket = DataFolder::new(folder).socket();
-    if !socket.exists() {
+    if !is_there(&socket)? {
         return Ok(serde_json::Value::Null);
     }
     // A socket left by a killed server answers nothing: then there is nothing to tell.

@@ -23,7 +23,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let config = configuration(&args, &folder)?;
     let secrets = secrets(&config, &folder)?;
     let (dir, options) = (folder.series(), config.store_options());
-    make(&folder)?;
+    folder.make()?;
     let opened = tokio::task::spawn_blocking(move || Store::open(&dir, options)).await?;
     let (store, report) = opened.context("series")?;
     if report.replayed_batches > 0 {
@@ -83,21 +83,10 @@ pub(crate) fn read_tls(config: &SeriesConfig) -> anyhow::Result<api::TlsPem> {
     Ok(api::TlsPem { cert_chain_pem: read(&config.tls_cert)?, key_pem: read(&config.tls_key)? })
 }
 
-/// Make the data folder, as a server makes it.
-fn make(folder: &DataFolder) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let what = || folder.path().display().to_string();
-    if folder.path().exists() {
-        return Ok(());
-    }
-    fs::create_dir_all(folder.path()).with_context(what)?;
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o750)).with_context(what)
-}
-
 /// Write the commented configuration.
 pub(super) fn init(data: &DataArg) -> anyhow::Result<()> {
     let folder = DataFolder::new(&data.data);
-    make(&folder)?;
+    folder.make()?;
     let path = folder.series_toml();
     let file = fs::File::create_new(&path);
     let mut file = file.with_context(|| format!("{}: it is left as it is", path.display()))?;
@@ -116,7 +105,7 @@ pub(super) fn create(data: &DataArg) -> anyhow::Result<()> {
             dir.display()
         );
     }
-    make(&folder)?;
+    folder.make()?;
     let (store, _) = Store::open(&dir, StoreOptions::default()).context("series")?;
     store.close().context("series")?;
     Console::new().line(&format!("created: {}", dir.display()));

@@ -21,7 +21,7 @@ use crate::cli::{
     DataArg, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat, SeriesImportArgs, SeriesLookArgs,
     SeriesStatArgs,
 };
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, is_there};
 use crate::local::Local;
 
 /// Bytes read at a time.
@@ -31,7 +31,7 @@ const PIPELINE_MAX: usize = 16;
 
 fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
     let dir = DataFolder::new(&data.data).series();
-    if !dir.is_dir() {
+    if !is_there(&dir)? {
         bail!("{}: no series store is here; name its data folder with --data", dir.display());
     }
     Ok(dir)

@@ -37,8 +37,8 @@ impl Attempts {
         (self.max > 0 && failures.count >= self.max && !left.is_zero()).then_some(left)
     }
 
-    /// One more failure.
-    pub(crate) fn failed(&mut self, source: IpAddr, now: Duration) {
+    /// One more failure; whether it is the one that blocks the source.
+    pub(crate) fn failed(&mut self, source: IpAddr, now: Duration) -> bool {
         let source = network(source);
         if !self.sources.contains_key(&source) && self.sources.len() >= LOGIN_SOURCES_MAX {
             self.make_room(now);
@@ -48,6 +48,7 @@ impl Attempts {
             *failures = Failures { first: now, count: 0 };
         }
         failures.count = failures.count.saturating_add(1);
+        failures.count == self.max
     }
 
     fn make_room(&mut self, now: Duration) {
@@ -85,7 +86,7 @@ mod tests {
             attempts.failed(source, at(n));
         }
         assert_eq!(attempts.blocked(source, at(49)), None);
-        attempts.failed(source, at(49));
+        assert!(attempts.failed(source, at(49)), "this one blocks");
         assert_eq!(attempts.blocked(source, at(50)), Some(at(250)));
         assert_eq!(attempts.blocked("192.0.2.8".parse().unwrap(), at(50)), None);
         assert_eq!(attempts.blocked(source, at(300)), None);

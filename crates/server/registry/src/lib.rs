@@ -36,6 +36,7 @@ mod identity;
 mod keys;
 pub mod limits;
 mod lists;
+mod login_log;
 mod options;
 mod passwords;
 mod rbac;
@@ -108,6 +109,8 @@ struct Inner {
     tokens: tokens::Tokens,
     access: access::Access,
     attempts: Mutex<attempts::Attempts>,
+    failed_logins: Mutex<login_log::LoginLog>,
+    blocked_sources: Mutex<login_log::LoginLog>,
     hashing: hashing::Pool,
     hasher: hasher::Hasher,
     /// What a password of an unknown user is checked against.
@@ -167,6 +170,8 @@ impl Registry {
             scans: Mutex::default(),
             access: access::Access::new(options.cache_ttl),
             attempts: Mutex::new(attempts::Attempts::new(options.login_attempts_max, block)),
+            failed_logins: Mutex::default(),
+            blocked_sources: Mutex::default(),
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
             hasher: hasher::Hasher::start(options.login_workers)?,
             nobody_hash: hashing::of_nothing(options.hash_cost, &*random)?,

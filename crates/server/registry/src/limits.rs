@@ -25,6 +25,8 @@ pub const CLOCK_SKEW_SECONDS: i64 = 300;
 pub const CSR_BYTES_MAX: usize = 16 * 1024;
 /// Most sources of failed logins that are remembered; beyond it the oldest is forgotten.
 pub const LOGIN_SOURCES_MAX: usize = 65_536;
+/// Most lines of log about failed logins in a minute, and as many about blocked sources.
+pub const LOGIN_LINES_PER_MINUTE_MAX: u32 = 10;
 /// A command that was handed out is handed out again after this long without an answer, seconds.
 pub const COMMAND_REPEAT_SECONDS: u64 = 60;
 /// Most commands in one answer to an agent; the rest goes with its next heartbeats.

@@ -88,11 +88,8 @@ impl Registry {
             }
             meter::take();
             let user = registry.check_password(&name, &password);
-            if matches!(user, Err(LoginError::Invalid))
-                && let Some(source) = source
-            {
-                let now = registry.inner.clock.monotonic();
-                registry.inner.attempts.lock().failed(source, now);
+            if matches!(user, Err(LoginError::Invalid)) {
+                registry.failed(&name, source);
             }
             (user, meter::take())
         };
@@ -104,6 +101,28 @@ impl Registry {
             let ended = RegistryError::Hash("the login thread ended".into());
             (Err(LoginError::Registry(ended)), Cost::default())
         })
+    }
+
+    /// A login failed: it is counted, and logged as far as there are lines left for it.
+    fn failed(&self, name: &str, source: Option<IpAddr>) {
+        let now = self.inner.clock.monotonic();
+        let blocks = source.is_some_and(|source| self.inner.attempts.lock().failed(source, now));
+        let source = source.map_or_else(|| "this machine".to_owned(), |source| source.to_string());
+        if let Some(kept_back) = self.inner.failed_logins.lock().line(now) {
+            // A password that was typed as the name must not get into the log.
+            let known = self.inner.store.user(name).ok().flatten();
+            let user = known.map_or_else(|| "unknown".to_owned(), |row| row.name);
+            tracing::warn!(user, source, not_logged_before = kept_back, "a login failed");
+        }
+        if blocks && let Some(kept_back) = self.inner.blocked_sources.lock().line(now) {
+            let for_s = self.inner.options.login_block_s;
+            tracing::warn!(
+                source,
+                for_s,
+                not_logged_before = kept_back,
+                "too many logins failed: logins from this address are refused for a time"
+            );
+        }
     }
 
     fn not_blocked(&self, source: Option<IpAddr>) -> Result<(), LoginError> {

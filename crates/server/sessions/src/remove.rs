@@ -45,10 +45,10 @@ async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Resp
     let turn = place.turn().await;
     let agent = caller.agent;
     let known = app.registry.agent(agent);
-    match &known {
-        Some(known) => registered(app, agent, known.incarnation, who).await?,
+    let removed = match &known {
+        Some(known) => registered(app, agent, known.incarnation, who).await.map(|()| true)?,
         None => unregistered(app, agent).await?,
-    }
+    };
     app.reports.forget(agent);
     app.seats.forget(agent);
     turn.applied(None);
@@ -56,7 +56,7 @@ async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Resp
     let answer = Answer {
         status: STATUS_OK.to_owned(),
         store: app.store.clone(),
-        noop: known.is_none(),
+        noop: !removed,
         ..Answer::default()
     };
     Ok(answered(StatusCode::OK, &answer))
@@ -83,11 +83,11 @@ async fn registered(
 
 /// The registry knows no such agent. Whatever life of the number the store holds documents of ends:
 /// that of local callers, or one that the registry has lost. Whoever speaks for it again begins anew.
-async fn unregistered(app: &App, agent: AgentId) -> Result<(), Refusal> {
+/// Whether there was such a life.
+async fn unregistered(app: &App, agent: AgentId) -> Result<bool, Refusal> {
     let known = app.read(move |state| state.agent_counts(agent)).await?;
-    if let Some(incarnation) = known.life {
-        let at_us = app.options.clock.now_us();
-        app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
-    }
-    Ok(())
+    let Some(incarnation) = known.life else { return Ok(false) };
+    let at_us = app.options.clock.now_us();
+    app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
+    Ok(true)
 }

@@ -73,8 +73,8 @@ pub use meter::{Cut, Outcome, Recovery, Stats, TrimOutcome};
 pub use options::*;
 pub use reader::Reader;
 pub use tools::{
-    DumpedGroup, FolderStat, RepairReport, SegmentReport, VerifyReport, dump, dump_with, repair,
-    repair_with, stat, stat_with, verify, verify_with,
+    DumpedGroup, FolderStat, RepairReport, SegmentReport, VerifyReport, dump, dump_with,
+    holds_journal, repair, repair_with, stat, stat_with, verify, verify_with,
 };
 
 #[cfg(doctest)]

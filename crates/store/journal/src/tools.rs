@@ -118,6 +118,15 @@ fn name_of(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// Whether a segment, or anything else that only a journal has, is in `dir`.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn holds_journal(dir: &Path) -> Result<bool, OpenError> {
+    let names = RealFiles.list(dir).map_err(refused(dir, "cannot list the folder"))?;
+    Ok(names.iter().any(|name| named(name) != Named::Other))
+}
+
 /// Verify every group of the journal in `dir`.
 ///
 /// # Errors

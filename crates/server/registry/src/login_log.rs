@@ -1,0 +1,50 @@
+//! What the log says of failed logins: so many lines a minute, however many there are, so that
+//! whoever guesses passwords cannot fill it. No I/O.
+
+use std::time::Duration;
+
+use crate::limits::LOGIN_LINES_PER_MINUTE_MAX;
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Lines of one kind.
+#[derive(Default)]
+pub(crate) struct LoginLog {
+    /// The first line of the current minute.
+    since: Duration,
+    said: u32,
+    kept_back: u64,
+}
+
+impl LoginLog {
+    /// Something happened at `now`: whether a line may say so, with how many before it were kept
+    /// back.
+    pub(crate) fn line(&mut self, now: Duration) -> Option<u64> {
+        if self.said == 0 || now >= self.since + MINUTE {
+            (self.since, self.said) = (now, 0);
+        }
+        if self.said >= LOGIN_LINES_PER_MINUTE_MAX {
+            self.kept_back += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.kept_back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_has_a_bounded_number_of_lines_and_the_next_one_counts_the_rest() {
+        let mut log = LoginLog::default();
+        let of_second = |second: u64| Duration::from_secs(second);
+        let said = (0..1_000).filter_map(|_| log.line(of_second(100))).count();
+        assert_eq!(said, LOGIN_LINES_PER_MINUTE_MAX as usize);
+        assert_eq!(log.line(of_second(159)), None);
+        let kept_back = 1_001 - u64::from(LOGIN_LINES_PER_MINUTE_MAX);
+        assert_eq!(log.line(of_second(160)), Some(kept_back));
+        assert_eq!(log.line(of_second(161)), Some(0));
+    }
+}
