@@ -242,7 +242,8 @@ impl DataFolder {
         let mut foreign = Vec::new();
         for entry in fs::read_dir(&self.0).with_context(|| folder.to_string())? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if !name.ends_with(".toml") && !OWN_NAMES.iter().any(|own| name.starts_with(own)) {
+            let is_toml = Path::new(&name).extension().is_some_and(|e| e == "toml");
+            if !is_toml && !OWN_NAMES.iter().any(|own| name.starts_with(own)) {
                 foreign.push(name);
             }
         }
