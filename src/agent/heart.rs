@@ -33,7 +33,16 @@ pub(super) async fn run(
 ) {
     let refused = Some(shared.syncer.config().refused).filter(|sum| !sum.is_empty());
     let taken = VecDeque::new();
-    let mut heart = Heart { shared, own, taken, failures: 0, ending: false, refused, later: None };
+    let mut heart = Heart {
+        shared,
+        own,
+        taken,
+        failures: 0,
+        ending: false,
+        refused,
+        later: None,
+        check_due: None,
+    };
     let mut action = match begin {
         Begin::Start => ControlAction::Startup,
         Begin::Reload => ControlAction::Notify,
@@ -71,6 +80,8 @@ struct Heart {
     refused: Option<String>,
     /// One that could not be had, and is tried again.
     later: Option<Later>,
+    /// Why a check was due at the last heartbeat.
+    check_due: Option<&'static str>,
 }
 
 /// A configuration that was not fetched, or not stored.
@@ -133,9 +144,11 @@ impl Heart {
                 if let Some(wanted) = answer.config.as_ref().filter(|_| !self.ending) {
                     self.look_at(wanted).await;
                 }
-                if self.shared.syncer.check_due().is_some() {
+                let due = self.shared.syncer.check_due();
+                if due.is_some() && due != self.check_due {
                     self.shared.tell.notify_one();
                 }
+                self.check_due = due;
                 Ok(more)
             }
             Err(error) => {

@@ -22,7 +22,7 @@ use std::thread;
 
 use anyhow::Context as _;
 use detect::{Cancel, Rules, SystemNames};
-use env::clock::SystemClock;
+use env::clock::{Clock as _, SystemClock};
 use link::ControlAction;
 use model::Dataset;
 use parking_lot::Mutex;
@@ -152,6 +152,11 @@ struct Shared {
     scanned: AtomicBool,
 }
 
+/// Wall clock, microseconds since the epoch.
+fn now_us() -> u64 {
+    SystemClock::new().now_us()
+}
+
 impl Shared {
     /// Content of agent.db cannot be decoded: the next start moves the file aside and finds out
     /// what changed, so start anew.
@@ -159,6 +164,18 @@ impl Shared {
         self.console.line("agent.db is damaged; starting anew to rebuild it");
         // When there is no room the agent ends already.
         let _ = self.ended.try_send(Ended::Restart);
+    }
+
+    /// Read or write notes, on a thread that may block.
+    async fn note<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Queue) -> Result<T, queue::QueueError> + Send + 'static,
+    ) -> Result<T, sync::SyncError> {
+        let queue = self.queue.clone();
+        match tokio::task::spawn_blocking(move || work(&queue)).await {
+            Ok(done) => Ok(done?),
+            Err(_) => Err(sync::SyncError::Stopping),
+        }
     }
 
     /// Whether some root or folder could not be seen by the last scan.

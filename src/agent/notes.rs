@@ -18,6 +18,8 @@ const GAPS: &str = "scan.gaps";
 const COMPARE: &str = "agent.compare";
 /// As [`COMPARE`], for packages.
 const COMPARE_PACKAGES: &str = "agent.compare.packages";
+/// When the last check of all datasets ended, microseconds since the epoch, decimal.
+const CHECKED: &str = "agent.checked_us";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
@@ -29,6 +31,16 @@ pub(crate) fn set_alive(queue: &Queue, now_us: u64) -> Result<(), QueueError> {
 /// When it was last known to run.
 pub(crate) fn alive(queue: &Queue) -> Result<Option<u64>, QueueError> {
     Ok(text(queue.meta_get(ALIVE)?).and_then(|t| t.parse().ok()))
+}
+
+/// Remember that agent and server were compared at this time.
+pub(crate) fn set_checked(queue: &Queue, now_us: u64) -> Result<(), QueueError> {
+    queue.meta_set(CHECKED, now_us.to_string().as_bytes())
+}
+
+/// When they were compared last.
+pub(crate) fn checked(queue: &Queue) -> Result<Option<u64>, QueueError> {
+    Ok(text(queue.meta_get(CHECKED)?).and_then(|t| t.parse().ok()))
 }
 
 /// Remember the rules; `true` when they differ from the ones remembered.

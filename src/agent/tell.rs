@@ -7,17 +7,31 @@ use std::time::Duration;
 use env::random::{Random as _, SystemRandom};
 use model::Dataset;
 use queue::QueueError;
-use sync::{CycleReport, SyncError, backoff};
+use sync::{Compared, CycleReport, Surplus, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::packages::{self, Known};
-use super::{Shared, lost, notes};
+use super::{Shared, lost, notes, now_us};
 use crate::config::SyncConfig;
 
 /// A cycle is tried at least so often, whether or not anybody asked: nothing pending costs nothing.
 const CYCLE_EVERY: Duration = Duration::from_mins(1);
+
+/// Why a check stays due that could not be made as things are.
+const PUT_OFF: &str = "a check was put off";
+/// When it is tried again, at the latest.
+const PUT_OFF_FOR: Duration = Duration::from_hours(1);
+
+/// What became of the check of one dataset.
+enum Checked {
+    /// Nothing is known of it here.
+    Nothing,
+    /// What differed is mended; in which store.
+    Agreed(String),
+    PutOff,
+}
 
 /// Tell until stopped.
 pub(super) async fn run(
@@ -25,9 +39,16 @@ pub(super) async fn run(
     config: SyncConfig,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let check_at = match next_check(&shared, config.check_interval).await {
+        Ok(wait) => Instant::now() + wait,
+        Err(problem) => {
+            warn!("when the last check was is not known: {problem}");
+            Instant::now()
+        }
+    };
     let mut teller = Teller {
         shared,
-        check_at: Instant::now() + config.check_interval,
+        check_at,
         check_interval: config.check_interval,
         failures: 0,
         told: Vec::new(),
@@ -44,6 +65,17 @@ pub(super) async fn run(
             _ = stopped.wait_for(|s| *s) => return,
         };
     }
+}
+
+/// How long until a check is due on its interval: that goes on over restarts.
+async fn next_check(shared: &Arc<Shared>, interval: Duration) -> Result<Duration, SyncError> {
+    let now_us = now_us();
+    let last_us = shared.note(move |queue| match notes::checked(queue)? {
+        Some(last_us) => Ok(last_us),
+        // The first start.
+        None => notes::set_checked(queue, now_us).map(|()| now_us),
+    });
+    Ok(interval.saturating_sub(Duration::from_micros(now_us.saturating_sub(last_us.await?))))
 }
 
 struct Teller {
@@ -97,6 +129,13 @@ impl Teller {
     async fn cycle_and_check(&mut self) -> Result<(), SyncError> {
         // All of them before the first cycle: it tells events of any dataset.
         let mut settled = Vec::new();
+        self.shared.syncer.greet().await?;
+        let reason = self.shared.syncer.check_due();
+        if reason.is_some() && !self.scanned().await? {
+            // The database may be behind both the disk and the server: what is pending in it may no
+            // longer be so. The scan's end asks for the next cycle.
+            return Ok(());
+        }
         for what in [Told::Files, Told::Packages] {
             if lost::settle(&self.shared, what).await? {
                 settled.push(what);
@@ -110,31 +149,50 @@ impl Teller {
             return Ok(());
         }
         let reason = self.shared.syncer.check_due();
-        if reason.is_none() && Instant::now() < self.check_at {
+        if matches!(reason, None | Some(PUT_OFF)) && Instant::now() < self.check_at {
             return Ok(());
         }
         if !self.scanned().await? {
             // The scan's end asks for the next cycle, and so for this check.
             return Ok(());
         }
-        let mut put_off = false;
+        self.check_all(settled, reason).await
+    }
+
+    /// Check every dataset. What came up before it began is settled only once all of them agree.
+    async fn check_all(
+        &mut self,
+        settled: Vec<Told>,
+        reason: Option<&'static str>,
+    ) -> Result<(), SyncError> {
+        let begun = self.shared.syncer.begin_check();
+        let mut store = Some(String::new());
         for what in settled {
             let checked = match self.check(what, reason).await {
                 // What a scan found since the cycle began is told by now.
-                Ok(true) => self.check(what, reason).await,
+                Ok(Checked::PutOff) => self.check(what, reason).await,
                 done => done,
             };
-            // The check of one dataset is no check of the other.
             match checked {
-                Ok(again) => put_off |= again,
+                Ok(Checked::Nothing) => {}
+                Ok(Checked::Agreed(agreed)) => store = store.map(|_| agreed),
+                Ok(Checked::PutOff) => store = None,
                 Err(problem) => {
                     self.shared.syncer.set_check_due(Some("a check broke off"));
                     return Err(problem);
                 }
             }
         }
-        self.shared.syncer.set_check_due(put_off.then_some("a check was put off"));
-        self.check_at = Instant::now() + self.check_interval;
+        let wait = if let Some(store) = store {
+            self.shared.syncer.end_check(begun, store).await?;
+            let now_us = now_us();
+            self.shared.note(move |queue| notes::set_checked(queue, now_us)).await?;
+            self.check_interval
+        } else {
+            self.shared.syncer.set_check_due(Some(PUT_OFF));
+            self.check_interval.min(PUT_OFF_FOR)
+        };
+        self.check_at = Instant::now() + wait;
         Ok(())
     }
 
@@ -144,8 +202,8 @@ impl Teller {
         self.show(what, &report).await
     }
 
-    /// Compare one dataset, and tell again what differed. Whether it was put off.
-    async fn check(&mut self, what: Told, reason: Option<&str>) -> Result<bool, SyncError> {
+    /// Compare one dataset, and tell again what differed.
+    async fn check(&mut self, what: Told, reason: Option<&str>) -> Result<Checked, SyncError> {
         let shared = self.shared.clone();
         let dataset = what.dataset(&shared);
         let known = match what {
@@ -153,11 +211,12 @@ impl Teller {
             Told::Files => Known::Now,
             Told::Packages => self.packages().await?,
         };
-        let found = match known {
-            Known::Never => return Ok(false),
-            Known::Before => shared.syncer.check_keeping_surplus(dataset).await?,
-            Known::Now => shared.syncer.check(dataset).await?,
+        let surplus = match known {
+            Known::Never => return Ok(Checked::Nothing),
+            Known::Before => Surplus::Keep,
+            Known::Now => Surplus::Remove,
         };
+        let Compared { report: found, store } = shared.syncer.check_part(dataset, surplus).await?;
         info!(
             %dataset,
             reason = reason.unwrap_or("on its interval"),
@@ -178,15 +237,11 @@ impl Teller {
         if !found.matched {
             self.cycle(what).await?;
         }
-        Ok(found.put_off)
+        Ok(store.map_or(Checked::PutOff, Checked::Agreed))
     }
 
     async fn packages(&self) -> Result<Known, SyncError> {
-        let queue = self.shared.queue.clone();
-        match tokio::task::spawn_blocking(move || packages::known(&queue)).await {
-            Ok(known) => Ok(known?),
-            Err(_) => Err(SyncError::Stopping),
-        }
+        self.shared.note(packages::known).await
     }
 
     /// Whether a whole scan of this run has ended. Before, the database may be behind both the disk
@@ -196,11 +251,7 @@ impl Teller {
         if !self.shared.scanned.load(Ordering::SeqCst) {
             return Ok(false);
         }
-        let queue = self.shared.queue.clone();
-        match tokio::task::spawn_blocking(move || notes::scanned(&queue)).await {
-            Ok(scanned) => Ok(scanned?),
-            Err(_) => Err(SyncError::Stopping),
-        }
+        self.shared.note(notes::scanned).await
     }
 
     async fn show(&mut self, what: Told, report: &CycleReport) -> Result<(), SyncError> {

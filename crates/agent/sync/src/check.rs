@@ -8,7 +8,6 @@ use model::{Dataset, ItemKey};
 use reqwest::StatusCode;
 use tracing::warn;
 
-use crate::control::Begun;
 use crate::difference::{Descent, Differing, Own};
 use crate::documents::Maker;
 use crate::syncer::{Syncer, blocking};
@@ -28,8 +27,30 @@ pub struct CheckReport {
     pub resent: u64,
     /// Documents that only the server held; removed.
     pub removed: u64,
-    /// This agent had told nothing of the dataset yet: nothing was done, and a check stays due.
+    /// Nothing was done, and a check stays due: this agent had told nothing of the dataset yet, or
+    /// the server compares no ranges while something is pending or refused.
     pub put_off: bool,
+}
+
+/// What becomes of documents that only the server holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surplus {
+    /// They stay: while a part of the dataset cannot be seen (a root is not mounted), what this
+    /// agent lacks may well exist.
+    Keep,
+    /// They are removed, unless this agent has told nothing at all.
+    RemoveUnlessAll,
+    /// They are removed: everything that there is was looked at.
+    Remove,
+}
+
+/// One dataset compared, as part of a check.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// What was found.
+    pub report: CheckReport,
+    /// The store that agrees now, or will after a cycle; `None` when the check stays due.
+    pub store: Option<String>,
 }
 
 impl Syncer {
@@ -42,42 +63,51 @@ impl Syncer {
     /// # Errors
     /// When there is no answer, or a refusal.
     pub async fn check(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
-        self.check_with(dataset, true).await
+        let begun = self.begin_check();
+        let Compared { report, store } = self.check_part(dataset, Surplus::RemoveUnlessAll).await?;
+        if let Some(store) = store {
+            self.end_check(begun, store).await?;
+        }
+        Ok(report)
     }
 
-    /// As [`Syncer::check`], but what only the server holds stays there: while a part of the
-    /// dataset cannot be seen (a root is not mounted), what this agent lacks may well exist.
+    /// [`Syncer::check`] of one of several datasets: between [`Syncer::begin_check`] and
+    /// [`Syncer::end_check`].
     ///
     /// # Errors
     /// As [`Syncer::check`].
-    pub async fn check_keeping_surplus(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
-        self.check_with(dataset, false).await
-    }
-
-    async fn check_with(&self, dataset: &Dataset, prune: bool) -> Result<CheckReport, SyncError> {
-        let begun = self.begin_check();
+    pub async fn check_part(
+        &self,
+        dataset: &Dataset,
+        surplus: Surplus,
+    ) -> Result<Compared, SyncError> {
         let own = self.own_digest(dataset).await?;
         let mut report = CheckReport { documents: own.documents, ..CheckReport::default() };
         if own.complete
             && let Some(store) = self.server_agrees(dataset, &own.digest).await?
         {
             report.matched = true;
-            self.end_check(begun, store).await?;
-            return Ok(report);
+            return Ok(Compared { report, store: Some(store) });
         }
         let Some(found) = self.compare(dataset, own.hashes).await? else {
-            return self.replace_all(dataset, begun, report, prune).await;
+            if !own.complete || own.documents == 0 {
+                // What differs cannot be told from what is not told yet or was refused.
+                warn!(%dataset, "the server compares no ranges: check put off");
+                report.put_off = true;
+                return Ok(Compared { report, store: None });
+            }
+            return self.replace_all(dataset, report, surplus).await;
         };
         let store = found.store.clone();
         let (resend, mut remove) = self.difference(dataset, found).await?;
-        if !prune {
+        if surplus == Surplus::Keep {
             remove.clear();
         }
-        if own.documents == 0 && !remove.is_empty() {
+        if own.documents == 0 && !remove.is_empty() && surplus != Surplus::Remove {
             // A database just made, or every root gone: a gap, no reason to empty the server.
             warn!(%dataset, held = remove.len(), "this agent has told nothing yet: check put off");
             report.put_off = true;
-            return Ok(report);
+            return Ok(Compared { report, store: None });
         }
         report.matched = resend.is_empty() && remove.is_empty();
         report.resent = resend.len() as u64;
@@ -89,8 +119,7 @@ impl Syncer {
         self.remove(dataset, &remove).await?;
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         blocking(move || queue.resend(&dataset, &resend)).await?;
-        self.end_check(begun, store).await?;
-        Ok(report)
+        Ok(Compared { report, store: Some(store) })
     }
 
     async fn own_digest(&self, dataset: &Dataset) -> Result<OwnDigest, SyncError> {
@@ -197,27 +226,19 @@ impl Syncer {
     async fn replace_all(
         &self,
         dataset: &Dataset,
-        begun: Begun,
         mut report: CheckReport,
-        prune: bool,
-    ) -> Result<CheckReport, SyncError> {
-        if report.documents == 0 {
-            warn!(%dataset, "this agent has told nothing yet: check put off");
-            return Ok(report);
-        }
+        surplus: Surplus,
+    ) -> Result<Compared, SyncError> {
         warn!(%dataset, documents = report.documents, "the server's documents differed and it \
             compares no ranges; sending all of them again");
         report.resent = self.resend_all(dataset).await?;
         let mut agreed = self.agrees_now(dataset).await?;
-        if agreed.is_none() && prune {
+        if agreed.is_none() && surplus != Surplus::Keep {
             self.clean(dataset).await?;
             report.resent += self.resend_all(dataset).await?;
             agreed = self.agrees_now(dataset).await?;
         }
-        if let Some(store) = agreed {
-            self.end_check(begun, store).await?;
-        }
-        Ok(report)
+        Ok(Compared { report, store: agreed })
     }
 
     /// Which store holds the same as this side by now, if it does.

@@ -164,11 +164,16 @@ async fn send(
     from: From<'_>,
 ) -> Result<Reply, SyncError> {
     let unreachable = |e: reqwest::Error| {
-        let cause = chain(&e.without_url());
+        let connected = !e.is_connect();
+        let (url, cause) = (url.to_owned(), chain(&e.without_url()));
         if cause.contains(EXPIRED_ALERT) {
             return SyncError::Identity("the agent's certificate has expired".into());
         }
-        SyncError::Unreachable { url: url.to_owned(), cause }
+        if connected {
+            SyncError::Interrupted { url, cause }
+        } else {
+            SyncError::Unreachable { url, cause }
+        }
     };
     if let Some(session) = from.session {
         request = request.header(HEADER_SESSION, session);

@@ -64,9 +64,9 @@ struct Behind {
     theirs: String,
 }
 
-/// A check that has begun.
+/// A check that has begun; see [`Syncer::begin_check`].
 #[derive(Debug, Clone)]
-pub(crate) struct Begun {
+pub struct Begun {
     reasons: u64,
     behind: Option<Behind>,
 }
@@ -251,7 +251,10 @@ impl Syncer {
     }
 
     /// The first heartbeat, if there was none yet: limits and orders of the server.
-    pub(crate) async fn greet(&self) -> Result<(), SyncError> {
+    ///
+    /// # Errors
+    /// When there is no answer, or a refusal.
+    pub async fn greet(&self) -> Result<(), SyncError> {
         if !self.facts.lock().greeted {
             self.heartbeat(ControlAction::Startup, &[]).await?;
         }
@@ -309,13 +312,18 @@ impl Syncer {
         Ok(())
     }
 
-    pub(crate) fn begin_check(&self) -> Begun {
+    /// A check of all datasets begins.
+    pub fn begin_check(&self) -> Begun {
         let facts = self.facts.lock();
         Begun { reasons: facts.reasons, behind: facts.behind.clone() }
     }
 
-    /// What differed is removed or pending: note with which store that was.
-    pub(crate) async fn end_check(&self, begun: Begun, store: String) -> Result<(), SyncError> {
+    /// What differed in every dataset is removed or pending: note with which store that was. No
+    /// check is due any more but for what came up since it began.
+    ///
+    /// # Errors
+    /// When that could not be noted.
+    pub async fn end_check(&self, begun: Begun, store: String) -> Result<(), SyncError> {
         let last = self.facts.lock().reasons == begun.reasons;
         let queue = self.queue.clone();
         blocking(move || {

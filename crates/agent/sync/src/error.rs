@@ -39,6 +39,14 @@ pub enum SyncError {
         /// Why there was no answer.
         cause: String,
     },
+    /// There was a connection, but the request did not get through: it broke or took too long.
+    #[error("{url}: the request did not get through: {cause}")]
+    Interrupted {
+        /// Whom we asked.
+        url: String,
+        /// What happened.
+        cause: String,
+    },
     /// The server asks to come back later.
     #[error("{url}: busy (status {status})")]
     Busy {
@@ -90,7 +98,12 @@ impl SyncError {
 
     /// Whether trying the same thing again later can help.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
+        matches!(self, Self::Unreachable { .. } | Self::Busy { .. }) || self.is_slow()
+    }
+
+    /// The request may have been more than the line carries in the time that there is for one.
+    pub(crate) fn is_slow(&self) -> bool {
+        matches!(self, Self::Interrupted { .. } | Self::Refused { status: 408, .. })
     }
 
     /// The server takes no body of that size.

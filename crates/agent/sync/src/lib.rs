@@ -29,8 +29,9 @@ mod session;
 mod syncer;
 pub mod tls;
 
-pub use check::CheckReport;
+pub use check::{CheckReport, Compared, Surplus};
 pub use client::Client;
+pub use control::Begun;
 pub use enroll::{EnrollOptions, enroll};
 pub use error::SyncError;
 pub use identity::{Identity, IdentityFolder};

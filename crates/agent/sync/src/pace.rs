@@ -1,9 +1,14 @@
-//! How much to put into one session: half after a 413, double again after some that were taken.
+//! How much to put into one session: half after a 413 or when it did not get through in time, double
+//! again after some that were taken.
 
 /// Smallest size that halving goes down to before it goes down to a single value, bytes.
 const BYTES_MIN: usize = 4 * 1024;
 /// Sessions taken in a row after which the size doubles again.
 const GROW_AFTER: u32 = 4;
+/// The same at most, on a line that was too slow again and again.
+const GROW_AFTER_MAX: u32 = 256;
+/// A slow line is given no less than this, bytes.
+const SLOW_BYTES_MIN: usize = 16 * 1024;
 
 /// The size aimed for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,12 +17,13 @@ pub(crate) struct Pace {
     bytes_max: usize,
     single: bool,
     taken: u32,
+    grow_after: u32,
 }
 
 impl Pace {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max.max(BYTES_MIN);
-        Self { bytes: bytes_max, bytes_max, single: false, taken: 0 }
+        Self { bytes: bytes_max, bytes_max, single: false, taken: 0, grow_after: GROW_AFTER }
     }
 
     /// Bytes aimed for.
@@ -38,10 +44,19 @@ impl Pace {
         self.taken = 0;
     }
 
+    /// A session of several values and `sent` bytes did not get through: the line may be too slow
+    /// for it, and trying a larger one again is dear.
+    pub(crate) fn slow(&mut self, sent: usize) {
+        let half = self.bytes.min(sent) / 2;
+        self.bytes = self.bytes.min(half.max(SLOW_BYTES_MIN));
+        self.taken = 0;
+        self.grow_after = self.grow_after.saturating_mul(2).min(GROW_AFTER_MAX);
+    }
+
     /// A session was taken.
     pub(crate) fn taken(&mut self) {
         self.taken += 1;
-        if self.taken >= GROW_AFTER {
+        if self.taken >= self.grow_after {
             self.taken = 0;
             self.single = false;
             self.bytes = self.bytes.saturating_mul(2).min(self.bytes_max);
@@ -69,6 +84,19 @@ mod tests {
         let mut pace = Pace::new(5_000_000);
         pace.halve(30_000);
         assert_eq!(pace.bytes(), 15_000);
+    }
+
+    #[test]
+    fn a_slow_line_is_given_less_and_tried_with_more_ever_more_seldom() {
+        let mut pace = Pace::new(5_000_000);
+        for _ in 0..20 {
+            pace.slow(pace.bytes());
+        }
+        assert_eq!((pace.bytes(), pace.values_max()), (SLOW_BYTES_MIN, usize::MAX));
+        (1..GROW_AFTER_MAX).for_each(|_| pace.taken());
+        assert_eq!(pace.bytes(), SLOW_BYTES_MIN);
+        pace.taken();
+        assert_eq!(pace.bytes(), 2 * SLOW_BYTES_MIN);
     }
 
     #[test]

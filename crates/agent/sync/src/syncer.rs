@@ -82,6 +82,8 @@ pub struct Syncer {
     pub(crate) config: Mutex<ControlConfig>,
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
+    /// What the line and the server take, over all cycles.
+    pace: Mutex<Pace>,
 }
 
 impl Syncer {
@@ -103,6 +105,7 @@ impl Syncer {
         let facts = Facts::begin(&client.identity().cluster_name, control::check_noted(&queue)?);
         // Numbers go on above those of earlier runs, whatever the clock says now.
         let last_session = control::last_session_known(&queue)?;
+        let pace = Mutex::new(Pace::new(options.session_bytes));
         Ok(Self {
             queue,
             client: Mutex::new(client),
@@ -116,6 +119,7 @@ impl Syncer {
             scan: Mutex::default(),
             config: Mutex::default(),
             last_session: AtomicU64::new(last_session),
+            pace,
         })
     }
 
@@ -134,7 +138,6 @@ impl Syncer {
         let events = blocking(move || Ok(queue.status()?.events)).await?;
         let mut run = Run {
             report: CycleReport::default(),
-            pace: Pace::new(self.options.session_bytes),
             events: usize::try_from(events).unwrap_or(usize::MAX),
         };
         for _ in 0..ROUNDS_MAX {
@@ -161,13 +164,14 @@ impl Syncer {
                     run.report.events += draft.events.items.len() as u64;
                     run.report.bytes += draft.bytes.len() as u64;
                     run.report.skipped += answer.skipped.len() as u64;
-                    run.pace.taken();
+                    self.pace.lock().taken();
                     restamped |= self.acknowledge(dataset, draft, answer, run).await?;
                 }
                 Err(error) if error.is_too_large() => {
                     self.too_large(dataset, draft, run, error).await?;
                 }
                 Err(error) => {
+                    self.slow_down(&draft, &error);
                     self.give_back(draft);
                     return Err(error);
                 }
@@ -179,10 +183,10 @@ impl Syncer {
     async fn draft(&self, dataset: &Dataset, run: &Run) -> Result<Option<Draft>, SyncError> {
         let start = self.start(Mode::ModuleDelta);
         let room = {
-            let facts = self.facts.lock();
+            let (facts, pace) = (self.facts.lock(), self.pace.lock());
             Room {
-                bytes: run.pace.bytes().min(facts.session_bytes_max),
-                values: run.pace.values_max().min(facts.session_values_max),
+                bytes: pace.bytes().min(facts.session_bytes_max),
+                values: pace.values_max().min(facts.session_values_max),
                 events: if facts.events { run.events } else { 0 },
             }
         };
@@ -238,7 +242,7 @@ impl Syncer {
     ) -> Result<(), SyncError> {
         let sent = draft.bytes.len();
         if draft.values() > 1 {
-            run.pace.halve(sent);
+            self.pace.lock().halve(sent);
             self.give_back(draft);
             return Ok(());
         }
@@ -258,6 +262,13 @@ impl Syncer {
         warn!(bytes = sent, "the server takes no session of one value of this size: set aside");
         run.events += self.settle(dataset, draft, skips, refused, None).await?.gaps;
         Ok(())
+    }
+
+    /// What did not get through may have been too much for the line.
+    fn slow_down(&self, draft: &Draft, error: &SyncError) {
+        if error.is_slow() && draft.values() > 1 {
+            self.pace.lock().slow(draft.bytes.len());
+        }
     }
 
     fn give_back(&self, draft: Draft) {
@@ -351,7 +362,6 @@ impl Syncer {
 /// A cycle in the making.
 struct Run {
     report: CycleReport,
-    pace: Pace,
     /// Events of this cycle not yet told: those that come meanwhile are the next one's, or else a
     /// cycle beside a busy scan would never end.
     events: usize,

@@ -12,7 +12,7 @@ mod common;
 use std::fs;
 
 use common::{Agent, Server, copy, files, packages, planted, put_back, torn};
-use sync::CheckReport;
+use sync::{CheckReport, Surplus};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,11 +104,56 @@ async fn a_server_that_compares_no_ranges_is_sent_everything_and_emptied_only_of
     assert_eq!(server.held(&agent), agent.expected());
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
     server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
-    let kept = agent.syncer.check_keeping_surplus(&files()).await.unwrap();
-    assert_eq!(kept.resent, 120);
+    let kept = agent.syncer.check_part(&files(), Surplus::Keep).await.unwrap();
+    assert_eq!(kept.report.resent, 120);
     assert_eq!(server.held(&agent).len(), 121);
     agent.syncer.check(&files()).await.unwrap();
     assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_compares_no_ranges_is_not_emptied_for_what_is_only_pending() {
+    let mut server = Server::start().await;
+    server.restart(|options| options.contract_only = true).await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 20);
+    agent.cycle().await;
+    server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
+    agent.write("/etc/f1", 77);
+    agent.syncer.set_check_due(Some("the test asks for it"));
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!((report.put_off, report.resent, report.removed), (true, 0, 0));
+    assert_eq!(server.held(&agent).len(), 21);
+    assert!(agent.syncer.check_due().is_some());
+    agent.repair().await;
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_the_server_holds_goes_once_all_there_is_was_looked_at() {
+    let server = Server::start().await;
+    let agent = server.agent("web").await;
+    agent.cycle().await;
+    server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
+    let unsure = agent.syncer.check_part(&files(), Surplus::RemoveUnlessAll).await.unwrap();
+    assert!(unsure.report.put_off && unsure.store.is_none());
+    let sure = agent.syncer.check_part(&files(), Surplus::Remove).await.unwrap();
+    assert_eq!((sure.report.put_off, sure.report.removed), (false, 1));
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_broke_off_between_two_datasets_stays_due() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 5);
+    agent.cycle().await;
+    agent.syncer.set_check_due(Some("the test asks for it"));
+    let _begun = agent.syncer.begin_check();
+    let first = agent.syncer.check_part(&files(), Surplus::Remove).await.unwrap();
+    assert!(first.report.matched && first.store.is_some());
+    // The agent is stopped before the next dataset.
+    assert!(agent.restart().syncer.check_due().is_some());
 }
 
 /// The weakness of pages by checksum: thousands of equal ones.

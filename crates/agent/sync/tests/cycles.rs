@@ -11,7 +11,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Server, packages, planted};
+use common::{Server, files, packages, planted};
 use link::{ControlAction, ControlOutcome};
 use model::{Dataset, ItemKey};
 use registry::CommandKind;
@@ -108,6 +108,25 @@ async fn a_server_that_stops_midway_is_told_the_rest_when_it_is_back() {
     agent.cycle().await;
     assert_eq!(server.held(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 20);
+}
+
+/// The line carries 20 kB in the time that the server gives a body; all of it is 250 kB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_gets_through_a_line_too_slow_for_a_whole_session() {
+    let mut server = Server::start().await;
+    server.restart(|options| options.timeouts.body = Duration::from_millis(500)).await;
+    let mut agent = server.agent_of("web", 1024 * 1024).await;
+    agent.beat().await;
+    agent.base("/etc", 300);
+    server.proxy.slow_down(100_000);
+    let mut tries = 0;
+    while let Err(error) = agent.syncer.cycle(&files()).await {
+        assert!(error.is_transient(), "{error}");
+        tries += 1;
+        assert!(tries < 20, "{error}");
+    }
+    assert!(tries > 0, "it was too slow");
+    assert_eq!(server.held(&agent), agent.expected());
 }
 
 /// Wherever the connection is cut, in a request or in an answer, each cycle that fails leaves

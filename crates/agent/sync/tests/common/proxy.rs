@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -27,6 +28,8 @@ struct Shared {
     passed: [Mutex<u64>; 2],
     cuts: Mutex<u64>,
     connections: AtomicU64,
+    /// Bytes per second to the server; 0: as fast as it goes.
+    rate: AtomicU64,
 }
 
 impl Proxy {
@@ -40,6 +43,7 @@ impl Proxy {
             passed: Default::default(),
             cuts: Mutex::new(0),
             connections: AtomicU64::new(0),
+            rate: AtomicU64::new(0),
         });
         let all = Arc::clone(&shared);
         tokio::spawn(async move {
@@ -68,6 +72,11 @@ impl Proxy {
     /// Cut once, after so many more bytes to the agent.
     pub(crate) fn cut_answers_after(&self, bytes: usize) {
         *self.shared.answers.lock() = Some(bytes);
+    }
+
+    /// Carry so many bytes a second to the server and no more.
+    pub(crate) fn slow_down(&self, bytes_per_second: u64) {
+        self.shared.rate.store(bytes_per_second, Ordering::SeqCst);
     }
 
     /// Whether a cut that was asked for is still to come.
@@ -102,17 +111,19 @@ async fn serve(agent: TcpStream, shared: Arc<Shared>) {
     let (server_read, server_write) = server.into_split();
     let [requests, answers] = &shared.passed;
     tokio::select! {
-        () = pass(agent_read, server_write, &shared.requests, requests, &shared.cuts) => {}
-        () = pass(server_read, agent_write, &shared.answers, answers, &shared.cuts) => {}
+        () = pass(agent_read, server_write, (&shared.requests, &shared.rate), requests, &shared.cuts) => {}
+        () = pass(server_read, agent_write, (&shared.answers, &FAST), answers, &shared.cuts) => {}
         _ = target.changed() => {}
     }
 }
+
+static FAST: AtomicU64 = AtomicU64::new(0);
 
 /// Pass on until either side ends or the budget is used up.
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    budget: &Mutex<Option<usize>>,
+    (budget, rate): (&Mutex<Option<usize>>, &AtomicU64),
     passed: &Mutex<u64>,
     cuts: &Mutex<u64>,
 ) {
@@ -138,6 +149,10 @@ async fn pass(
             }
         };
         *passed.lock() += allowed as u64;
+        let rate = rate.load(Ordering::SeqCst);
+        if rate > 0 {
+            tokio::time::sleep(Duration::from_secs_f64(allowed as f64 / rate as f64)).await;
+        }
         if to.write_all(&buffer[..allowed]).await.is_err() || allowed < read {
             return;
         }
