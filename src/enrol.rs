@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use model::AgentId;
+use registry::AuditOutcome;
 use sync::{EnrollOptions, IdentityFolder};
 
 use crate::agent::Console;
@@ -16,8 +17,9 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
     let detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
     let row = registry.begin_audit("local", "agent:create", &detail);
-    let token = registry.create_enrolment_token(&args.group, args.uses, args.ttl.as_secs())?;
-    row.end()?;
+    let made = registry.create_enrolment_token(&args.group, args.uses, args.ttl.as_secs());
+    row.end(if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused })?;
+    let token = made?;
     registry.close()?;
     let line = if args.json {
         serde_json::json!({ "token": token, "uses": args.uses, "ttl_s": args.ttl.as_secs() })

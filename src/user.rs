@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use env::random::{Random as _, SystemRandom};
+use registry::AuditOutcome;
 
 use crate::agent::Console;
 use crate::cli::UserCommand;
@@ -19,8 +20,9 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     let given = std::env::var("HOLDFAST_NEW_PASSWORD").ok().filter(|p| !p.is_empty());
     let password = given.clone().map_or_else(random_password, Ok)?;
     let row = registry.begin_audit("local", "security:update", &format!("password of user {name}"));
-    registry.set_password(name, &password)?;
-    row.end()?;
+    let set = registry.set_password(name, &password);
+    row.end(if set.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused })?;
+    set?;
     registry.close()?;
     Console::new().line(&match given {
         Some(_) => format!("password of {name} set"),
