@@ -42,6 +42,7 @@ fn main() -> anyhow::Result<()> {
         ["--child", dir, "ingest", wal, kind, rows, times] => {
             cases::ingest(Path::new(dir), wal, kind, rows.parse()?, times.parse()?)
         }
+        ["--child", dir, "backfill", rows] => cases::backfill(Path::new(dir), rows.parse()?),
         ["--child", dir, "memory", rows, times] => {
             cases::memory(Path::new(dir), rows.parse()?, times.parse()?)
         }
@@ -70,11 +71,13 @@ fn child(dir: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, f64)>> {
 }
 
 fn unit(metric: &str) -> (&'static str, &'static str) {
-    const UNITS: [(&str, &str); 16] = [
+    const UNITS: [(&str, &str); 18] = [
         ("replay_points_per_cpu_second", "1/s"),
         ("points_per_second", "1/s"),
         ("cpu_us_per_point", "us"),
         ("cpu_us_per_point_sealed", "us"),
+        ("cpu_us_per_point_merged", "us"),
+        ("partitions", "1"),
         ("log_bytes_per_point", "B"),
         ("log_written_per_point", "B"),
         ("samples_per_flush", "1"),
@@ -119,7 +122,7 @@ fn part_of(case: &str) -> &'static str {
     match case {
         _ if case.starts_with("codec") => "codec",
         _ if case.starts_with("open") || case == "350000 series" => "open",
-        _ if case.starts_with("in-process") => "store",
+        _ if case.starts_with("in-process") || case.starts_with("backfill") => "store",
         "counters after merge" | "floats after merge" | "gauges after merge" => "store",
         _ if case.starts_with("gzip files") => "files",
         _ if case.starts_with("wide") => "wide",
@@ -207,6 +210,8 @@ fn store(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
         let figures = child(&fresh()?, &["ingest", "always", kind, &rows, times])?;
         add(results, &format!("{kind} after merge"), figures);
     }
+    let rows = if quick() { "2" } else { "20" };
+    add(results, "backfill of a year, series by series", child(&fresh()?, &["backfill", rows])?);
     Ok(())
 }
 

@@ -99,6 +99,41 @@ pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> any
     Ok(())
 }
 
+/// A year of some row series, one behind the other: 4,380 partitions each. Until it is sealed and
+/// merged.
+pub fn backfill(dir: &Path, rows: usize) -> anyhow::Result<()> {
+    const EACH_NS: i64 = 300 * 1_000_000_000;
+    const SAMPLES: i64 = 365 * 288;
+    let (store, _) = Store::open(dir, options("always"))?;
+    let generator = Generator::new(&store, Kind::Gauges, rows)?;
+    let (began, cpu_before) = (Instant::now(), cpu(ClockId::ProcessCPUTime));
+    let mut samples = 0.0;
+    for row in &generator.rows {
+        let mut batch = Batch::new();
+        for i in 0..SAMPLES {
+            let values: [f64; COLUMNS] =
+                std::array::from_fn(|c| ((i * 7 + c as i64) % 1000) as f64 / 100.0);
+            batch.push(*row, BEGIN_NS - i * EACH_NS, &values)?;
+            if batch.len() >= BATCH_ROWS || i + 1 == SAMPLES {
+                samples += batch.samples() as f64;
+                store.submit(std::mem::take(&mut batch), Ack::Flushed)?;
+            }
+        }
+    }
+    store.seal()?;
+    let sealed = (began.elapsed().as_secs_f64(), cpu(ClockId::ProcessCPUTime) - cpu_before);
+    while store.merge()?.parts_before > 0 {}
+    let merged = cpu(ClockId::ProcessCPUTime) - cpu_before;
+    let stats = store.stats();
+    say("points_per_second", samples / sealed.0);
+    say("cpu_us_per_point_sealed", sealed.1 * 1e6 / samples);
+    say("cpu_us_per_point_merged", merged * 1e6 / samples);
+    say("bytes_per_point", stats.part_bytes as f64 / samples);
+    say("partitions", stats.partitions as f64);
+    store.close()?;
+    Ok(())
+}
+
 /// Memory of series that are written.
 pub fn memory(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     let (store, _) =

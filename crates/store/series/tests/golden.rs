@@ -111,6 +111,20 @@ fn the_bytes_of_a_roll_up_are_as_they_were_and_say_what_its_samples_said() {
     assert_eq!((&bytes[..8], &bytes[12..16]), (&b"hfsepart"[..], &300u32.to_le_bytes()[..]));
 }
 
+#[test]
+fn the_bytes_of_a_part_with_deleted_values_are_as_they_were() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    store.seal().unwrap();
+    let expected = contents(&store);
+    store.merge().unwrap();
+    assert_eq!((store.stats().tombstones, contents(&store)), (0, expected));
+    // The first partition's part is made anew, without the values.
+    let names = disk.list(Path::new("/series/parts")).unwrap();
+    let first = format!("parts/{}", names.get(1).unwrap());
+    compare(&disk, &first, &golden(NOW, "deleted"));
+}
+
 /// A disk with the golden files of a version.
 fn disk_of(version: &str) -> SimDisk {
     let disk = SimDisk::new(2);
