@@ -32,7 +32,7 @@ pub const QUEUED_SAMPLES_MAX_DEFAULT: usize = 4 << 20;
 /// Longest time fire-and-forget writes are not persisted, in milliseconds, unless configured.
 pub const INTERVAL_MS_DEFAULT: u64 = 100;
 /// Parts that are kept open at most; the one that was not read for longest is closed.
-pub const OPEN_PARTS_MAX: usize = 128;
+pub const OPEN_PARTS_MAX: usize = 512;
 /// Bytes of the indexes of parts that are kept in memory at most.
 pub const OPEN_INDEX_BYTES_MAX: u64 = 64 << 20;
 /// Tombstones a store holds at most.

@@ -24,8 +24,8 @@ use crate::wait::Ticket;
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two looks at the retention.
 const RETAIN_TICKS: u32 = 60;
-/// Ticks between two looks for rows to be forgotten.
-const FORGET_TICKS: u32 = 600;
+/// Time between two looks for rows to be forgotten.
+const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Such looks after which one is made though no samples went: for rows that were never written.
 const FORGET_ANYWAY: u32 = 6;
 
@@ -84,6 +84,7 @@ impl Core {
     /// Seal, merge and retain when it is time, until the store is closed.
     fn maintain(&self) {
         let (mut ticks, mut rested) = (0, Duration::ZERO);
+        let mut looks = (self.options.clock.monotonic(), 0);
         loop {
             let mut stop = self.tick.lock();
             if !*stop && !self.due() {
@@ -104,10 +105,7 @@ impl Core {
             rested = rested.max(self.options.clock.monotonic() + self.rest(outcome.bytes_written));
             let retained =
                 if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
-            if ticks % (FORGET_TICKS * FORGET_ANYWAY) == 0 {
-                self.lost_samples();
-            }
-            let forgotten = if ticks % FORGET_TICKS == 0 { self.forget() } else { Ok(()) };
+            let forgotten = self.forget_in_time(&mut looks);
             if let Err(e) = merged.and(retained).and(forgotten)
                 && !self.stopping.load(Ordering::Acquire)
             {
@@ -115,6 +113,20 @@ impl Core {
                 self.ticked.wait_for(&mut self.tick.lock(), TICK);
             }
         }
+    }
+
+    /// Look for rows to be forgotten when it is time; `looks` are the time of the last look and how
+    /// many there were.
+    fn forget_in_time(&self, looks: &mut (Duration, u32)) -> Result<(), WriteError> {
+        let now = self.options.clock.monotonic();
+        if now < looks.0 + FORGET_EVERY {
+            return Ok(());
+        }
+        *looks = (now, looks.1.wrapping_add(1));
+        if looks.1.is_multiple_of(FORGET_ANYWAY) {
+            self.lost_samples();
+        }
+        self.forget()
     }
 
     /// How long merges rest after so many bytes.

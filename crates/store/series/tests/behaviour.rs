@@ -180,7 +180,7 @@ fn no_more_parts_are_open_than_may_be_however_many_are_read() {
     let (store, _) = Store::open(Path::new("/s"), options).unwrap();
     let row = store.row(b"load host=a").unwrap();
     let mut batch = Batch::new();
-    for i in 0..200 {
+    for i in 0..OPEN_PARTS_MAX as i64 + 80 {
         batch.push(row, i * PARTITION_S * SECOND, &[i as f64]).unwrap();
     }
     store.write(batch, Ack::Persisted).unwrap();
