@@ -70,7 +70,8 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let folder = IdentityFolder::new(&config.data);
     if let Some(identity) = folder.load()? {
         anyhow::bail!(
-            "{}: enrolled already as agent {} {}; remove that folder to enrol anew",
+            "{}: enrolled already as agent {} {}; to enrol anew, remove that agent at its server and \
+             agent.json here (what waits in agent.db is kept)",
             config.data.display(),
             identity.id,
             identity.name

@@ -55,7 +55,22 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the program's last word belongs to a person")]
 fn say_error(error: &anyhow::Error) {
-    eprintln!("holdfast: {error:#}");
+    eprintln!("holdfast: {}", in_one_line(error));
+}
+
+/// An error and its causes; a cause that the one before has told already is not told again.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.ends_with(&cause) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&cause);
+    }
+    line
 }
 
 /// Run one command: `true` when all is fine, `false` when differences were found.
@@ -106,4 +121,16 @@ fn run(command: Command) -> anyhow::Result<bool> {
 
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = anyhow::anyhow!("file is not a database");
+        let told = cause.context("registry.db: file is not a database").context("registry");
+        assert_eq!(in_one_line(&told), "registry: registry.db: file is not a database");
+    }
 }

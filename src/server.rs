@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -181,8 +181,9 @@ fn open_stores(
         SqliteState::prepare_restored(&folder.state_db()).context("restored state")?;
     }
     let options = StateOptions { readers: config.db.readers, ..StateOptions::default() };
-    let state = SqliteState::open(&folder.state_db(), options).context("state")?;
-    state.warm().context("state")?;
+    let state = SqliteState::open(&folder.state_db(), options)
+        .and_then(|state| state.warm().map(|()| state))
+        .with_context(|| database(&folder.state_db()))?;
     let state: Arc<dyn StateStore> = Arc::new(state);
     let options = Options {
         layout: match config.journal.layout {
@@ -281,10 +282,19 @@ fn open_registry(
         ..RegistryOptions::default()
     };
     folder.make_keys()?;
-    let store = SqliteRegistry::open_with(&folder.registry_db(), config.db.readers);
-    let store = store.context("registry")?;
-    store.warm().context("registry")?;
+    let store = SqliteRegistry::open_with(&folder.registry_db(), config.db.readers)
+        .and_then(|store| store.warm().map(|()| store))
+        .with_context(|| database(&folder.registry_db()))?;
     Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")
+}
+
+/// Which database does not open, and what helps.
+fn database(file: &Path) -> String {
+    format!(
+        "{}; if it is damaged, move the data folder away and put the last backup in its place with \
+         `holdfast restore`",
+        file.display()
+    )
 }
 
 /// Open a registry that no server has open now, or beside one that has: for commands on the

@@ -94,7 +94,8 @@ async fn local_agent(
     stop: &mut Stop,
 ) -> anyhow::Result<()> {
     let Some(agents) = started.agents else { bail!("the agents' side does not listen") };
-    enrol_once(server, &format!("https://{agents}"), IdentityFolder::new(folder.agent())).await?;
+    let identity = IdentityFolder::new(folder.agent());
+    enrol_once(server, &format!("https://{agents}"), identity, console).await?;
     let settings = AgentSettings {
         folder: folder.agent(),
         rules,
@@ -131,16 +132,30 @@ async fn local_agent(
 }
 
 /// The identity of the local agent: made at first start, then only told where the server is, whose
-/// port may be another one at each start.
+/// port may be another one at each start. What this registry does not know (any more) is made anew.
 async fn enrol_once(
     server: &Server,
     server_url: &str,
     identity: IdentityFolder,
+    console: &Console,
 ) -> anyhow::Result<()> {
-    if identity.load()?.is_some() {
-        return Ok(identity.set_server_url(server_url)?);
-    }
     let registry = server.registry.clone();
+    if let Some(who) = identity.load()? {
+        if registry.agent(who.id).is_some_and(|agent| agent.name == who.name) {
+            let accepted =
+                identity.certificate().is_some_and(|shown| registry.identify(&shown).is_ok());
+            if !accepted {
+                sync::certify_again(&identity, |request| {
+                    let renewed = registry.renew(who.id, request)?;
+                    anyhow::Ok((renewed.certificate_pem, renewed.ca_pem))
+                })
+                .context("local agent")?;
+                console.line("the local agent's key or certificate was lost: made anew");
+            }
+            return Ok(identity.set_server_url(server_url)?);
+        }
+        console.line(&format!("agent {} {} is not registered here: enrolled anew", who.id, who.name));
+    }
     let make = move || registry.create_enrolment_token(&[], 1, TOKEN_TTL_S);
     let options = EnrollOptions {
         server_url: server_url.to_owned(),

@@ -156,6 +156,35 @@ fn a_data_folder_is_served_by_one_process() {
 }
 
 #[test]
+fn a_local_agent_that_lost_its_key_or_its_registry_goes_on_with_what_it_kept() {
+    let place = Place::new("up-lost-key");
+    let up = place.up();
+    up.line("synchronised: ");
+    assert_eq!(up.stop(), 0);
+    let told = |name: &str, path: &str| {
+        fs::write(place.tree.join(name), b"while it was down").unwrap();
+        let up = place.up();
+        up.line(path);
+        up.line("synchronised: ");
+        let api = place.api();
+        let wanted = place.tree.join(name).to_str().unwrap().to_owned();
+        eventually("the change", || {
+            let found = history(&api);
+            if found.iter().any(|(_, p)| *p == wanted) { Ok(()) } else { Err(format!("{found:?}")) }
+        });
+        assert_eq!(up.stop(), 0);
+    };
+    fs::remove_file(place.data.join("agent/key.pem")).unwrap();
+    told("no-key", "the local agent's key or certificate was lost: made anew");
+    fs::write(place.data.join("agent/cert.pem"), b"garbage").unwrap();
+    told("no-certificate", "the local agent's key or certificate was lost: made anew");
+    for file in ["registry.db", "registry.db-wal", "registry.db-shm"] {
+        let _ = fs::remove_file(place.data.join(file));
+    }
+    told("no-registry", "agent 001 ");
+}
+
+#[test]
 fn a_root_that_goes_away_is_a_gap_and_not_a_thousand_deletes() {
     let place = Place::new("up-gap");
     let up = place.up();

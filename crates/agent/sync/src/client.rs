@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::identity::{Identity, IdentityFolder};
-use crate::{SyncError, tls};
+use crate::SyncError;
 
 /// Longest wait for one answer: the server's own deadline is 300 s (`spec/sync.md` 1.8), but an
 /// agent that waited so long would be silent for as long.
@@ -52,13 +52,7 @@ impl Client {
         let identity = folder.load()?.ok_or_else(|| {
             SyncError::Identity(format!("{} holds none", folder.path().display()))
         })?;
-        folder.settle()?;
-        let config = tls::enrolled(
-            &folder.read("ca.pem")?,
-            &folder.read("cert.pem")?,
-            &folder.read("key.pem")?,
-        )?;
-        Ok(Self { http: http(config)?, identity, instance: None })
+        Ok(Self { http: http(folder.tls()?)?, identity, instance: None })
     }
 
     /// The same, saying which instance speaks and how often it does so unasked.

@@ -77,6 +77,21 @@ pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<Cl
     client.reopened(folder)
 }
 
+/// Give an enrolled agent whose key or certificate is lost a new pair: `sign` takes the request
+/// (PEM) and answers with certificate and CA (PEM). For whoever runs server and agent as one.
+///
+/// # Errors
+/// What `sign` says, and when the pair cannot be written.
+pub fn certify_again<E: From<SyncError>>(
+    folder: &IdentityFolder,
+    sign: impl FnOnce(&str) -> Result<(String, String), E>,
+) -> Result<(), E> {
+    let key = KeyPair::generate().map_err(SyncError::from)?;
+    let (certificate, ca) = sign(&request(&key)?)?;
+    folder.store_ca(&ca)?;
+    Ok(folder.store_pair(&key.serialize_pem(), &certificate)?)
+}
+
 /// The request for a certificate. The server ignores its subject and sets its own.
 fn request(key: &KeyPair) -> Result<String, SyncError> {
     Ok(CertificateParams::default().serialize_request(key)?.pem()?)

@@ -17,7 +17,10 @@ pub enum SyncError {
         cause: io::Error,
     },
     /// The agent has no usable identity.
-    #[error("identity: {0}; enrol again with `holdfast enroll`")]
+    #[error(
+        "identity: {0}; restore it, or remove this agent at the server and agent.json here and enrol \
+         again with `holdfast enroll` (what waits in agent.db is kept)"
+    )]
     Identity(String),
     /// The token is not one of ours.
     #[error("enrolment token: {0}; make a new one with `holdfast token` on the server")]

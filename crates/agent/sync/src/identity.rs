@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use model::AgentId;
 use serde::{Deserialize, Serialize};
 
-use crate::SyncError;
+use crate::{SyncError, tls};
 
 /// What `agent.json` holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ impl IdentityFolder {
         self.store_identity(identity)
     }
 
-    fn store_ca(&self, ca_pem: &str) -> Result<(), SyncError> {
+    pub(crate) fn store_ca(&self, ca_pem: &str) -> Result<(), SyncError> {
         self.replace("ca.pem", ca_pem.as_bytes(), 0o644)
     }
 
@@ -115,6 +115,25 @@ impl IdentityFolder {
             self.persist()?;
         }
         Ok(())
+    }
+
+    /// The certificate that this agent shows, as DER bytes; `None` when its key, its certificate or
+    /// its CA cannot be used.
+    pub fn certificate(&self) -> Option<Vec<u8>> {
+        self.tls().ok()?;
+        tls::certificate(&self.read("cert.pem").ok()?)
+    }
+
+    /// What TLS needs of this folder.
+    pub(crate) fn tls(&self) -> Result<rustls::ClientConfig, SyncError> {
+        self.settle()?;
+        let read = |name: &str| {
+            self.read(name).map_err(|e| SyncError::Identity(format!("{e} (agent.json is there)")))
+        };
+        tls::enrolled(&read("ca.pem")?, &read("cert.pem")?, &read("key.pem")?).map_err(|e| {
+            let files = self.0.display();
+            SyncError::Identity(format!("{files}: key.pem, cert.pem or ca.pem is damaged: {e}"))
+        })
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>, SyncError> {

@@ -26,6 +26,11 @@ pub(crate) fn pem_fingerprint(pem: &[u8]) -> Option<String> {
     CertificateDer::from_pem_slice(pem).ok().map(|c| fingerprint(&c))
 }
 
+/// The first certificate in `pem`, as DER bytes.
+pub(crate) fn certificate(pem: &[u8]) -> Option<Vec<u8>> {
+    CertificateDer::from_pem_slice(pem).ok().map(|c| c.to_vec())
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -36,7 +41,7 @@ pub(crate) fn enrolled(
     cert_pem: &[u8],
     key_pem: &[u8],
 ) -> Result<ClientConfig, SyncError> {
-    let pem = |e: rustls::pki_types::pem::Error| SyncError::Identity(e.to_string());
+    let pem = |e: rustls::pki_types::pem::Error| SyncError::Tls(rustls::Error::General(e.to_string()));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem) {
         roots.add(certificate.map_err(pem)?)?;
