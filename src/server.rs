@@ -322,11 +322,8 @@ fn sessions_options(
     local: axum::Router,
 ) -> SessionsOptions {
     let defaults = SessionsOptions::default();
-    let allowed_uids = if config.agents.allowed_uids.is_empty() {
-        defaults.allowed_uids.clone()
-    } else {
-        config.agents.allowed_uids.clone()
-    };
+    let mut allowed_uids = defaults.operator_uids.clone();
+    allowed_uids.extend(&config.agents.allowed_uids);
     let files = host::raise_open_files();
     let connections = usize::try_from(files - OTHER_FILES.min(files / 2)).unwrap_or(usize::MAX);
     let limits = SessionsLimits {

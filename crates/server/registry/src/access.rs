@@ -283,13 +283,10 @@ impl Registry {
     /// # Errors
     /// When the store fails.
     pub fn set_security_config(&self, config: Option<SecurityConfig>) -> Result<(), RegistryError> {
-        let before = self.security_config()?.token_ttl_s;
         let ttl = config.map(|c| c.token_ttl_s.to_string()).unwrap_or_default();
         let mode = config.map(|c| c.mode.name()).unwrap_or_default();
         // The tokens die first: a crash in between leaves nobody with more than they had.
-        let mut revocation = self.revocation(RevocationTarget::Everyone);
-        let longest = before.max(self.inner.options.token_ttl_s);
-        revocation.expires_at_s = revocation.issued_until_s.saturating_add_unsigned(longest);
+        let revocation = self.revocation(RevocationTarget::Everyone);
         self.inner.store.revoke_tokens(&revocation)?;
         self.inner.store.set_setting(TOKEN_TTL, &ttl)?;
         self.inner.store.set_setting(RBAC_MODE, mode)?;

@@ -59,3 +59,5 @@ pub const MERGED_IDLE: Duration = Duration::from_mins(5);
 pub const POLICIES_TTL_SECONDS: u64 = 10;
 /// Most role sets whose policies are kept in memory.
 pub const POLICIES_KEPT_MAX: u64 = 1_000;
+/// Longest life of an API token, seconds: a year.
+pub const TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;

@@ -61,9 +61,10 @@ impl Tokens {
 
     /// Take over keys that another process wrote.
     pub(crate) fn reload(&self) -> Result<(), RegistryError> {
+        // Before the file is read: keys that are replaced meanwhile do not come back.
+        let mut keys = self.keys.write();
         let Some(pem) = files::read_private(&self.path)? else { return Ok(()) };
         let read = pair(&pem).map_err(|cause| files::failed(&self.path, &cause))?;
-        let mut keys = self.keys.write();
         if keys.private_pem != read.private_pem {
             *keys = read;
             self.generation.fetch_add(1, Ordering::AcqRel);

@@ -6,7 +6,7 @@ use state::meter::{self, Cost};
 use state::registry::limits::{ADMIN_USER, ROLE_ADMINISTRATOR};
 use state::registry::{RegistryStoreError, Revocation, RevocationTarget, SecurityChange, UserRow};
 
-use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN};
+use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, TOKEN_TTL_SECONDS_MAX};
 use crate::types::User;
 use crate::{LoginError, Registry, RegistryError, hashing, passwords};
 
@@ -269,10 +269,9 @@ impl Registry {
 
     pub(crate) fn revocation(&self, target: RevocationTarget) -> Revocation {
         let until_s = self.inner.tokens.last_nbf_s(self.now().s);
-        // Where the configuration cannot be read, the write that follows fails as well.
-        let ttl_s = self.security_config().map_or(0, |config| config.token_ttl_s);
-        let ttl_s = i64::try_from(ttl_s.max(self.inner.options.token_ttl_s)).unwrap_or(i64::MAX);
-        let expires_at_s = until_s.saturating_add(ttl_s);
+        // The longest life there can be: another process, or an earlier configuration, may have
+        // issued tokens that live longer than those of this one.
+        let expires_at_s = until_s.saturating_add_unsigned(TOKEN_TTL_SECONDS_MAX);
         Revocation { target, issued_until_s: until_s, expires_at_s }
     }
 

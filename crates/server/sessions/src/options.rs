@@ -133,8 +133,10 @@ pub struct SessionsOptions {
     pub names: Vec<String>,
     /// Where to take local callers; `None`: nowhere. The file gets the mode 0660.
     pub unix: Option<PathBuf>,
-    /// User ids whose processes may use the unix socket.
+    /// User ids whose processes may speak for agents on the unix socket.
     pub allowed_uids: Vec<u32>,
+    /// Those of them that may ask everything else, too: what `local` answers is an administrator's.
+    pub operator_uids: Vec<u32>,
     /// What is taken at most.
     pub limits: SessionsLimits,
     /// How long things may take.
@@ -167,6 +169,7 @@ impl Default for SessionsOptions {
             https: None,
             names: Vec::new(),
             unix: None,
+            operator_uids: allowed_uids.clone(),
             allowed_uids,
             limits: SessionsLimits::default(),
             timeouts: Timeouts::default(),

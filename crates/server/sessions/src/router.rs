@@ -79,6 +79,15 @@ pub(crate) async fn hand_over(
     refusal: Refusal,
 ) -> Response {
     match (&peer.origin, &app.options.local) {
+        (Origin::Unix { uid, allowed: true }, Some(_))
+            if !app.options.operator_uids.contains(uid) =>
+        {
+            let detail = format!(
+                "user {uid} may speak for agents here; everything else is for root and the \
+                 server's own user, or for a login over https"
+            );
+            Refusal::new(StatusCode::FORBIDDEN, "operators_only", detail).closing().into_response()
+        }
         (Origin::Unix { uid, allowed: true }, Some(local)) => {
             request.extensions_mut().insert(LocalCaller { uid: *uid });
             local.clone().oneshot(request).await.unwrap_or_else(|never| match never {})

@@ -161,6 +161,24 @@ async fn what_is_no_route_of_the_agents_goes_to_the_local_router() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_may_only_speak_for_agents_is_no_administrator() {
+    let other = axum::Router::new()
+        .route("/hello", axum::routing::get(|| async { "hello" }))
+        .route("/agents", axum::routing::delete(|| async { "a list of agents" }));
+    let server = Server::with(|o| {
+        o.local = Some(other);
+        o.operator_uids.clear();
+    });
+    for head in ["GET /hello HTTP/1.1\r\n", "DELETE /agents?agents_list=001 HTTP/1.1\r\n"] {
+        let answer = server.local(head, b"").await;
+        assert_eq!((answer.status, &answer.json()["error"]), (403, &"operators_only".into()));
+    }
+    let told = server.local_session(AgentId(4711), &delta(AgentId(4711), vec![document("a", 1, 'a')]));
+    assert_eq!(told.await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn reports_are_kept_and_metrics_are_shown() {
     let server = Server::start();
     let agent = server.enroll("web").await;

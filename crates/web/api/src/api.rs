@@ -13,8 +13,8 @@ use state::StateStore;
 use tokio::sync::Semaphore;
 
 use crate::limits::{
-    BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS, REQUESTS_PER_MINUTE_ALL_MAX,
-    REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, RequestRate, WAITING_MAX,
+    ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, LISTS_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
+    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, RequestRate, WAITING_MAX,
 };
 use crate::log_ring::LogRing;
 use crate::metrics::install_recorder;
@@ -132,6 +132,10 @@ pub(crate) struct Api {
     pub(crate) bodies: Arc<Semaphore>,
     /// The same of logins.
     pub(crate) login_bodies: Arc<Semaphore>,
+    /// Bytes of large answers that may wait for their readers.
+    pub(crate) answers: Arc<Semaphore>,
+    /// Lists that may be sent while they are read.
+    pub(crate) lists: Arc<Semaphore>,
     /// Event streams that are open.
     pub(crate) streams: StreamPlaces,
     pub(crate) metrics: Option<PrometheusHandle>,
@@ -167,6 +171,8 @@ impl Api {
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
             login_bodies: Arc::new(Semaphore::new(LOGIN_BODIES_BYTES_MAX)),
+            answers: Arc::new(Semaphore::new(ANSWERS_BYTES_MAX)),
+            lists: Arc::new(Semaphore::new(LISTS_MAX)),
             streams: StreamPlaces::default(),
             metrics: install_recorder(),
             openapi: crate::openapi::json().into_bytes(),

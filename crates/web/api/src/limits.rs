@@ -14,6 +14,12 @@ pub const LOGIN_BODY_BYTES_MAX: usize = 64 * 1024;
 pub const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The same of logins.
 pub const LOGIN_BODIES_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Answers from this size on take their share of [`ANSWERS_BYTES_MAX`], bytes.
+pub const LARGE_ANSWER_BYTES: usize = 256 * 1024;
+/// Most bytes of large answers that wait for their readers; what does not fit: 503.
+pub const ANSWERS_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Lists at once that are sent while they are read; above it: 503.
+pub const LISTS_MAX: usize = 64;
 /// Event streams of one user at once; above it: 503.
 pub const STREAMS_EACH_MAX: usize = 8;
 /// Event streams at once; above it: 503.

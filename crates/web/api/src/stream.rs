@@ -1,30 +1,77 @@
-//! Answers that are sent while they are made, so that a large one never stands in memory whole.
+//! Answers that are handed over piece by piece: large ones, and those that are sent while they are
+//! made, so that they never stand in memory whole.
 //!
-//! Pieces go through a bounded queue: whoever makes them waits for whoever reads them. A failure in
-//! the middle breaks the connection off, since the status has been sent: a list that ended early
-//! must not look like a whole one.
+//! Pieces go through a bounded queue: whoever makes them waits for whoever reads them, for a bounded
+//! time and without holding a thread. A body that does not come to its end (a failure in the
+//! middle, a reader that does not read) breaks the connection off, since the status has been sent:
+//! a list that ended early must not look like a whole one.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
 
 use crate::envelope::{JSON, List, Stream};
 use crate::error::Failure;
 
 /// Pieces that wait for their reader.
 const PIECES_WAITING_MAX: usize = 4;
+/// Pieces of an answer that stands in memory, bytes.
+const PIECE_BYTES: usize = 64 * 1024;
 
-type Piece = Result<Bytes, io::Error>;
+/// How long a reader is waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// With one piece.
+    piece: Duration,
+    /// With the whole of an answer that stands in memory.
+    whole: Duration,
+}
+
+const PATIENCE: Patience =
+    Patience { piece: Duration::from_secs(30), whole: Duration::from_mins(5) };
 
 /// The sending half of a body.
-pub(crate) type PieceSender = Sender<Piece>;
+pub(crate) struct PieceSender {
+    pieces: Sender<Bytes>,
+    whole: Arc<AtomicBool>,
+    patience: Patience,
+}
 
-struct Pieces(Receiver<Piece>);
+impl PieceSender {
+    /// `false` when the reader is gone, or took nothing for too long: then it is to be dropped.
+    pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> bool {
+        let sent = timeout(self.patience.piece, self.pieces.send(piece.into()));
+        matches!(sent.await, Ok(Ok(())))
+    }
+
+    /// Until the reader is gone.
+    pub(crate) async fn closed(&self) {
+        self.pieces.closed().await;
+    }
+
+    /// The body ends here and is whole; one whose sender is only dropped is broken off.
+    pub(crate) fn finish(self) {
+        self.whole.store(true, Ordering::Release);
+    }
+}
+
+struct Pieces {
+    pieces: Receiver<Bytes>,
+    whole: Arc<AtomicBool>,
+    /// Bytes to come, where that is known.
+    left: Option<u64>,
+}
 
 impl HttpBody for Pieces {
     type Data = Bytes;
@@ -33,55 +80,153 @@ impl HttpBody for Pieces {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, io::Error>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|p| p.map(hyper::body::Frame::data)))
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.pieces.poll_recv(context).map(|piece| match piece {
+            Some(piece) => {
+                self.left = self.left.map(|left| left.saturating_sub(piece.len() as u64));
+                Some(Ok(Frame::data(piece)))
+            }
+            None if self.whole.load(Ordering::Acquire) => None,
+            None => Some(Err(io::Error::other("broken off"))),
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
 /// A body and where its pieces go.
 pub(crate) fn body() -> (PieceSender, Body) {
-    let (sender, receiver) = channel(PIECES_WAITING_MAX);
-    (sender, Body::new(UnsyncBoxBody::new(Pieces(receiver))))
+    sized(None, PATIENCE)
+}
+
+fn sized(left: Option<u64>, patience: Patience) -> (PieceSender, Body) {
+    let (sender, pieces) = channel(PIECES_WAITING_MAX);
+    let whole = Arc::new(AtomicBool::new(false));
+    let sender = PieceSender { pieces: sender, whole: Arc::clone(&whole), patience };
+    (sender, Body::new(UnsyncBoxBody::new(Pieces { pieces, whole, left })))
+}
+
+/// A body that stands in memory and takes `room` there until it is sent or given up.
+pub(crate) fn in_memory(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Body {
+    kept(bytes.into(), room, PATIENCE)
+}
+
+fn kept(mut bytes: Bytes, room: OwnedSemaphorePermit, patience: Patience) -> Body {
+    let (sender, body) = sized(Some(bytes.len() as u64), patience);
+    tokio::spawn(async move {
+        let _room = room;
+        let sending = async {
+            while !bytes.is_empty() {
+                let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+                if !sender.send(piece).await {
+                    return;
+                }
+            }
+            sender.finish();
+        };
+        let _ = timeout(patience.whole, sending).await;
+    });
+    body
 }
 
 /// A list whose items come in pieces: each call of `next` gives some, written with commas between
-/// them, and `None` at the end. `next` runs on a thread that may block.
+/// them, and `None` at the end. `next` runs on a thread that may block, one piece at a time; `place`
+/// is kept until the list is sent or given up.
 pub(crate) fn list(
     frame: &List,
     first: Vec<u8>,
-    mut next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
+    next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
+    place: OwnedSemaphorePermit,
 ) -> Stream {
-    let (before, behind) = frame.frame();
     let (sender, body) = body();
-    tokio::task::spawn_blocking(move || {
-        let send = |bytes: Vec<u8>| sender.blocking_send(Ok(bytes.into())).is_ok();
-        let mut comma = !first.is_empty();
-        if !send(before) || !send(first) {
+    tokio::spawn(send_list(sender, frame.frame(), first, next, place));
+    Stream { content_type: JSON, body }
+}
+
+async fn send_list(
+    sender: PieceSender,
+    (before, behind): (Vec<u8>, Vec<u8>),
+    first: Vec<u8>,
+    mut next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
+    place: OwnedSemaphorePermit,
+) {
+    let _place = place;
+    let mut comma = !first.is_empty();
+    if !sender.send(before).await || !sender.send(first).await {
+        return;
+    }
+    loop {
+        let made = tokio::task::spawn_blocking(move || {
+            let piece = next();
+            (next, piece)
+        });
+        let (again, piece) = match made.await {
+            Ok(made) => made,
+            Err(cause) => return tracing::error!("a list broke off: {cause}"),
+        };
+        next = again;
+        let mut piece = match piece {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            Err(failure) => return tracing::error!("a list broke off: {}", failure.detail),
+        };
+        if comma && !piece.is_empty() {
+            piece.insert(0, b',');
+        }
+        comma |= !piece.is_empty();
+        if !sender.send(piece).await {
             return;
         }
-        let mut separated = |mut piece: Vec<u8>| {
-            if comma && !piece.is_empty() {
-                piece.insert(0, b',');
-            }
-            comma |= !piece.is_empty();
-            piece
-        };
-        let broken = loop {
-            let going = match next() {
-                Ok(Some(piece)) => send(separated(piece)),
-                Ok(None) => break None,
-                Err(failure) => break Some(failure),
-            };
-            if !going {
-                return;
-            }
-        };
-        let Some(failure) = broken else {
-            send(behind);
-            return;
-        };
-        tracing::error!("a list broke off: {}", failure.detail);
-        let _ = sender.blocking_send(Err(io::Error::other("broken off")));
-    });
-    Stream { content_type: JSON, body }
+    }
+    if sender.send(behind).await {
+        sender.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    const BYTES: usize = 3 * 1024 * 1024;
+
+    async fn room_of(room: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+        Arc::clone(room).acquire_owned().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_memory_arrives_whole_and_gives_its_room_back() {
+        let room = Arc::new(Semaphore::new(1));
+        let body = in_memory(vec![7; BYTES], room_of(&room).await);
+        assert_eq!(body.size_hint().exact(), Some(BYTES as u64));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), vec![7; BYTES]);
+        drop(room_of(&room).await);
+    }
+
+    /// So little that the test waits for it.
+    const NONE: Patience =
+        Patience { piece: Duration::from_millis(10), whole: Duration::from_secs(60) };
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_reads_gives_its_room_back_and_is_not_taken_for_whole() {
+        let room = Arc::new(Semaphore::new(1));
+        let body = kept(vec![7; BYTES].into(), room_of(&room).await, NONE);
+        drop(room_of(&room).await);
+        assert!(body.collect().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_list_that_nobody_reads_gives_its_place_back() {
+        let room = Arc::new(Semaphore::new(1));
+        let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
+        let (sender, body) = sized(None, NONE);
+        let place = room_of(&room).await;
+        tokio::spawn(send_list(sender, Default::default(), Vec::new(), endless, place));
+        drop(room_of(&room).await);
+        assert!(body.collect().await.is_err());
+    }
 }

@@ -1,5 +1,6 @@
 //! Responses and the headers that each carries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,8 +12,11 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use state::meter::Cost;
 
+use crate::api::Api;
 use crate::envelope::{Answer, PROBLEM, to_bytes};
 use crate::error::Failure;
+use crate::limits::{ANSWERS_BYTES_MAX, LARGE_ANSWER_BYTES};
+use crate::stream;
 
 /// On every response.
 const ALWAYS: [(HeaderName, &str); 6] = [
@@ -33,20 +37,27 @@ const UNLESS_SET: [(HeaderName, &str); 2] = [
 /// `Server-Timing`: what the answer cost.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// An answer in its envelope.
-pub(super) fn rendered(answer: Answer, pretty: bool) -> Response {
+/// An answer in its envelope. A large one takes its share of the room for answers, until its reader
+/// has taken it or is given up.
+pub(super) fn rendered(api: &Api, answer: Answer, pretty: bool) -> Result<Response, Failure> {
     if let Answer::Stream(stream) = answer {
-        let mut response = Response::new(stream.body);
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(stream.content_type));
-        return response;
+        return Ok(response(StatusCode::OK, stream.content_type, stream.body));
     }
-    let (status, content_type, body) = answer.render(pretty);
-    response(status, content_type, body)
+    let (status, content_type, bytes) = answer.render(pretty);
+    if bytes.len() < LARGE_ANSWER_BYTES {
+        return Ok(response(status, content_type, Body::from(bytes)));
+    }
+    // One that is larger than the room has it to itself.
+    let share = u32::try_from(bytes.len().min(ANSWERS_BYTES_MAX)).unwrap_or(u32::MAX);
+    let room = Arc::clone(&api.answers).try_acquire_many_owned(share);
+    let room = room.map_err(|_| Failure::busy("too many large answers wait for their readers", 1));
+    Ok(response(status, content_type, stream::in_memory(bytes, room?)))
 }
 
 /// A failure as a problem.
 pub(super) fn problem(failure: &Failure, node: &str) -> Response {
-    let mut response = response(failure.status, PROBLEM, to_bytes(&failure.body(node), false));
+    let body = to_bytes(&failure.body(node), false);
+    let mut response = response(failure.status, PROBLEM, Body::from(body));
     let fields = response.headers_mut();
     if let Some(seconds) = failure.retry_after_s {
         fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -59,11 +70,12 @@ pub(super) fn problem(failure: &Failure, node: &str) -> Response {
 
 /// A failure as a line of text.
 pub(super) fn plain(failure: &Failure) -> Response {
-    response(failure.status, "text/plain; charset=utf-8", failure.detail.clone().into_bytes())
+    let body = Body::from(failure.detail.clone());
+    response(failure.status, "text/plain; charset=utf-8", body)
 }
 
-fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
+fn response(status: StatusCode, content_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

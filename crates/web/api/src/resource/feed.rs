@@ -12,7 +12,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use model::AgentId;
 use parking_lot::Mutex;
 use registry::Permitted;
@@ -110,6 +109,7 @@ fn open(call: Arc<Call>) -> Answering {
         tokio::spawn(async move {
             let fed = feed(&call, first, &sender);
             let _ = tokio::time::timeout(STREAM_TIME_MAX, fed).await;
+            sender.finish();
             drop(place);
         });
         Ok(Answer::Stream(Stream { content_type: SSE, body }))
@@ -140,7 +140,7 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
         };
         if let Some(piece) = piece {
             quiet = 0;
-            if sender.send(Ok(Bytes::from(piece))).await.is_err() {
+            if !sender.send(piece).await {
                 return;
             }
         }

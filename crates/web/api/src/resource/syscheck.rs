@@ -11,6 +11,7 @@ use serde_json::Map;
 use state::{
     Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
 };
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
@@ -268,7 +269,9 @@ fn files(call: &Call) -> Result<Answer, Failure> {
         rest,
         selected: selected.to_vec(),
     };
-    Ok(Answer::Stream(pieces.stream(&frame, first)))
+    let full = |_| Failure::busy("too many large lists are being sent", 5);
+    let place = Arc::clone(&call.api.lists).try_acquire_owned().map_err(full)?;
+    Ok(Answer::Stream(pieces.stream(&frame, first, place)))
 }
 
 /// Lists of more files than this are sent while they are read.
@@ -293,8 +296,8 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn stream(mut self, frame: &List, first: ItemWriter) -> Stream {
-        stream::list(frame, first.into_bytes(), move || self.next())
+    fn stream(mut self, frame: &List, first: ItemWriter, place: OwnedSemaphorePermit) -> Stream {
+        stream::list(frame, first.into_bytes(), move || self.next(), place)
     }
 
     fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {

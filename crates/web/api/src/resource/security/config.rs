@@ -1,5 +1,6 @@
 //! The security configuration: life of tokens and the mode.
 
+use registry::limits::TOKEN_TTL_SECONDS_MAX;
 use registry::{RbacMode, SecurityConfig};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,8 +12,6 @@ use crate::operation::{COMMON, Handler, Operation, Shape, Verb, action};
 
 /// Shortest life of a token, seconds.
 const TOKEN_TTL_SECONDS_MIN: u64 = 30;
-/// Longest life of a token, seconds: a year.
-const TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
