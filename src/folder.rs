@@ -86,14 +86,6 @@ impl DataFolder {
         self.0.join("keys")
     }
 
-    /// Let the next start go on without the journal's missing records.
-    pub(crate) fn mark_restored(&self) -> anyhow::Result<()> {
-        let path = self.restored_marker();
-        let what = || path.display().to_string();
-        File::create(&path).and_then(|file| file.sync_all()).with_context(what)?;
-        File::open(&self.0).and_then(|folder| folder.sync_all()).with_context(what)
-    }
-
     /// Make the folder of the keys, readable by its owner alone.
     pub(crate) fn make_keys(&self) -> anyhow::Result<()> {
         let keys = self.keys();

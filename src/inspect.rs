@@ -90,9 +90,13 @@ pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_beside(&args.dir)?;
     expect_journal(&args.dir, applied)?;
     let report = journal::verify(&args.dir)?;
-    let sound = report.is_sound() && applied.is_none_or(|a| a.0 <= report.last_position);
-    let damage = report.damage.as_ref().map(ToString::to_string);
-    let cut = report.cut.as_ref().map(|c| format!("{c:?}"));
+    let lost = applied.filter(|a| a.0 > report.last_position).map(|applied| {
+        let (end, applied) = (report.last_position, applied.0);
+        format!("ends at record {end}, but the state beside it has applied {applied}")
+    });
+    let damage = report.damage.as_ref().map(ToString::to_string).or(lost);
+    let sound = damage.is_none();
+    let cut = report.cut.as_ref().filter(|_| sound).map(|c| format!("{c:?}"));
     show(
         args.json,
         &json!({
@@ -147,8 +151,9 @@ pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<
 }
 
 /// `holdfast journal repair`. A server's state that has applied more than the journal still holds
-/// loses nothing by it: it goes on without those records, under a new store name, so that every
-/// agent is compared. `false` when something was cut away or the state was ahead.
+/// loses nothing by it: it goes on without those records where the journal ends now, under a new
+/// store name, so that every agent is compared. `false` when something was cut away or the state was
+/// ahead.
 pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_beside(&args.dir)?;
     expect_journal(&args.dir, applied)?;
@@ -159,9 +164,12 @@ pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
         std::fs::create_dir_all(&args.dir)?;
     }
     let report = journal::repair(&args.dir)?;
+    expect_folder(&args.dir)?;
+    let report = journal::repair(&args.dir, applied.map_or(0, |applied| applied.0))?;
     let ahead = applied.is_some_and(|a| a.0 > report.last_position);
     if ahead {
-        DataFolder::new(&beside).mark_restored()?;
+        let state = DataFolder::new(&beside).state_db();
+        SqliteState::prepare_restored(&state, Position(report.last_position))?;
     }
     let damage = report.damage.as_ref().map(ToString::to_string);
     let untouched = damage.is_none() && !ahead;

@@ -85,7 +85,6 @@ impl Server {
             anyhow::Ok((state, commit, registry, shipping, series))
         })
         .await??;
-        let password = first_password(&registry)?;
         let ready = Arc::new(AtomicBool::new(false));
         let rules = open_rules(config, &folder, &clock)?;
         let stores = (&state, &commit, series.as_ref());
@@ -105,6 +104,8 @@ impl Server {
         let secrets = series_secrets(config, &registry)?;
         let ports = Ports::open(series.as_ref(), &config.series, &secrets).await?;
         let api = serve_api(config, &registry, router.clone()).await?;
+        // Last: what is made here is shown once, by a start that succeeded.
+        let password = first_password(&registry)?;
         ready.store(true, Ordering::Release);
         let started = Started {
             url: url(config, &api),
@@ -178,7 +179,8 @@ fn open_stores(
     // Only a restored state may go on without its journal; a lost one is refused below.
     let restored = folder.restored_marker();
     if restored.exists() {
-        SqliteState::prepare_restored(&folder.state_db()).context("restored state")?;
+        SqliteState::prepare_restored(&folder.state_db(), Position(0))
+            .context("restored state")?;
     }
     let options = StateOptions { readers: config.db.readers, ..StateOptions::default() };
     let state = SqliteState::open(&folder.state_db(), options)
@@ -489,6 +491,6 @@ impl Upkeep {
 }
 
 /// Where the socket of a data folder is.
-pub(crate) fn socket(data: &std::path::Path) -> PathBuf {
+pub(crate) fn socket(data: &Path) -> PathBuf {
     DataFolder::new(data).socket()
 }

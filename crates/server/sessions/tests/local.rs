@@ -173,8 +173,8 @@ async fn who_may_only_speak_for_agents_is_no_administrator() {
         let answer = server.local(head, b"").await;
         assert_eq!((answer.status, &answer.json()["error"]), (403, &"operators_only".into()));
     }
-    let told = server.local_session(AgentId(4711), &delta(AgentId(4711), vec![document("a", 1, 'a')]));
-    assert_eq!(told.await.status, 200);
+    let session = delta(AgentId(4711), vec![document("a", 1, 'a')]);
+    assert_eq!(server.local_session(AgentId(4711), &session).await.status, 200);
     server.stop().await;
 }
 

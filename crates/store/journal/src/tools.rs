@@ -286,24 +286,30 @@ fn dump_segment(
 
 /// Cut a damaged journal at its damage, so that it opens again. What is cut away is set aside in
 /// the same folder under names that begin with `lost-`. Consumers that were further are lowered to
-/// the cut. A sound journal is left alone.
+/// the cut. A sound journal is left alone. `seen` is the last position that somebody has seen, 0
+/// where nobody is asked: what looks like a torn tail below it is damage, too.
 ///
 /// # Errors
 /// When the journal is open, or the disk refuses.
-pub fn repair(dir: &Path) -> Result<RepairReport, OpenError> {
-    repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir)
+pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, OpenError> {
+    repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, seen)
 }
 
 /// As [`repair`], on another disk.
 ///
 /// # Errors
 /// As [`repair`].
-pub fn repair_with(files: &Arc<dyn Files>, dir: &Path) -> Result<RepairReport, OpenError> {
+pub fn repair_with(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    seen: u64,
+) -> Result<RepairReport, OpenError> {
     let _lock = lock(&**files, dir)?;
     let found = examine(&**files, dir, false)?;
     let last_position = found.next_position - 1;
     let mut set_aside = Vec::new();
-    if found.damage.is_some() {
+    let lost = found.cut.is_some() && last_position < seen;
+    if found.damage.is_some() || lost {
         set_aside = move_aside(&**files, dir, &found)?;
         seal(files, dir, &found)?;
     }

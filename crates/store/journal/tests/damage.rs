@@ -156,7 +156,7 @@ fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
         let known = 100 - damage.position;
         assert!(damage.records_lost_at_least > 0 && damage.records_lost_at_least <= known + 1);
 
-        let repaired = repair_with(&(Arc::new(disk.clone()) as Arc<dyn Files>), dir()).unwrap();
+        let repaired = repair_with(&(Arc::new(disk.clone()) as Arc<dyn Files>), dir(), 0).unwrap();
         assert_eq!(repaired.damage, Some(damage.clone()));
         assert_eq!(repaired.consumers_lowered, [("far".to_owned(), 99)]);
         assert!(repaired.set_aside.len() >= 2);

@@ -174,16 +174,18 @@ impl SqliteState {
         Ok(Position(applied as u64))
     }
 
-    /// Prepare a restored copy for a new, empty journal: positions start again and the store
-    /// draws a new name, so that every agent checks what the copy holds.
+    /// Prepare a state for a journal that ends at `end`, before what it has applied: a restored copy
+    /// for a new, empty one (0), or the state beside a journal that lost its end. Positions go on
+    /// there, and the store draws a new name, so that every agent checks what it holds.
     ///
     /// # Errors
     /// As [`SqliteState::open`].
-    pub fn prepare_restored(file: &Path) -> Result<(), StateError> {
+    pub fn prepare_restored(file: &Path, end: Position) -> Result<(), StateError> {
         const WHAT: &str = "prepare the restored state";
         let mut db = open_writer(file)?;
         schema::migrate(&mut db, file)?;
-        db.execute("UPDATE progress SET applied = 0", []).context(WHAT)?;
+        // A position is the number of a record; a folder of them all never holds 2^63.
+        db.execute("UPDATE progress SET applied = ?1", [end.0.cast_signed()]).context(WHAT)?;
         draw_id(&db, file, &SystemRandom)?;
         checkpoint(&db)?;
         db.close().map_err(|(_, e)| e).context(WHAT)

@@ -204,7 +204,7 @@ fn a_restored_copy_starts_over_under_a_new_name() {
     apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
     let file = dir.path().join("copy.db");
     store.backup_to(&file).unwrap();
-    SqliteState::prepare_restored(&file).unwrap();
+    SqliteState::prepare_restored(&file, Position(0)).unwrap();
     let copy = open(&file);
     assert_eq!(copy.applied().unwrap(), Position(0));
     assert_ne!(copy.store_id(), store.store_id());
@@ -243,7 +243,7 @@ fn a_record_set_aside_after_a_restore_is_told_of_although_positions_begin_again(
     let store = open(&file);
     store.quarantine(Position(1), b"before", "no record").unwrap();
     drop(store);
-    SqliteState::prepare_restored(&file).unwrap();
+    SqliteState::prepare_restored(&file, Position(0)).unwrap();
     let store = open(&file);
     store.quarantine(Position(1), b"after", "no record").unwrap();
     assert_eq!(store.counts().unwrap().events, 2, "each has an id of its own");
