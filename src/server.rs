@@ -179,8 +179,7 @@ fn open_stores(
     // Only a restored state may go on without its journal; a lost one is refused below.
     let restored = folder.restored_marker();
     if restored.exists() {
-        SqliteState::prepare_restored(&folder.state_db(), Position(0))
-            .context("restored state")?;
+        SqliteState::prepare_restored(&folder.state_db(), Position(0)).context("restored state")?;
     }
     let options = StateOptions { readers: config.db.readers, ..StateOptions::default() };
     let state = SqliteState::open(&folder.state_db(), options)

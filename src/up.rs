@@ -154,7 +154,8 @@ async fn enrol_once(
             }
             return Ok(identity.set_server_url(server_url)?);
         }
-        console.line(&format!("agent {} {} is not registered here: enrolled anew", who.id, who.name));
+        console
+            .line(&format!("agent {} {} is not registered here: enrolled anew", who.id, who.name));
     }
     let make = move || registry.create_enrolment_token(&[], 1, TOKEN_TTL_S);
     let options = EnrollOptions {

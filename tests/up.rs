@@ -189,7 +189,8 @@ fn a_first_start_that_fails_does_not_use_up_the_password() {
     let place = Place::new("up-port-taken");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (code, out, error) = run(&["up", "--data", place.data.to_str().unwrap(), "--api", &address]);
+    let (code, out, error) =
+        run(&["up", "--data", place.data.to_str().unwrap(), "--api", &address]);
     assert_eq!((code, error.contains(&address)), (2, true), "{out}{error}");
     let up = place.up();
     assert!(up.line("log in: user admin, password ").contains("shown once"));

@@ -76,7 +76,7 @@ fn agree(disk: &SimDisk, layout: Layout) -> Vec<Vec<u8>> {
     }
     let disk = disk.kill();
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    if journal::repair_with(&files, Path::new(DIR)).is_err() {
+    if journal::repair_with(&files, Path::new(DIR), 0).is_err() {
         return Vec::new();
     }
     let repaired = Journal::open(Path::new(DIR), options(&disk, layout));

@@ -9,8 +9,8 @@ use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::identity::{Identity, IdentityFolder};
 use crate::SyncError;
+use crate::identity::{Identity, IdentityFolder};
 
 /// Longest wait for one answer: the server's own deadline is 300 s (`spec/sync.md` 1.8), but an
 /// agent that waited so long would be silent for as long.

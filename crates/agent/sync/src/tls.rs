@@ -41,7 +41,8 @@ pub(crate) fn enrolled(
     cert_pem: &[u8],
     key_pem: &[u8],
 ) -> Result<ClientConfig, SyncError> {
-    let pem = |e: rustls::pki_types::pem::Error| SyncError::Tls(rustls::Error::General(e.to_string()));
+    let pem =
+        |e: rustls::pki_types::pem::Error| SyncError::Tls(rustls::Error::General(e.to_string()));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem) {
         roots.add(certificate.map_err(pem)?)?;

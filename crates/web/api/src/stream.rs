@@ -67,7 +67,7 @@ impl PieceSender {
 }
 
 struct Pieces {
-    pieces: Receiver<Bytes>,
+    waiting: Receiver<Bytes>,
     whole: Arc<AtomicBool>,
     /// Bytes to come, where that is known.
     left: Option<u64>,
@@ -81,7 +81,7 @@ impl HttpBody for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.pieces.poll_recv(context).map(|piece| match piece {
+        self.waiting.poll_recv(context).map(|piece| match piece {
             Some(piece) => {
                 self.left = self.left.map(|left| left.saturating_sub(piece.len() as u64));
                 Some(Ok(Frame::data(piece)))
@@ -102,10 +102,10 @@ pub(crate) fn body() -> (PieceSender, Body) {
 }
 
 fn sized(left: Option<u64>, patience: Patience) -> (PieceSender, Body) {
-    let (sender, pieces) = channel(PIECES_WAITING_MAX);
+    let (sender, waiting) = channel(PIECES_WAITING_MAX);
     let whole = Arc::new(AtomicBool::new(false));
     let sender = PieceSender { pieces: sender, whole: Arc::clone(&whole), patience };
-    (sender, Body::new(UnsyncBoxBody::new(Pieces { pieces, whole, left })))
+    (sender, Body::new(UnsyncBoxBody::new(Pieces { waiting, whole, left })))
 }
 
 /// A body that stands in memory and takes `room` there until it is sent or given up.
@@ -115,18 +115,18 @@ pub(crate) fn in_memory(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Body {
 
 fn kept(mut bytes: Bytes, room: OwnedSemaphorePermit, patience: Patience) -> Body {
     let (sender, body) = sized(Some(bytes.len() as u64), patience);
-    tokio::spawn(async move {
-        let _room = room;
-        let sending = async {
-            while !bytes.is_empty() {
-                let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
-                if !sender.send(piece).await {
-                    return;
-                }
+    let sending = async move {
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            if !sender.send(piece).await {
+                return;
             }
-            sender.finish();
-        };
+        }
+        sender.finish();
+    };
+    tokio::spawn(async move {
         let _ = timeout(patience.whole, sending).await;
+        drop(room);
     });
     body
 }

@@ -53,7 +53,9 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
         }
     };
     match outcome {
-        Ok((answer, cost)) => (answer.and_then(|answer| headers::rendered(api, answer, pretty)), cost),
+        Ok((answer, cost)) => {
+            (answer.and_then(|answer| headers::rendered(api, answer, pretty)), cost)
+        }
         Err(failure) => (Err(failure), Cost::default()),
     }
 }
