@@ -15,6 +15,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
+use model::Position;
 use registry::{Registry, RegistryOptions, SqliteRegistry};
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsLimits, SessionsOptions, Timeouts};
 use ship::{ShipOptions, Shipping};

@@ -145,11 +145,10 @@ async fn enrol_once(
             let accepted =
                 identity.certificate().is_some_and(|shown| registry.identify(&shown).is_ok());
             if !accepted {
-                sync::certify_again(&identity, |request| {
-                    let renewed = registry.renew(who.id, request)?;
-                    anyhow::Ok((renewed.certificate_pem, renewed.ca_pem))
-                })
-                .context("local agent")?;
+                let sign = |request: &str| -> anyhow::Result<_> {
+                    Ok(registry.renew(who.id, request).map(|r| (r.certificate_pem, r.ca_pem))?)
+                };
+                sync::certify_again(&identity, sign).context("local agent")?;
                 console.line("the local agent's key or certificate was lost: made anew");
             }
             return Ok(identity.set_server_url(server_url)?);

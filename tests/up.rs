@@ -323,7 +323,7 @@ fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
 
 #[test]
 fn a_damaged_journal_is_refused_and_its_repair_keeps_the_history() {
-    journal_loses(Place::new("up-journal"), 0, |segment| {
+    journal_loses(&Place::new("up-journal"), 0, |segment| {
         // Somewhere within the first session, behind the segment's own header.
         segment[4096 + 300] ^= 1;
     });
@@ -331,7 +331,7 @@ fn a_damaged_journal_is_refused_and_its_repair_keeps_the_history() {
 
 #[test]
 fn a_trimmed_journal_that_lost_its_end_is_repaired_too() {
-    journal_loses(Place::new("up-trimmed"), 3, |segment| {
+    journal_loses(&Place::new("up-trimmed"), 3, |segment| {
         // The last block that holds something: to the journal alone it looks like a torn tail.
         let end = segment.iter().rposition(|byte| *byte != 0).unwrap();
         segment[end - 8] ^= 1;
@@ -340,7 +340,7 @@ fn a_trimmed_journal_that_lost_its_end_is_repaired_too() {
 
 /// Three changes, each applied, behind as many clean stops, each of which trims the journal; a kill,
 /// damage to the segment, what refuses it, and its repair.
-fn journal_loses(place: Place, stops: u32, damage: impl Fn(&mut [u8])) {
+fn journal_loses(place: &Place, stops: u32, damage: impl Fn(&mut [u8])) {
     for _ in 0..stops {
         let up = place.up();
         up.line("synchronised: ");
@@ -375,7 +375,7 @@ fn journal_loses(place: Place, stops: u32, damage: impl Fn(&mut [u8])) {
     let data = place.data.to_str().unwrap();
     let (code, _, error) = run(&["up", "--data", data, "--api", "127.0.0.1:0"]);
     assert_eq!(code, 2);
-    assert!(error.contains("journal repair") && error.contains("segment"), "{error}");
+    assert!(error.contains("journal repair"), "{error}");
     let (code, out, error) = run(&["journal", "repair", shown, "--json"]);
     assert_eq!(code, 1, "{out}{error}");
     let (code, out, error) = run(&["journal", "repair", shown]);
