@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use detect::Rules;
+use model::AgentId;
+use registry::Registry;
 use sync::{EnrollOptions, IdentityFolder};
 
 use crate::agent::{Agent, AgentSettings, Console, Ended};
@@ -145,10 +147,7 @@ async fn enrol_once(
             let accepted =
                 identity.certificate().is_some_and(|shown| registry.identify(&shown).is_ok());
             if !accepted {
-                let sign = |request: &str| -> anyhow::Result<_> {
-                    Ok(registry.renew(who.id, request).map(|r| (r.certificate_pem, r.ca_pem))?)
-                };
-                sync::certify_again(&identity, sign).context("local agent")?;
+                certify_again(&registry, who.id, &identity).context("local agent")?;
                 console.line("the local agent's key or certificate was lost: made anew");
             }
             return Ok(identity.set_server_url(server_url)?);
@@ -166,4 +165,16 @@ async fn enrol_once(
     };
     sync::enroll(&options).await.context("local agent")?;
     Ok(())
+}
+
+/// A new key, certified by the registry of this process.
+fn certify_again(
+    registry: &Registry,
+    agent: AgentId,
+    identity: &IdentityFolder,
+) -> anyhow::Result<()> {
+    sync::certify_again(identity, |request| {
+        let renewed = registry.renew(agent, request)?;
+        Ok((renewed.certificate_pem, renewed.ca_pem))
+    })
 }
