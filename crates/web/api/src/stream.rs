@@ -209,7 +209,7 @@ mod tests {
 
     /// So little that the test waits for it.
     const NONE: Patience =
-        Patience { piece: Duration::from_millis(10), whole: Duration::from_secs(60) };
+        Patience { piece: Duration::from_millis(10), whole: Duration::from_mins(1) };
 
     #[tokio::test]
     async fn an_answer_that_nobody_reads_gives_its_room_back_and_is_not_taken_for_whole() {
