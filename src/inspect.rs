@@ -163,8 +163,6 @@ pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     if applied.is_some() {
         std::fs::create_dir_all(&args.dir)?;
     }
-    let report = journal::repair(&args.dir)?;
-    expect_folder(&args.dir)?;
     let report = journal::repair(&args.dir, applied.map_or(0, |applied| applied.0))?;
     let ahead = applied.is_some_and(|a| a.0 > report.last_position);
     if ahead {
