@@ -26,6 +26,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick};
@@ -50,6 +51,8 @@ const RUNS: usize = 5;
 /// Items held, and those of them that change, for a small lease.
 const HELD: u64 = 2_000_000;
 const FEW: u64 = 20;
+/// After so long a part takes no further round of what it has measured once.
+const PART_TIME: Duration = Duration::from_secs(80);
 /// Scans of the subjects that differ by percents only, in a short run.
 const CLOSE_SCANS_QUICK: usize = 2;
 
@@ -86,6 +89,8 @@ fn main() -> anyhow::Result<()> {
 struct Bench {
     base: PathBuf,
     results: Results,
+    /// When the part that runs began.
+    begun: Instant,
 }
 
 const PARTS: [&str; 6] = ["events", "flushed", "pages", "scans", "few", "volumes"];
@@ -103,13 +108,14 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
     } else {
         Results::load("queue", |case, _| parts.contains(&part_of(case)))?
     };
-    let mut bench = Bench { base: base.clone(), results };
+    let mut bench = Bench { base: base.clone(), results, begun: Instant::now() };
     let done = if quick() {
         bench.short()
     } else {
         PARTS.into_iter().filter(wanted).try_for_each(|part| {
-            eprintln!("{part}");
+            bench.begun = Instant::now();
             bench.part(part)?;
+            eprintln!("{part}: {:.0} s", bench.begun.elapsed().as_secs_f64());
             bench.results.save("queue")
         })
     };
@@ -164,7 +170,8 @@ impl Bench {
         for round in 0..ROUNDS {
             for (subject, design) in SUBJECTS {
                 let often = close.contains(subject);
-                if design.flushes_each() || subject.contains("page") || (!often && round > 0) {
+                let again = round > 0 && (!often || self.begun.elapsed() > PART_TIME);
+                if design.is_slow() || subject.contains("page") || again {
                     continue;
                 }
                 let random = subject.starts_with("holdfast") || round == 0;
@@ -174,7 +181,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Those that flush every event, beside the yardstick; `FULL=1`: with as many events as the
+    /// Those that flush every event or make a journal for it, beside the yardstick; `FULL=1`: with as many events as the
     /// others.
     fn flushed(&mut self) -> anyhow::Result<()> {
         let full = holdfast_bench::wanted("FULL");
@@ -184,7 +191,7 @@ impl Bench {
             self.events(OURS_PER_EVENT, count, false)?;
         }
         for (subject, design) in SUBJECTS {
-            if design.flushes_each() {
+            if design.is_slow() {
                 self.events(subject, count, false)?;
             }
         }
@@ -204,10 +211,10 @@ impl Bench {
     fn all_scans(&mut self) -> anyhow::Result<()> {
         let flushed = ["per event, WAL FULL", "per event, DELETE FULL"];
         let tree = self.tree(FILES)?;
-        for _ in 0..RUNS {
+        for run in 1..=RUNS {
+            eprintln!("scans: run {run} of {RUNS}");
             self.scans(&tree, FILES, &["holdfast", "holdfast power"])?;
-            self.scans(&tree, FILES, &[YARDSTICK, LATER])?;
-            self.scans(&tree, FILES, &[OURS_PER_EVENT])?;
+            self.scans(&tree, FILES, &[YARDSTICK, LATER, OURS_PER_EVENT])?;
             if holdfast_bench::wanted("FULL") {
                 self.scans(&tree, FILES, &flushed)?;
             }
@@ -286,8 +293,10 @@ impl Bench {
     fn events(&mut self, subject: &'static str, count: u64, random: bool) -> anyhow::Result<()> {
         let order = if random { "random" } else { "same" };
         let count = count.to_string();
+        let start = Instant::now();
         let rows =
             self.child(&["events".as_ref(), subject.as_ref(), count.as_ref(), order.as_ref()])?;
+        eprintln!("{subject}, {count} events: {:.1} s", start.elapsed().as_secs_f64());
         self.add_all(subject, &rows, "")
     }
 

@@ -114,6 +114,12 @@ impl Design {
         }
     }
 
+    /// Whether it takes so long that fewer events have to do.
+    pub fn is_slow(self) -> bool {
+        let journal = matches!(self, Self::PerEvent(mode) if mode.journal == "DELETE");
+        self.flushes_each() || journal
+    }
+
     pub fn open(self, db: &Path) -> anyhow::Result<Store> {
         Ok(match self {
             Self::PerEvent(mode) => Store::PerEvent(Peer::open(db, mode)?),
