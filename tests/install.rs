@@ -97,6 +97,10 @@ fn what_is_installed_is_complete_runs_and_goes_again_but_for_the_configuration()
     let unit = to.join("usr/lib/systemd/system/holdfast-server.service");
     let unit = fs::read_to_string(unit).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/holdfast server --config /etc/holdfast/server.toml"));
+    assert!(
+        unit.contains(" setpriority sched_setscheduler\n"),
+        "hashing steps back behind requests"
+    );
 
     fs::write(&config, "# mine\n").unwrap();
     make(

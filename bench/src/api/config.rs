@@ -23,7 +23,7 @@ pub fn run(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let case = format!("{AGENTS} agents take a group's configuration");
     let mut client = server.client(&server.login()?)?;
     let agents: Vec<u32> = (1..=AGENTS).collect();
-    for round in 0..if quick() { 1 } else { 3 } {
+    for round in 0..if quick() { 1 } else { 2 } {
         let mut text = String::new();
         for path in 0..PATHS {
             writeln!(text, "[[watch]]\npath = \"/srv/{round}/{path}\"\nignore = [\"*.tmp\"]")?;

@@ -134,7 +134,7 @@ impl Limit {
     fn of(part: &'static str, scratch: &Path) -> Self {
         let scratch = scratch.to_owned();
         let seconds = match (quick(), wanted("FULL")) {
-            (true, _) => 90,
+            (true, _) => 120,
             (false, false) => 300,
             (false, true) => 3_600,
         };

@@ -123,6 +123,7 @@ fn step_back() {
     if !done {
         let error = std::io::Error::last_os_error();
         tracing::warn!(%error, "no idle priority for hashing: requests may wait behind logins");
+        hashing::step_down();
     }
 }
 

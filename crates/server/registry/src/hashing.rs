@@ -127,10 +127,15 @@ impl Pool {
     }
 }
 
-fn work(queue: &Mutex<Receiver<Job>>) {
-    // Of this thread alone: on Linux a priority is a thread's. Without the right to it, as it was.
+/// Lower the priority of the calling thread: on Linux it is a thread's. Where that is refused it stays
+/// as it was.
+pub(crate) fn step_down() {
     let own = rustix::process::getpriority_process(None).unwrap_or(0);
     let _ = rustix::process::setpriority_process(None, own.saturating_add(NICE));
+}
+
+fn work(queue: &Mutex<Receiver<Job>>) {
+    step_down();
     loop {
         // The lock is held while waiting: whoever has it takes the next job.
         let job = queue.lock().recv();
