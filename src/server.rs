@@ -17,6 +17,7 @@ use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use model::Position;
 use registry::{Registry, RegistryOptions, SqliteRegistry};
+use rustls::server::ResolvesServerCert;
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsLimits, SessionsOptions, Timeouts};
 use ship::{ShipOptions, Shipping};
 use sigma::RuleFolder;
@@ -29,7 +30,7 @@ use crate::config::{Layout, ServerConfig, ServerFile};
 use crate::folder::DataFolder;
 use crate::follow::{Marker, ServerFiles};
 use crate::host;
-use crate::series::{Ports, Secrets, read_tls, store_own};
+use crate::series::{Ports, Secrets, certificate_files, store_own};
 
 /// How often the registry sweeps and flushes.
 const TICK_EVERY: Duration = Duration::from_secs(1);
@@ -422,14 +423,14 @@ fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<
     if !Ports::need_secrets(&config.series) {
         return Ok(Secrets::default());
     }
-    let tls = if config.series.tls_cert.as_os_str().is_empty() {
-        let pair = registry.issue_server_certificate(&config.series.names)?;
-        api::TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem }
+    let certificate: Arc<dyn ResolvesServerCert> = if config.series.tls_cert.as_os_str().is_empty()
+    {
+        Arc::new(registry.server_certificate(&config.series.names)?)
     } else {
-        read_tls(&config.series)?
+        certificate_files(&config.series)?
     };
     let token = DataFolder::new(&config.data).series_token()?;
-    Ok(Secrets { tls: Some(tls), token: Some(token) })
+    Ok(Secrets { certificate: Some(certificate), token: Some(token) })
 }
 
 fn retention(config: &ServerConfig) -> Retention {

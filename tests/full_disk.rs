@@ -14,37 +14,15 @@
 )]
 
 mod common;
+#[path = "common/mounted.rs"]
+mod mounted;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
-
-/// A tmpfs that is unmounted in the end.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn new(path: PathBuf, mib: u32) -> Option<Self> {
-        fs::create_dir_all(&path).unwrap();
-        let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "holdfast-test"])
-            .arg(&path)
-            .output()
-            .unwrap();
-        if !done.status.success() {
-            println!("SKIPPED: mounting needs root: {}", String::from_utf8_lossy(&done.stderr));
-            return None;
-        }
-        Some(Self(path))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
+use mounted::Mounted;
 
 fn fleet(base: &Path, server_data: &Path, agent_data: &Path, tree: &Path) -> (Running, Running) {
     let agents = free_port();

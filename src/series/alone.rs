@@ -1,9 +1,11 @@
 //! `holdfast series serve`, `init` and `create`: the store without the rest.
 
 use std::fs;
-use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use ingest::CertificateFiles;
+use rustls::server::ResolvesServerCert;
 use series::{Store, StoreOptions};
 
 use super::{Ports, Secrets};
@@ -38,7 +40,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     for (name, address) in &ports.open {
         console.line(&format!("listening: {name} {address}"));
     }
-    let scheme = if secrets.tls.is_some() { "https" } else { "http" };
+    let scheme = if secrets.certificate.is_some() { "https" } else { "http" };
     let http = ports.open.iter().find(|(name, _)| *name == "http");
     let url = http.map_or_else(|| "no query port".into(), |(_, a)| format!("{scheme}://{a}/"));
     console.line(&format!("ready: {url}"));
@@ -72,15 +74,18 @@ fn secrets(config: &SeriesConfig, folder: &DataFolder) -> anyhow::Result<Secrets
     if !Ports::need_secrets(config) {
         return Ok(Secrets::default());
     }
-    let tls = if config.tls_cert.as_os_str().is_empty() { None } else { Some(read_tls(config)?) };
+    let named = !config.tls_cert.as_os_str().is_empty();
+    let certificate = if named { Some(certificate_files(config)?) } else { None };
     folder.make_keys()?;
-    Ok(Secrets { tls, token: Some(folder.series_token()?) })
+    Ok(Secrets { certificate, token: Some(folder.series_token()?) })
 }
 
 /// Certificate and key that a configuration names.
-pub(crate) fn read_tls(config: &SeriesConfig) -> anyhow::Result<api::TlsPem> {
-    let read = |path: &Path| fs::read_to_string(path).with_context(|| path.display().to_string());
-    Ok(api::TlsPem { cert_chain_pem: read(&config.tls_cert)?, key_pem: read(&config.tls_key)? })
+pub(crate) fn certificate_files(
+    config: &SeriesConfig,
+) -> anyhow::Result<Arc<dyn ResolvesServerCert>> {
+    let files = CertificateFiles::open(config.tls_cert.clone(), config.tls_key.clone());
+    Ok(Arc::new(files.map_err(|e| anyhow::anyhow!("series certificate: {e}"))?))
 }
 
 /// Write the commented configuration.

@@ -8,7 +8,7 @@ mod tools;
 
 use crate::cli::SeriesCommand;
 
-pub(crate) use alone::read_tls;
+pub(crate) use alone::certificate_files;
 pub(crate) use own::store as store_own;
 pub(crate) use ports::{Ports, Secrets};
 

@@ -1,9 +1,11 @@
 //! The ports of a series store: metric protocols and queries.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use ingest::{Guard, HttpOptions, Protocol, Token};
+use rustls::server::ResolvesServerCert;
 use series::Store;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
@@ -14,8 +16,8 @@ use crate::config::{Listen, SeriesConfig};
 /// What ports on other than loopback addresses need.
 #[derive(Default)]
 pub(crate) struct Secrets {
-    /// Certificate chain and key.
-    pub(crate) tls: Option<api::TlsPem>,
+    /// What gives certificate and key at each handshake: they are renewed while ports are open.
+    pub(crate) certificate: Option<Arc<dyn ResolvesServerCert>>,
     /// What callers must show.
     pub(crate) token: Option<Token>,
 }
@@ -80,10 +82,12 @@ impl Ports {
         secrets: &Secrets,
     ) -> anyhow::Result<()> {
         let guard = guard("http", address, secrets)?;
-        let tls = guard.tls.is_some().then(|| secrets.tls.clone()).flatten();
-        let options = HttpOptions { token: guard.token, cors_origins: config.cors_origins.clone() };
+        let options =
+            HttpOptions { token: guard.token.clone(), cors_origins: config.cors_origins.clone() };
         let router = ingest::router(store.clone(), options);
-        let server = api::serve(api::ServeOptions::new(address, tls), router).await;
+        let mut serve = api::ServeOptions::new(address, None);
+        serve.resolver = secrets.certificate.clone().filter(|_| guard.tls.is_some());
+        let server = api::serve(serve, router).await;
         let server = server.context("series http")?;
         self.open.push(("http", server.local_addr().unwrap_or(address)));
         self.http = Some(server);
@@ -110,13 +114,13 @@ fn guard(name: &str, address: SocketAddr, secrets: &Secrets) -> anyhow::Result<G
     if address.ip().is_loopback() {
         return Ok(Guard::default());
     }
-    let (Some(tls), Some(token)) = (&secrets.tls, &secrets.token) else {
+    let (Some(certificate), Some(token)) = (&secrets.certificate, &secrets.token) else {
         bail!(
             "series {name} {address}: not a loopback address, so it takes TLS and a token: name \
              tls_cert and tls_key in the configuration"
         );
     };
-    let tls = ingest::tls(&tls.cert_chain_pem, &tls.key_pem);
+    let tls = ingest::tls(Arc::clone(certificate));
     let tls = tls.map_err(|e| anyhow::anyhow!("series {name}: certificate: {e}"))?;
     Ok(Guard { tls: Some(tls), token: Some(token.clone()) })
 }

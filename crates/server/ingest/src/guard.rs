@@ -10,8 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf as _, BytesMut};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ResolvesServerCert;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_rustls::TlsAcceptor;
 
@@ -31,23 +30,17 @@ pub struct Guard {
     pub token: Option<Token>,
 }
 
-/// What connections of lines are taken with, of a certificate chain (leaf first) and its key, both
-/// PEM.
+/// What connections of lines are taken with: a certificate that is asked for at each handshake.
 ///
 /// # Errors
-/// When they are no certificate and key, or do not fit together.
-pub fn tls(cert_chain_pem: &str, key_pem: &str) -> Result<TlsAcceptor, String> {
-    let chain = CertificateDer::pem_slice_iter(cert_chain_pem.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| e.to_string())?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|e| e.to_string())?;
+/// When the TLS library cannot be set up.
+pub fn tls(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
         .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|e| e.to_string())?;
+        .with_cert_resolver(certificate);
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

@@ -14,6 +14,7 @@
 //! # Limits
 //! Each is a constant of its module: lines, items, dictionaries, connections, bodies, replies.
 
+mod certificate;
 mod guard;
 mod http;
 pub mod influx;
@@ -26,6 +27,7 @@ mod resp;
 mod telnet;
 mod time;
 
+pub use certificate::CertificateFiles;
 pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
 pub use http::{
     HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,

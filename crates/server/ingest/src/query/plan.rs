@@ -252,8 +252,8 @@ pub(super) fn sums(
     for (tags, members) in groups {
         let name = named(&columns, &tags);
         match total(&snapshot, &members, query.range, budget) {
-            Ok(all) => sums.push((all.map_or(0.0, |s| s.sum), name)),
-            Err(_) => drop(failed.insert(name)),
+            Ok((all, None)) => sums.push((all.map_or(0.0, |s| s.sum), name)),
+            _ => drop(failed.insert(name)),
         }
     }
     sums

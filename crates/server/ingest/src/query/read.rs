@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use regex::Regex;
 use series::{
-    Direction, Event, EventScan, Extreme, Run, Scan, Series, Snapshot, Store, Summary, TimeRange,
+    Direction, Event, EventScan, Extreme, Found, Run, Scan, Series, Snapshot, Store, Summary,
+    TimeRange,
 };
 
 use super::budget::{Budget, Held};
@@ -72,12 +73,12 @@ impl Reader {
     pub(super) fn aggregate(&self, members: Vec<Series>, func: Func) -> Rows {
         let (snapshot, range) = (self.snapshot.clone(), self.range);
         lazy(&self.budget, move |budget| {
-            let all = total(&snapshot, &members, range, budget)?;
+            let (all, torn) = total(&snapshot, &members, range, budget)?;
             let row = move |s: Summary| match func.time(&s) {
                 Some(time_ns) => RowOut { time_ns, cells: Cells::Empty },
                 None => RowOut { time_ns: s.last_ns, cells: Cells::One(func.value(&s)) },
             };
-            Ok((ROW_BYTES, Box::new(all.map(row).into_iter())))
+            Ok(Lot { rows: Box::new(all.map(row).into_iter()), bytes: ROW_BYTES, torn })
         })
     }
 
@@ -87,14 +88,14 @@ impl Reader {
         let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
         lazy(&self.budget, move |budget| {
             let forward = direction == Direction::Forward;
-            let all = match funcs.as_slice() {
+            let (all, torn) = match funcs.as_slice() {
                 [Func::Max] if forward => {
                     extremes(&snapshot, &members, (range, step_ns), Extreme::Largest, budget)?
                 }
                 [Func::Min] if forward => {
                     extremes(&snapshot, &members, (range, step_ns), Extreme::Smallest, budget)?
                 }
-                _ => all_steps(&snapshot, &members, range, step_ns, direction, budget)?,
+                _ => all_steps(&snapshot, &members, (range, step_ns), direction, budget)?,
             };
             let begin = if direction == Direction::Forward {
                 range.from_ns
@@ -112,7 +113,7 @@ impl Reader {
             };
             let bytes = all.len() * size_of::<(i64, Summary)>();
             // Rows are made one by one: they are larger than what is said of their steps.
-            Ok((bytes, Box::new(all.into_iter().map(row))))
+            Ok(Lot { rows: Box::new(all.into_iter().map(row)), bytes, torn })
         })
     }
 }
@@ -254,20 +255,34 @@ impl Iterator for Events {
     }
 }
 
+/// What was found of a line, and the first thing that could not be read; why the query must end.
+type Told<T> = Result<(T, Option<String>), String>;
+
+/// Steps with what is in them, in the direction of the query.
+type Steps = Vec<(i64, Summary)>;
+
+/// What was found, whole or not; what could not be read is noted.
+fn readable<T: std::fmt::Debug>(found: Found<T>, torn: &mut Option<String>) -> T {
+    found.unwrap_or_else(|partial| {
+        torn.get_or_insert_with(|| partial.error.to_string());
+        partial.found
+    })
+}
+
 /// The summary of several series.
 pub(super) fn total(
     snapshot: &Snapshot,
     members: &[Series],
     range: TimeRange,
     budget: &Budget,
-) -> Result<Option<Summary>, String> {
-    let mut all: Option<Summary> = None;
+) -> Told<Option<Summary>> {
+    let (mut all, mut torn): (Option<Summary>, _) = (None, None);
     for series in members {
         budget.check()?;
-        let some = snapshot.summary(series, range).map_err(|e| e.to_string())?;
+        let some = readable(snapshot.summary(series, range), &mut torn);
         all = all.map_or(some, |all| Some(some.map_or(all, |some| all.with(&some))));
     }
-    Ok(all)
+    Ok((all, torn))
 }
 
 /// Summaries of several series by steps of which only one end of the values is right: most of the
@@ -278,93 +293,95 @@ fn extremes(
     (range, step_ns): (TimeRange, i64),
     extreme: Extreme,
     budget: &Budget,
-) -> Result<Vec<(i64, Summary)>, String> {
-    let mut all = BTreeMap::new();
+) -> Told<Steps> {
+    let (mut all, mut torn) = (BTreeMap::new(), None);
     for series in members {
         budget.check()?;
-        let read = snapshot.extremes(series, range, step_ns, extreme, &mut all);
-        read.map_err(|e| e.to_string())?;
+        if let Err(e) = snapshot.extremes(series, range, step_ns, extreme, &mut all) {
+            torn.get_or_insert_with(|| e.to_string());
+        }
     }
-    Ok(all.into_iter().collect())
+    Ok((all.into_iter().collect(), torn))
 }
 
-/// The summaries of several series by steps, in the direction of the query.
+/// The summaries of several series by steps.
 fn all_steps(
     snapshot: &Snapshot,
     members: &[Series],
-    range: TimeRange,
-    step_ns: i64,
+    (range, step_ns): (TimeRange, i64),
     direction: Direction,
     budget: &Budget,
-) -> Result<Vec<(i64, Summary)>, String> {
+) -> Told<Steps> {
+    let mut torn = None;
     if let [series] = members {
         budget.check()?;
-        let mut steps = stepped(snapshot, series, range, step_ns, direction)?;
+        let mut steps = stepped(snapshot, series, (range, step_ns), direction, &mut torn);
         steps.sort_unstable_by_key(|(i, _)| *i);
-        return Ok(steps);
+        return Ok((steps, torn));
     }
     let mut all: BTreeMap<i64, Summary> = BTreeMap::new();
     for series in members {
         budget.check()?;
-        for (i, some) in stepped(snapshot, series, range, step_ns, direction)? {
+        for (i, some) in stepped(snapshot, series, (range, step_ns), direction, &mut torn) {
             all.entry(i).and_modify(|all| *all = all.with(&some)).or_insert(some);
         }
     }
-    Ok(all.into_iter().collect())
+    Ok((all.into_iter().collect(), torn))
 }
 
 /// Summaries of one series by steps counted in the direction of the query.
 fn stepped(
     snapshot: &Snapshot,
     series: &Series,
-    range: TimeRange,
-    step_ns: i64,
+    (range, step_ns): (TimeRange, i64),
     direction: Direction,
-) -> Result<Vec<(i64, Summary)>, String> {
+    torn: &mut Option<String>,
+) -> Steps {
     if direction == Direction::Forward {
-        return snapshot.steps(series, range, step_ns).map_err(|e| e.to_string());
+        return readable(snapshot.steps(series, range, step_ns), torn);
     }
     // Steps are counted from the newest time: the oldest of them may be cut short.
     let width = range.to_ns.saturating_sub(range.from_ns);
     let whole = width / step_ns;
     let aligned = TimeRange { from_ns: range.to_ns - whole * step_ns, to_ns: range.to_ns };
-    let steps = snapshot.steps(series, aligned, step_ns).map_err(|e| e.to_string())?;
-    let mut steps: Vec<_> = steps.into_iter().map(|(i, s)| (whole - 1 - i, s)).collect();
+    let steps = readable(snapshot.steps(series, aligned, step_ns), torn);
+    let mut steps: Steps = steps.into_iter().map(|(i, s)| (whole - 1 - i, s)).collect();
     let rest = TimeRange { from_ns: range.from_ns, to_ns: aligned.from_ns };
     if rest.from_ns < rest.to_ns {
-        let some = snapshot.summary(series, rest).map_err(|e| e.to_string())?;
-        steps.extend(some.map(|s| (whole, s)));
+        steps.extend(readable(snapshot.summary(series, rest), torn).map(|s| (whole, s)));
     }
-    Ok(steps)
+    steps
 }
 
-/// Rows at hand, one after the other.
-type Ready = Box<dyn Iterator<Item = RowOut> + Send>;
+/// Rows at hand, the memory for them, and what could not be read.
+struct Lot {
+    rows: Box<dyn Iterator<Item = RowOut> + Send>,
+    bytes: usize,
+    torn: Option<String>,
+}
 
-/// Rows that are made when the first of them is asked for; `make` says what memory they take.
+/// Rows that are made when the first of them is asked for. What could not be read is told before
+/// them.
 fn lazy(
     budget: &Budget,
-    make: impl FnOnce(&Budget) -> Result<(usize, Ready), String> + Send + 'static,
+    make: impl FnOnce(&Budget) -> Result<Lot, String> + Send + 'static,
 ) -> Rows {
     let budget = budget.clone();
     let made = move || {
         let mut held = budget.nothing();
-        let made = budget.check().and_then(|()| make(&budget)).and_then(|(bytes, rows)| {
-            held.set(bytes)?;
-            Ok(rows)
+        let made = budget.check().and_then(|()| make(&budget)).and_then(|lot| {
+            held.set(lot.bytes)?;
+            Ok(lot)
         });
-        match made {
-            Ok(rows) => Made { rows, failure: None, _held: held },
-            Err(e) => Made { rows: Box::new(std::iter::empty()), failure: Some(e), _held: held },
-        }
+        let nothing = |e| Lot { rows: Box::new(std::iter::empty()), bytes: 0, torn: Some(e) };
+        Made { lot: made.unwrap_or_else(nothing), _held: held }
     };
     Box::new(std::iter::once_with(made).flatten())
 }
 
 /// Rows that were made, and the memory for them until all are taken.
 struct Made {
-    rows: Ready,
-    failure: Option<String>,
+    lot: Lot,
     _held: Held,
 }
 
@@ -372,6 +389,6 @@ impl Iterator for Made {
     type Item = Result<RowOut, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.failure.take().map(Err).or_else(|| self.rows.next().map(Ok))
+        self.lot.torn.take().map(Err).or_else(|| self.lot.rows.next().map(Ok))
     }
 }

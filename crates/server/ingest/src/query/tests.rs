@@ -419,3 +419,41 @@ fn events_are_read_a_chunk_at_a_time_in_either_direction() {
     assert_eq!(ask(r#"{"from": 5999, "to": -1}"#), forward);
     assert_eq!(ask(r#"{"from": 1999, "to": 2002}"#), [1_999, 2_000, 2_001]);
 }
+
+#[test]
+fn what_cannot_be_read_of_one_member_is_told_beside_the_rest_of_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
+    let dir = folder.path().join("s");
+    let (store, _) = Store::open(&dir, options).unwrap();
+    let [a, b] = [b"cpu dc=1 host=a", b"cpu dc=1 host=b"].map(|name| store.row(name).unwrap());
+    let mut batch = Batch::new();
+    for time in [0, 10, 20, 30, 40, 50] {
+        batch.push(a, time, &[1.0]).unwrap();
+        batch.push(b, time, &[1.0]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    let mut batch = Batch::new();
+    batch.push(a, 70, &[1.0]).unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+    // The first chunk is of host a, behind a header of 44 bytes.
+    let part = std::fs::read_dir(dir.join("parts")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&part).unwrap();
+    bytes[46] ^= 1;
+    std::fs::write(&part, bytes).unwrap();
+    for func in ["sum", "max"] {
+        let text = format!(
+            r#"{{"group-aggregate": {{"metric": "cpu", "func": "{func}", "step": "20n"}},
+            "pivot-by-tag": ["dc"], "range": {{"from": 0, "to": 100}},
+            "output": {{"format": "csv", "timestamp": "raw"}}}}"#
+        );
+        let found = answer(&store, &text);
+        let (rows, told): (Vec<&str>, Vec<&str>) =
+            found.lines().partition(|line| !line.starts_with('-'));
+        let value = if func == "sum" { 2 } else { 1 };
+        let row = |time: i64, value: i64| format!("cpu:{func} dc=1,{time},{value}");
+        assert_eq!(rows, [row(0, value), row(20, value), row(40, value), row(60, 1)], "{found}");
+        assert!(matches!(told[..], [one] if one.contains("damaged")), "{found}");
+    }
+}

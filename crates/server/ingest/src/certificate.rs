@@ -1,0 +1,84 @@
+//! The certificate of ports, from files that are replaced while the ports are open: the next
+//! connection gets the new one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::RwLock;
+use rustls::crypto::ring::default_provider;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// When both files were written, and how long they are.
+type Stamp = [Option<(SystemTime, u64)>; 2];
+
+/// Certificate chain (leaf first) and key, both PEM. Files that are no certificate and key, or do
+/// not fit together, leave what was read before.
+#[derive(Debug)]
+pub struct CertificateFiles {
+    chain: PathBuf,
+    key: PathBuf,
+    held: RwLock<(Stamp, Arc<CertifiedKey>)>,
+}
+
+impl CertificateFiles {
+    /// Read them for the first time.
+    ///
+    /// # Errors
+    /// When they are no certificate and key, or do not fit together.
+    pub fn open(chain: PathBuf, key: PathBuf) -> Result<Self, String> {
+        let stamp = [&*chain, &*key].map(stamp);
+        let held = RwLock::new((stamp, read(&chain, &key)?));
+        Ok(Self { chain, key, held })
+    }
+
+    /// The one to show now.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        let now = [&*self.chain, &*self.key].map(stamp);
+        {
+            let held = self.held.read();
+            if held.0 == now {
+                return Arc::clone(&held.1);
+            }
+        }
+        let mut held = self.held.write();
+        // Another connection may have come first.
+        if held.0 != now {
+            held.0 = now;
+            match read(&self.chain, &self.key) {
+                Ok(new) => {
+                    held.1 = new;
+                    tracing::info!("{}: the certificate was read anew", self.chain.display());
+                }
+                Err(e) => tracing::error!("{e}; the certificate from before is shown"),
+            }
+        }
+        Arc::clone(&held.1)
+    }
+}
+
+impl ResolvesServerCert for CertificateFiles {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.modified().ok()?, meta.len()))
+}
+
+fn read(chain: &Path, key: &Path) -> Result<Arc<CertifiedKey>, String> {
+    let bad = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let text = |path: &Path| fs::read(path).map_err(|e| bad(path, &e));
+    let certificates = CertificateDer::pem_slice_iter(&text(chain)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| bad(chain, &e))?;
+    let secret = PrivateKeyDer::from_pem_slice(&text(key)?).map_err(|e| bad(key, &e))?;
+    let made = CertifiedKey::from_der(certificates, secret, &default_provider());
+    made.map(Arc::new).map_err(|e| bad(chain, &e))
+}

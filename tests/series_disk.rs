@@ -1,0 +1,115 @@
+//! A series store whose disk is full: refusals say so over every protocol, nothing acknowledged is
+//! lost, and it goes on once there is room. Needs root for a small file system of its own; without, it
+//! says so and passes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+#[path = "common/series.rs"]
+mod alone;
+mod common;
+#[path = "common/mounted.rs"]
+mod mounted;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use alone::{Alone, post, tell};
+use common::{eventually, folder, run};
+use mounted::Mounted;
+
+/// Rows of one request.
+const ROWS: u64 = 500;
+
+/// What was acknowledged: the value at each second.
+struct Writer<'a> {
+    store: &'a Alone,
+    begin: u64,
+    turn: u64,
+    told: BTreeMap<i64, u64>,
+}
+
+impl Writer<'_> {
+    /// One request over RESP: values that no codec makes small. What the server said.
+    fn write(&mut self) -> String {
+        self.turn += 1;
+        let second = self.begin + self.turn;
+        let mut text = String::new();
+        for host in 0..ROWS {
+            let noise = (self.turn * ROWS + host).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12;
+            let _ = write!(text, "+noise host={host}\r\n:{second}000000000\r\n+0.{noise}\r\n");
+        }
+        let _ = write!(text, "+kept host=a\r\n:{second}000000000\r\n:{}\r\n+sync\r\n", self.turn);
+        let said = tell(self.store.resp, text.as_bytes()).unwrap();
+        if said == "+OK\r\n" {
+            self.told.insert(second as i64 * 1_000_000_000, self.turn);
+        }
+        said
+    }
+}
+
+fn check(store: &Alone, told: &BTreeMap<i64, u64>) {
+    let found = store.samples("kept").remove("kept host=a").unwrap_or_default();
+    let missing = told.iter().filter(|(time, turn)| found.get(time) != Some(&(**turn as f64)));
+    let missing: Vec<_> = missing.take(3).collect();
+    assert!(missing.is_empty(), "of {} acknowledged, missing: {missing:?}", told.len());
+}
+
+#[test]
+fn a_store_without_room_refuses_by_name_keeps_what_it_said_and_goes_on_with_room() {
+    let base = folder("series-disk");
+    let Some(mounted) = Mounted::new(base.join("disk"), 64) else { return };
+    let data = mounted.0.join("data");
+    fs::create_dir_all(&data).unwrap();
+    fs::write(data.join("series.toml"), "segment_mib = 1\nhead_mib = 1\n").unwrap();
+    let store = Alone::start(&data, &[]);
+    let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - 7200;
+    let mut writer = Writer { store: &store, begin, turn: 0, told: BTreeMap::new() };
+    for _ in 0..20 {
+        assert_eq!(writer.write(), "+OK\r\n");
+    }
+    let ballast = mounted.0.join("ballast");
+    // As much as there is: the last write fails.
+    let _ = fs::write(&ballast, vec![1; 64 << 20]);
+    let mut refused = String::new();
+    eventually("the store refuses", || {
+        refused = writer.write();
+        if refused == "+OK\r\n" { Err("it still takes rows".into()) } else { Ok(()) }
+    });
+    println!("{} acknowledged, then: {refused}", writer.told.len());
+    assert!(refused.contains("-DB") && !refused.contains("+OK"), "{refused}");
+    let named = |text: &str| {
+        let text = text.to_lowercase();
+        text.contains("full") || text.contains("space")
+    };
+    assert!(named(&refused), "{refused}");
+    let line = format!("noise,host=x v=1 {}\n", begin + 1);
+    let (status, body) = post(store.http, "/write?precision=s", &[], line.as_bytes()).unwrap();
+    assert!(matches!(status, 503 | 507) && named(&body), "{status}: {body}");
+    // What is there can be read all the time.
+    check(&store, &writer.told);
+
+    fs::remove_file(&ballast).unwrap();
+    eventually("the store takes rows again", || match writer.write() {
+        said if said == "+OK\r\n" => Ok(()),
+        said => Err(said),
+    });
+    let told = writer.told;
+    check(&store, &told);
+    store.process.kill();
+    let again = Alone::start(&data, &[]);
+    check(&again, &told);
+    assert_eq!(again.process.stop(), 0);
+    let (code, out, error) = run(&["series", "verify", "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{out}{error}");
+}

@@ -1,0 +1,150 @@
+//! Ports of the series store beyond loopback: TLS, the token, and a certificate that is replaced while
+//! they are open. `::ffff:127.0.0.1` is no loopback address to the program, and yet nobody else reaches it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use common::{PATIENCE, Running, folder};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// Not loopback as IPv6 sees it.
+const BEYOND: &str = "[::ffff:127.0.0.1]:0";
+
+/// Write a new certificate and key; the certificate.
+fn renew(base: &Path) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(base.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    fs::write(base.join("cert.pem"), made.cert.pem()).unwrap();
+    made.cert.der().clone()
+}
+
+/// A client that trusts this certificate alone.
+struct Client(Arc<ClientConfig>);
+
+impl Client {
+    fn trusting(certificate: &CertificateDer<'static>) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self(Arc::new(config))
+    }
+
+    /// Say this, then hear everything; an error when the certificate is another one.
+    fn talk(&self, to: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
+        let session = ClientConnection::new(self.0.clone(), "localhost".try_into().unwrap());
+        let stream = TcpStream::connect(to)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = StreamOwned::new(session.unwrap(), stream);
+        stream.write_all(bytes)?;
+        // A request of HTTP is over by itself; one who says goodbye does not wait for the answer.
+        if !bytes.starts_with(b"GET ") {
+            stream.conn.send_close_notify();
+        }
+        stream.flush()?;
+        let mut said = String::new();
+        match stream.read_to_string(&mut said) {
+            // A server that has cut an unwelcome client off need not say goodbye.
+            Ok(_) => Ok(said),
+            Err(_) if !said.is_empty() => Ok(said),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn http(to: SocketAddr, client: &Client, authorization: &str) -> std::io::Result<String> {
+    let head = format!("GET /api/stats HTTP/1.0\r\nhost: localhost\r\n{authorization}\r\n");
+    client.talk(to, head.as_bytes())
+}
+
+#[test]
+fn beyond_loopback_ports_take_tls_and_the_token_and_a_new_certificate_without_a_restart() {
+    if TcpListener::bind(BEYOND).is_err() {
+        println!("SKIPPED: this machine has no IPv6 sockets");
+        return;
+    }
+    let base = folder("series-tls");
+    let (data, log) = (base.join("data"), base.join("log"));
+    let first = renew(&base);
+    let config = base.join("series.toml");
+    let text = format!(
+        "resp = {BEYOND:?}\nopentsdb = {BEYOND:?}\nhttp = {BEYOND:?}\nudp = \"off\"\n\
+         tls_cert = {:?}\ntls_key = {:?}\n",
+        base.join("cert.pem"),
+        base.join("key.pem")
+    );
+    fs::write(&config, text).unwrap();
+    let words = ["series", "serve", "--data", data.to_str().unwrap()];
+    let words = [&words[..], &["--config", config.to_str().unwrap()]].concat();
+    let process = Running::start(&words, &log);
+    process.line("ready: https://");
+    let port = |name: &str| process.line(&format!("listening: {name} ")).parse().unwrap();
+    let (resp, opentsdb, query): (SocketAddr, SocketAddr, SocketAddr) =
+        (port("resp"), port("opentsdb"), port("http"));
+    let token = fs::read_to_string(data.join("keys/series")).unwrap();
+    let token = token.trim();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+
+    let client = Client::trusting(&first);
+    let rows = format!("+cpu host=a\r\n:{now}000000000\r\n+1\r\n+sync\r\n");
+    let said = client.talk(resp, format!("+auth {token}\r\n{rows}").as_bytes()).unwrap();
+    assert_eq!(said, "+OK\r\n");
+    let put = format!("auth {token}\nput cpu {now} 2 host=b\nsync\n");
+    assert_eq!(client.talk(opentsdb, put.as_bytes()).unwrap(), "ok\n");
+    for wrong in ["", "+auth nonsense\r\n"] {
+        let said = client.talk(resp, format!("{wrong}{rows}").as_bytes()).unwrap();
+        assert!(said.starts_with("-ERR") && !said.contains("+OK"), "{wrong}: {said}");
+    }
+    let bearer = format!("authorization: Bearer {token}\r\n");
+    let known = http(query, &client, &bearer).unwrap();
+    assert!(known.starts_with("HTTP/1.0 200") && known.contains("\"series\":2"), "{known}");
+    assert!(http(query, &client, "").unwrap().contains(" 401 "));
+    // In clear: whatever is answered, it is no row stored.
+    let mut clear = TcpStream::connect(resp).unwrap();
+    clear.set_read_timeout(Some(PATIENCE)).unwrap();
+    clear.write_all(format!("+auth {token}\r\n{rows}").as_bytes()).unwrap();
+    let mut said = Vec::new();
+    let _ = clear.read_to_end(&mut said);
+    assert!(!String::from_utf8_lossy(&said).contains("+OK"));
+
+    let second = Client::trusting(&renew(&base));
+    for (port, shown) in [(resp, "+OK"), (opentsdb, "ok"), (query, "HTTP/1.0 200")] {
+        let text = match shown {
+            "ok" => format!("auth {token}\nsync\n"),
+            "+OK" => format!("+auth {token}\r\n+sync\r\n"),
+            _ => format!("GET /api/stats HTTP/1.0\r\nhost: localhost\r\n{bearer}\r\n"),
+        };
+        let said = second.talk(port, text.as_bytes()).unwrap();
+        assert!(said.starts_with(shown), "{said}");
+        // Anew: a session that is taken up again shows none.
+        let old = Client::trusting(&first).talk(port, text.as_bytes());
+        assert!(old.is_err(), "the old certificate is shown: {old:?}");
+    }
+    // Files that are no certificate leave the one that was read.
+    fs::write(base.join("cert.pem"), "nonsense").unwrap();
+    assert!(http(query, &second, &bearer).unwrap().starts_with("HTTP/1.0 200"));
+    assert!(fs::read_to_string(&log).unwrap().contains("the certificate from before is shown"));
+    assert_eq!(process.stop(), 0);
+}
