@@ -277,19 +277,35 @@ impl Registry {
         SecurityConfig { token_ttl_s: self.inner.options.token_ttl_s, mode: RbacMode::default() }
     }
 
-    /// Change life of tokens and mode; every token is refused from now on. `None` puts the defaults
-    /// back.
+    /// Change life of tokens and mode in one durable step; what is not named stays. Every token is
+    /// refused from now on.
     ///
     /// # Errors
-    /// When the store fails.
+    /// When the store fails; then nothing is changed.
+    pub fn change_security_config(
+        &self,
+        token_ttl_s: Option<u64>,
+        mode: Option<RbacMode>,
+    ) -> Result<(), RegistryError> {
+        let ttl = token_ttl_s.map(|seconds| (TOKEN_TTL, seconds.to_string()));
+        let mode = mode.map(|mode| (RBAC_MODE, mode.name().to_owned()));
+        let named: Vec<_> = ttl.into_iter().chain(mode).collect();
+        self.write_security_config(&named)
+    }
+
+    /// As [`Registry::change_security_config`], of both; `None` puts the defaults back.
+    ///
+    /// # Errors
+    /// As there.
     pub fn set_security_config(&self, config: Option<SecurityConfig>) -> Result<(), RegistryError> {
         let ttl = config.map(|c| c.token_ttl_s.to_string()).unwrap_or_default();
         let mode = config.map(|c| c.mode.name()).unwrap_or_default();
-        // The tokens die first: a crash in between leaves nobody with more than they had.
+        self.write_security_config(&[(TOKEN_TTL, ttl), (RBAC_MODE, mode.to_owned())])
+    }
+
+    fn write_security_config(&self, settings: &[(&str, String)]) -> Result<(), RegistryError> {
         let revocation = self.revocation(RevocationTarget::Everyone);
-        self.inner.store.revoke_tokens(&revocation)?;
-        self.inner.store.set_setting(TOKEN_TTL, &ttl)?;
-        self.inner.store.set_setting(RBAC_MODE, mode)?;
+        self.inner.store.revoke_and_set(&revocation, settings)?;
         self.inner.access.changed();
         self.refuse(&[revocation])
     }

@@ -61,7 +61,8 @@ impl Attempts {
     }
 }
 
-fn network(source: IpAddr) -> IpAddr {
+/// The network of one host: an IPv6 host has a /64 to choose addresses from.
+pub fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & IPV6_NETWORK_MASK)),
         v4 @ IpAddr::V4(_) => v4,

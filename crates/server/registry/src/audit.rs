@@ -45,6 +45,11 @@ impl Registry {
         PendingAudit { registry: self, ended: false, thread: PhantomData }
     }
 
+    /// Say more in the row that this thread has waiting, while no change has taken it along.
+    pub fn amend_audit(&self, more: &str) {
+        self.inner.store.amend_audit(more);
+    }
+
     /// Write the row that this thread has waiting: what comes next is changed elsewhere. Durable
     /// when it returns.
     ///

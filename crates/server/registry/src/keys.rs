@@ -5,8 +5,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
+use env::random::Random;
 use model::{AgentId, AgentStatus, Incarnation};
-use state::registry::{AgentRow, LastScan, NewAgent, RegistryStoreError};
+use sha2::{Digest as _, Sha256};
+use state::registry::{AgentRow, LastScan, NewAgent, RegistryStore, RegistryStoreError};
 
 use crate::types::EnrollRequest;
 use crate::{EnrollError, Registry, RegistryError};
@@ -146,7 +148,8 @@ impl Registry {
         silent && longer(other.added_at_s, rules.registered_s)
     }
 
-    /// The agent's key; one is drawn and kept when it has none yet.
+    /// The agent's key: the one it was inserted with, else one that follows from its number, its
+    /// life and the registry's secret. Nothing is written.
     ///
     /// # Errors
     /// `Store(NotFound)`.
@@ -154,22 +157,20 @@ impl Registry {
         if let Some(key) = self.inner.store.client_key(id)? {
             return Ok(key);
         }
-        let _order = self.inner.decisions.lock();
-        if let Some(key) = self.inner.store.client_key(id)? {
-            return Ok(key);
-        }
-        let key = self.draw_key()?;
-        self.inner.store.set_client_key(id, &key)?;
-        Ok(key)
+        let life = self.inner.fleet.read().get(id).map(|agent| agent.incarnation);
+        let missing = || RegistryStoreError::NotFound { what: "agent", name: id.to_string() };
+        let life = life.ok_or_else(missing)?;
+        // The parts have fixed lengths: no other agent's are these bytes.
+        let mut digest = Sha256::new_with_prefix(self.inner.client_secret.as_bytes());
+        digest.update(id.0.to_be_bytes());
+        digest.update(life.0.to_be_bytes());
+        Ok(hex(&digest.finalize()))
     }
 
     fn draw_key(&self) -> Result<String, RegistryError> {
         let mut bytes = [0; CLIENT_KEY_CHARS / 2];
         self.inner.random.fill(&mut bytes)?;
-        Ok(bytes.iter().fold(String::new(), |mut text, b| {
-            let _ = write!(text, "{b:02x}");
-            text
-        }))
+        Ok(hex(&bytes))
     }
 
     /// Refuse every certificate of these agents from now on, in one durable step; those of them
@@ -305,6 +306,31 @@ impl Registry {
         written
     }
 }
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, b| {
+        let _ = write!(text, "{b:02x}");
+        text
+    })
+}
+
+/// What keys of agents that were not inserted with one follow from; drawn once for a registry.
+pub(crate) fn client_secret(
+    store: &dyn RegistryStore,
+    random: &dyn Random,
+) -> Result<String, RegistryError> {
+    if let Some(secret) = store.setting(CLIENT_SECRET)? {
+        return Ok(secret);
+    }
+    let mut bytes = [0; CLIENT_KEY_CHARS / 2];
+    random.fill(&mut bytes)?;
+    store.set_setting(CLIENT_SECRET, &hex(&bytes))?;
+    // Another process may have drawn one as well.
+    Ok(store.setting(CLIENT_SECRET)?.unwrap_or_default())
+}
+
+/// The setting that holds it, in hex.
+const CLIENT_SECRET: &str = "client_key_secret";
 
 struct Line<'a> {
     id: AgentId,

@@ -62,6 +62,7 @@ use fleet::{Fleet, Now};
 use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATIONS_RELOAD_SECONDS};
 
 pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
+pub use attempts::network;
 pub use audit::PendingAudit;
 pub use context::is_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
@@ -98,6 +99,8 @@ struct Inner {
     random: Arc<dyn Random>,
     options: RegistryOptions,
     authority: Authority,
+    /// See [`keys::client_secret`].
+    client_secret: String,
     server: AgentRecord,
     fleet: RwLock<Fleet>,
     certificates: RwLock<identity::Certificates>,
@@ -154,10 +157,12 @@ impl Registry {
         let tokens = tokens::Tokens::open(folder, &image.revocations)?;
         let server = host::record(now.s);
         store.save_server(&server)?;
+        let client_secret = keys::client_secret(&*store, &*random)?;
         let block = Duration::from_secs(options.login_block_s);
         let inner = Inner {
             authority,
             tokens,
+            client_secret,
             server,
             fleet: RwLock::new(Fleet::load(
                 image.agents,

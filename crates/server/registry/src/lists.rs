@@ -152,13 +152,16 @@ impl Registry {
         Ok(self.inner.store.distinct(query, columns, self.now().s)?)
     }
 
-    /// How many of the agents but 000 that the caller may see run what their groups configure.
-    /// Memory only.
-    pub fn count_synced(&self, permitted: &Permitted) -> u64 {
+    /// Agents of a scope by status, and how many of them run what their groups configure, at one
+    /// instant; never the server. Memory only.
+    pub fn status_of(&self, permitted: &Permitted) -> StatusSummary {
         let fleet = self.inner.fleet.read();
-        let mut n = 0;
-        look_at(&fleet, permitted, |record, _| n += u64::from(fleet.synced(record.id)));
-        n
+        let mut counts = StatusSummary::default();
+        look_at(&fleet, permitted, |record, _| {
+            counts.add(record.status);
+            counts.synced += u64::from(fleet.synced(record.id));
+        });
+        counts
     }
 
     /// Look at every agent but 000 that the caller may see, as all are at one instant; in no

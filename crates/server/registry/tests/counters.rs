@@ -120,7 +120,7 @@ fn check(house: &House) {
     let only_synced = Condition::any_of(AgentColumn::ConfigStatus, ["synced"]);
     let query = AgentQuery { condition: Some(only_synced), ..AgentQuery::default() };
     assert_eq!(house.registry.agents(&query).unwrap().total, status.synced + 1);
-    assert_eq!(house.registry.count_synced(&Permitted::All), status.synced);
+    assert_eq!(house.registry.status_of(&Permitted::All).synced, status.synced);
     page.items.retain(|a| a.id != AgentId::SERVER);
     let mut os: BTreeMap<String, u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();

@@ -12,6 +12,23 @@ use registry::limits::AGENT_NUMBER_MAX;
 use registry::{EnrollError, EnrollRequest, ForceRules, InsertAgent, LastScan};
 
 #[test]
+fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
+    let world = house();
+    world.registry.add_agents(&[(None, named("one")), (None, named("two"))]).unwrap();
+    let key = |id| world.registry.client_key(AgentId(id)).unwrap();
+    let rows = || {
+        let db = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+        let sql = "SELECT count(*) FROM agent WHERE client_key IS NOT NULL";
+        db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let before = rows();
+    assert_eq!((key(1), key(1).len()), (key(1), 64));
+    assert_ne!(key(1), key(2));
+    assert_eq!(rows(), before);
+    assert!(world.registry.client_key(AgentId(9)).is_err());
+}
+
+#[test]
 fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
     let world = house();
     let (a, b) = ("a".repeat(64), "b".repeat(64));

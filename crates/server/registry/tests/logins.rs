@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{House, house, house_with, options};
 use registry::{
-    HashCost, LoginError, RegistryError, RegistryOptions, RegistryStoreError, RevocationTarget,
-    SqliteRegistry, User,
+    HashCost, LoginError, RbacMode, RegistryError, RegistryOptions, RegistryStoreError,
+    RevocationTarget, SqliteRegistry, User,
 };
 
 const PASSWORD: &str = "Correct-Horse-9";
@@ -247,6 +247,18 @@ fn users_come_and_go_and_the_reserved_one_stays() {
     let again = house.registry.create_user("reader", PASSWORD, false, &[]).unwrap();
     assert_eq!(again.id, 101, "the number of a deleted user is not given again");
     assert_eq!(house.registry.users().unwrap().len(), 2);
+}
+
+#[test]
+fn a_change_of_one_setting_leaves_the_other_as_another_has_just_put_it() {
+    let house = house();
+    let registry = &house.registry;
+    std::thread::scope(|scope| {
+        scope.spawn(|| registry.change_security_config(Some(77), None).unwrap());
+        scope.spawn(|| registry.change_security_config(None, Some(RbacMode::Black)).unwrap());
+    });
+    let now = registry.security_config().unwrap();
+    assert_eq!((now.token_ttl_s, now.mode), (77, RbacMode::Black));
 }
 
 #[test]

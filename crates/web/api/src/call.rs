@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use commit::Commit;
@@ -108,6 +109,8 @@ pub(crate) struct Call {
     pub(crate) body: Body,
     /// The operation's action; empty when it has none.
     pub(crate) action: &'static str,
+    /// When nobody waits for the answer any more.
+    pub(crate) deadline: Option<Instant>,
     cost: Mutex<Cost>,
 }
 
@@ -122,7 +125,15 @@ impl Call {
         action: &'static str,
     ) -> Self {
         let cost = Mutex::default();
-        Self { api, caller, source, authorization, parameters, body, action, cost }
+        Self { api, caller, source, authorization, parameters, body, action, deadline: None, cost }
+    }
+
+    /// Whether somebody still waits for the answer: asked between steps of what may take long.
+    pub(crate) fn in_time(&self) -> Result<(), Failure> {
+        match self.deadline {
+            Some(end) if Instant::now() > end => Err(Failure::code(3021)),
+            _ => Ok(()),
+        }
     }
 
     /// What people decide.

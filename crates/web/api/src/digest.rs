@@ -4,7 +4,8 @@ use md5::Digest as _;
 use std::fmt::Write as _;
 
 /// Those there are.
-pub(crate) const NAMES: &[&str] = &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"];
+pub(crate) const NAMES: &[&str] =
+    &["md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"];
 
 /// The digest in lower-case hex; of an unknown name MD5.
 pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
@@ -14,6 +15,8 @@ pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
         "sha256" => sha2::Sha256::digest(bytes).to_vec(),
         "sha384" => sha2::Sha384::digest(bytes).to_vec(),
         "sha512" => sha2::Sha512::digest(bytes).to_vec(),
+        "blake2b" => blake2::Blake2b512::digest(bytes).to_vec(),
+        "blake2s" => blake2::Blake2s256::digest(bytes).to_vec(),
         _ => md5::Md5::digest(bytes).to_vec(),
     };
     digest.iter().fold(String::new(), |mut text, byte| {
@@ -29,5 +32,7 @@ mod tests {
         assert_eq!(super::hex("md5", b""), "d41d8cd98f00b204e9800998ecf8427e");
         assert!(super::hex("sha256", b"").starts_with("e3b0c44298fc1c14"));
         assert_eq!(super::hex("sha512", b"").len(), 128);
+        assert!(super::hex("blake2b", b"").starts_with("786a02f742015903"));
+        assert!(super::hex("blake2s", b"").starts_with("69217a3079908094"));
     }
 }

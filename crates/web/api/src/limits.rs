@@ -75,6 +75,7 @@ impl RequestRate {
     /// Count one request at `now` (a monotone clock); `Err` holds the seconds to wait when it is
     /// one too many. A refused request counts for its own address, not for all.
     pub(crate) fn admit(&self, from: Option<IpAddr>, now: Duration) -> Result<(), u64> {
+        let from = from.map(registry::network);
         let mut window = self.window.lock();
         let age = now.saturating_sub(window.started);
         if age > WINDOW {
@@ -120,6 +121,16 @@ mod tests {
         assert_eq!(rate.admit(B, now), Ok(()));
         assert!(rate.admit(B, now).is_err(), "five in all are the limit");
         assert_eq!(rate.admit(A, now + Duration::from_secs(61)), Ok(()), "a new window");
+    }
+
+    #[test]
+    fn a_host_is_one_however_many_addresses_its_network_has() {
+        let rate = RequestRate::new(3, 0);
+        let at = |last: u16| Some(IpAddr::from([0x2001, 0xdb8, 0, 1, last, last, 0, last]));
+        let refused = (1..=9).filter(|n| rate.admit(at(*n), Duration::ZERO).is_err()).count();
+        assert_eq!(refused, 6);
+        let other = IpAddr::from([0x2001, 0xdb8, 0, 2, 1, 1, 0, 1]);
+        assert_eq!(rate.admit(Some(other), Duration::ZERO), Ok(()));
     }
 
     #[test]

@@ -125,7 +125,8 @@ fn contains(value: &Value, wanted: &str) -> bool {
     }
 }
 
-fn order(a: &Value, b: &Value, sort: &[SortField<&'static str>]) -> Ordering {
+/// How two items stand to each other in an order.
+pub(crate) fn order(a: &Value, b: &Value, sort: &[SortField<&'static str>]) -> Ordering {
     for step in sort {
         let of = |item| field(item, step.column).map(text).unwrap_or_default();
         let order = texts(&of(a), &of(b));

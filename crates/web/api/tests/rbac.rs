@@ -17,7 +17,7 @@ use api::Source;
 use axum::http::StatusCode;
 use common::{World, described, golden, world_with};
 use registry::{AuditEntry, AuditOutcome, CommandKind, LinkKind, Policy, SecurityChange};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn world() -> World {
     world_with(|options| options.requests_per_minute_max = 0)
@@ -177,6 +177,39 @@ async fn what_an_operation_asks_further_is_refused_without_it() {
             assert!(!may || status == StatusCode::OK, "{method} {path}: {body}");
         }
     }
+}
+
+/// Who may add agents takes no place of one that they may not remove, and no group.
+#[tokio::test]
+async fn adding_agents_is_neither_removing_them_nor_assigning_groups() {
+    let world = world();
+    let create: Allowed = (&["agent:create", "enrolment:create"], &["*:*:*"]);
+    let delete: Allowed = (&["agent:delete"], &["agent:id:002"]);
+    let less = who_may(&world, "less", &[create]).await;
+    let enough = who_may(&world, "enough", &[create, delete, ASSIGN]).await;
+    let force = |id: &str| {
+        format!(
+            r#"{{"name":"x-{id}","ip":"any","id":"{id}","force":{{"enabled":true,
+            "disconnected_time":{{"enabled":false}},"after_registration_time":"0"}}}}"#
+        )
+    };
+    let token = r#"{"groups":["web"]}"#;
+    for (who, path, body, may) in [
+        (&less, "/agents/insert", force("002"), false),
+        (&enough, "/agents/insert", force("001"), false),
+        (&enough, "/agents/insert", force("002"), true),
+        (&less, "/enrolment/tokens", token.to_owned(), false),
+        (&enough, "/enrolment/tokens", token.to_owned(), true),
+    ] {
+        let (status, answer, rows) = try_write(&world, ("POST", path, &body), who).await;
+        let wanted = if may { StatusCode::OK } else { StatusCode::FORBIDDEN };
+        assert_eq!(status, wanted, "{path} {body}: {answer}");
+        let [row] = &rows[..] else { panic!("{path}: {rows:?}") };
+        let removes = may && path == "/agents/insert";
+        assert_eq!(row.detail.ends_with("(removes 002)"), removes, "{}", row.detail);
+    }
+    let name = |id| world.registry.agent(model::AgentId(id)).unwrap().name;
+    assert_eq!((name(1), name(2)), ("web-1".to_owned(), "x-002".to_owned()));
 }
 
 const RULE: &str = "title: new
@@ -372,6 +405,11 @@ async fn what_fails_midway_leaves_one_row_that_says_so() {
          SELECT RAISE(ABORT, 'spoilt'); END";
     let db = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
     db.execute_batch(spoil).unwrap();
+    let twice = ("DELETE", "/groups?groups_list=a,a,gone", "");
+    let (status, answer, rows) = try_write(&world, twice, &admin).await;
+    assert_eq!((status, &answer["data"]["affected_items"]), (StatusCode::OK, &json!(["a"])));
+    assert_eq!(rows.iter().map(|row| row.outcome).collect::<Vec<_>>(), [AuditOutcome::Partly]);
+    world.registry.create_group("a").unwrap();
     let write = ("DELETE", "/groups?groups_list=a,b,c", "");
     let (status, _, rows) = try_write(&world, write, &admin).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -379,4 +417,27 @@ async fn what_fails_midway_leaves_one_row_that_says_so() {
         world.registry.groups().unwrap().into_iter().map(|group| group.name).collect();
     assert_eq!(names, ["b", "c", "default", "web"], "what was done before stays");
     assert_eq!(rows.iter().map(|row| row.outcome).collect::<Vec<_>>(), [AuditOutcome::Failed]);
+}
+
+#[tokio::test]
+async fn a_policy_that_would_never_apply_is_refused() {
+    let world = world();
+    let admin = world.admin().await;
+    for (action, resource, fine) in [
+        ("agent:*", "agent:id:*", false),
+        ("*:*", "agent:id:*", false),
+        ("agent:read", "what:id:*", false),
+        ("agent:read", "*:*:x", false),
+        ("agent:read", "agent:id", false),
+        ("agent:read", "agent:id:001&what:id:*", false),
+        ("agent:read", "agent:id:001&agent:group:web", true),
+        ("security:read_config", "*:*:*", true),
+    ] {
+        let policy = json!({"actions": [action], "resources": [resource], "effect": "deny"});
+        let body = json!({"name": format!("{action} {resource}"), "policy": policy}).to_string();
+        let (_, answer, _) = try_write(&world, ("POST", "/security/policies", &body), &admin).await;
+        let code = [&answer["error"], &answer["data"]["failed_items"][0]["error"]["code"]];
+        let refused = code.iter().any(|code| **code == 4006);
+        assert_eq!(refused, !fine, "{action} {resource}: {answer}");
+    }
 }

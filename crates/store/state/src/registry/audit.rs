@@ -75,6 +75,23 @@ thread_local! {
     static PENDING: RefCell<Pending> = const { RefCell::new(Pending::None) };
 }
 
+/// Do something with what waits for the first durable write of this thread.
+pub(super) fn waiting<T>(work: impl FnOnce(&AuditEntry) -> T) -> Option<T> {
+    PENDING.with_borrow(|pending| match pending {
+        Pending::Waiting(entry) => Some(work(entry)),
+        Pending::None | Pending::Written(_) => None,
+    })
+}
+
+/// Say more of what is waiting.
+pub(super) fn amend(more: &str) {
+    PENDING.with_borrow_mut(|pending| {
+        if let Pending::Waiting(entry) = pending {
+            entry.detail.push_str(more);
+        }
+    });
+}
+
 /// What this thread has to say, which is then nothing.
 pub(super) fn take() -> Pending {
     PENDING.take()

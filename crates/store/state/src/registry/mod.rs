@@ -173,12 +173,6 @@ pub trait RegistryStore: SecurityStore {
     /// `NotFound` (agent).
     fn client_key(&self, agent: AgentId) -> StoreResult<Option<String>>;
 
-    /// Keep a key for the agent.
-    ///
-    /// # Errors
-    /// `NotFound` (agent).
-    fn set_client_key(&self, agent: AgentId, key: &str) -> StoreResult<()>;
-
     /// Write what agents told of their scans, in one transaction; survives a killed process.
     ///
     /// # Errors
@@ -413,6 +407,16 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn setting(&self, name: &str) -> StoreResult<Option<String>>;
 
+    /// Refuse tokens and write settings, all in one transaction.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn revoke_and_set(
+        &self,
+        revocation: &Revocation,
+        settings: &[(&str, String)],
+    ) -> StoreResult<()>;
+
     /// Write a setting.
     ///
     /// # Errors
@@ -440,6 +444,10 @@ pub trait RegistryStore: SecurityStore {
     /// Until [`RegistryStore::end_audit`], the first durable write of this thread appends `entry`
     /// in its own transaction, as begun.
     fn begin_audit(&self, entry: AuditEntry);
+
+    /// Say more of what [`RegistryStore::begin_audit`] left waiting, also from within the write that
+    /// takes it along.
+    fn amend_audit(&self, more: &str);
 
     /// Append what [`RegistryStore::begin_audit`] left waiting, durable when it returns.
     ///

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use model::AgentId;
@@ -297,7 +297,9 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<Call, Failure> {
         Access::Action { action, .. } => action,
         _ => "",
     };
-    let call = Call::new(
+    let timed = !request.asks_for("wait_for_complete");
+    let time = Duration::from_millis(api.options.request_timeout_ms);
+    let mut call = Call::new(
         Arc::clone(api),
         request.caller,
         request.source,
@@ -306,6 +308,7 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<Call, Failure> {
         request.body,
         action,
     );
+    call.deadline = timed.then(|| Instant::now() + time);
     some_named(&call, request.operation.access)?;
     Ok(call)
 }

@@ -22,6 +22,10 @@ use crate::operation::{
 };
 use crate::parameters::timeframe;
 
+/// What removes agents, also those that another takes the place of.
+const DELETE: &str = "agent:delete";
+/// Longest key of a client; 4.x has 64 characters.
+const KEY_CHARS_MAX: usize = 256;
 /// Removal records that wait for the journal at once.
 const RECORDS_AT_ONCE: usize = 256;
 
@@ -84,7 +88,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/agents",
         id: "agents.delete",
         about: "Remove agents that match all filters, with what is known of them.",
-        access: action("agent:delete", "agent:id"),
+        access: action(DELETE, "agent:id"),
         parameters: &[COMMON, DELETED],
         body: None,
         shape: Shape::List("AgentNumber"),
@@ -183,6 +187,9 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
     if new.key.as_ref().is_some_and(|key| key.len() < 64) {
         return Err(Failure::code(1709));
     }
+    if new.key.as_ref().is_some_and(|key| key.len() > KEY_CHARS_MAX) {
+        return Err(Failure::bad(format!("key: longer than {KEY_CHARS_MAX} characters")));
+    }
     if new.key.as_ref().is_some_and(|key| !key.bytes().all(|b| b.is_ascii_alphanumeric())) {
         return Err(Failure::bad("key: letters and digits only"));
     }
@@ -217,15 +224,29 @@ fn quick(call: &Call) -> Result<Answer, Failure> {
     done(call, &InsertAgent { request, ..InsertAgent::default() })
 }
 
+/// Whoever is in the way goes only if the caller may remove it; the audit log names it.
 fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let at_us = call.api.options.clock.now_us();
+    let mut denied = Vec::new();
     let mut record = |gone: &[(AgentId, Incarnation)]| {
+        let scope = call.scope_of(DELETE);
+        let kept = gone.iter().filter(|(agent, _)| !scope.holds(*agent));
+        denied.extend(kept.map(|(agent, _)| agent.to_string()));
+        if !denied.is_empty() {
+            return Err("the caller may not remove who is in the way".to_owned());
+        }
+        let names: Vec<String> = gone.iter().map(|(agent, _)| agent.to_string()).collect();
+        call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
         gone.iter().copied().try_for_each(|(agent, incarnation)| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
             call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
         })
     };
-    let (id, key, _) = call.registry().insert_agent(new, &mut record).map_err(refused)?;
+    let inserted = call.registry().insert_agent(new, &mut record);
+    if !denied.is_empty() {
+        return Err(Failure::denied_on("agent:id", &denied));
+    }
+    let (id, key, _) = inserted.map_err(refused)?;
     let ip = if new.request.ip.is_empty() { "any" } else { &new.request.ip };
     let key = line(id, &new.request.name, ip, &key);
     Answer::data(&AgentKey { id: id.to_string(), key })
@@ -246,39 +267,44 @@ fn refused(error: EnrollError) -> Failure {
     }
 }
 
-/// Write removal records to the journal, several at once; for whom it was done. It ends at the
-/// first group in which one is refused.
+/// Write removal records to the journal, all at once; for whom it was done.
 fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarnation)> {
     let at_us = call.api.options.clock.now_us();
+    let submit = |(agent, incarnation): (AgentId, Incarnation)| {
+        let (api, record) =
+            (Arc::clone(&call.api), Record::AgentRemoved { agent, incarnation, at_us });
+        tokio::spawn(async move { api.commit.submit(record).await.map_err(|e| e.to_string()) })
+    };
+    let under_way: Vec<_> = lives.iter().map(|life| (*life, submit(*life))).collect();
     let mut recorded = Vec::with_capacity(lives.len());
-    for some in lives.chunks(RECORDS_AT_ONCE) {
-        let submit = |(agent, incarnation): (AgentId, Incarnation)| {
-            let (api, record) =
-                (Arc::clone(&call.api), Record::AgentRemoved { agent, incarnation, at_us });
-            tokio::spawn(async move { api.commit.submit(record).await.map_err(|e| e.to_string()) })
-        };
-        let under_way: Vec<_> = some.iter().map(|life| (*life, submit(*life))).collect();
-        let before = recorded.len();
-        for (life, task) in under_way {
-            match Handle::current().block_on(task) {
-                Ok(Ok(_)) => recorded.push(life),
-                Ok(Err(cause)) => tracing::error!("agent {} is not removed: {cause}", life.0),
-                Err(cause) => tracing::error!("agent {} is not removed: {cause}", life.0),
-            }
-        }
-        if recorded.len() - before < some.len() {
-            break;
+    for (life, task) in under_way {
+        match Handle::current().block_on(task) {
+            Ok(Ok(_)) => recorded.push(life),
+            Ok(Err(cause)) => tracing::error!("agent {} is not removed: {cause}", life.0),
+            Err(cause) => tracing::error!("agent {} is not removed: {cause}", life.0),
         }
     }
     recorded
 }
 
 /// Revoked first, then the records, then the registry's rows: what a crash leaves undone is done by
-/// asking again.
+/// asking again. Some at a time, and no more behind the first that cannot be recorded: who stays is
+/// not cut off for nothing.
 fn remove(call: &Call, wanted: &[AgentId]) -> Result<Vec<AgentId>, Failure> {
-    let lives = call.registry().revoke_agents(wanted)?;
-    let recorded = record(call, &lives);
-    Ok(call.registry().remove_agents(&recorded)?)
+    let mut removed = Vec::with_capacity(wanted.len());
+    for some in wanted.chunks(RECORDS_AT_ONCE) {
+        if let Err(cause) = call.commit().available() {
+            tracing::error!("agents are not removed: {cause}");
+            break;
+        }
+        let lives = call.registry().revoke_agents(some)?;
+        let recorded = record(call, &lives);
+        removed.extend(call.registry().remove_agents(&recorded)?);
+        if recorded.len() < lives.len() {
+            break;
+        }
+    }
+    Ok(removed)
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {

@@ -4,6 +4,7 @@ use model::timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ASSIGN;
 use crate::call::Call;
 use crate::envelope::Answer;
 use crate::error::Failure;
@@ -54,6 +55,9 @@ pub(crate) struct NewTokenData {
 
 fn create(call: &Call) -> Result<Answer, Failure> {
     let wanted: NewToken = call.json()?;
+    for group in &wanted.groups {
+        call.require(ASSIGN, "group:id", group)?;
+    }
     let token =
         call.registry().create_enrolment_token(&wanted.groups, wanted.uses, wanted.ttl_s)?;
     let expires = call.now_s().saturating_add_unsigned(wanted.ttl_s);

@@ -3,7 +3,9 @@
 //! A group has two files: `agent.conf`, its configuration as it was put, and `merged.mg`, what an
 //! agent of this group alone is handed of it.
 
-use registry::{AgentQuery, GroupCount};
+use std::collections::HashSet;
+
+use registry::{AgentQuery, GroupCount, RegistryError, RegistryStoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -280,12 +282,14 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let named = call.parameters.list("groups_list");
     let all = named.iter().any(|name| name == "all");
     let may = |name: &str| call.may(DELETE, KIND, name);
-    let wanted: Vec<String> = if all {
+    let mut wanted: Vec<String> = if all {
         let names = groups.iter().map(|group| group.name.clone());
         names.filter(|name| name != "default" && may(name)).collect()
     } else {
         named.to_vec()
     };
+    let mut seen = HashSet::new();
+    wanted.retain(|name| seen.insert(name.clone()));
     let mut deleted = Vec::new();
     let mut failed = Vec::new();
     for name in wanted {
@@ -293,11 +297,10 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             failed.push((4000, name));
         } else if name == "default" {
             failed.push((1712, name));
-        } else if groups.iter().any(|group| group.name == name) {
-            call.registry().delete_group(&name)?;
-            deleted.push(json!(name));
-        } else {
+        } else if is_gone(call.registry().delete_group(&name))? {
             failed.push((1710, name));
+        } else {
+            deleted.push(json!(name));
         }
     }
     let total = deleted.len() as u64;
@@ -311,6 +314,15 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         list.fail(code, name);
     }
     Ok(Answer::List(list))
+}
+
+/// Whether there was none to delete, perhaps not any more.
+fn is_gone(deleted: Result<u64, RegistryError>) -> Result<bool, Failure> {
+    match deleted {
+        Ok(_) => Ok(false),
+        Err(RegistryError::Store(RegistryStoreError::NotFound { .. })) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn members(call: &Call) -> Result<Answer, Failure> {

@@ -105,10 +105,7 @@ fn status_within(call: &Call, scope: &Permitted) -> Result<registry::StatusSumma
     if scope.is_all() {
         return Ok(call.registry().status_summary()?);
     }
-    let mut counts = registry::StatusSummary::default();
-    call.registry().for_each_agent(scope, |agent| counts.add(agent.status));
-    counts.synced = call.registry().count_synced(scope);
-    Ok(counts)
+    Ok(call.registry().status_of(scope))
 }
 
 /// Agents by status, without their sum.

@@ -20,11 +20,11 @@ use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
 use crate::error::Failure;
 use crate::operation::{
-    AGENT_ID, COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, SEARCH, Shape, Verb, action,
-    query,
+    AGENT_ID, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q, SEARCH,
+    Shape, Verb, action, query,
 };
 use crate::q::{self, Op, Query};
-use crate::{shape, stream};
+use crate::{listing, shape, stream};
 
 const TYPES: &[&str] = &[
     "file",
@@ -325,17 +325,23 @@ fn written(documents: &[StoredDocument], selected: &[String]) -> Result<ItemWrit
     Ok(items)
 }
 
-/// Each different item once, over all files: they are read piece by piece, and of those before and
-/// behind the page only a digest is kept.
+/// Each different item once, over all files: they are read piece by piece in the order of their keys,
+/// and of those before and behind the page only a digest is kept; where they are to be sorted, all of
+/// them up to a bound.
 fn distinct_files(
     call: &Call,
     query: &DocumentQuery,
     selected: &[String],
     (offset, limit): (u64, u64),
 ) -> Result<Answer, Failure> {
-    let mut query = DocumentQuery { offset: 0, limit: DISTINCT_PIECE_ITEMS, ..query.clone() };
+    let names: Vec<(&'static str, &'static str)> =
+        COLUMNS.iter().map(|(name, _)| (*name, *name)).collect();
+    let sort = shape::sort_fields(call.parameters.text("sort"), &names)?;
+    let mut query =
+        DocumentQuery { offset: 0, limit: DISTINCT_PIECE_ITEMS, sort: Vec::new(), ..query.clone() };
     let (mut items, mut seen) = (Vec::new(), HashSet::new());
     loop {
+        call.in_time()?;
         let page = call.state().documents(&query)?;
         let last = page.items.len() < query.limit;
         for document in &page.items {
@@ -346,8 +352,12 @@ fn distinct_files(
                 continue;
             }
             let place = seen.len() as u64 - 1;
-            if (offset..offset.saturating_add(limit)).contains(&place) {
+            if !sort.is_empty() || (offset..offset.saturating_add(limit)).contains(&place) {
                 items.push(item);
+            }
+            if items.len() > PAGE_ITEMS_MAX as usize {
+                let detail = "too many different items to sort: leave sort out, or ask for less";
+                return Err(Failure::detailed(1403, detail));
             }
         }
         match page.next {
@@ -355,6 +365,10 @@ fn distinct_files(
             Some(next) => query.after = Some(next),
             None => query.offset += query.limit as u64,
         }
+    }
+    if !sort.is_empty() {
+        items.sort_by(|a, b| listing::order(a, b, &sort));
+        items = shape::page(items, offset, limit);
     }
     Ok(Answer::List(List::new(items, seen.len() as u64, MESSAGES)))
 }

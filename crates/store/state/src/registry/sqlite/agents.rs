@@ -44,13 +44,6 @@ pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Optio
         .ok_or_else(|| not_found(id))
 }
 
-pub(super) fn set_client_key(tx: &Transaction<'_>, id: AgentId, key: &str) -> StoreResult<()> {
-    let n = tx
-        .prepare_cached("UPDATE agent SET client_key = ?2 WHERE id = ?1 AND id > 0")?
-        .execute(params![id.0, key])?;
-    if n == 0 { Err(not_found(id)) } else { Ok(()) }
-}
-
 /// A part that was not told keeps what is known.
 pub(super) fn save_last_scans(
     tx: &Transaction<'_>,

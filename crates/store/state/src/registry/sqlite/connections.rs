@@ -149,20 +149,15 @@ impl SqliteRegistry {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let mut pending = audit::take();
-        let done = self.transact("FULL", |tx| {
+        let (out, written) = self.transact("FULL", |tx| {
             let out = work(tx)?;
-            let id = match &pending {
-                Pending::Waiting(entry) => Some(users::audit(tx, entry)?),
-                Pending::None | Pending::Written(_) => None,
-            };
-            Ok((out, id))
-        });
-        if let Ok((_, Some(id))) = &done {
-            pending = Pending::Written(*id);
+            let written = audit::waiting(|entry| users::audit(tx, entry)).transpose()?;
+            Ok((out, written))
+        })?;
+        if let Some(id) = written {
+            audit::set(Pending::Written(id));
         }
-        audit::set(pending);
-        done.map(|(out, _)| out)
+        Ok(out)
     }
 
     /// Copy the log into the database, as far as no reader needs it. Holds up no write.

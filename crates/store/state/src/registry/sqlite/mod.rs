@@ -144,10 +144,6 @@ impl RegistryStore for SqliteRegistry {
         self.read(|tx| agents::client_key(tx, agent))
     }
 
-    fn set_client_key(&self, agent: AgentId, key: &str) -> StoreResult<()> {
-        self.write(|tx| agents::set_client_key(tx, agent, key))
-    }
-
     fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> StoreResult<()> {
         self.write_soft(|tx| agents::save_last_scans(tx, scans))
     }
@@ -323,6 +319,17 @@ impl RegistryStore for SqliteRegistry {
         self.read(|tx| users::setting(tx, name))
     }
 
+    fn revoke_and_set(
+        &self,
+        revocation: &Revocation,
+        settings: &[(&str, String)],
+    ) -> StoreResult<()> {
+        self.write(|tx| {
+            users::revoke_tokens(tx, revocation)?;
+            settings.iter().try_for_each(|(name, value)| users::set_setting(tx, name, value))
+        })
+    }
+
     fn set_setting(&self, name: &str, value: &str) -> StoreResult<()> {
         self.write(|tx| users::set_setting(tx, name, value))
     }
@@ -352,6 +359,10 @@ impl RegistryStore for SqliteRegistry {
 
     fn begin_audit(&self, entry: AuditEntry) {
         audit::set(Pending::Waiting(entry));
+    }
+
+    fn amend_audit(&self, more: &str) {
+        audit::amend(more);
     }
 
     fn write_audit(&self) -> StoreResult<()> {

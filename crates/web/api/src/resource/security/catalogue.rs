@@ -46,7 +46,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
 #[schema(value_type = Object)]
 pub(crate) struct Catalogue(Map<String, Value>);
 
-const RESOURCE_NAMES: &[&str] = &[
+pub(super) const RESOURCE_NAMES: &[&str] = &[
     "*:*",
     "agent:group",
     "agent:id",

@@ -1,7 +1,7 @@
 //! The security configuration: life of tokens and the mode.
 
+use registry::RbacMode;
 use registry::limits::TOKEN_TTL_SECONDS_MAX;
-use registry::{RbacMode, SecurityConfig};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -81,8 +81,7 @@ fn get(call: &Call) -> Result<Answer, Failure> {
 
 fn put(call: &Call) -> Result<Answer, Failure> {
     let change: ConfigChange = call.json()?;
-    let before = call.registry().security_config()?;
-    let token_ttl_s = change.auth_token_exp_timeout.unwrap_or(before.token_ttl_s);
+    let token_ttl_s = change.auth_token_exp_timeout.unwrap_or(TOKEN_TTL_SECONDS_MIN);
     if token_ttl_s < TOKEN_TTL_SECONDS_MIN {
         return Err(Failure::bad(format!(
             "{token_ttl_s} is less than the minimum of {TOKEN_TTL_SECONDS_MIN} - \
@@ -96,12 +95,12 @@ fn put(call: &Call) -> Result<Answer, Failure> {
         )));
     }
     let mode = match change.rbac_mode.as_deref() {
-        None => before.mode,
-        Some(word) => RbacMode::from_name(word).ok_or_else(|| {
+        None => None,
+        Some(word) => Some(RbacMode::from_name(word).ok_or_else(|| {
             Failure::bad(format!("'{word:.20}' is not one of ['white', 'black'] - 'rbac_mode'"))
-        })?,
+        })?),
     };
-    call.registry().set_security_config(Some(SecurityConfig { token_ttl_s, mode }))?;
+    call.registry().change_security_config(change.auth_token_exp_timeout, mode)?;
     Ok(Answer::Message(CHANGED.into()))
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::catalogue;
 use super::{
     POLICY_ID, RESERVED_ID_MAX, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
@@ -152,7 +153,7 @@ fn read(id: u32, name: String, body: PolicyBody) -> Option<Policy> {
 }
 
 fn word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'*')
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
 fn is_action(text: &str) -> bool {
@@ -162,12 +163,16 @@ fn is_action(text: &str) -> bool {
 
 fn is_resource(text: &str) -> bool {
     let part = |part: &str| {
-        let mut fields = part.splitn(3, ':');
-        fields.next().is_some_and(word)
-            && fields.next().is_some_and(word)
-            && fields.next().is_some_and(|value| {
-                !value.is_empty() && !value.chars().any(|c| c.is_control() || c.is_whitespace())
-            })
+        let known = catalogue::RESOURCE_NAMES.iter().find_map(|kind| {
+            let value = part.strip_prefix(kind)?.strip_prefix(':')?;
+            Some((*kind, value))
+        });
+        known.is_some_and(|(kind, value)| {
+            let whole = kind != "*:*" || value == "*";
+            whole
+                && !value.is_empty()
+                && !value.chars().any(|c| c.is_control() || c.is_whitespace())
+        })
     };
     text.len() <= ENTRY_BYTES_MAX
         && text.split('&').count() <= PARTS_MAX
