@@ -22,7 +22,10 @@ config=$root$sysconfdir/holdfast
 
 install_all() {
   local bin=${BIN:?names the program to install}
+  [ -f "$bin" ] || { echo "$0: $bin: no such program" >&2; exit 2; }
   install -D -m 0755 "$bin" "$root$bindir/holdfast"
+  # What debuggers read is two thirds of it; function names stay for backtraces.
+  if command -v strip > /dev/null; then strip --strip-debug "$root$bindir/holdfast"; fi
   install -d "$(dirname "$bash")" "$(dirname "$zsh")" "$(dirname "$fish")" "$man" "$units" "$config"
   "$bin" completions bash > "$bash"
   "$bin" completions zsh > "$zsh"

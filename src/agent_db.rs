@@ -11,40 +11,64 @@ use queue::{Body, ListFilter, Listed, Peeked, Reader};
 use serde_json::{Value, json};
 
 use crate::agent::Console;
-use crate::cli::{DataArg, QueueCommand};
+use crate::cli::{QueueCommand, QueueOf};
+use crate::config::{self, AgentConfig};
 use crate::folder::{DataFolder, is_there};
 use crate::inspect;
 
 /// Run one of them: `false` when a verification found something.
 pub(crate) fn run(command: QueueCommand) -> anyhow::Result<bool> {
     match command {
-        QueueCommand::Status { data, json } => inspect::queue(&folder(data), json)?,
-        QueueCommand::List { data, pending, dataset, path, limit, json } => {
+        QueueCommand::Status { of, json } => inspect::queue(&database(&of)?, json)?,
+        QueueCommand::List { of, pending, dataset, path, limit, json } => {
+            let file = database(&of)?;
+            expect_dataset(&file, dataset.as_deref())?;
             let prefix = path.into_bytes();
-            list(&database(data)?, &ListFilter { pending, dataset, prefix }, limit, json)?;
+            list(&file, &ListFilter { pending, dataset, prefix }, limit, json)?;
         }
-        QueueCommand::Verify { data, json } => return verify(&database(data)?, json),
-        QueueCommand::Compact { data, json } => compact(&database(data)?, json)?,
+        QueueCommand::Verify { of, json } => return verify(&database(&of)?, json),
+        QueueCommand::Compact { of, json } => compact(&database(&of)?, json)?,
     }
     Ok(true)
 }
 
-fn folder(data: DataArg) -> PathBuf {
-    DataFolder::new(data.data).agent()
-}
-
-fn database(data: DataArg) -> anyhow::Result<PathBuf> {
-    let given = data.data.clone();
-    let path = folder(data).join("agent.db");
+/// The database in an agent's own folder.
+pub(crate) fn of_agent(folder: &Path) -> anyhow::Result<PathBuf> {
+    let path = folder.join("agent.db");
     if is_there(&path)? {
         return Ok(path);
     }
-    // The folder of an agent apart holds it directly.
-    let own = given.join("agent.db");
-    if is_there(&own)? {
-        return Ok(own);
+    bail!("{}: this agent has not run yet; start it first", path.display())
+}
+
+fn database(of: &QueueOf) -> anyhow::Result<PathBuf> {
+    if let Some(file) = &of.config {
+        let config: AgentConfig = config::load(file)?;
+        return of_agent(&config.data);
     }
-    bail!("{}: no agent has run in this folder; name another one with --data", path.display())
+    let path = DataFolder::new(&of.data).agent().join("agent.db");
+    // The folder of an agent apart holds it directly.
+    let own = of.data.join("agent.db");
+    for path in [&path, &own] {
+        if is_there(path)? {
+            return Ok(path.clone());
+        }
+    }
+    bail!(
+        "{}: no agent has run in this folder; name another one with --data, or an agent's \
+         configuration with --config",
+        path.display()
+    )
+}
+
+/// That a dataset is known, if one is named: of a mistyped one nothing would be listed.
+fn expect_dataset(file: &Path, named: Option<&str>) -> anyhow::Result<()> {
+    let Some(named) = named else { return Ok(()) };
+    let known: Vec<String> = queue::peek(file)?.datasets.into_iter().map(|d| d.name).collect();
+    if known.iter().any(|name| name == named) {
+        return Ok(());
+    }
+    bail!("{named}: no such dataset; this agent has: {}", known.join(", "))
 }
 
 fn list(path: &Path, filter: &ListFilter, limit: u64, as_json: bool) -> anyhow::Result<()> {

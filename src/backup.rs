@@ -39,6 +39,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     if !is_there(&from.series())? {
         from.expect()?;
     }
+    outside(&args.to, from.path())?;
     empty_folder(&args.to)?;
     let to = DataFolder::new(&args.to);
     let mut copied = Vec::new();
@@ -85,6 +86,18 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
 fn writeln_stdout(line: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     writeln!(std::io::stdout(), "{line}").context("stdout")
+}
+
+/// That a backup does not go into what it is of.
+fn outside(to: &Path, data: &Path) -> anyhow::Result<()> {
+    let data = data.canonicalize().with_context(|| data.display().to_string())?;
+    let whole = std::path::absolute(to).with_context(|| to.display().to_string())?;
+    // What is not there yet goes where the nearest folder above it really is.
+    let there = whole.ancestors().find_map(|above| above.canonicalize().ok());
+    if there.is_some_and(|there| there.starts_with(&data)) {
+        bail!("{}: lies in the data folder itself; name a folder elsewhere", to.display());
+    }
+    Ok(())
 }
 
 fn empty_folder(folder: &Path) -> anyhow::Result<()> {

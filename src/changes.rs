@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::bail;
 use serde_json::Value;
 
 use crate::agent::Console;
@@ -27,6 +28,9 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     loop {
         match fetch(&local, args, arrived).await {
             Ok((items, newest)) => {
+                if items.is_empty() && arrived.is_none() {
+                    expect_agent(&local, args).await?;
+                }
                 let text = |item: &Value| if args.json { item.to_string() } else { line(item) };
                 items.iter().rev().for_each(|item| console.line(&text(item)));
                 arrived = Some(newest);
@@ -81,6 +85,17 @@ async fn fetch(
     }
 }
 
+/// That an agent of whom there is nothing is known, if one is named. Of one that was removed there is.
+async fn expect_agent(local: &Local, args: &ChangesArgs) -> anyhow::Result<()> {
+    let Some(agent) = &args.agent else { return Ok(()) };
+    let query = [("agents_list".to_owned(), agent.clone())];
+    let answer = local.get("/agents", &query).await?;
+    if at(&answer, "/data/total_affected_items").as_u64() == Some(0) {
+        bail!("{agent}: the server has no such agent");
+    }
+    Ok(())
+}
+
 fn since(age: Duration) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     model::timestamp::micros(now.saturating_sub(age).as_micros() as u64)
@@ -95,13 +110,13 @@ fn line(item: &Value) -> String {
         .map(|f| f.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default();
     let found = at(item, "/time");
-    let time = if found.is_string() { found } else { at(item, "/to") };
-    let mut line = format!(
-        "{} {} {:<8} {path}",
-        text(time),
-        text(at(item, "/agent/id")),
-        text(at(item, "/kind"))
-    );
+    let time = if found.is_string() {
+        text(found)
+    } else {
+        format!("{} to {}", text(at(item, "/from")), text(at(item, "/to")))
+    };
+    let mut line =
+        format!("{time} {} {:<8} {path}", text(at(item, "/agent/id")), text(at(item, "/kind")));
     if !fields.is_empty() {
         let _ = write!(line, " ({})", fields.join(", "));
     }

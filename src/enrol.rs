@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use model::AgentId;
 use registry::AuditOutcome;
-use sync::{EnrollOptions, IdentityFolder};
+use sync::{EnrollOptions, IdentityFolder, SyncError};
 
 use crate::agent::Console;
 use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
@@ -78,14 +78,28 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         );
     }
     let name = args.name.clone().or_else(|| Some(config.name.clone()).filter(|n| !n.is_empty()));
+    let server_url = args.server.clone().unwrap_or(config.server);
+    if !reqwest::Url::parse(&server_url).is_ok_and(|url| url.scheme() == "https" && url.has_host())
+    {
+        anyhow::bail!(
+            "{server_url}: name the agents' port of the server as https://HOST:PORT (--server, or \
+             `server` in the configuration)"
+        );
+    }
     let options = EnrollOptions {
-        server_url: args.server.clone().unwrap_or(config.server),
+        server_url: server_url.clone(),
         token: args.token.clone(),
         name: name.unwrap_or_else(host::hostname),
         groups: args.group.clone(),
         folder,
     };
-    let identity = sync::enroll(&options).await?;
+    let identity = sync::enroll(&options).await.map_err(|e| match e {
+        SyncError::Refused { status: 404, .. } => anyhow::anyhow!(
+            "{server_url}: nobody enrols here: name the agents' port (1517 unless configured), not \
+             that of the page"
+        ),
+        other => other.into(),
+    })?;
     Console::new().line(&format!("enrolled: agent {} {}", identity.id, identity.name));
     Ok(())
 }

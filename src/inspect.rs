@@ -14,21 +14,14 @@ use crate::agent_db;
 use crate::cli::JournalArgs;
 use crate::folder::{DataFolder, is_there};
 use crate::local::at;
+use crate::show::report as show;
 
-/// `holdfast queue status` and `holdfast agent status`.
-pub(crate) fn queue(folder: &Path, as_json: bool) -> anyhow::Result<()> {
-    let path = folder.join("agent.db");
-    if !is_there(&path)? {
-        bail!(
-            "{}: no agent has run in this folder; of an agent apart, ask `holdfast agent status \
-             --config FILE`",
-            path.display()
-        );
-    }
+/// `holdfast queue status` and `holdfast agent status` of an agent's database.
+pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
     // Before this process becomes a reader itself.
-    let readers = queue::readers(&path)?;
-    let status = queue::peek(&path)?;
-    let scan = last_scan(&path)?;
+    let readers = queue::readers(path)?;
+    let status = queue::peek(path)?;
+    let scan = last_scan(path)?;
     if as_json {
         let all = json!({ "queue": status, "readers": readers, "last_scan": scan });
         Console::new().line(&all.to_string());
@@ -233,19 +226,5 @@ fn describe(position: u64, bytes: &[u8]) -> Value {
         Err(why) => json!({
             "position": position, "kind": "unknown", "detail": why, "bytes": bytes.len(),
         }),
-    }
-}
-
-/// One JSON object, or a line per field for people.
-fn show(as_json: bool, report: &Value) {
-    let console = Console::new();
-    match report.as_object() {
-        Some(fields) if !as_json => {
-            for (name, value) in fields {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                console.line(&format!("{}: {text}", name.replace('_', " ")));
-            }
-        }
-        _ => console.line(&report.to_string()),
     }
 }

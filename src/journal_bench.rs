@@ -41,6 +41,9 @@ struct Row {
 /// Measure, print, draw.
 pub(crate) fn run(args: &JournalBenchArgs) -> anyhow::Result<()> {
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    if !base.is_dir() {
+        bail!("--dir {}: no such folder", base.display());
+    }
     let base = base.join(format!("holdfast-journal-bench-{}", std::process::id()));
     let measured = measure(args, &base);
     if base.exists() {

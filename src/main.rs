@@ -21,10 +21,12 @@ mod roles;
 mod scan;
 mod series;
 mod server;
+mod show;
 mod signals;
 mod up;
 mod user;
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -33,6 +35,8 @@ use crate::cli::{AgentCommand, AgentsCommand, Cli, Command, ConfigCommand, Journ
 
 /// Differences were found, or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
+/// What an error of printing names.
+const STDOUT: &str = "stdout";
 /// Something went wrong.
 const EXIT_ERROR: u8 = 2;
 
@@ -42,8 +46,13 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Nothing that this program writes is for everybody.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
+    // What runs until it is stopped does its work without anybody who reads along.
+    let lasts = matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_));
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
+    let done = done.and_then(|fine| if lasts { Ok(fine) } else { printed().map(|()| fine) });
     match done {
+        // Whoever reads has seen enough, as `head` has.
+        Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(EXIT_DIFFERENT),
         Err(error) => {
@@ -73,6 +82,23 @@ fn in_one_line(error: &anyhow::Error) -> String {
     line
 }
 
+/// That everything which was printed could be.
+fn printed() -> anyhow::Result<()> {
+    let Some(e) = agent::Console::lost() else { return Ok(()) };
+    let why = match e.kind() {
+        ErrorKind::BrokenPipe => anyhow::Error::new(std::io::Error::from(e.kind())),
+        _ => anyhow::anyhow!("{e}; what it says is lost, run the command again"),
+    };
+    Err(why.context(STDOUT))
+}
+
+/// Whether nobody reads stdout any more.
+fn is_unread(error: &anyhow::Error) -> bool {
+    let closed = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.to_string() == STDOUT)
+        && error.chain().filter_map(|cause| cause.downcast_ref()).any(closed)
+}
+
 /// Run one command: `true` when all is fine, `false` when differences were found.
 fn run(command: Command) -> anyhow::Result<bool> {
     match command {
@@ -81,7 +107,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Agent(args) => match (args.command, args.config) {
             (Some(AgentCommand::Status(args)), _) => {
                 let config: config::AgentConfig = config::load(&args.config.config)?;
-                inspect::queue(&config.data, args.json)?;
+                inspect::queue(&agent_db::of_agent(&config.data)?, args.json)?;
             }
             (None, Some(config)) => runtime()?.block_on(roles::agent(&config))?,
             (None, None) => anyhow::bail!("agent: name its configuration with --config FILE"),

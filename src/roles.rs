@@ -30,7 +30,11 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
         console.line(&format!("listening: {name} {address}"));
     }
     if let Some(password) = &started.password {
-        console.line(&format!("log in: user admin, password {password} (shown once)"));
+        console.line(&format!(
+            "log in: user admin, password {password} (shown once; `holdfast user password admin \
+             --data {}` makes a new one)",
+            config.data.display()
+        ));
     }
     console.line(&format!("ready: {}", started.url));
     let watchdog = notify.ready();
@@ -89,7 +93,8 @@ fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettin
     let identity = IdentityFolder::new(&config.data);
     let Some(who) = identity.load()? else {
         bail!(
-            "{}: not enrolled yet; run `holdfast enroll --config {}`",
+            "{}: not enrolled yet; make a token with `holdfast token` on the server, then run \
+             `holdfast enroll --config {} --token TOKEN`",
             config.data.display(),
             file.display()
         );

@@ -1,6 +1,7 @@
 //! `holdfast scan`: what a scan sees, without server or database.
 
 use std::io::{self, BufWriter, Write};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<()> {
     let mut paths = Vec::new();
     for path in &args.path {
         std::fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
-        paths.push(std::path::absolute(path)?);
+        paths.push(whole(path)?);
     }
     let options = ScanOptions { readers: usize::from(args.threads), ..ScanOptions::default() };
     let scanner = Scanner::new(Rules::of_paths(paths), options, Arc::new(SystemClock::new()))?;
@@ -26,19 +27,36 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<()> {
         names: SystemNames::new(),
         json: args.json,
         quiet: args.quiet,
+        failed: None,
     };
     let (progress, cancel) = (Progress::new(), Cancel::new());
-    let report = scanner.scan(&mut Nothing, &mut printer, &progress, &cancel)?;
+    let report = scanner.scan(&mut Nothing, &mut printer, &progress, &cancel);
+    if let Some(e) = printer.failed.take() {
+        return Err(e).context("stdout");
+    }
+    let report = report?;
     if args.json {
-        serde_json::to_writer(&mut printer.out, &serde_json::json!({ "summary": report }))?;
-        writeln!(printer.out)?;
-        printer.out.flush()?;
+        let line = serde_json::json!({ "summary": report }).to_string();
+        writeln!(printer.out, "{line}").and_then(|()| printer.out.flush()).context("stdout")?;
     } else {
-        printer.out.flush()?;
+        printer.out.flush().context("stdout")?;
         drop(printer);
         Console::new().scanned(&report);
     }
     Ok(())
+}
+
+/// A path as rules take it: absolute and without `..`. What it ends in is not followed.
+pub(crate) fn whole(path: &Path) -> anyhow::Result<PathBuf> {
+    let what = || path.display().to_string();
+    let absolute = std::path::absolute(path).with_context(what)?;
+    if !absolute.components().any(|part| part == Component::ParentDir) {
+        return Ok(absolute);
+    }
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.canonicalize().with_context(what)?.join(name)),
+        _ => absolute.canonicalize().with_context(what),
+    }
 }
 
 /// A baseline that knows nothing.
@@ -61,6 +79,8 @@ struct Printer<W: Write> {
     names: SystemNames,
     json: bool,
     quiet: bool,
+    /// Why it could not print.
+    failed: Option<io::Error>,
 }
 
 impl<W: Write> Sink for Printer<W> {
@@ -70,7 +90,10 @@ impl<W: Write> Sink for Printer<W> {
             let Op::Put { key, observation, .. } = op else { continue };
             outcome.items += 1;
             let file = FileBody::new(&key, &observation, &self.names);
-            self.print(&file).map_err(|e| PortError(format!("stdout: {e}")))?;
+            if let Err(e) = self.print(&file) {
+                self.failed = Some(e);
+                return Err(PortError("stdout".into()));
+            }
         }
         Ok(outcome)
     }

@@ -304,6 +304,10 @@ fn database(file: &Path) -> String {
 /// server's machine.
 pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
     folder.expect_server()?;
+    if let Some(following) = Marker::load(folder.path())? {
+        let (folder, server) = (folder.path().display(), following.from);
+        bail!("{folder}: follows {server}, whose registry takes its place: do this at that server");
+    }
     registry_alone(folder)
 }
 

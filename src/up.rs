@@ -1,6 +1,6 @@
 //! `holdfast up`: server and local agent in one process and one data folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -18,6 +18,7 @@ use crate::config::{
 use crate::folder::DataFolder;
 use crate::host;
 use crate::notify::Notify;
+use crate::scan::whole;
 use crate::server::{Server, Started};
 use crate::signals::Stop;
 
@@ -37,7 +38,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let config = server_config(&args);
     let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
-    greet(&console, &started);
+    greet(&console, &started, &args.data.data);
     let watchdog = notify.ready();
     let folder = DataFolder::new(&args.data.data);
     let ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop).await;
@@ -58,7 +59,7 @@ fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
     let mut paths = Vec::new();
     for path in watch {
         // A relative path means the folder it was typed in.
-        paths.push(std::path::absolute(path).with_context(|| path.display().to_string())?);
+        paths.push(whole(path)?);
     }
     let rules = Rules::of_paths(paths);
     rules.validate()?;
@@ -74,12 +75,13 @@ fn server_config(args: &UpArgs) -> ServerConfig {
     }
 }
 
-fn greet(console: &Console, started: &Started) {
+fn greet(console: &Console, started: &Started, data: &Path) {
     console.line(&format!("page: {}", started.url));
     match &started.password {
         Some(password) => console.line(&format!(
-            "log in: user admin, password {password} (shown once; `holdfast user password admin` \
-             makes a new one)"
+            "log in: user admin, password {password} (shown once; `holdfast user password admin \
+             --data {}` makes a new one)",
+            data.display()
         )),
         None => console.line("log in: user admin, with the password set at first start"),
     }

@@ -261,12 +261,18 @@ fn a_running_server_says_what_it_did_not_do_and_records_what_was_done() {
         (&["token", "--data", data, "--uses", "3"], 0, "hf1."),
         (&["user", "password", "admin", "--data", data], 0, "new password of admin"),
         (&["user", "password", "nobody", "--data", data], 2, "nobody"),
+        (&["changes", "--data", data, "--agent", "077"], 2, "no such agent"),
     ]);
     let api = Api::of(Path::new(data));
     let rows = api.get("/audit")["data"]["affected_items"].as_array().unwrap().clone();
     let of_here: Vec<_> = rows.iter().filter(|row| row["user"] == "local").collect();
     let details: Vec<_> = of_here.iter().map(|row| row["detail"].as_str().unwrap()).collect();
-    assert_eq!(details, ["password of user admin", "enrolment token: uses 3, ttl_s 3600"]);
+    let expected = [
+        "password of user nobody",
+        "password of user admin",
+        "enrolment token: uses 3, ttl_s 3600",
+    ];
+    assert_eq!(details, expected);
 
     // A guessed password is in the log.
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -286,6 +292,95 @@ fn a_running_server_says_what_it_did_not_do_and_records_what_was_done() {
         (&["changes", "--data", data], 2, gone),
         (&["remove", "1", "--data", data], 2, gone),
     ]);
+}
+
+#[test]
+fn what_was_mistyped_is_named_with_what_helps() {
+    let dir = folder("cli-mistyped");
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    fs::create_dir_all(dir.join("data/series")).unwrap();
+    fs::create_dir_all(dir.join("data/sub")).unwrap();
+    fs::write(path("data/registry.db"), "").unwrap();
+    fs::write(path("data/following"), r#"{"name":"x","from":"unix:y","seeded":true}"#).unwrap();
+    fs::write(path("binary.toml"), [b'\n', 0xff]).unwrap();
+    fs::write(path("agent.toml"), format!("data = {:?}\n", dir.join("apart"))).unwrap();
+    let (data, agent) = (path("data"), path("agent.toml"));
+    let enroll = ["enroll", "--config", &agent, "--token", "hf1.x.y", "--server"];
+    let enroll = |server: &'static str| [&enroll[..], &[server]].concat();
+    let inside = path("data/sub/../backup/today");
+    expect_all(&[
+        (&["up", "--scan-interval", "0s"], 2, "must be from 100ms to 365days"),
+        (&["up", "--api", "localhost:1"], 2, "not an IP address with a port"),
+        (&["server", "--config", &path("none.toml")], 2, "`holdfast config default` prints one"),
+        (&["config", "check", "server", &path("binary.toml")], 2, "line 2 is not UTF-8"),
+        (&enroll("http://h:1517"), 2, "https://HOST:PORT"),
+        (&enroll("h:1517"), 2, "https://HOST:PORT"),
+        (&["agent", "--config", &agent], 2, "--token TOKEN"),
+        (&["agent", "status", "--config", &agent], 2, "has not run yet"),
+        (&["queue", "list", "--config", &agent], 2, "has not run yet"),
+        (&["queue", "list", "--data", &data], 2, "--config"),
+        (&["token", "--data", &data], 2, "follows unix:y"),
+        (
+            &["journal", "follow", "--from", "unix:nosock", "--to", &path("f"), "--once"],
+            2,
+            "nosock",
+        ),
+        (&["journal", "bench", "--dir", &path("none")], 2, "no such folder"),
+        (&["series", "bench", "--dir", &path("none")], 2, "no such folder"),
+        (&["series", "import", "--data", &path("none")], 2, "no such folder"),
+        (&["series", "stat", "--url", "junk"], 2, "http://HOST:PORT"),
+        (&["series", "delete", "--data", &data], 2, "--all|--metric"),
+        (
+            &["series", "export", "--data", &data, "--metric", "no.such"],
+            2,
+            "no series has this name",
+        ),
+        (
+            &["series", "delete", "--data", &data, "--metric", "no.such"],
+            2,
+            "no series has this name",
+        ),
+        (&["backup", "--data", &data, "--to", &inside], 2, "in the data folder itself"),
+    ]);
+    assert!(!dir.join("none").exists(), "something was made");
+    // A path is taken as it was typed.
+    let up_and_down = path("data/sub/../sub");
+    let (code, out, error) = run(&["scan", &up_and_down]);
+    assert!(code == 0 && out.contains(&path("data/sub")) && !out.contains(".."), "{out}{error}");
+}
+
+#[test]
+fn output_that_is_lost_is_an_error_and_a_reader_that_left_is_none() {
+    use std::process::{Command, Stdio};
+    let run_into = |words: &[&str], out: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let done = command.args(words).stdout(out).stderr(Stdio::piped()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let dir = folder("cli-output");
+    let queue = dir.join("agent/agent.db");
+    fs::create_dir_all(queue.parent().unwrap()).unwrap();
+    let clock = std::sync::Arc::new(env::clock::SystemClock::new());
+    let random = std::sync::Arc::new(env::random::SystemRandom);
+    let (open, _) =
+        queue::Queue::open(&queue, queue::QueueOptions::default(), clock, random).unwrap();
+    open.close().unwrap();
+    let (data, tree) = (dir.to_str().unwrap(), dir.join("agent"));
+    let commands: [&[&str]; 4] = [
+        &["queue", "status", "--data", data],
+        &["man"],
+        &["scan", tree.to_str().unwrap()],
+        &["config", "default"],
+    ];
+    for words in commands {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let (code, error) = run_into(words, full.into());
+        assert!(code == Some(2) && error.contains("No space left"), "{words:?}: {code:?} {error}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let (code, error) = run_into(words, writer.into());
+        assert_eq!((code, error.as_str()), (Some(0), ""), "{words:?}");
+    }
 }
 
 #[test]
@@ -355,6 +450,8 @@ fn an_agents_queue_is_listed_verified_and_compacted_from_outside() {
     assert_eq!((code, out.lines().count()), (0, 2), "{out}");
     let first: serde_json::Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
     assert_eq!((&first["path"], &first["pending"]), (&"bash".into(), &true.into()));
+    let (code, _, err) = run(&["queue", "list", "--data", data, "--dataset", "nosuch"]);
+    assert!(code == 2 && err.contains("inventory-packages"), "{err}");
     let (_, out, _) = run(&["queue", "list", "--data", data, "--path", "z"]);
     assert!(out.contains("pending zsh (inventory-packages, 2 bytes)"), "{out}");
     let (code, out, _) = run(&["queue", "verify", "--data", data]);

@@ -56,6 +56,7 @@ fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
     }
     let dump = base.join("dump");
     fs::write(&dump, &exported).unwrap();
+    ok(&["create", "--data", second]);
     ok(&["import", "--data", second, dump.to_str().unwrap()]);
     assert_eq!(ok(&["export", "--data", second]), exported);
 
@@ -118,6 +119,7 @@ fn an_export_leaves_out_the_events_of_a_damaged_part_alone() {
     let event = |time: i64, text: &str| format!("+!log host=a\r\n:{time}\r\n$3\r\n{text}\r\n");
     // Two hours make a partition.
     fs::write(&dump, event(1000, "one") + &event(8_000_000_000_000, "two")).unwrap();
+    assert_eq!(run(&["series", "create", "--data", words]).0, 0);
     let (code, _, error) = run(&["series", "import", "--data", words, dump.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     let first = data.join("series/parts/part-0000000000000001");

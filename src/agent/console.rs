@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use detect::{Progress, RootState, ScanReport};
@@ -11,6 +11,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// How often the progress bar is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
+
+/// The first failure to print.
+static LOST: OnceLock<io::Error> = OnceLock::new();
 
 /// Where lines for people go. A clone writes to the same place.
 #[derive(Debug, Clone)]
@@ -29,7 +32,14 @@ impl Console {
     pub(crate) fn line(&self, text: &str) {
         // A closed stdout is no reason to stop watching.
         let mut out = io::stdout().lock();
-        let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+        if let Err(e) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+            let _ = LOST.set(e);
+        }
+    }
+
+    /// Why a line could not be printed, if one could not.
+    pub(crate) fn lost() -> Option<&'static io::Error> {
+        LOST.get()
     }
 
     /// Show a running scan until the result is dropped.

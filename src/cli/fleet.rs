@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{ConfigArg, DataArg};
+use crate::config::{SCAN_INTERVAL, within};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
@@ -29,6 +30,17 @@ pub(crate) struct ImportArgs {
     pub(crate) json: bool,
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "not an IP address with a port, such as 127.0.0.1:55000".into())
+}
+
+fn scan_interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let (least, most) = SCAN_INTERVAL;
+    within("--scan-interval", &interval, &least, &most).map_err(|e| e.to_string())?;
+    Ok(interval)
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     #[command(flatten)]
@@ -38,13 +50,13 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) watch: Vec<PathBuf>,
     /// Where page and API listen.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:55000")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:55000", value_parser = address)]
     pub(crate) api: SocketAddr,
     /// Where the agents' side listens; port 0 takes any free one.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = address)]
     pub(crate) agents: SocketAddr,
     /// Time between two scans.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = scan_interval)]
     pub(crate) scan_interval: Duration,
     /// Serve page and API over plain HTTP; only on a loopback address.
     #[arg(long)]

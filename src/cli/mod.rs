@@ -21,7 +21,7 @@ pub(crate) use self::journal::{
     FollowArgs, JournalArgs, JournalBenchArgs, JournalCommand, JournalLayout, PromoteArgs,
 };
 pub(crate) use self::look::{ChangesArgs, ScanArgs};
-pub(crate) use self::queue::QueueCommand;
+pub(crate) use self::queue::{QueueCommand, QueueOf};
 pub(crate) use self::series::{
     SeriesBenchArgs, SeriesCommand, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat,
     SeriesImportArgs, SeriesLookArgs, SeriesServeArgs, SeriesStatArgs,

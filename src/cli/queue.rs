@@ -1,8 +1,21 @@
 //! `holdfast queue`.
 
-use clap::Subcommand;
+use std::path::PathBuf;
 
-use super::DataArg;
+use clap::{Args, Subcommand};
+
+use super::DEFAULT_DATA;
+
+/// Whose queue.
+#[derive(Debug, Args)]
+pub(crate) struct QueueOf {
+    /// The data folder of `holdfast up`, or that of an agent apart.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA)]
+    pub(crate) data: PathBuf,
+    /// The configuration of an agent apart, which names its data folder.
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub(crate) config: Option<PathBuf>,
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
@@ -10,17 +23,17 @@ pub(crate) enum QueueCommand {
     #[command(after_help = "Example:\n  holdfast queue status --data ./data --json")]
     Status {
         #[command(flatten)]
-        data: DataArg,
+        of: QueueOf,
         /// One JSON object.
         #[arg(long)]
         json: bool,
     },
     /// The items: when each last changed, whether it was told, what it is.
     #[command(after_help = "Examples:\n  holdfast queue list --pending\n  \
-        holdfast queue list --data ./data --path /etc/ssh --json")]
+        holdfast queue list --config agent.toml --path /etc/ssh --json")]
     List {
         #[command(flatten)]
-        data: DataArg,
+        of: QueueOf,
         /// Only what is still to be told.
         #[arg(long)]
         pending: bool,
@@ -42,7 +55,7 @@ pub(crate) enum QueueCommand {
     #[command(after_help = "Example:\n  holdfast queue verify --data ./data")]
     Verify {
         #[command(flatten)]
-        data: DataArg,
+        of: QueueOf,
         /// One JSON object.
         #[arg(long)]
         json: bool,
@@ -52,7 +65,7 @@ pub(crate) enum QueueCommand {
     #[command(after_help = "Example:\n  holdfast queue compact --data ./data")]
     Compact {
         #[command(flatten)]
-        data: DataArg,
+        of: QueueOf,
         /// One JSON object.
         #[arg(long)]
         json: bool,

@@ -80,8 +80,11 @@ pub(crate) struct SeriesServeArgs {
     /// RESP over UDP; only on a loopback address.
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) udp: Option<Listen>,
-    /// Lines of `put`, as clients of `OpenTSDB` write them.
-    #[arg(long, value_name = "HOST:PORT|off")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT|off",
+        help = "Lines of `put`, as clients of OpenTSDB write them"
+    )]
     pub(crate) opentsdb: Option<Listen>,
     /// Queries, Influx lines, remote write.
     #[arg(long, value_name = "HOST:PORT|off")]
@@ -89,14 +92,15 @@ pub(crate) struct SeriesServeArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["all", "metric"])))]
 pub(crate) struct SeriesDeleteArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
     /// The whole store, with everything in it.
-    #[arg(long, conflicts_with_all = ["metric", "tag", "from", "to"])]
+    #[arg(long, conflicts_with_all = ["tag", "from", "to"])]
     pub(crate) all: bool,
     /// Of this metric.
-    #[arg(long, value_name = "NAME", required_unless_present = "all")]
+    #[arg(long, value_name = "NAME")]
     pub(crate) metric: Option<String>,
     /// With this tag; may be given more than once.
     #[arg(long, value_name = "NAME=VALUE")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde::Deserialize;
 
-use super::{duration, within};
+use super::{SCAN_INTERVAL, duration, within};
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_AGENT: &str = include_str!("agent.default.toml");
@@ -45,16 +45,21 @@ impl Default for AgentConfig {
 impl AgentConfig {
     /// Values that no agent can run with, each by its key.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
-        let (tick, year) = (Duration::from_millis(100), Duration::from_hours(365 * 24));
+        let (tick, year) = SCAN_INTERVAL;
         within("scan.interval", &self.scan.interval, &tick, &year)?;
         within("inventory.interval", &self.inventory.interval, &tick, &year)?;
         within("scan.threads", &self.scan.threads, &1, &8)?;
-        within("sync.heartbeat", &self.sync.heartbeat, &tick, &Duration::from_hours(1))?;
+        within("sync.heartbeat", &self.sync.heartbeat, &tick, &Duration::from_mins(5))?;
         within("sync.check_interval", &self.sync.check_interval, &tick, &year)?;
         self.queue.validate()?;
         self.metrics.validate()?;
         if !self.server.starts_with("https://") {
             bail!("server = {:?}: must begin with https://", self.server);
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let length = self.name.len();
+        if length > 0 && (!(2..=128).contains(&length) || !self.name.chars().all(fits)) {
+            bail!("name = {:?}: must have 2 to 128 of A-Z a-z 0-9 . _ -", self.name);
         }
         if self.data.as_os_str().is_empty() {
             bail!("data is empty: name a folder");

@@ -6,7 +6,7 @@ mod series;
 mod server;
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,14 +29,23 @@ const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Read a configuration.
 pub(crate) fn load<T: DeserializeOwned>(file: &Path) -> anyhow::Result<T> {
-    let size =
-        fs::metadata(file).with_context(|| format!("configuration {}", file.display()))?.len();
+    let what = || format!("configuration {}", file.display());
+    let missing = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => {
+            anyhow::anyhow!("there is none; `holdfast config default` prints one")
+        }
+        _ => e.into(),
+    };
+    let size = fs::metadata(file).map_err(missing).with_context(what)?.len();
     if size > CONFIG_BYTES_MAX {
         bail!("configuration {}: larger than {CONFIG_BYTES_MAX} bytes", file.display());
     }
-    let text =
-        fs::read_to_string(file).with_context(|| format!("configuration {}", file.display()))?;
-    parse(&text).with_context(|| format!("configuration {}", file.display()))
+    let text = String::from_utf8(fs::read(file).with_context(what)?).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let line = e.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+        anyhow::anyhow!("{}: line {line} is not UTF-8 text", what())
+    })?;
+    parse(&text).with_context(what)
 }
 
 /// Print a commented configuration with every key at its default.
@@ -45,7 +54,7 @@ pub(crate) fn print_default(role: Role) -> anyhow::Result<()> {
         Role::Server => DEFAULT_SERVER,
         Role::Agent => DEFAULT_AGENT,
     };
-    std::io::stdout().write_all(text.as_bytes()).context("stdout")
+    io::stdout().write_all(text.as_bytes()).context("stdout")
 }
 
 /// `holdfast config check`.
@@ -55,18 +64,76 @@ pub(crate) fn check(role: Role, file: &Path) -> anyhow::Result<()> {
         Role::Agent => load::<AgentConfig>(file)?.validate(),
     }
     .with_context(|| format!("configuration {}", file.display()))?;
-    writeln!(std::io::stdout(), "{}: fine", file.display()).context("stdout")
+    writeln!(io::stdout(), "{}: fine", file.display()).context("stdout")
 }
 
+/// Shortest and longest time between two scans.
+pub(crate) const SCAN_INTERVAL: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_hours(365 * 24));
+
+/// A value as it is written in a configuration.
+pub(crate) trait Written: PartialOrd {
+    /// The text.
+    fn written(&self) -> String;
+}
+
+impl Written for Duration {
+    fn written(&self) -> String {
+        let ms = self.as_millis();
+        let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+        let whole = units.into_iter().find(|(_, unit)| ms > 0 && ms.is_multiple_of(*unit));
+        match whole {
+            _ if self.is_zero() => "0s".into(),
+            Some((name, unit)) if self.subsec_nanos().is_multiple_of(1_000_000) => {
+                format!("{}{name}", ms / unit)
+            }
+            _ => humantime::format_duration(*self).to_string(),
+        }
+    }
+}
+
+macro_rules! written_as_shown {
+    ($($number:ty),*) => {$(
+        impl Written for $number {
+            fn written(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+written_as_shown!(u8, u32, u64, usize);
+
 /// That a value is within its bounds; the text names the key and them.
-fn within<T: PartialOrd + std::fmt::Debug>(
-    key: &str,
-    value: &T,
-    least: &T,
-    most: &T,
-) -> anyhow::Result<()> {
+pub(crate) fn within<T: Written>(key: &str, value: &T, least: &T, most: &T) -> anyhow::Result<()> {
     if value < least || value > most {
-        bail!("{key} = {value:?}: must be from {least:?} to {most:?}");
+        let (value, least, most) = (value.written(), least.written(), most.written());
+        bail!("{key} = {value}: must be from {least} to {most}");
+    }
+    Ok(())
+}
+
+/// Longest name of a host (RFC 1035, 2.3.4).
+const HOST_BYTES_MAX: usize = 253;
+
+/// That each of these is an IP address or a host's name, perhaps with a wildcard.
+fn expect_hosts(key: &str, names: &[String]) -> anyhow::Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._*".contains(c);
+    for name in names {
+        let is_name = !name.is_empty() && name.len() <= HOST_BYTES_MAX && name.chars().all(fits);
+        if !is_name && name.parse::<std::net::IpAddr>().is_err() {
+            bail!("{key}: {name:?} is neither a host's name nor an IP address");
+        }
+    }
+    Ok(())
+}
+
+/// That each of these is an origin as browsers send it (RFC 6454), or `*`.
+fn expect_origins(key: &str, origins: &[String]) -> anyhow::Result<()> {
+    for origin in origins {
+        let parsed = reqwest::Url::parse(origin).ok();
+        if origin != "*" && parsed.is_none_or(|url| url.origin().ascii_serialization() != *origin) {
+            bail!("{key}: {origin:?} is no origin such as https://wall.example:8443");
+        }
     }
     Ok(())
 }
@@ -125,6 +192,45 @@ mod tests {
         assert_eq!(printed.inventory, empty.inventory);
         assert_eq!(printed.metrics, empty.metrics);
         assert_eq!(printed.data, empty.data);
+    }
+
+    #[test]
+    fn bounds_are_told_as_they_are_written() {
+        let of = |ms: u64| Duration::from_millis(ms).written();
+        assert_eq!([of(0), of(100), of(1_000), of(300_000)], ["0s", "100ms", "1s", "5m"]);
+        assert_eq!([of(86_400_000 * 365), of(7_200_000), of(1_500)], ["365days", "2h", "1s 500ms"]);
+        assert_eq!(Duration::from_nanos(1).written(), "1ns");
+        let size = |bytes: u64| Bytes(bytes).written();
+        assert_eq!(
+            [size(20), size(1 << 20), size(3 << 30), size(1025)],
+            ["20", "1MiB", "3GiB", "1025"]
+        );
+        for text in ["365days", "20GiB"] {
+            assert!(text.parse::<Bytes>().is_ok() || humantime::parse_duration(text).is_ok());
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_be_meant_are_refused_by_their_key() {
+        let server = |text: &str| parse::<ServerConfig>(text).unwrap().validate();
+        let agent = |text: &str| parse::<AgentConfig>(text).unwrap().validate();
+        let cases = [
+            (server("[agents]\nnames = [\"bad name\"]"), "agents.names: \"bad name\""),
+            (server("[api]\nnames = [\"\"]"), "api.names"),
+            (server("[api]\ncors_origins = [\"foo\"]"), "api.cors_origins: \"foo\""),
+            (server("[api]\ncors_origins = [\"https://a/\"]"), "api.cors_origins"),
+            (server("[agents]\nidle_time = \"1s\""), "agents.idle_time = 1s"),
+            (server("[series]\nsize_max = \"20\""), "series.size_max = 20: must be from 1MiB to"),
+            (agent("name = \"b d\""), "name = \"b d\""),
+            (agent("[sync]\nheartbeat = \"1h\""), "sync.heartbeat = 1h: must be from 100ms to 5m"),
+        ];
+        for (checked, expected) in cases {
+            let error = checked.unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+        server("[api]\nnames = [\"web.example\", \"::1\"]\ncors_origins = [\"*\", \"http://a:1\"]")
+            .unwrap();
+        agent("name = \"web-1.example\"").unwrap();
     }
 
     #[test]

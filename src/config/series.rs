@@ -9,7 +9,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
 
-use super::{duration, within};
+use super::{Written, duration, within};
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_SERIES: &str = include_str!("series.default.toml");
@@ -72,6 +72,14 @@ impl FromStr for Bytes {
         let number = digits.parse::<u64>().ok();
         let bytes = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
         bytes.map(Self).ok_or_else(|| format!("`{text}` is not a size such as 512MiB or 20GiB"))
+    }
+}
+
+impl Written for Bytes {
+    fn written(&self) -> String {
+        let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        let whole = units.into_iter().find(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit));
+        whole.map_or_else(|| self.0.to_string(), |(name, unit)| format!("{}{name}", self.0 / unit))
     }
 }
 

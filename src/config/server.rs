@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde::Deserialize;
 
-use super::{SeriesConfig, duration, within};
+use super::{SeriesConfig, duration, expect_hosts, expect_origins, within};
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_SERVER: &str = concat!(
@@ -64,13 +64,17 @@ impl ServerConfig {
         within("auth.workers", &self.auth.workers, &1, &50)?;
         within("db.readers", &self.db.readers, &1, &64)?;
         within("agents.connections_max", &self.agents.connections_max, &1, &1_000_000)?;
-        within("agents.idle_time", &self.agents.idle_time, &second, &year)?;
+        // Longer than the heartbeat that agents have unless configured.
+        within("agents.idle_time", &self.agents.idle_time, &(second * 11), &year)?;
+        expect_hosts("api.names", &self.api.names)?;
+        expect_hosts("agents.names", &self.agents.names)?;
+        expect_origins("api.cors_origins", &self.api.cors_origins)?;
         within("auth.block_time", &self.auth.block_time, &second, &year)?;
         let silent = &self.agents.disconnection_time;
         within("agents.disconnection_time", silent, &second, &year)?;
         within("cache.ttl", &self.cache.ttl, &Duration::ZERO, &CACHE_TTL_MAX)?;
         within("journal.segment_mib", &self.journal.segment_mib, &1, &1024)?;
-        let most = 1 << 50;
+        let most = 1_u64 << 50;
         within("journal.follow_bytes_max", &self.journal.follow_bytes_max, &(1 << 20), &most)?;
         let hour = Duration::from_hours(1);
         within("retention.events_age", &self.retention.events_age, &hour, &(year * 100))?;

@@ -11,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use crate::cli::FollowArgs;
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, is_there};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Silence after which a connection is dead: a stream says something every second.
@@ -70,6 +70,11 @@ impl Client {
             .read_timeout(READ_TIMEOUT);
         let from = args.from.clone();
         if let Some(socket) = from.strip_prefix("unix:") {
+            if args.once && !is_there(Path::new(socket))? {
+                bail!(
+                    "--from {from}: no such socket; it is holdfast.sock in a server's data folder"
+                );
+            }
             let http = builder.unix_socket(PathBuf::from(socket)).build()?;
             let base = Url::parse("http://localhost")?;
             return Ok(Self { http, base, from, token: None });

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value as Json, json};
 use series::{Ack, Batch, Row, Store};
@@ -24,6 +24,9 @@ const BEGIN_NS: i64 = 1_700_000_000_000_000_000;
 pub(super) fn run(args: &SeriesBenchArgs) -> anyhow::Result<()> {
     let console = Console::new();
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    if !base.is_dir() {
+        bail!("--dir {}: no such folder", base.display());
+    }
     for wal in &args.wal {
         let dir = base.join(format!("holdfast-series-bench-{}", std::process::id()));
         let measured = measure(&dir, *wal, args);

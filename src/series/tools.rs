@@ -68,6 +68,17 @@ fn range(from: Option<&str>, to: Option<&str>) -> anyhow::Result<TimeRange> {
     Ok(TimeRange { from_ns: time(from, i64::MIN)?, to_ns: time(to, i64::MAX)? })
 }
 
+/// The series that are chosen; none is an error, for a mistyped name must not pass for an empty one.
+fn found(store: &Store, chosen: &Selector) -> anyhow::Result<Vec<Series>> {
+    let found = store.find(chosen);
+    if found.is_empty() {
+        bail!(
+            "no series has this name and these tags; `holdfast series export` shows those there are"
+        );
+    }
+    Ok(found)
+}
+
 /// `holdfast series delete`.
 pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     let dir = existing(&args.data)?;
@@ -91,7 +102,7 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     }
     let store = store?;
     let chosen = selector(args.metric.as_deref(), &args.tag)?;
-    let found = store.find(&chosen).len();
+    let found = found(&store, &chosen)?.len();
     store.delete(&chosen, range(args.from.as_deref(), args.to.as_deref())?)?;
     store.close()?;
     console.line(&format!("deleted: samples of {found} series"));
@@ -105,7 +116,7 @@ pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
     } else {
         of_folder(&args.data).await?
     };
-    show(&stats, args.json);
+    crate::show::report(args.json, &stats);
     Ok(())
 }
 
@@ -122,11 +133,16 @@ async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
         Err(locked) if socket.exists() => {
             Local::open(&socket)?.get("/series/stats", &[]).await.map_err(|_| locked)
         }
-        Err(locked) => Err(locked),
+        Err(locked) => Err(locked.context(
+            "a running `holdfast series serve` is asked with --url http://HOST:PORT of its query port",
+        )),
     }
 }
 
 async fn ask(url: &str, token: Option<&str>) -> anyhow::Result<Json> {
+    if !reqwest::Url::parse(url).is_ok_and(|url| url.has_host()) {
+        bail!("--url {url}: name the store's query port as http://HOST:PORT");
+    }
     let url = format!("{}/api/stats", url.trim_end_matches('/'));
     let mut request = reqwest::Client::builder().no_proxy().build()?.get(&url);
     if let Some(token) = token {
@@ -147,18 +163,6 @@ fn shown(s: &StoreStats) -> Json {
         "part_bytes": s.part_bytes, "part_samples": s.part_samples, "index_bytes": s.index_bytes,
         "partitions": s.partitions, "tombstones": s.tombstones, "head_samples": s.head_samples,
     })
-}
-
-fn show(report: &Json, as_json: bool) {
-    let console = Console::new();
-    match report.as_object() {
-        Some(fields) if !as_json => {
-            for (name, value) in fields {
-                console.line(&format!("{}: {value}", name.replace('_', " ")));
-            }
-        }
-        _ => console.line(&report.to_string()),
-    }
 }
 
 /// `holdfast series verify`: `false` when something is wrong.
@@ -187,7 +191,9 @@ pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
     let range = range(args.from.as_deref(), args.to.as_deref())?;
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
     let mut whole = true;
-    for series in store.find(&chosen) {
+    let all = args.metric.is_none() && args.tag.is_empty();
+    let chosen = if all { store.find(&chosen) } else { found(&store, &chosen)? };
+    for series in chosen {
         whole &= write_series(&mut out, &store, &series, range).context("stdout")?;
     }
     out.flush().context("stdout")?;
@@ -271,6 +277,13 @@ fn read_events(
 /// `holdfast series import`: `false` when something was refused.
 pub(super) fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
     let folder = DataFolder::new(&args.data.data);
+    if !is_there(folder.path())? {
+        bail!(
+            "{}: no such folder; `holdfast series create` makes a store",
+            folder.path().display()
+        );
+    }
+    folder.make()?;
     let store = open(&folder.series())?;
     let mut importing =
         Importing { store: &store, tickets: VecDeque::new(), samples: 0, refused: 0 };

@@ -186,7 +186,15 @@ async fn send(
         }
     }
     if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-        return Err(SyncError::Busy { url: url.to_owned(), status: status.as_u16(), retry_after });
+        let named = serde_json::from_slice::<link::ErrorAnswer>(&body).unwrap_or_default();
+        let detail = named.detail.as_bytes();
+        let detail = detail.get(..detail.len().min(DETAIL_BYTES_MAX)).unwrap_or_default();
+        return Err(SyncError::Busy {
+            url: url.to_owned(),
+            status: status.as_u16(),
+            detail: model::path::show_terminal(detail),
+            retry_after,
+        });
     }
     Ok(Reply { status, body: body.into() })
 }

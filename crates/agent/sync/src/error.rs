@@ -51,12 +51,14 @@ pub enum SyncError {
         cause: String,
     },
     /// The server asks to come back later.
-    #[error("{url}: busy (status {status})")]
+    #[error("{url}: busy (status {status}){}{detail}", if detail.is_empty() { "" } else { ": " })]
     Busy {
         /// Whom we asked.
         url: String,
         /// 429 or 503, or another 5xx.
         status: u16,
+        /// What it said; empty when it said nothing.
+        detail: String,
         /// Not before.
         retry_after: Option<Duration>,
     },

@@ -18,11 +18,11 @@ use crate::shared::Shared;
 
 /// Run until the commit is closed. `sender` is for the server's own events.
 pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
-    let mut warned = false;
+    let mut low_since = None;
     let mut checkpointed_at = Instant::now();
     let mut sender = Some(sender);
     loop {
-        watch_disk(shared, &mut warned, sender.as_ref());
+        watch_disk(shared, &mut low_since, sender.as_ref());
         if !wait(shared, checkpointed_at) {
             break;
         }
@@ -57,7 +57,7 @@ fn wait(shared: &Shared, checkpointed_at: Instant) -> bool {
 }
 
 /// Judge the fullest of the watched disks.
-fn watch_disk(shared: &Arc<Shared>, warned: &mut bool, sender: Option<&Sender<Message>>) {
+fn watch_disk(shared: &Arc<Shared>, low_since: &mut Option<u64>, sender: Option<&Sender<Message>>) {
     let mut worst: Option<(DiskState, &Path)> = None;
     for folder in &shared.options.folders {
         match disk_state(folder, &shared.options.disk) {
@@ -68,7 +68,18 @@ fn watch_disk(shared: &Arc<Shared>, warned: &mut bool, sender: Option<&Sender<Me
             Err(error) => tracing::warn!(%error, "free space is unknown"),
         }
     }
-    let Some((state, folder)) = worst else { return };
+    if let Some(worst) = worst {
+        judge(shared, low_since, sender, worst);
+    }
+}
+
+/// What the state of the fullest disk changes.
+pub(crate) fn judge(
+    shared: &Arc<Shared>,
+    low_since: &mut Option<u64>,
+    sender: Option<&Sender<Message>>,
+    (state, folder): (DiskState, &Path),
+) {
     metrics::gauge!("holdfast_disk_free_bytes").set(state.free_bytes() as f64);
     let critical = matches!(state, DiskState::Critical(_));
     let low = !matches!(state, DiskState::Fine(_));
@@ -76,31 +87,54 @@ fn watch_disk(shared: &Arc<Shared>, warned: &mut bool, sender: Option<&Sender<Me
         tracing::error!(folder = %folder.display(), free_bytes = state.free_bytes(),
             "disk nearly full: sessions are refused until there is room");
     }
-    if low && !*warned {
-        tracing::warn!(folder = %folder.display(), free_bytes = state.free_bytes(),
-            "disk is getting full: free space or lower the retention");
-        if let Some(sender) = sender {
-            tell(shared, sender, state, folder);
-        }
+    if !critical {
+        // Before that is told: what is full takes nothing.
+        shared.disk_full.store(false, Ordering::Relaxed);
     }
-    *warned = low;
-    shared.disk_full.store(critical, Ordering::Relaxed);
+    let now_us = SystemClock::new().now_us();
+    let free = state.free_bytes();
+    match *low_since {
+        None if low => {
+            tracing::warn!(folder = %folder.display(), free_bytes = free,
+                "disk is getting full: free space or lower the retention");
+            let detail = format!("{free} bytes are free");
+            tell(shared, sender, (now_us, now_us), folder, detail);
+            *low_since = Some(now_us);
+        }
+        Some(since_us) if !low => {
+            tracing::info!(folder = %folder.display(), free_bytes = free, "the disk has room again");
+            let detail = format!("there is room again: {free} bytes are free");
+            tell(shared, sender, (since_us, now_us.max(since_us)), folder, detail);
+            *low_since = None;
+        }
+        _ => {}
+    }
+    if critical {
+        shared.disk_full.store(true, Ordering::Relaxed);
+    }
 }
 
-/// A low disk is part of the history. Told before it is too late to tell.
-fn tell(shared: &Arc<Shared>, sender: &Sender<Message>, state: DiskState, folder: &Path) {
-    let now_us = SystemClock::new().now_us();
+/// A low disk is part of the history: when it begins, told before it is too late to tell, and from
+/// when to when once there is room again.
+fn tell(
+    shared: &Arc<Shared>,
+    sender: Option<&Sender<Message>>,
+    (from_us, to_us): (u64, u64),
+    folder: &Path,
+    detail: String,
+) {
+    let Some(sender) = sender else { return };
     let event = EventBody::of_coverage(Coverage {
         kind: CoverageKind::DiskLow,
         path: folder.display().to_string(),
-        from_us: now_us,
-        to_us: now_us,
+        from_us,
+        to_us,
         found: None,
-        detail: format!("{} bytes are free", state.free_bytes()),
+        detail,
     });
     let record = Record::ServerEvent {
-        id: format!("disk-low-{now_us}"),
-        at_us: now_us,
+        id: format!("disk-low-{to_us}"),
+        at_us: to_us,
         body: event.to_json(),
     };
     if let Err(error) = crate::submit_blocking(shared, sender, record) {

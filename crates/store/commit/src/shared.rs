@@ -116,7 +116,7 @@ impl Shared {
         }
         let full = |why: &str| Err(CommitError::Full(why.to_owned()));
         if self.disk_full.load(Ordering::Relaxed) {
-            return full("the disk is nearly full: free space");
+            return full("the server's disk is nearly full: free space there");
         }
         if self.stalled.load(Ordering::Relaxed) {
             return full("records wait for room in the state");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use env::files::{Failure, Fault, SimDisk};
 use journal::Options;
 use rusqlite::Connection;
-use state::{ChangeQuery, DiskThresholds, EventKind, StateStore};
+use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, StateStore};
 
 use super::{Place, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions};
@@ -121,6 +121,33 @@ async fn a_disk_that_is_getting_full_becomes_an_event() {
     eventually("the event", || !open.state.changes(&query).unwrap().items.is_empty());
     let items = open.state.changes(&query).unwrap().items;
     assert!(String::from_utf8_lossy(&items[0].body).contains("disk_low"));
+    open.commit.submit(one("a")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_low_disk_is_told_when_it_begins_and_from_when_to_when_it_lasted() {
+    let place = Place::new();
+    let open = place.open();
+    let (shared, sender) = (open.commit.shared.clone(), open.commit.sender.clone());
+    let folder = place.dir.clone();
+    tokio::task::spawn_blocking(move || {
+        let mut low_since = None;
+        for state in
+            [DiskState::Critical(1), DiskState::Low(2), DiskState::Low(2), DiskState::Fine(3)]
+        {
+            crate::keeper::judge(&shared, &mut low_since, Some(&sender), (state, &folder));
+        }
+        assert_eq!(low_since, None);
+    })
+    .await
+    .unwrap();
+    let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
+    let mut items = open.state.changes(&query).unwrap().items;
+    items.sort_by_key(|item| item.number);
+    let bodies: Vec<_> = items.iter().map(|item| String::from_utf8_lossy(&item.body)).collect();
+    assert_eq!(bodies.len(), 2, "{bodies:?}");
+    assert!(bodies[0].contains("1 bytes are free"), "{bodies:?}");
+    assert!(bodies[1].contains("there is room again: 3 bytes are free"), "{bodies:?}");
     open.commit.submit(one("a")).await.unwrap();
 }
 
