@@ -6,7 +6,7 @@ use anyhow::bail;
 use detect::Rules;
 use sync::IdentityFolder;
 
-use crate::agent::{Agent, AgentSettings, Console, Ended};
+use crate::agent::{Agent, AgentSettings, Console, Ended, REBUILD_PAUSE};
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::folder;
 use crate::notify::Notify;
@@ -72,8 +72,15 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         if ended.is_none() {
             notify.stopping();
         }
-        agent.stop().await?;
+        let ended_well = agent.stop().await;
         drop(watchdog);
+        if ended == Some(Ended::Damaged) {
+            if !rebuild_after(ended_well, &console, &mut stop).await {
+                return Ok(());
+            }
+            continue;
+        }
+        ended_well?;
         let Some(ended) = ended else {
             console.line("stopped");
             return Ok(());
@@ -82,6 +89,22 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
             return Err(error);
         }
         console.line("the agent restarts as ordered");
+    }
+}
+
+/// What follows on an agent whose database is damaged: `true` after a pause, when it is to be started
+/// anew; `false` when this process is to end.
+pub(crate) async fn rebuild_after(
+    ended_well: anyhow::Result<()>,
+    console: &Console,
+    stop: &mut Stop,
+) -> bool {
+    if let Err(problem) = ended_well {
+        console.line(&format!("agent.db: {problem:#}"));
+    }
+    tokio::select! {
+        () = tokio::time::sleep(REBUILD_PAUSE) => true,
+        () = stop.wait() => false,
     }
 }
 

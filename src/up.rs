@@ -18,6 +18,7 @@ use crate::config::{
 use crate::folder::DataFolder;
 use crate::host;
 use crate::notify::Notify;
+use crate::roles::rebuild_after;
 use crate::scan::whole;
 use crate::server::{Server, Started};
 use crate::signals::Stop;
@@ -126,7 +127,14 @@ async fn local_agent(
             agent = agent.reload(&settings).await?;
             console.line("the agent goes on with its groups' configuration");
         };
-        agent.stop().await?;
+        let ended_well = agent.stop().await;
+        if ended == Some(Ended::Damaged) {
+            if !rebuild_after(ended_well, console, stop).await {
+                return Ok(());
+            }
+            continue;
+        }
+        ended_well?;
         let Some(ended) = ended else { return Ok(()) };
         if let Some(error) = ended.error() {
             return Err(error);
@@ -149,8 +157,10 @@ async fn enrol_once(
             let accepted =
                 identity.certificate().is_some_and(|shown| registry.identify(&shown).is_ok());
             if !accepted {
-                certify_again(&registry, who.id, &identity).context("local agent")?;
-                console.line("the local agent's key or certificate was lost: made anew");
+                console.line(&match certify_again(&registry, who.id, &identity) {
+                    Ok(()) => "the local agent's key or certificate was lost: made anew".into(),
+                    Err(refused) => format!("local agent: {refused:#}"),
+                });
             }
             return Ok(identity.set_server_url(server_url)?);
         }

@@ -62,8 +62,10 @@ pub(crate) struct AgentSettings {
 /// Why an agent ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The server asked for a restart, or the database is to be opened anew.
+    /// The server asked for a restart.
     Restart,
+    /// The database is damaged, or the disk in doubt: it is to be opened anew.
+    Damaged,
     /// Its groups configure something else, which is stored: it is to go on with that.
     Configured,
     /// A part of it ended although nobody told it to.
@@ -74,7 +76,7 @@ impl Ended {
     /// The error to end with; `None` when it is to start again.
     pub(crate) fn error(self) -> Option<anyhow::Error> {
         match self {
-            Self::Restart | Self::Configured => None,
+            Self::Restart | Self::Damaged | Self::Configured => None,
             Self::Broken(part) => Some(anyhow::anyhow!(
                 "the agent's {part} ended unexpectedly: a defect, please report it with the log; \
                  nothing that was committed is lost, start the agent again"
@@ -82,6 +84,10 @@ impl Ended {
         }
     }
 }
+
+/// Pause before a damaged database is opened anew: what is damaged again at once must not keep the
+/// machine busy.
+pub(crate) const REBUILD_PAUSE: Duration = Duration::from_secs(10);
 
 /// How an agent begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +169,7 @@ impl Shared {
     fn rebuild(&self) {
         self.console.line("agent.db is damaged; starting anew to rebuild it");
         // When there is no room the agent ends already.
-        let _ = self.ended.try_send(Ended::Restart);
+        let _ = self.ended.try_send(Ended::Damaged);
     }
 
     /// Read or write notes, on a thread that may block.

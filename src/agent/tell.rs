@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
 use model::Dataset;
-use queue::QueueError;
 use sync::{Compared, CycleReport, Surplus, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,6 +17,10 @@ use crate::config::SyncConfig;
 
 /// A cycle is tried at least so often, whether or not anybody asked: nothing pending costs nothing.
 const CYCLE_EVERY: Duration = Duration::from_mins(1);
+
+/// How long a database that may be behind both the disk and the server tells nothing: as a rule the
+/// first scan ends before, and a scan that hangs must not silence the agent.
+const HELD_FOR: Duration = Duration::from_mins(10);
 
 /// Why a check stays due that could not be made as things are.
 const PUT_OFF: &str = "a check was put off";
@@ -50,6 +53,7 @@ pub(super) async fn run(
         shared,
         check_at,
         check_interval: config.check_interval,
+        held_until: Instant::now() + HELD_FOR,
         failures: 0,
         told: Vec::new(),
     };
@@ -82,6 +86,8 @@ struct Teller {
     shared: Arc<Shared>,
     check_at: Instant,
     check_interval: Duration,
+    /// Until when a database that may be behind waits for the first scan.
+    held_until: Instant,
     /// Failures in a row.
     failures: u32,
     /// What was told whole at least once since the start.
@@ -130,8 +136,8 @@ impl Teller {
         // All of them before the first cycle: it tells events of any dataset.
         let mut settled = Vec::new();
         self.shared.syncer.greet().await?;
-        let reason = self.shared.syncer.check_due();
-        if reason.is_some() && !self.scanned().await? {
+        let held = self.shared.syncer.check_due().is_some() && Instant::now() < self.held_until;
+        if held && !self.scanned().await? {
             // The database may be behind both the disk and the server: what is pending in it may no
             // longer be so. The scan's end asks for the next cycle.
             return Ok(());
@@ -282,7 +288,7 @@ impl Teller {
     }
 
     fn failed(&mut self, problem: &SyncError) -> Duration {
-        if matches!(problem, SyncError::Queue(QueueError::Corrupt { .. })) {
+        if self.shared.queue.is_damaged() {
             self.shared.rebuild();
         }
         if self.failures == 0 {

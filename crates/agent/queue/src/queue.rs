@@ -48,7 +48,7 @@ pub(crate) struct Inner {
     /// Read transactions that are going on.
     pub(crate) reading: Arc<Reading>,
     /// Content that cannot be decoded was met: the next opening moves the file aside.
-    damaged: AtomicBool,
+    pub(crate) damaged: AtomicBool,
     readers: Mutex<Vec<Connection>>,
     /// Of the lease that was answered last.
     pub(crate) lease_buffers: Mutex<Buffers>,
@@ -61,6 +61,9 @@ impl Inner {
     }
 
     pub(crate) fn classify(&self, action: &'static str, error: rusqlite::Error) -> QueueError {
+        if open::is_damage(&error) {
+            self.damaged.store(true, Ordering::Relaxed);
+        }
         open::classify(&self.path, action, error)
     }
 
@@ -77,6 +80,7 @@ impl Inner {
         if doubtful || open::is_damage(&error) {
             tracing::error!(path = %self.path.display(), %error, "agent database closed");
             writer.poisoned = Some(error.to_string());
+            self.damaged.store(true, Ordering::Relaxed);
         }
         self.classify(action, error)
     }

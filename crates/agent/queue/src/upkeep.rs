@@ -216,6 +216,10 @@ impl Inner {
         if let Some(detail) = &writer.poisoned {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
+        if self.damaged.load(Ordering::Relaxed) {
+            // No clean end: the next start looks at the whole file.
+            return Ok(());
+        }
         let end = || -> rusqlite::Result<()> {
             let conn = &writer.conn;
             settle(conn)?;

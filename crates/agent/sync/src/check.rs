@@ -14,7 +14,7 @@ use crate::syncer::{Syncer, blocking};
 use crate::{SyncError, client, documents};
 
 /// Most deletes in one session of a repair.
-const DELETES_PER_SESSION: usize = 10_000;
+const DELETES_PER_SESSION: usize = 1_000;
 
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -47,6 +47,10 @@ impl Pace {
     /// A session of several values and `sent` bytes did not get through: the line may be too slow
     /// for it, and trying a larger one again is dear.
     pub(crate) fn slow(&mut self, sent: usize) {
+        if sent < self.bytes / 2 {
+            // It was no large one: the line broke off, it was not too slow.
+            return;
+        }
         let half = self.bytes.min(sent) / 2;
         self.bytes = self.bytes.min(half.max(SLOW_BYTES_MIN));
         self.taken = 0;
@@ -60,6 +64,9 @@ impl Pace {
             self.taken = 0;
             self.single = false;
             self.bytes = self.bytes.saturating_mul(2).min(self.bytes_max);
+            if self.bytes == self.bytes_max {
+                self.grow_after = GROW_AFTER;
+            }
         }
     }
 }
@@ -97,6 +104,16 @@ mod tests {
         assert_eq!(pace.bytes(), SLOW_BYTES_MIN);
         pace.taken();
         assert_eq!(pace.bytes(), 2 * SLOW_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_small_session_that_breaks_off_says_nothing_about_the_line() {
+        let mut pace = Pace::new(5_000_000);
+        pace.slow(3_000);
+        assert_eq!(pace, Pace::new(5_000_000));
+        pace.slow(5_000_000);
+        (0..2 * GROW_AFTER).for_each(|_| pace.taken());
+        assert_eq!(pace, Pace::new(5_000_000), "grown back, it is as it was");
     }
 
     #[test]

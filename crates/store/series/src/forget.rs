@@ -18,7 +18,7 @@ use crate::error::{WriteError, refused};
 use crate::manifest::Manifest;
 
 /// Rows that are forgotten while writers wait.
-const ROWS_AT_ONCE: usize = 4096;
+const ROWS_AT_ONCE: usize = 65_536;
 /// Rows of one frame of a catalogue that is written anew.
 const FRAME_ROWS: u32 = 1 << 16;
 /// Looks for rows to be forgotten after samples went: a row that goes with them may have been asked

@@ -119,7 +119,11 @@ impl Manifest {
 
     /// Whether a file's name is that of a catalogue.
     pub(crate) fn is_catalog(name: &str) -> bool {
-        name.starts_with(CATALOG)
+        let number = name.strip_prefix(CATALOG).map(|rest| rest.strip_prefix('-'));
+        number.is_some_and(|number| match number {
+            None => name == CATALOG,
+            Some(digits) => digits.len() == 16 && u64::from_str_radix(digits, 16).is_ok(),
+        })
     }
 
     /// The manifest of a folder; `None` if there is none.

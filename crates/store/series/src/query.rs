@@ -268,7 +268,12 @@ impl Snapshot {
                 Err(e) => note(torn, e),
             }
         }
-        let here = source.heads.iter().map(|t| t.slice(partition_range(source.partition)));
+        let whole = partition_range(source.partition);
+        let here = TimeRange {
+            from_ns: whole.from_ns.max(range.from_ns),
+            to_ns: whole.to_ns.min(range.to_ns),
+        };
+        let here = source.heads.iter().map(|t| t.slice(here));
         pieces.extend(here.filter(|t| !t.is_empty()).map(Piece::Table));
         pieces
     }

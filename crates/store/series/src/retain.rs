@@ -194,7 +194,7 @@ impl Core {
             match part.rows() {
                 Ok(some) => rows |= some,
                 // It goes now: what can be read of the others is kept.
-                Err(e) if meta.alone => tracing::warn!("roll-up: {e}"),
+                Err(e @ ReadError::Corrupt(_)) if meta.alone => tracing::warn!("roll-up: {e}"),
                 Err(e) => return Err(e.into()),
             }
         }
@@ -220,10 +220,11 @@ impl Core {
     }
 }
 
-/// What could be read; where the samples go now, what could not is left out.
+/// What could be read; where the samples go now, what is damaged is left out. What the operating system
+/// refused may be read the next time.
 fn readable(found: Result<Buckets, ReadError>, alone: bool) -> Result<Buckets, WriteError> {
     match found {
-        Err(e) if alone => {
+        Err(e @ ReadError::Corrupt(_)) if alone => {
             tracing::warn!("roll-up: {e}");
             Ok(Buckets::new())
         }
