@@ -15,10 +15,11 @@ use crate::{host, server};
 /// Make an enrolment token; works beside a running server.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
-    let detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
-    let row = registry.begin_audit("local", "agent:create", &detail);
+    let (uses, ttl_s, groups) = (args.uses, args.ttl.as_secs(), args.group.join(","));
+    let detail = format!("enrolment token: uses {uses}, ttl_s {ttl_s}, groups {groups}");
+    let row = registry.begin_audit("local", "enrolment:create", &detail);
     let made = registry.create_enrolment_token(&args.group, args.uses, args.ttl.as_secs());
-    row.end(if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused })?;
+    let told = row.end(if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused });
     let token = made?;
     registry.close()?;
     let line = if args.json {
@@ -28,7 +29,7 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
         token
     };
     Console::new().line(&line);
-    Ok(())
+    told.context("the row of the audit log")
 }
 
 /// Take over the agents of a 4.x server.

@@ -329,8 +329,7 @@ fn sessions_options(
     local: axum::Router,
 ) -> SessionsOptions {
     let defaults = SessionsOptions::default();
-    let mut allowed_uids = defaults.operator_uids.clone();
-    allowed_uids.extend(&config.agents.allowed_uids);
+    let allowed_uids = [&defaults.operator_uids[..], &config.agents.allowed_uids].concat();
     let files = host::raise_open_files();
     let connections = usize::try_from(files - OTHER_FILES.min(files / 2)).unwrap_or(usize::MAX);
     let limits = SessionsLimits {

@@ -1,5 +1,6 @@
 //! `holdfast user`: looking after users on the server's machine.
 
+use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use env::random::{Random as _, SystemRandom};
@@ -21,14 +22,14 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     let password = given.clone().map_or_else(random_password, Ok)?;
     let row = registry.begin_audit("local", "security:update", &format!("password of user {name}"));
     let set = registry.set_password(name, &password);
-    row.end(if set.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused })?;
+    let told = row.end(if set.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused });
     set?;
     registry.close()?;
     Console::new().line(&match given {
         Some(_) => format!("password of {name} set"),
         None => format!("new password of {name}: {password} (shown once)"),
     });
-    Ok(())
+    told.context("the row of the audit log")
 }
 
 /// A password that meets the rule: lower, upper, digit and symbol are all there.

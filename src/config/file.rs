@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value};
@@ -17,6 +18,8 @@ const GLOBAL: &str = "global";
 pub(crate) struct ServerFile {
     path: PathBuf,
     running: Value,
+    /// Held while the file is replaced.
+    replacing: Mutex<()>,
 }
 
 impl ServerFile {
@@ -25,11 +28,12 @@ impl ServerFile {
         let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let running = values(&text)?;
-        Ok(Self { path, running })
+        Ok(Self { path, running, replacing: Mutex::new(()) })
     }
 
     /// Beside it first, so that whoever reads finds the one file or the other, whole.
     fn replace(&self, text: &str) -> anyhow::Result<()> {
+        let _one = self.replacing.lock();
         let folder = self.path.parent().context("a file without a folder")?;
         let mut name = self.path.file_name().context("a file without a name")?.to_owned();
         name.push(".new");

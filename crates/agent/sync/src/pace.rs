@@ -47,8 +47,8 @@ impl Pace {
     /// A session of several values and `sent` bytes did not get through: the line may be too slow
     /// for it, and trying a larger one again is dear.
     pub(crate) fn slow(&mut self, sent: usize) {
-        if sent < self.bytes / 2 {
-            // It was no large one: the line broke off, it was not too slow.
+        if sent <= SLOW_BYTES_MIN {
+            // The line broke off, it was not too slow.
             return;
         }
         let half = self.bytes.min(sent) / 2;

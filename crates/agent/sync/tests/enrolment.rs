@@ -214,7 +214,8 @@ async fn an_expired_agent_enrols_again_without_losing_its_queue() {
     loop {
         let error = agent.failing_cycle().await;
         if !error.is_transient() {
-            assert!(error.to_string().contains("expired; enrol again"), "{error}");
+            let told = error.to_string();
+            assert!(told.contains("has expired") && told.contains("enrol again"), "{told}");
             break;
         }
         // The handshake's word may be lost with the connection.

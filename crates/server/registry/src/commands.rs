@@ -161,10 +161,11 @@ impl Outstanding {
         }
     }
 
-    /// An unfinished command of this kind that exactly these agents have not answered.
+    /// An unfinished command of this kind that exactly these agents are to take and none has taken.
     fn same(&self, kind: CommandKind, agents: &[AgentId]) -> Option<u64> {
         let agents: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
-        let same = |open: &Open| open.kind == kind && open.agents == agents;
+        // One that an agent works on already saw the world of before.
+        let same = |open: &Open| open.kind == kind && open.agents == agents && open.sent.is_empty();
         let found = self.open.iter().find(|(_, open)| !agents.is_empty() && same(open));
         found.map(|(id, _)| *id)
     }
@@ -312,6 +313,8 @@ impl Registry {
 
     fn finish_command(&self, id: u64, state: OutcomeState) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
+        // Nobody is given its number for an order of his own meanwhile.
+        let _order = self.inner.decisions.lock();
         let n = self.inner.store.finish_command(id, state, self.now().s)?;
         self.inner.outstanding.lock().remove(id);
         Ok(n)

@@ -81,6 +81,10 @@ impl Hasher {
         if answer.is_none() {
             given_up.store(true, Ordering::Release);
             self.starved.store(true, Ordering::Release);
+            // Whoever takes it runs: that is how this is found to be over.
+            let (right, _) = sync_channel(1);
+            let (password, hash) = (String::new(), String::new());
+            let _ = self.checks.send(Check { password, hash, given_up, right });
         }
         answer
     }

@@ -172,6 +172,21 @@ fn a_new_database_holds_what_the_fixture_holds() {
 }
 
 #[test]
+fn policies_of_ones_own_keep_what_they_said_where_actions_were_divided() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("registry.db");
+    std::fs::copy(fixture(1), &path).unwrap();
+    let own = "INSERT INTO policy VALUES (100, 'hidden', ?1, '[\"agent:group:secret\"]', 0)";
+    Connection::open(&path).unwrap().execute(own, [r#"["syscheck:read"]"#]).unwrap();
+    drop(SqliteRegistry::open(&path).unwrap());
+    let actions: String = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT actions FROM policy WHERE id = 100", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(actions, r#"["syscheck:read","change:read","state:read","coverage:read"]"#);
+}
+
+#[test]
 fn a_later_version_is_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");

@@ -14,7 +14,8 @@ use tokio::sync::Semaphore;
 
 use crate::limits::{
     ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, LISTS_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
-    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, RequestRate, WAITING_MAX,
+    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, Refusals, RequestRate,
+    WAITING_MAX,
 };
 use crate::log_ring::LogRing;
 use crate::metrics::install_recorder;
@@ -134,6 +135,8 @@ pub(crate) struct Api {
     pub(crate) login_bodies: Arc<Semaphore>,
     /// Bytes of large answers that may wait for their readers.
     pub(crate) answers: Arc<Semaphore>,
+    /// What users were refused in this minute.
+    pub(crate) refusals: Refusals,
     /// Lists that may be sent while they are read.
     pub(crate) lists: Arc<Semaphore>,
     /// Event streams that are open.
@@ -172,6 +175,7 @@ impl Api {
             bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
             login_bodies: Arc::new(Semaphore::new(LOGIN_BODIES_BYTES_MAX)),
             answers: Arc::new(Semaphore::new(ANSWERS_BYTES_MAX)),
+            refusals: Refusals::default(),
             lists: Arc::new(Semaphore::new(LISTS_MAX)),
             streams: StreamPlaces::default(),
             metrics: install_recorder(),

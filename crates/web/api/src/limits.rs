@@ -49,6 +49,8 @@ pub const REQUESTS_PER_MINUTE_MAX: u32 = 300;
 pub const REQUESTS_PER_MINUTE_ALL_MAX: u32 = 6_000;
 /// Addresses counted one by one in a minute; what comes after shares one count.
 const ADDRESSES_MAX: usize = 65_536;
+/// Rows of the audit log a minute for what one user was refused; what is beyond is only logged.
+pub const REFUSED_ROWS_MAX: u32 = 100;
 /// Length of the counting window.
 const WINDOW: Duration = Duration::from_mins(1);
 
@@ -102,12 +104,41 @@ impl RequestRate {
     }
 }
 
+/// Counts what users are refused, in windows of a minute.
+#[derive(Default)]
+pub(crate) struct Refusals(Mutex<(Duration, HashMap<String, u32>)>);
+
+impl Refusals {
+    /// Count one at `now` (a monotone clock); `false` when it is one too many for the audit log.
+    pub(crate) fn admit(&self, user: &str, now: Duration) -> bool {
+        let (started, users) = &mut *self.0.lock();
+        if now.saturating_sub(*started) > WINDOW {
+            *started = now;
+            users.clear();
+        }
+        let own = users.entry(user.to_owned()).or_default();
+        *own = own.saturating_add(1);
+        *own <= REFUSED_ROWS_MAX
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const A: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)));
     const B: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)));
+
+    #[test]
+    fn what_one_user_is_refused_does_not_fill_the_audit_log() {
+        let refusals = Refusals::default();
+        let now = Duration::from_secs(100);
+        for _ in 0..REFUSED_ROWS_MAX {
+            assert!(refusals.admit("reader", now));
+        }
+        assert!(!refusals.admit("reader", now) && refusals.admit("other", now));
+        assert!(refusals.admit("reader", now + WINDOW + Duration::from_secs(1)));
+    }
 
     #[test]
     fn one_address_at_its_limit_leaves_room_for_others_until_all_are_at_theirs() {

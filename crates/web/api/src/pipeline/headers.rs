@@ -39,12 +39,18 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// An answer in its envelope. A large one takes its share of the room for answers, until its reader
 /// has taken it or is given up.
-pub(super) fn rendered(api: &Api, answer: Answer, pretty: bool) -> Result<Response, Failure> {
+/// That of a write is given whether or not there is room: it is done already.
+pub(super) fn rendered(
+    api: &Api,
+    answer: Answer,
+    pretty: bool,
+    writes: bool,
+) -> Result<Response, Failure> {
     if let Answer::Stream(stream) = answer {
         return Ok(response(StatusCode::OK, stream.content_type, stream.body));
     }
     let (status, content_type, bytes) = answer.render(pretty);
-    if bytes.len() < LARGE_ANSWER_BYTES {
+    if bytes.len() < LARGE_ANSWER_BYTES || writes {
         return Ok(response(status, content_type, Body::from(bytes)));
     }
     // One that is larger than the room has it to itself.

@@ -44,6 +44,7 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
     let pretty = request.asks_for("pretty");
     let deadline = (!request.asks_for("wait_for_complete"))
         .then(|| Duration::from_millis(api.options.request_timeout_ms));
+    let writes = request.operation.writes();
     let outcome = match request.operation.handler {
         Handler::Blocking(code) => within(deadline, blocking(api, request, code)).await,
         Handler::Waiting(code) => {
@@ -54,7 +55,7 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
     };
     match outcome {
         Ok((answer, cost)) => {
-            (answer.and_then(|answer| headers::rendered(api, answer, pretty)), cost)
+            (answer.and_then(|answer| headers::rendered(api, answer, pretty, writes)), cost)
         }
         Err(failure) => (Err(failure), Cost::default()),
     }
@@ -73,9 +74,8 @@ async fn waiting(
         Ok(call) => Arc::new(call),
         Err(failure) => {
             if let Some(row) = row {
-                let refused = move || row.begin(&api).end(AuditOutcome::Refused);
-                let ended = tokio::task::spawn_blocking(refused).await;
-                told(ended.map_err(|e| Failure::internal(&e))?);
+                let refused = tokio::task::spawn_blocking(move || row.refused(&api)).await;
+                refused.map_err(|e| Failure::internal(&e))?;
             }
             return Err(failure);
         }
@@ -134,9 +134,10 @@ fn carry_out(
         return code(&prepare(api, request)?);
     }
     let row = Row::of(&request);
-    let row = row.begin(api);
-    let answer = prepare(api, request).and_then(|call| code(&call));
-    told(row.end(outcome_of(&answer)));
+    let call = prepare(api, request).inspect_err(|_| row.refused(api))?;
+    let pending = row.begin(api);
+    let answer = code(&call);
+    told(pending.end(outcome_of(&answer)));
     answer
 }
 
@@ -156,6 +157,16 @@ impl Row {
         };
         let detail = format!("{} {}", operation.verb.name(), request.seen);
         Self { user: request.caller.name(), action, detail: detail.trim_end().to_owned() }
+    }
+
+    /// Refused before anything was done. So many rows a minute of one user: whoever may do nothing
+    /// must not push out what others did.
+    fn refused(&self, api: &Api) {
+        if api.refusals.admit(&self.user, api.options.clock.monotonic()) {
+            told(self.begin(api).end(AuditOutcome::Refused));
+        } else {
+            tracing::warn!(user = self.user, action = self.action, "refused; not in the audit log");
+        }
     }
 
     /// For what this thread does.
