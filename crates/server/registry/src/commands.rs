@@ -161,11 +161,12 @@ impl Outstanding {
         }
     }
 
-    /// An unfinished command of this kind that exactly these agents are to take and none has taken.
+    /// An unfinished command of this kind that exactly these agents have not answered.
     fn same(&self, kind: CommandKind, agents: &[AgentId]) -> Option<u64> {
         let agents: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
-        // One that an agent works on already saw the world of before.
-        let same = |open: &Open| open.kind == kind && open.agents == agents && open.sent.is_empty();
+        // A scan that is under way may have passed by what this one is to see.
+        let fresh = |open: &Open| kind != CommandKind::Rescan || open.sent.is_empty();
+        let same = |open: &Open| open.kind == kind && open.agents == agents && fresh(open);
         let found = self.open.iter().find(|(_, open)| !agents.is_empty() && same(open));
         found.map(|(id, _)| *id)
     }
