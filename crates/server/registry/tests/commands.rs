@@ -284,6 +284,10 @@ fn the_same_order_again_is_the_same_command_until_it_is_answered() {
     house.registry.command_outcome(ids[0], first, &said(OutcomeState::Acknowledged));
     let rest = order(CommandKind::Restart, &ids[..2]);
     assert!(![first, other].contains(&rest), "who has answered is to do it once more");
+    let scan = order(CommandKind::Rescan, &ids[..1]);
+    assert_eq!(order(CommandKind::Rescan, &ids[..1]), scan);
+    house.registry.pending_commands(ids[0]);
+    assert_ne!(order(CommandKind::Rescan, &ids[..1]), scan, "that scan may have begun already");
 }
 
 #[test]
