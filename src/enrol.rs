@@ -15,8 +15,11 @@ use crate::{host, server};
 /// Make an enrolment token; works beside a running server.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
-    let (uses, ttl_s, groups) = (args.uses, args.ttl.as_secs(), args.group.join(","));
-    let detail = format!("enrolment token: uses {uses}, ttl_s {ttl_s}, groups {groups}");
+    let mut detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
+    for group in &args.group {
+        detail.push_str(", group ");
+        detail.push_str(group);
+    }
     let row = registry.begin_audit("local", "enrolment:create", &detail);
     let made = registry.create_enrolment_token(&args.group, args.uses, args.ttl.as_secs());
     let told = row.end(if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused });
