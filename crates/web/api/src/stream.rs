@@ -8,8 +8,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::envelope::{JSON, List, Stream};
 use crate::error::Failure;
@@ -69,8 +70,6 @@ impl PieceSender {
 struct Pieces {
     waiting: Receiver<Bytes>,
     whole: Arc<AtomicBool>,
-    /// Bytes to come, where that is known.
-    left: Option<u64>,
 }
 
 impl HttpBody for Pieces {
@@ -82,30 +81,23 @@ impl HttpBody for Pieces {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         self.waiting.poll_recv(context).map(|piece| match piece {
-            Some(piece) => {
-                self.left = self.left.map(|left| left.saturating_sub(piece.len() as u64));
-                Some(Ok(Frame::data(piece)))
-            }
+            Some(piece) => Some(Ok(Frame::data(piece))),
             None if self.whole.load(Ordering::Acquire) => None,
             None => Some(Err(io::Error::other("broken off"))),
         })
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
 /// A body and where its pieces go.
 pub(crate) fn body() -> (PieceSender, Body) {
-    sized(None, PATIENCE)
+    patient(PATIENCE)
 }
 
-fn sized(left: Option<u64>, patience: Patience) -> (PieceSender, Body) {
+fn patient(patience: Patience) -> (PieceSender, Body) {
     let (sender, waiting) = channel(PIECES_WAITING_MAX);
     let whole = Arc::new(AtomicBool::new(false));
     let sender = PieceSender { pieces: sender, whole: Arc::clone(&whole), patience };
-    (sender, Body::new(UnsyncBoxBody::new(Pieces { waiting, whole, left })))
+    (sender, Body::new(UnsyncBoxBody::new(Pieces { waiting, whole })))
 }
 
 /// A body that stands in memory and takes `room` there until it is sent or given up.
@@ -113,22 +105,68 @@ pub(crate) fn in_memory(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Body {
     kept(bytes.into(), room, PATIENCE)
 }
 
-fn kept(mut bytes: Bytes, room: OwnedSemaphorePermit, patience: Patience) -> Body {
-    let (sender, body) = sized(Some(bytes.len() as u64), patience);
-    let sending = async move {
-        while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
-            if !sender.send(piece).await {
-                return;
-            }
+fn kept(bytes: Bytes, room: OwnedSemaphorePermit, patience: Patience) -> Body {
+    let held = Arc::new(Mutex::new(Held { bytes, taken: 0, room: Some(room) }));
+    tokio::spawn(give_up(Arc::downgrade(&held), patience));
+    Body::new(UnsyncBoxBody::new(Kept(held)))
+}
+
+/// An answer that stands in memory: its reader takes it piece by piece.
+struct Kept(Arc<Mutex<Held>>);
+
+struct Held {
+    /// What is not taken yet.
+    bytes: Bytes,
+    /// Pieces that were taken.
+    taken: u64,
+    /// `None`: given up.
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// Until the body is gone: one that nobody reads gives its memory and its room back.
+async fn give_up(held: Weak<Mutex<Held>>, patience: Patience) {
+    let (mut waited, mut taken) = (Duration::ZERO, 0);
+    loop {
+        sleep(patience.piece).await;
+        waited += patience.piece;
+        let Some(held) = held.upgrade() else { return };
+        let mut held = held.lock();
+        if held.taken == taken || waited >= patience.whole {
+            (held.bytes, held.room) = (Bytes::new(), None);
+            return;
         }
-        sender.finish();
-    };
-    tokio::spawn(async move {
-        let _ = timeout(patience.whole, sending).await;
-        drop(room);
-    });
-    body
+        taken = held.taken;
+    }
+}
+
+impl HttpBody for Kept {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let mut held = self.0.lock();
+        if held.room.is_none() {
+            return Poll::Ready(Some(Err(io::Error::other("given up"))));
+        }
+        if held.bytes.is_empty() {
+            return Poll::Ready(None);
+        }
+        held.taken += 1;
+        let size = held.bytes.len().min(PIECE_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(held.bytes.split_to(size)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let held = self.0.lock();
+        held.bytes.is_empty() && held.room.is_some()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.lock().bytes.len() as u64)
+    }
 }
 
 /// A list whose items come in pieces: each call of `next` gives some, written with commas between
@@ -223,7 +261,7 @@ mod tests {
     async fn a_list_that_nobody_reads_gives_its_place_back() {
         let room = Arc::new(Semaphore::new(1));
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
-        let (sender, body) = sized(None, NONE);
+        let (sender, body) = patient(NONE);
         let place = room_of(&room).await;
         tokio::spawn(send_list(sender, Default::default(), Vec::new(), endless, place));
         drop(room_of(&room).await);
