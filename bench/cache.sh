@@ -59,7 +59,10 @@ done
 
 awk 'BEGIN { printf "%-5s %-34s %12s %10s %14s %16s\n", "ttl", "GET", "requests/s", "cpu_ms", "file_reads", "access_reads" }
     { printf "%-5s /%-33s %12.0f %10.3f %14.2f %16.2f\n", $1, $2, $3 / ($5 - $4), $6 * 1000 / $9 / $3, $7 / $3, $8 / $3 }' "$WORK/rows"
-awk 'BEGIN { printf "{\"machine\": {}, \"rows\": [" }
+MACHINE=$(printf '{"cpu": "%s", "cores": %s, "memory": "%s", "kernel": "%s", "load": "%s"}' \
+    "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)" \
+    "$(awk '/^MemTotal/ { print $2, $3 }' /proc/meminfo)" "$(uname -r)" "$(cat /proc/loadavg)")
+awk -v machine="$MACHINE" 'BEGIN { printf "{\"machine\": %s, \"rows\": [", machine }
     function row(metric, value, unit) {
         printf "%s\n  {\"case\": \"GET /%s\", \"subject\": \"holdfast cache.ttl %s\", \"metric\": \"%s\", \"value\": %.4f, \"unit\": \"%s\", \"n\": %d}", comma, $2, $1, metric, value, unit, $3
         comma = ","

@@ -52,10 +52,12 @@ fn wait4(pid: u32) -> io::Result<(i32, libc::rusage)> {
     if found < 0 { Err(io::Error::last_os_error()) } else { Ok((status, usage)) }
 }
 
-/// The middle one.
+/// The middle one; of an even number of values the mean of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    let at = |n: usize| values.get(n).copied().unwrap_or(f64::NAN);
+    let (half, odd) = (values.len() / 2, values.len() % 2 == 1);
+    if odd || values.is_empty() { at(half) } else { f64::midpoint(at(half - 1), at(half)) }
 }
 
 /// Rows of a results file.

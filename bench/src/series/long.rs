@@ -34,19 +34,20 @@ struct Course {
     logged: f64,
 }
 
-/// The log off and on, then on and off, so that what drifts shows: a minute each, `FULL=1` five,
-/// `QUICK=1` a few seconds.
+/// The log off and on, then on and off, so that what drifts shows: a minute each, `QUICK=1` a few
+/// seconds. `FULL=1`: off and on once, ten minutes each.
 pub fn long(results: &mut Results, fresh: Fresh<'_>, folder: &Path) -> anyhow::Result<()> {
-    let seconds = match (quick(), wanted("FULL")) {
-        (true, _) => 3,
-        (_, true) => 300,
-        _ => 65,
+    const PAIRS: [[&str; 2]; 2] = [["off", "always"], ["always", "off"]];
+    let (seconds, pairs) = match (quick(), wanted("FULL")) {
+        (true, _) => (3, &PAIRS[..]),
+        (_, true) => (600, &PAIRS[..1]),
+        _ => (65, &PAIRS[..]),
     };
     let mut plots = Plots::default();
     for (cores, shown) in [("0", "1 core"), ("0,1", "2 cores")] {
-        for pair in [["off", "always"], ["always", "off"]] {
+        for pair in pairs {
             let mut speeds = Vec::new();
-            for wal in pair {
+            for wal in *pair {
                 let case = format!("rows for long, wal {wal}, {shown}");
                 let dir = fresh()?;
                 let kind = Kind::Ours(if wal == "off" { "off small" } else { "always small" });

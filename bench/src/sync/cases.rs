@@ -110,6 +110,8 @@ struct Load {
     sessions: u64,
     documents: u64,
     took: Vec<f64>,
+    /// Requests that the server shed.
+    shed: u64,
     before: Value,
     after: Value,
 }
@@ -135,6 +137,7 @@ impl Load {
         add("cpu_us_per_session", "us", self.grown("cpu_s") * 1e6 / sessions);
         add("p50_ms", "ms", self.percentile(0.5));
         add("p99_ms", "ms", self.percentile(0.99));
+        add("shed_per_session", "1", self.shed as f64 / sessions);
         if self.grown("records") > 0.0 {
             add("sessions_per_flush", "1", sessions / self.grown("flushes").max(1.0));
             add("flushes_per_session", "1", self.grown("flushes") / sessions);
@@ -171,7 +174,7 @@ async fn load(fleet: &Arc<Fleet>, server: &mut Served, plan: Plan) -> anyhow::Re
         let (fleet, lines) = (Arc::clone(fleet), Arc::clone(&lines));
         tasks.spawn(async move {
             let mut agent = fleet.agent(n)?;
-            let mut took = Vec::new();
+            let (mut took, mut shed) = (Vec::new(), 0);
             let mut round = 0;
             while plan.sessions.map_or_else(|| Instant::now() < end, |max| round < max) {
                 if let Some(rate) = plan.rate {
@@ -182,25 +185,29 @@ async fn load(fleet: &Arc<Fleet>, server: &mut Served, plan: Plan) -> anyhow::Re
                     tokio::time::sleep_until((begun + Duration::from_secs_f64(at)).into()).await;
                 }
                 let first = if plan.fresh { round * plan.documents } else { 0 };
-                let body = agent.session(first, plan.documents, round + 1);
                 let line = if plan.hang_up { Some(lines.acquire().await?) } else { None };
-                took.push(agent.send(to, &body).await?.as_secs_f64() * 1e3);
+                let body = agent.session(first, plan.documents, round + 1);
+                let (elapsed, vain) = agent.send(to, &body).await?;
+                took.push(elapsed.as_secs_f64() * 1e3);
+                shed += u64::from(vain);
                 if line.is_some() {
                     agent.hang_up();
                 }
                 round += 1;
             }
-            anyhow::Ok(took)
+            anyhow::Ok((took, shed))
         });
     }
-    let mut took = Vec::new();
+    let (mut took, mut shed) = (Vec::new(), 0);
     while let Some(done) = tasks.join_next().await {
-        took.extend(done??);
+        let (times, vain) = done??;
+        took.extend(times);
+        shed += vain;
     }
     let seconds = begun.elapsed().as_secs_f64();
     let after = server.ask("")?;
     let sessions = took.len() as u64;
-    Ok(Load { seconds, sessions, documents: sessions * plan.documents, took, before, after })
+    Ok(Load { seconds, sessions, documents: sessions * plan.documents, took, shed, before, after })
 }
 
 /// Everything.

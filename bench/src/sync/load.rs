@@ -18,6 +18,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+/// Times a session is sent before the run fails.
+const TRIES_MAX: u32 = 100;
+
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -57,8 +60,16 @@ impl Fleet {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(Arc::clone(&self.roots))
             .with_client_auth_cert(vec![certificate.clone()], self.key.clone_key())?;
-        Ok(Agent { id: *id, cluster: self.cluster.clone(), tls: Arc::new(config), line: None })
+        let cluster = self.cluster.clone();
+        Ok(Agent { id: *id, cluster, tls: Arc::new(config), line: None, sessions: 0 })
     }
+}
+
+/// What became of one session that was sent.
+enum Sent {
+    Durable,
+    /// Refused because the server has enough to do; seconds after which to come again.
+    Shed(f64),
 }
 
 /// One agent, connected or not.
@@ -67,6 +78,7 @@ pub struct Agent {
     cluster: String,
     tls: Arc<ClientConfig>,
     line: Option<BufReader<TlsStream<TcpStream>>>,
+    sessions: u64,
 }
 
 impl Agent {
@@ -103,14 +115,39 @@ impl Agent {
         self.line = None;
     }
 
-    /// Send one session and wait for its 200; how long that took, the connection included when
-    /// there was none.
+    /// Send one session until it is answered with 200, as an agent does: again after Retry-After
+    /// where the server sheds load, and after a second where it hung up. How long that took, the
+    /// connection included when there was none, and how often it was sent in vain.
     pub async fn send(
         &mut self,
         to: std::net::SocketAddr,
         body: &[u8],
-    ) -> anyhow::Result<Duration> {
+    ) -> anyhow::Result<(Duration, u32)> {
         let begun = Instant::now();
+        self.sessions += 1;
+        for vain in 0..TRIES_MAX {
+            let pause = match self.once(to, body).await {
+                Ok(Sent::Durable) => return Ok((begun.elapsed(), vain)),
+                Ok(Sent::Shed(seconds)) => seconds,
+                Err(problem) if problem.is::<std::io::Error>() => 1.0,
+                Err(problem) => return Err(problem),
+            };
+            self.hang_up();
+            // Not all of them at once: spread over as long again.
+            let spread = f64::from(self.id.wrapping_mul(0x9e37_79b9) >> 16) / 65_536.0;
+            tokio::time::sleep(Duration::from_secs_f64(pause * (1.0 + spread))).await;
+        }
+        bail!("a session was sent {TRIES_MAX} times in vain");
+    }
+
+    async fn once(&mut self, to: std::net::SocketAddr, body: &[u8]) -> anyhow::Result<Sent> {
+        let head = format!(
+            "POST /stateful HTTP/1.1\r\nhost: localhost\r\nx-session-id: fim-..{}-{}\r\n\
+             content-length: {}\r\n\r\n",
+            self.id,
+            self.sessions,
+            body.len()
+        );
         let line = match &mut self.line {
             Some(line) => line,
             none => {
@@ -122,28 +159,22 @@ impl Agent {
                 none.insert(BufReader::new(stream))
             }
         };
-        let head = format!(
-            "POST /stateful HTTP/1.1\r\nhost: localhost\r\nx-session-id: fim-..{}-{}\r\n\
-             content-length: {}\r\n\r\n",
-            self.id,
-            body.as_ptr() as usize,
-            body.len()
-        );
         line.write_all(head.as_bytes()).await?;
         line.write_all(body).await?;
         line.flush().await?;
-        let mut status = String::new();
-        let mut length = 0;
+        let (mut status, mut length, mut later) = (String::new(), 0, 1.0);
         loop {
             let mut text = String::new();
             if line.read_line(&mut text).await? == 0 {
-                bail!("the server hung up");
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
+            let text = text.to_ascii_lowercase();
             if status.is_empty() {
                 status.clone_from(&text);
-            }
-            if let Some(n) = text.to_ascii_lowercase().strip_prefix("content-length:") {
+            } else if let Some(n) = text.strip_prefix("content-length:") {
                 length = n.trim().parse()?;
+            } else if let Some(seconds) = text.strip_prefix("retry-after:") {
+                later = seconds.trim().parse()?;
             }
             if text == "\r\n" {
                 break;
@@ -151,10 +182,11 @@ impl Agent {
         }
         let mut answer = vec![0; length];
         line.read_exact(&mut answer).await?;
-        if !status.contains(" 200 ") {
-            bail!("{}: {}", status.trim(), String::from_utf8_lossy(&answer));
+        match status.split(' ').nth(1) {
+            Some("200") => Ok(Sent::Durable),
+            Some("429" | "503") => Ok(Sent::Shed(later)),
+            _ => bail!("{}: {}", status.trim(), String::from_utf8_lossy(&answer)),
         }
-        Ok(begun.elapsed())
     }
 }
 
