@@ -10,6 +10,7 @@ use crate::agent::{Agent, AgentSettings, Console, Ended, REBUILD_PAUSE};
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::folder;
 use crate::notify::Notify;
+use crate::series::tell_ports;
 use crate::server::Server;
 use crate::signals::Stop;
 
@@ -26,9 +27,7 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     if let Some(agents) = started.agents {
         console.line(&format!("agents: https://{agents}"));
     }
-    for (name, address) in &started.series {
-        console.line(&format!("listening: {name} {address}"));
-    }
+    tell_ports(&console, &started.series);
     if let Some(password) = &started.password {
         console.line(&format!(
             "log in: user admin, password {password} (shown once; `holdfast user password admin \

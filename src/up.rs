@@ -12,14 +12,15 @@ use sync::{EnrollOptions, IdentityFolder};
 use crate::agent::{Agent, AgentSettings, Console, Ended};
 use crate::cli::UpArgs;
 use crate::config::{
-    AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, ServerConfig,
-    SyncConfig,
+    AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SeriesConfig,
+    ServerConfig, SyncConfig,
 };
 use crate::folder::DataFolder;
 use crate::host;
 use crate::notify::Notify;
 use crate::roles::rebuild_after;
 use crate::scan::whole;
+use crate::series::tell_ports;
 use crate::server::{Server, Started};
 use crate::signals::Stop;
 
@@ -37,6 +38,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         console.line(&format!("not there, skipped: {}", path.display()));
     }
     let config = server_config(&args);
+    config.validate()?;
     let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
     greet(&console, &started, &args.data.data);
@@ -72,12 +74,14 @@ fn server_config(args: &UpArgs) -> ServerConfig {
         data: args.data.data.clone(),
         api: ApiConfig { listen: args.api, plain_http: args.plain_http, ..ApiConfig::default() },
         agents: AgentsConfig { listen: args.agents, ..AgentsConfig::default() },
+        series: SeriesConfig::default().with_ports(&args.series),
         ..ServerConfig::default()
     }
 }
 
 fn greet(console: &Console, started: &Started, data: &Path) {
     console.line(&format!("page: {}", started.url));
+    tell_ports(console, &started.series);
     match &started.password {
         Some(password) => console.line(&format!(
             "log in: user admin, password {password} (shown once; `holdfast user password admin \

@@ -42,8 +42,8 @@ impl Fleet {
             &server_toml,
             format!(
                 "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n[agents]\n\
-                 listen = \"127.0.0.1:{agents}\"\n[series]\nhttp = \"127.0.0.1:0\"\n\
-                 own_metrics = \"200ms\"\n",
+                 listen = \"127.0.0.1:{agents}\"\n[series]\nresp = \"off\"\n\
+                 udp = \"off\"\nopentsdb = \"off\"\nhttp = \"127.0.0.1:0\"\nown_metrics = \"200ms\"\n",
                 base.join("server")
             ),
         )

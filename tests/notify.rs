@@ -18,7 +18,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use common::{PATIENCE, Running, folder};
+use common::{NO_PORTS, PATIENCE, Running, folder};
 
 fn listen(path: &Path) -> UnixDatagram {
     let socket = UnixDatagram::bind(path).unwrap();
@@ -65,7 +65,7 @@ fn the_server_says_when_it_is_ready_that_it_lives_and_that_it_stops() {
         &config,
         format!(
             "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-             [agents]\nlisten = \"127.0.0.1:0\"\n",
+             [agents]\nlisten = \"127.0.0.1:0\"\n{NO_PORTS}",
             home.join("data")
         ),
     )

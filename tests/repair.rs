@@ -17,7 +17,9 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
+use common::{
+    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
+};
 use rusqlite::Connection;
 
 /// Directories of the tree.
@@ -29,7 +31,7 @@ fn configure(base: &Path, tree: &Path) {
     let agents = free_port();
     let server = format!(
         "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-         max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n",
+         max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n{NO_PORTS}",
         base.join("server")
     );
     // Neither a scan nor a check by the clock: what repairs is the check after the kill.

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::{PATIENCE, Running, folder};
+use common::{PATIENCE, Running, folder, run};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
@@ -77,6 +77,63 @@ impl Client {
 fn http(to: SocketAddr, client: &Client, authorization: &str) -> std::io::Result<String> {
     let head = format!("GET /api/stats HTTP/1.0\r\nhost: localhost\r\n{authorization}\r\n");
     client.talk(to, head.as_bytes())
+}
+
+/// The ports of a server that names none.
+const USUAL: [(&str, u16); 4] = [("resp", 8282), ("udp", 8383), ("opentsdb", 4242), ("http", 8181)];
+
+/// A configuration of a server in `base`, with more of its lines.
+fn configured(base: &Path, more: &str) -> String {
+    let config = base.join("server.toml");
+    let text = format!(
+        "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
+         [agents]\nlisten = \"127.0.0.1:0\"\n{more}",
+        base.join("data")
+    );
+    fs::write(&config, text).unwrap();
+    config.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_server_opens_the_usual_ports_on_loopback_and_goes_on_without_one_that_is_taken() {
+    let base = folder("series-usual");
+    // By this test, or by whoever was there before.
+    let _taken = TcpListener::bind("127.0.0.1:8282");
+    let config = configured(&base, "");
+    let server = Running::start(&["server", "--config", &config], &base.join("log"));
+    assert!(server.line("log in: user admin, password ").contains("shown once"));
+    server.line("ready: ");
+    let (printed, log) = (server.printed(), fs::read_to_string(base.join("log")).unwrap());
+    for (name, port) in USUAL {
+        let listens = printed.contains(&format!("listening: {name} 127.0.0.1:{port}"));
+        let told = log.contains(&format!("series {name}: nothing listens on 127.0.0.1:{port}"))
+            && log.contains(&format!("set series.{name} in server.toml"));
+        assert!(listens != told && (told || name != "resp"), "{name}: {printed:?} {log}");
+    }
+    assert_eq!(server.stop(), 0);
+
+    let config = configured(&base, "[series]\nresp = \"127.0.0.1:8282\"\nhttp = \"off\"\n");
+    let (code, _, error) = run(&["server", "--config", &config]);
+    assert_eq!((code, error.contains("series resp 127.0.0.1:8282")), (2, true), "{error}");
+}
+
+#[test]
+fn each_port_of_up_is_where_it_is_told_or_off() {
+    let base = folder("series-up-ports");
+    let (data, tree) = (base.join("data"), base.join("tree"));
+    fs::create_dir_all(&tree).unwrap();
+    let (data, tree) = (data.to_str().unwrap(), tree.to_str().unwrap());
+    let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0", "--plain-http"];
+    let ports = ["--resp", "off", "--udp", "127.0.0.1:0", "--opentsdb", "off", "--http", "off"];
+    let up = Running::start(&[&words[..], &ports].concat(), &base.join("log"));
+    up.line("ready: ");
+    let listening = up.printed().into_iter().filter(|line| line.starts_with("listening: "));
+    let listening: Vec<String> = listening.collect();
+    assert!(listening.len() == 1 && listening[0].contains("udp 127.0.0.1:"), "{listening:?}");
+    assert_eq!(up.stop(), 0);
+    let far = [&words[..], &["--udp", "0.0.0.0:0", "--resp", "off"]].concat();
+    let (code, _, error) = run(&far);
+    assert_eq!((code, error.contains("series.udp")), (2, true), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{ConfigArg, DataArg};
+use super::{ConfigArg, DataArg, SeriesPortArgs};
 use crate::config::{SCAN_INTERVAL, within};
 
 #[derive(Debug, Subcommand)]
@@ -64,6 +64,8 @@ pub(crate) struct UpArgs {
     /// The system whose packages are told: var/lib/dpkg/status below this folder.
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(crate) system: PathBuf,
+    #[command(flatten, next_help_heading = "Ports of the series store")]
+    pub(crate) series: SeriesPortArgs,
 }
 
 #[derive(Debug, Args)]

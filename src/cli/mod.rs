@@ -24,7 +24,7 @@ pub(crate) use self::look::{ChangesArgs, ScanArgs};
 pub(crate) use self::queue::{QueueCommand, QueueOf};
 pub(crate) use self::series::{
     SeriesBenchArgs, SeriesCommand, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat,
-    SeriesImportArgs, SeriesLookArgs, SeriesServeArgs, SeriesStatArgs,
+    SeriesImportArgs, SeriesLookArgs, SeriesPortArgs, SeriesServeArgs, SeriesStatArgs,
 };
 
 /// Where data lives unless told otherwise.

@@ -74,6 +74,13 @@ pub(crate) struct SeriesServeArgs {
     /// Age above which samples go, for example 90days.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) age_max: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) ports: SeriesPortArgs,
+}
+
+/// Where the ports of a series store are.
+#[derive(Debug, Args)]
+pub(crate) struct SeriesPortArgs {
     /// RESP over TCP.
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<Listen>,

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
 
 use super::{Written, duration, within};
+use crate::cli::SeriesPortArgs;
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_SERIES: &str = include_str!("series.default.toml");
@@ -153,8 +154,17 @@ impl Default for SeriesConfig {
 }
 
 impl SeriesConfig {
-    /// What is not said of a store's ports is as it is in `holdfast series serve`.
-    pub(crate) fn alone(mut self) -> Self {
+    /// With the ports that a command line names.
+    pub(crate) fn with_ports(mut self, args: &SeriesPortArgs) -> Self {
+        self.resp = args.resp.or(self.resp);
+        self.udp = args.udp.or(self.udp);
+        self.opentsdb = args.opentsdb.or(self.opentsdb);
+        self.http = args.http.or(self.http);
+        self
+    }
+
+    /// With all ports named: those that were not where clients look for them, on loopback.
+    pub(crate) fn with_all_ports(mut self) -> Self {
         let local = |port| Some(Listen::At(SocketAddr::from(([127, 0, 0, 1], port))));
         self.resp = self.resp.or(local(8282));
         self.udp = self.udp.or(local(8383));
@@ -234,7 +244,10 @@ mod tests {
             .lines()
             .filter_map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = \"127")))
             .fold(String::new(), |all, line| all + line + "\n");
-        assert_eq!(parse::<SeriesConfig>(&ports).unwrap(), SeriesConfig::default().alone());
+        assert_eq!(
+            parse::<SeriesConfig>(&ports).unwrap(),
+            SeriesConfig::default().with_all_ports()
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use ingest::CertificateFiles;
 use rustls::server::ResolvesServerCert;
 use series::{Store, StoreOptions};
 
-use super::{Ports, Secrets};
+use super::{Ports, Secrets, tell_ports};
 use crate::agent::Console;
 use crate::cli::{DataArg, SeriesServeArgs};
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
@@ -37,9 +37,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
         ));
     }
     let ports = Ports::open(Some(&store), &config, &secrets).await?;
-    for (name, address) in &ports.open {
-        console.line(&format!("listening: {name} {address}"));
-    }
+    tell_ports(&console, &ports.open);
     let scheme = if secrets.certificate.is_some() { "https" } else { "http" };
     let http = ports.open.iter().find(|(name, _)| *name == "http");
     let url = http.map_or_else(|| "no query port".into(), |(_, a)| format!("{scheme}://{a}/"));
@@ -61,11 +59,8 @@ fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<
     config.wal = args.wal.unwrap_or(config.wal);
     config.size_max = args.size_max.unwrap_or(config.size_max);
     config.age_max = args.age_max.unwrap_or(config.age_max);
-    config.resp = args.resp.or(config.resp);
-    config.udp = args.udp.or(config.udp);
-    config.opentsdb = args.opentsdb.or(config.opentsdb);
-    config.http = args.http.or(config.http);
-    let config = config.alone();
+    // Named, so that one which is taken is an error: nothing is served without them.
+    let config = config.with_ports(&args.ports).with_all_ports();
     config.validate("")?;
     Ok(config)
 }

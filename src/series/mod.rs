@@ -10,7 +10,7 @@ use crate::cli::SeriesCommand;
 
 pub(crate) use alone::certificate_files;
 pub(crate) use own::store as store_own;
-pub(crate) use ports::{Ports, Secrets};
+pub(crate) use ports::{Ports, Secrets, tell_ports};
 
 /// Run one command: `false` when something is not as it should be.
 pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {

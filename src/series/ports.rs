@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::agent::Console;
 use crate::config::{Listen, SeriesConfig};
 
 /// What ports on other than loopback addresses need.
@@ -31,6 +32,13 @@ pub(crate) struct Ports {
     http: Option<api::Server>,
 }
 
+/// Say where a store listens.
+pub(crate) fn tell_ports(console: &Console, open: &[(&'static str, SocketAddr)]) {
+    for (name, address) in open {
+        console.line(&format!("listening: {name} {address}"));
+    }
+}
+
 impl Ports {
     /// Whether any port of a configuration is on other than a loopback address.
     pub(crate) fn need_secrets(config: &SeriesConfig) -> bool {
@@ -38,40 +46,63 @@ impl Ports {
         [config.resp, config.opentsdb, config.http].into_iter().any(far)
     }
 
-    /// Open what the configuration says. Loopback addresses take everybody of this machine, in
-    /// clear; all others take TLS and the token. Without a store there is none.
+    /// Open what the configuration says, and where it says nothing of a port, the usual one on
+    /// loopback. Loopback addresses take everybody of this machine, in clear; all others take TLS and
+    /// the token. Without a store there is none.
+    ///
+    /// # Errors
+    /// When a port that is named cannot be had. One that is not is left out, and that is logged.
     pub(crate) async fn open(
         store: Option<&Store>,
         config: &SeriesConfig,
         secrets: &Secrets,
     ) -> anyhow::Result<Self> {
-        let (stop, stopped) = watch::channel(false);
+        let (stop, _) = watch::channel(false);
         let mut ports = Self { open: Vec::new(), stop, tasks: JoinSet::new(), http: None };
         let Some(store) = store else { return Ok(ports) };
+        let all = config.clone().with_all_ports();
         let lines = [
-            ("resp", config.resp, Protocol::Resp),
-            ("opentsdb", config.opentsdb, Protocol::OpenTsdb),
+            ("resp", config.resp, all.resp, Protocol::Resp),
+            ("opentsdb", config.opentsdb, all.opentsdb, Protocol::OpenTsdb),
         ];
-        for (name, port, protocol) in lines {
+        for (name, named, port, protocol) in lines {
             let Some(Listen::At(address)) = port else { continue };
-            let guard = guard(name, address, secrets)?;
-            let listener = TcpListener::bind(address).await;
-            let listener = listener.with_context(|| format!("series {name} {address}"))?;
-            ports.open.push((name, listener.local_addr()?));
-            let (store, stopped) = (store.clone(), stopped.clone());
-            ports.tasks.spawn(ingest::serve_tcp(listener, protocol, store, guard, stopped));
+            let opened = ports.open_lines(store, (name, address), protocol, secrets).await;
+            allow(name, address, named.is_some(), opened)?;
         }
-        if let Some(Listen::At(address)) = config.udp {
-            let socket = UdpSocket::bind(address).await;
-            let socket = socket.with_context(|| format!("series udp {address}"))?;
-            ports.open.push(("udp", socket.local_addr()?));
-            let store = store.clone();
-            ports.tasks.spawn(udp(socket, store, stopped));
+        if let Some(Listen::At(address)) = all.udp {
+            let opened = ports.open_udp(store, address).await;
+            allow("udp", address, config.udp.is_some(), opened)?;
         }
-        if let Some(Listen::At(address)) = config.http {
-            ports.open_http(store, config, address, secrets).await?;
+        if let Some(Listen::At(address)) = all.http {
+            let opened = ports.open_http(store, config, address, secrets).await;
+            allow("http", address, config.http.is_some(), opened)?;
         }
         Ok(ports)
+    }
+
+    async fn open_lines(
+        &mut self,
+        store: &Store,
+        (name, address): (&'static str, SocketAddr),
+        protocol: Protocol,
+        secrets: &Secrets,
+    ) -> anyhow::Result<()> {
+        let guard = guard(name, address, secrets)?;
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("series {name} {address}"))?;
+        self.open.push((name, listener.local_addr()?));
+        let stopped = self.stop.subscribe();
+        self.tasks.spawn(ingest::serve_tcp(listener, protocol, store.clone(), guard, stopped));
+        Ok(())
+    }
+
+    async fn open_udp(&mut self, store: &Store, address: SocketAddr) -> anyhow::Result<()> {
+        let socket = UdpSocket::bind(address).await;
+        let socket = socket.with_context(|| format!("series udp {address}"))?;
+        self.open.push(("udp", socket.local_addr()?));
+        self.tasks.spawn(udp(socket, store.clone(), self.stop.subscribe()));
+        Ok(())
     }
 
     async fn open_http(
@@ -101,6 +132,26 @@ impl Ports {
             http.shutdown().await;
         }
         while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// A port that nobody named may be in use by another program: the rest goes on without it.
+fn allow(
+    name: &str,
+    address: SocketAddr,
+    named: bool,
+    opened: anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match opened {
+        Err(e) if !named => {
+            tracing::warn!(
+                "series {name}: nothing listens on {address}, the rest goes on: {e:#}; end what has \
+                 it, or set series.{name} in server.toml (of `up`: --{name}) to another HOST:PORT or \
+                 to off"
+            );
+            Ok(())
+        }
+        other => other,
     }
 }
 

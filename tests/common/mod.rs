@@ -16,6 +16,22 @@ use sha2::{Digest as _, Sha256};
 /// How long anything that must happen may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(10);
 
+/// A server's configuration in which the series store has no ports: servers of tests run at the same
+/// time, and none takes those that are usual on this machine.
+pub const NO_PORTS: &str =
+    "[series]\nresp = \"off\"\nudp = \"off\"\nopentsdb = \"off\"\nhttp = \"off\"\n";
+
+/// The same for `up`, which has no configuration.
+const NO_PORTS_OF_UP: [&str; 8] =
+    ["--resp", "off", "--udp", "off", "--opentsdb", "off", "--http", "off"];
+
+/// The words of a command; `up` without ports of the series store unless they name one.
+fn without_ports<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let named = words.contains(&"--resp");
+    let up = words.first() == Some(&"up") && !named;
+    words.iter().chain(NO_PORTS_OF_UP.iter().filter(|_| up)).copied().collect()
+}
+
 /// One process of `holdfast`.
 pub struct Running {
     child: Child,
@@ -32,7 +48,7 @@ impl Running {
     pub fn start_with(words: &[&str], log: &Path, env: &[(&str, &str)]) -> Self {
         let stderr = File::options().create(true).append(true).open(log).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(words)
+            .args(without_ports(words))
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -140,7 +156,7 @@ pub fn run(words: &[&str]) -> (i32, String, String) {
 /// As [`run`], with environment variables.
 pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(words)
+        .args(without_ports(words))
         .envs(env.iter().copied())
         .stdin(Stdio::null())
         .output()

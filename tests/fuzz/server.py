@@ -29,7 +29,8 @@ class Server:
         self.log = open(home / "log", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
             [BINARY, "up", "--data", str(home / "data"), "--watch", str(home / "tree"),
-             "--api", "127.0.0.1:0", "--scan-interval", "1h", "--plain-http"],
+             "--api", "127.0.0.1:0", "--scan-interval", "1h", "--plain-http",
+             *(word for port in ("resp", "udp", "opentsdb", "http") for word in (f"--{port}", "off"))],
             env={**os.environ, "HOLDFAST_ADMIN_PASSWORD": PASSWORD},
             stdout=subprocess.PIPE, stderr=self.log, text=True,
         )

@@ -33,7 +33,8 @@ impl Server {
             &config,
             format!(
                 "data = {data:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-                 {more}\n[agents]\nlisten = \"127.0.0.1:0\"\n"
+                 {more}\n[agents]\nlisten = \"127.0.0.1:0\"\n\
+                 [series]\nresp = \"off\"\nudp = \"off\"\nopentsdb = \"off\"\nhttp = \"off\"\n"
             ),
         )?;
         let mut command = Command::new(binary);

@@ -36,7 +36,8 @@ export async function up(data, tree) {
   if (!existsSync(BINARY)) {
     throw new Error(`${BINARY} is not there: build it, or name another with HOLDFAST_BIN`);
   }
-  const flags = ["--api", "127.0.0.1:0", "--scan-interval", "1h", "--plain-http"];
+  const ports = ["resp", "udp", "opentsdb", "http"].flatMap((port) => [`--${port}`, "off"]);
+  const flags = ["--api", "127.0.0.1:0", "--scan-interval", "1h", "--plain-http", ...ports];
   const child = spawn(BINARY, ["up", "--data", data, "--watch", tree, ...flags], {
     env: { ...process.env, HOLDFAST_ADMIN_PASSWORD: PASSWORD },
     stdio: ["ignore", "pipe", "pipe"],
