@@ -305,6 +305,9 @@ fn gather(series: &[u8]) -> Result<Vec<u8>, Malformed> {
     }
 }
 
+/// Bits of the value by which Prometheus says that a series ended: no sample of it.
+const ENDED: u64 = 0x7ff0_0000_0000_0002;
+
 /// Take the samples of a series; the first refusal is told, its neighbours are taken all the same.
 fn take_samples(
     row: Row,
@@ -326,6 +329,9 @@ fn take_samples(
                 }
                 _ => {}
             }
+        }
+        if value.to_bits() == ENDED {
+            continue;
         }
         let taken = match millis.checked_mul(1_000_000) {
             Some(time_ns) => intake.push_float(row, time_ns, value),

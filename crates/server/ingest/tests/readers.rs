@@ -154,6 +154,16 @@ fn a_refused_remote_sample_costs_no_other_of_its_series() {
 }
 
 #[test]
+fn that_a_remote_series_ended_is_no_sample_of_it() {
+    let values = [1.0, f64::from_bits(0x7ff0_0000_0000_0002), f64::NAN];
+    let samples = values.map(|value| sample(value, 5 + value as i64)).concat();
+    let body = field(1, &[label("__name__", "up"), samples].concat());
+    let body = snap::raw::Encoder::new().compress_vec(&body).unwrap();
+    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
+    assert_eq!((found.len(), refusals.len()), (2, 0), "{found:?}");
+}
+
+#[test]
 fn a_telnet_put_is_taken_or_refused_alone() {
     let text = b"put cpu 1427040405 1.5 host=a\nput cpu 1427040405123 2 host=a dc=x\r\n\
         put cpu never 1 host=a\nput cpu 5 x host=a\nfoo\n\nversion\nput cpu 1 7 host=a";

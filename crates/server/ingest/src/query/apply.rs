@@ -22,6 +22,8 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "eval",
     "ewma",
     "ewma-error",
+    "frequent-items",
+    "heavy-hitters",
     "multiply",
     "rate",
     "scale",
@@ -55,6 +57,15 @@ pub(super) enum Function {
     Eval(Expression),
     /// Only the lines whose values sum up to most.
     Top(usize),
+    /// Only the lines that have a share of all.
+    Share(Share),
+}
+
+/// Lines that have at least a portion of all samples, or of what all values sum up to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Share {
+    pub(super) of_values: bool,
+    pub(super) portion: f64,
 }
 
 /// How columns become one.
@@ -64,6 +75,14 @@ pub(super) enum Fold {
     Diff,
     Multiply,
     Divide,
+}
+
+impl Share {
+    /// What a row adds to the share of its line.
+    pub(super) fn of(self, cells: &Cells) -> f64 {
+        let values = values(cells).into_iter().flatten();
+        if self.of_values { values.sum() } else { values.count() as f64 }
+    }
 }
 
 impl Function {
@@ -101,6 +120,14 @@ impl Function {
                 let n = value.get("N").or_else(|| value.get("n")).and_then(Json::as_u64);
                 Self::Top(n.and_then(|n| usize::try_from(n).ok()).ok_or_else(invalid)?)
             }
+            "frequent-items" | "heavy-hitters" => {
+                let (error, portion) = (number("error")?, number("portion")?);
+                // What is told is exact: within any error.
+                if !(0.0..1.0).contains(&error) || !(0.0..1.0).contains(&portion) {
+                    return Err(invalid());
+                }
+                Self::Share(Share { of_values: name == "heavy-hitters", portion })
+            }
             _ => return Err(format!("Query object has invalid apply field: unknown name {name}")),
         })
     }
@@ -108,6 +135,16 @@ impl Function {
     /// How many lines it leaves, if it leaves only some.
     pub(super) fn top(&self) -> Option<usize> {
         if let Self::Top(most) = self { Some(*most) } else { None }
+    }
+
+    /// Which share lines must have, if only those that have it are left.
+    pub(super) fn share(&self) -> Option<Share> {
+        if let Self::Share(share) = self { Some(*share) } else { None }
+    }
+
+    /// Whether it is a function over the rows of a line, not over lines.
+    pub(super) fn is_of_rows(&self) -> bool {
+        !matches!(self, Self::Top(_) | Self::Share(_))
     }
 
     /// Names of the columns it asks for.
@@ -143,7 +180,8 @@ impl Running {
     pub(super) fn apply(&mut self, row: RowOut) -> Option<RowOut> {
         let time_ns = row.time_ns;
         let cells = match (&self.function, row.cells) {
-            (_, cells @ (Cells::Empty | Cells::Text(_))) | (Function::Top(_), cells) => cells,
+            (_, cells @ (Cells::Empty | Cells::Text(_)))
+            | (Function::Top(_) | Function::Share(_), cells) => cells,
             (Function::Eval(expression), cells) => {
                 let values = values(&cells);
                 let column =
@@ -200,7 +238,9 @@ impl Running {
                 let now = m.window.iter().sum::<f64>() / m.window.len() as f64;
                 if *error { x - expected } else { now }
             }
-            Function::Fold(_) | Function::Eval(_) | Function::Top(_) => return None,
+            Function::Fold(_) | Function::Eval(_) | Function::Top(_) | Function::Share(_) => {
+                return None;
+            }
         })
     }
 }

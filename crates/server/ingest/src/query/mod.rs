@@ -22,7 +22,7 @@ use bytes::Bytes;
 use series::{Direction, Store, Value};
 
 pub(crate) use apply::FUNCTIONS;
-use apply::Function;
+use apply::{Function, Share};
 use budget::Held;
 pub(crate) use budget::{Budget, Memory, QUERY_TIME_MAX};
 use merge::Frontier;
@@ -144,6 +144,9 @@ fn rows<F: FnMut(Bytes) -> bool>(
         lines = prepared_lines(store, query, budget)?;
         lines.lines.retain(|line| names.contains(&line.name));
     }
+    if let Some(share) = query.apply.iter().find_map(Function::share) {
+        lines.lines = with_share(lines.lines, share, budget)?;
+    }
     let Lines { mut lines, held } = lines;
     if query.by_time {
         by_time(lines, query, budget, answer);
@@ -177,14 +180,16 @@ fn largest(
     most: usize,
 ) -> Result<HashSet<String>, String> {
     let mut names = HashSet::new();
-    let untouched = query.filter.is_empty() && query.apply.iter().all(|f| f.top().is_some());
+    let untouched = query.filter.is_empty() && !query.apply.iter().any(Function::is_of_rows);
     let mut sums = match &query.what {
         // Blocks know their sums: no sample is read.
         What::Select(metric) if untouched => plan::sums(store, query, metric, budget, &mut names),
         _ => read_sums(lines, &mut names),
     };
     budget.check()?;
-    sums.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    // What is no number is not the most of anything.
+    let size = |sum: f64| if sum.is_nan() { f64::NEG_INFINITY } else { sum };
+    sums.sort_by(|a, b| size(b.0).total_cmp(&size(a.0)).then_with(|| a.1.cmp(&b.1)));
     names.extend(sums.into_iter().take(most).map(|(_, name)| name));
     Ok(names)
 }
@@ -203,6 +208,33 @@ fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<(f64, String)> {
         sums.push((sum, line.name));
     }
     sums
+}
+
+/// Of each line that has its share one row: how many samples it has, or what its values sum up to, at
+/// the time of the last. What could not be read of lines is told.
+fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Line>, String> {
+    let (mut found, mut all) = (Vec::new(), 0.0);
+    for Line { name, columns, rows } in lines {
+        budget.check()?;
+        let (mut weight, mut last_ns, mut told) = (0.0, i64::MIN, Vec::new());
+        for row in rows {
+            match row {
+                Ok(row) => {
+                    last_ns = last_ns.max(row.time_ns);
+                    weight += share.of(&row.cells);
+                }
+                Err(e) => told.push(Err(e)),
+            }
+        }
+        all += weight;
+        found.push((name, columns, weight, last_ns, told));
+    }
+    let line = |(name, columns, weight, last_ns, mut told): (_, _, f64, _, Vec<_>)| {
+        let row = RowOut { time_ns: last_ns, cells: Cells::One(Value::F64(weight)) };
+        told.extend((weight > 0.0 && weight >= share.portion * all).then_some(Ok(row)));
+        Line { name, columns, rows: Box::new(told.into_iter()) }
+    };
+    Ok(found.into_iter().map(line).collect())
 }
 
 /// Rows that a filter looks at between two looks at the query's budget.
@@ -228,7 +260,7 @@ fn prepared(rows: Rows, columns: &Arc<[Column]>, query: &Query, budget: &Budget)
             filter.passes(&columns, &row.cells).then_some(Ok(row))
         }));
     }
-    for function in query.apply.iter().filter(|f| f.top().is_none()) {
+    for function in query.apply.iter().filter(|f| f.is_of_rows()) {
         let mut function = function.start(columns);
         rows = Box::new(rows.filter_map(move |row| match row {
             Ok(row) => function.apply(row).map(Ok),

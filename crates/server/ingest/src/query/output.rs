@@ -18,6 +18,8 @@ pub(super) struct Output<F> {
     text: Vec<u8>,
     csv: bool,
     raw_time: bool,
+    /// The time of the row before, and how it is written: the next row often has the same.
+    time: (i64, Vec<u8>),
     send: F,
     /// The client takes no more.
     gone: bool,
@@ -26,7 +28,14 @@ pub(super) struct Output<F> {
 impl<F: FnMut(Bytes) -> bool> Output<F> {
     pub(super) fn new(query: &Query, send: F) -> Self {
         let text = Vec::with_capacity(PIECE_BYTES + 4096);
-        Self { text, csv: query.csv, raw_time: query.raw_time, send, gone: false }
+        Self {
+            text,
+            csv: query.csv,
+            raw_time: query.raw_time,
+            time: <_>::default(),
+            send,
+            gone: false,
+        }
     }
 
     /// Write a name alone; whether to go on.
@@ -55,14 +64,24 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         self.flush(PIECE_BYTES)
     }
 
-    fn csv_row(&mut self, shown: &str, row: &RowOut) {
-        let out = &mut self.text;
-        out.extend_from_slice(shown.as_bytes());
-        if self.raw_time {
-            integer(out, row.time_ns);
-        } else {
-            out.extend_from_slice(format_iso(row.time_ns).as_bytes());
+    fn push_time(&mut self, time_ns: i64) {
+        let (before, text) = &mut self.time;
+        if *before != time_ns || text.is_empty() {
+            *before = time_ns;
+            text.clear();
+            if self.raw_time {
+                integer(text, time_ns);
+            } else {
+                text.extend_from_slice(format_iso(time_ns).as_bytes());
+            }
         }
+        self.text.extend_from_slice(text);
+    }
+
+    fn csv_row(&mut self, shown: &str, row: &RowOut) {
+        self.text.extend_from_slice(shown.as_bytes());
+        self.push_time(row.time_ns);
+        let out = &mut self.text;
         match &row.cells {
             Cells::Empty => {}
             Cells::One(value) => {
@@ -84,15 +103,10 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
     }
 
     fn resp_row(&mut self, shown: &str, row: &RowOut) {
+        self.text.extend_from_slice(shown.as_bytes());
+        self.text.push(if self.raw_time { b':' } else { b'+' });
+        self.push_time(row.time_ns);
         let out = &mut self.text;
-        out.extend_from_slice(shown.as_bytes());
-        if self.raw_time {
-            out.push(b':');
-            integer(out, row.time_ns);
-        } else {
-            out.push(b'+');
-            out.extend_from_slice(format_iso(row.time_ns).as_bytes());
-        }
         out.extend_from_slice(b"\r\n");
         match &row.cells {
             Cells::Empty => {}
@@ -146,24 +160,40 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     text.into()
 }
 
+/// Decimal digits of every number.
+const DIGITS_MAX: usize = 24;
+
+/// The two digits of a number below 100.
+fn two(n: u32) -> [u8; 2] {
+    let tens = (n * 103) >> 10;
+    [b'0' + tens as u8, b'0' + (n - tens * 10) as u8]
+}
+
+/// The eight digits of a number below 10^8.
+fn eight(n: u32) -> [u8; 8] {
+    let (high, low) = (n / 10_000, n % 10_000);
+    let pairs = [high / 100, high % 100, low / 100, low % 100].map(two);
+    let mut text = [0; 8];
+    text.copy_from_slice(pairs.as_flattened());
+    text
+}
+
+/// The digits of a number, behind zeros: [`DIGITS_MAX`] together.
+fn digits(n: u64) -> [[u8; 8]; 3] {
+    const EIGHT: u64 = 100_000_000;
+    let (high, low) = (n / EIGHT, n % EIGHT);
+    [high / EIGHT, high % EIGHT, low].map(|n| eight(n as u32))
+}
+
 /// A number in decimal.
 fn integer(out: &mut Vec<u8>, value: i64) {
     if value < 0 {
         out.push(b'-');
     }
-    let mut text = [0; 20];
-    let (mut at, mut rest) = (text.len(), value.unsigned_abs());
-    loop {
-        at -= 1;
-        if let Some(digit) = text.get_mut(at) {
-            *digit = b'0' + (rest % 10) as u8;
-        }
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(text.get(at..).unwrap_or_default());
+    let text = digits(value.unsigned_abs());
+    let text = text.as_flattened();
+    let begin = text.iter().position(|c| *c != b'0').unwrap_or(DIGITS_MAX - 1);
+    out.extend_from_slice(text.get(begin..).unwrap_or_default());
 }
 
 fn resp_number(out: &mut Vec<u8>, value: Value) {
@@ -186,7 +216,8 @@ mod tests {
 
     #[test]
     fn integers_are_written_to_their_limits() {
-        for value in [0, 7, -7, 10, i64::MAX, i64::MIN] {
+        let powers = (0..19).flat_map(|i| [10_i64.pow(i) - 1, 10_i64.pow(i), -(10_i64.pow(i))]);
+        for value in powers.chain([7, -7, 1_234_567_890_123_456_789, i64::MAX, i64::MIN]) {
             let mut out = Vec::new();
             number(&mut out, Value::I64(value));
             assert_eq!(String::from_utf8(out).unwrap(), value.to_string());

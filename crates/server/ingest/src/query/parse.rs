@@ -3,7 +3,7 @@
 use regex::Regex;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use series::{Direction, Series, Test, TimeRange, Value};
 
 use super::apply::Function;
@@ -261,7 +261,14 @@ impl Query {
             "output" => self.read_output(value)?,
             "apply" => {
                 let list = value.as_array().ok_or("Field apply is no list")?;
-                self.apply = list.iter().map(Function::read).collect::<Result<_, _>>()?;
+                for function in list {
+                    self.apply.push(Function::read(function)?);
+                }
+            }
+            // An expression by itself, or in an object.
+            "eval" => {
+                let text = value.get("expr").unwrap_or(value);
+                self.apply.push(Function::read(&json!({"name": "eval", "expr": text}))?);
             }
             _ => return Err(format!("Unknown field: {name}")),
         }

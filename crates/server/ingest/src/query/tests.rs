@@ -175,6 +175,19 @@ const CASES: &[(&str, &str)] = &[
         "cpu|mem dc=1 host=a,10,0.10000000000000001\n",
     ),
     (
+        r#""select": "cpu", "apply": [{"name": "frequent-items", "error": 0.01, "portion": 0.5}]"#,
+        "cpu dc=1 host=a,60,6\n",
+    ),
+    (
+        r#""select": "cpu", "apply": [{"name": "heavy-hitters", "error": 0.01, "portion": 0.5}]"#,
+        "cpu dc=1 host=b,35,60\n",
+    ),
+    (
+        r#""join": ["cpu", "mem"], "where": {"host": "a"}, "eval": "cpu+mem", "limit": 1"#,
+        "cpu|mem dc=1 host=a,10,11\n",
+    ),
+    (r#""select": "cpu", "eval": {"expr": "cpu*2"}, "limit": 1"#, "cpu dc=1 host=a,10,2\n"),
+    (
         r#""select": "cpu", "apply": [{"name": "top", "N": 1}]"#,
         "cpu dc=1 host=b,15,10\ncpu dc=1 host=b,25,20\ncpu dc=1 host=b,35,30\n",
     ),
@@ -228,6 +241,20 @@ fn both_formats_and_both_kinds_of_time_say_the_same() {
         ask(join, r#"{"format": "csv", "timestamp": "iso"}"#),
         "cpu|mem dc=1 host=a,19700101T000000.000000010,1,10\n"
     );
+}
+
+#[test]
+fn what_is_no_number_is_not_the_most_of_anything() {
+    let (_folder, store) = store();
+    let row = store.row(b"cpu dc=1 host=c").unwrap();
+    let mut batch = Batch::new();
+    batch.push(row, 10, &[f64::NAN]).unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+    let top = r#""range": {"from": 0, "to": 99}, "apply": [{"name": "top", "N": 1}]"#;
+    for what in [r#""select": "cpu""#, r#""aggregate": {"cpu": "max"}"#] {
+        let answer = answer(&store, &format!("{{{what}, {top}}}"));
+        assert!(answer.contains("host=b") && !answer.contains("host=c"), "{what}: {answer}");
+    }
 }
 
 #[test]

@@ -80,32 +80,23 @@ fn plain(out: &mut Vec<u8>, f: f64) {
         exponent += 1;
         digits = digits_of(mantissa, shift, exponent);
     }
-    let mut behind = DIGITS - 1 - exponent;
-    while behind > 0 && digits.is_multiple_of(10) {
-        digits /= 10;
-        behind -= 1;
-    }
     if f < 0.0 {
         out.push(b'-');
     }
-    // At most 21 digits behind the point, the point, and a zero before it.
-    let (mut text, mut at) = ([0; 24], 24);
-    let mut put = |byte| {
-        at -= 1;
-        if let Some(place) = text.get_mut(at) {
-            *place = byte;
-        }
-    };
-    let pointed = behind > 0;
-    while digits > 0 || behind >= 0 {
-        if behind == 0 && pointed {
-            put(b'.');
-        }
-        put(b'0' + (digits % 10) as u8);
-        digits /= 10;
-        behind -= 1;
+    let text = super::digits(digits);
+    let text = text.as_flattened().get(super::DIGITS_MAX - DIGITS as usize..).unwrap_or_default();
+    // Zeros at the end are not written behind the point.
+    let kept = text.iter().rposition(|c| *c != b'0').map_or(0, |last| last + 1);
+    let point = usize::try_from(exponent + 1).unwrap_or(0);
+    match text.get(..point) {
+        None | Some([]) => out.push(b'0'),
+        Some(whole) => out.extend_from_slice(whole),
     }
-    out.extend_from_slice(text.get(at..).unwrap_or_default());
+    if let Some(behind) = text.get(point..kept).filter(|behind| !behind.is_empty()) {
+        out.push(b'.');
+        out.extend((exponent + 1..0).map(|_| b'0'));
+        out.extend_from_slice(behind);
+    }
 }
 
 #[cfg(test)]
