@@ -63,7 +63,8 @@ netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
 	./tests/netdata.sh
 
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
-	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
+	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) \
+	HOLDFAST_STOPS=$$(( 60 * $(SOAK) )) HOLDFAST_SERIES=100000 HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
 	PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
 
 bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)

@@ -27,9 +27,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use alone::Alone;
 use common::{folder, run};
 use env::random::{Random as _, SeededRandom, SystemRandom};
-use load::{Ended, Load, Ports, ROWS, Told};
+use load::{Ended, Load, PROTOCOLS, Ports, ROWS, STREAMS, Told};
 
-/// Kills of one run; `HOLDFAST_KILLS` says another number, `HOLDFAST_SOAK` multiplies it.
+/// Kills of one run; `HOLDFAST_KILLS` says another number.
 const KILLS: u64 = 16;
 /// Clean stops of one run; `HOLDFAST_STOPS` says another number.
 const STOPS: u64 = 8;
@@ -37,7 +37,7 @@ const STOPS: u64 = 8;
 const ERA: usize = 8;
 /// Series of each protocol, by turns.
 const SERIES: [u64; 8] = [100, 1_000, 100, 10_000, 100, 1_000, 300, 5_000];
-/// Series of each protocol once in a run.
+/// Series of each protocol once in a run; `HOLDFAST_SERIES` says another number.
 const SERIES_MANY: u64 = 25_000;
 const SECOND: i64 = 1_000_000_000;
 /// What is persisted of rows that nobody acknowledges is at most so old.
@@ -64,6 +64,15 @@ fn check(store: &Alone, told: &Told) {
     }
     let nothing = store.query(r#""select": "no_such_series", "range": {"from": 0, "to": 1}"#);
     assert_eq!(nothing, "");
+}
+
+/// A query over all series that are being written answers; none fails for another.
+fn nothing_fails(store: &Alone) {
+    let counted = PROTOCOLS.iter().flat_map(|p| p.metrics()).chain(&STREAMS);
+    let counted: Vec<String> = counted.map(|metric| format!(r#""{metric}": "count""#)).collect();
+    let answer = store.query(&format!(r#""aggregate": {{{}}}"#, counted.join(",")));
+    let failed: Vec<&str> = answer.lines().filter(|line| line.starts_with('-')).collect();
+    assert!(!answer.is_empty() && failed.is_empty(), "{failed:?}");
 }
 
 /// Rows of a series that nobody acknowledges, as a query shows them now: up to which row; `whole`:
@@ -114,14 +123,15 @@ fn nothing_acknowledged_is_lost_by_kills_under_load_over_all_protocols() {
     let seed = number("HOLDFAST_SEED", SystemRandom.next_u64().unwrap());
     println!("HOLDFAST_SEED={seed}");
     let random = SeededRandom::new(seed);
-    let kills = number("HOLDFAST_KILLS", KILLS) * number("HOLDFAST_SOAK", 1);
+    let kills = number("HOLDFAST_KILLS", KILLS);
+    let most = number("HOLDFAST_SERIES", SERIES_MANY);
     let base = folder("series-kills");
     let (mut rows, mut lost) = (0, 0);
     for (era, first) in (0..kills).step_by(ERA).enumerate() {
         let mut lives = Lives::new(&base.join(format!("era{era}")));
         for kill in first..kills.min(first + ERA as u64) {
             let many = kill == kills / 2;
-            let series = if many { SERIES_MANY } else { SERIES[kill as usize % SERIES.len()] };
+            let series = if many { most } else { SERIES[kill as usize % SERIES.len()] };
             let instant = Duration::from_millis(random.next_u64().unwrap() % 150);
             let (stored, gone) = lives.live((kill % 2) as usize, series, instant);
             (rows, lost) = (rows + stored, lost.max(gone));
@@ -129,7 +139,7 @@ fn nothing_acknowledged_is_lost_by_kills_under_load_over_all_protocols() {
         lives.end();
     }
     println!(
-        "{kills} kills, {rows} rows acknowledged, none lost; of streams of 1,000 rows and 500 \
+        "{kills} kills, {rows} rows acknowledged, none lost; of streams of 1,000 rows and lines and 500 \
          datagrams a second without acknowledgements at most {lost} rows were lost by one kill"
     );
 }
@@ -154,22 +164,21 @@ impl Lives {
         let (turn, begin) = (self.turn, self.begin);
         let store = Alone::start(&self.folders[place], &[]);
         let load = Load::start(Ports::of(&store), begin, series, turn);
-        load.wait(if series == SERIES_MANY { SERIES_MANY / ROWS } else { 2 });
+        load.wait(if series >= SERIES_MANY { series / ROWS } else { 2 });
         // Not to wait for anything: the random instant at which it happens.
         std::thread::sleep(instant);
-        let streams = ["forgotten", "datagram"];
-        let before =
-            streams.map(|metric| shown(&store, metric, turn, begin, metric == "forgotten"));
+        nothing_fails(&store);
+        let before = STREAMS.map(|metric| shown(&store, metric, turn, begin, metric != "datagram"));
         store.process.kill();
         let Ended { told, sent, alive } = load.end();
 
         let again = Alone::start(&self.folders[place], &[]);
         check(&again, &told);
-        let after = streams.map(|metric| shown(&again, metric, turn, begin, metric == "forgotten"));
-        for ((metric, before), after) in streams.iter().zip(before).zip(after) {
+        let after = STREAMS.map(|metric| shown(&again, metric, turn, begin, metric != "datagram"));
+        for ((metric, before), after) in STREAMS.iter().zip(before).zip(after) {
             assert!(after >= before, "{metric}: a query had shown {before} rows, {after} are left");
         }
-        let lost = streams.iter().zip(&sent).zip(after);
+        let lost = STREAMS.iter().zip(&sent).zip(after);
         let lost = lost.map(|((stream, sent), kept)| forgotten(stream, sent, kept, alive)).max();
         again.process.kill();
         self.turn += told.values().map(Vec::len).max().unwrap_or_default() as u64 + 1;
@@ -230,7 +239,7 @@ fn a_backup_under_load_restores_to_a_store_with_everything_acknowledged_before_i
 
 #[test]
 fn a_clean_stop_loses_nothing_with_the_log_on_or_off() {
-    let stops = number("HOLDFAST_STOPS", STOPS) * number("HOLDFAST_SOAK", 1);
+    let stops = number("HOLDFAST_STOPS", STOPS);
     let base = folder("series-stops");
     let data = data(&base, false);
     let begin = now() - 3600;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -143,10 +143,10 @@ fn stored(answer: Option<(u16, String)>) -> bool {
 /// Where a store listens.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
-    pub resp: std::net::SocketAddr,
-    pub udp: std::net::SocketAddr,
-    pub opentsdb: std::net::SocketAddr,
-    pub http: std::net::SocketAddr,
+    pub resp: SocketAddr,
+    pub udp: SocketAddr,
+    pub opentsdb: SocketAddr,
+    pub http: SocketAddr,
 }
 
 impl Ports {
@@ -176,6 +176,10 @@ impl Progress {
     }
 }
 
+/// Metrics that are written without anybody acknowledging them: over RESP, as lines of `put`, in
+/// datagrams, which may be lost on their way.
+pub const STREAMS: [&str; 3] = ["forgotten", "put", "datagram"];
+
 /// A stream that nobody acknowledges: when each of its rows was sent.
 type Sent = Vec<Instant>;
 
@@ -184,15 +188,15 @@ pub struct Load {
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
     writers: Vec<(Protocol, JoinHandle<Vec<Request>>)>,
-    streams: [JoinHandle<Sent>; 2],
+    streams: [JoinHandle<Sent>; 3],
 }
 
 /// What became of a load.
 pub struct Ended {
     /// What was acknowledged.
     pub told: Told,
-    /// When rows of the stream and datagrams were sent.
-    pub sent: [Sent; 2],
+    /// When the rows of each of [`STREAMS`] were sent.
+    pub sent: [Sent; 3],
     /// Since then every protocol has had a whole request acknowledged.
     pub alive: Option<Instant>,
 }
@@ -213,7 +217,14 @@ impl Load {
             (protocol, std::thread::spawn(move || requests.take_while(stored).collect()))
         };
         let writers = PROTOCOLS.into_iter().enumerate().map(writer).collect();
-        let streams = [forgetting(ports, base, turn, &stop), datagrams(ports, base, turn, &stop)];
+        let resp =
+            move |row| format!("+forgotten life={turn}\r\n:{}000000000\r\n+{row}\r\n", base + row);
+        let put = move |row| format!("put put {} {row} life={turn}\n", base + row);
+        let streams = [
+            forgetting(ports.resp, resp, &stop),
+            forgetting(ports.opentsdb, put, &stop),
+            datagrams(ports, base, turn, &stop),
+        ];
         Self { stop, progress, writers, streams }
     }
 
@@ -242,14 +253,17 @@ impl Load {
 }
 
 /// One connection that never ends and is never answered.
-fn forgetting(ports: Ports, base: u64, turn: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Sent> {
+fn forgetting(
+    to: SocketAddr,
+    text: impl Fn(u64) -> String + Send + 'static,
+    stop: &Arc<AtomicBool>,
+) -> JoinHandle<Sent> {
     let stop = stop.clone();
     std::thread::spawn(move || {
         let mut sent = Sent::new();
-        let Ok(mut stream) = TcpStream::connect(ports.resp) else { return sent };
+        let Ok(mut stream) = TcpStream::connect(to) else { return sent };
         for row in 0.. {
-            let seconds = base + row;
-            let text = format!("+forgotten life={turn}\r\n:{seconds}000000000\r\n+{row}\r\n");
+            let text = text(row);
             if stop.load(Ordering::Relaxed) || stream.write_all(text.as_bytes()).is_err() {
                 break;
             }

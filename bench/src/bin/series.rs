@@ -34,6 +34,8 @@ const SUBJECT: &str = "holdfast";
 /// Row series of 10 metrics: 10,000 series.
 const ROWS: usize = 1000;
 const ROWS_MANY: usize = 35_000;
+/// Rows of each of [`ROWS`] row series that are a billion points together.
+const TIMES_OF_A_BILLION: &str = "100000";
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -51,6 +53,7 @@ fn main() -> anyhow::Result<()> {
         }
         ["--child", dir, "serve", wal] => subject::serve(Path::new(dir), cases::options(wal)),
         ["--child", dir, "replay"] => cases::replay(Path::new(dir)),
+        ["--child", dir, "reopen"] => cases::reopen(Path::new(dir)),
         ["--child", dir, "query"] => cases::query(Path::new(dir)),
         ["--child", _, "codec"] => {
             cases::codec();
@@ -232,6 +235,11 @@ fn open(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let dir = fresh()?;
     child(&dir, &["abandon", &rows, times])?;
     add(results, "open after kill", child(&dir, &["replay"])?);
+    if !quick() {
+        let dir = fresh()?;
+        child(&dir, &["ingest", "off", "gauges", &rows, TIMES_OF_A_BILLION])?;
+        add(results, "open clean, 1000000000 points", child(&dir, &["reopen"])?);
+    }
     let times = if quick() { "20" } else { "50" };
     let many = ROWS_MANY.to_string();
     add(results, "350000 series", child(&fresh()?, &["memory", &many, times])?);

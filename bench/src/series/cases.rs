@@ -171,6 +171,24 @@ pub fn replay(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Open what was closed, some times.
+pub fn reopen(dir: &Path) -> anyhow::Result<()> {
+    let mut seconds = Vec::new();
+    for _ in 0..5 {
+        let (store, report) = Store::open(dir, options("always"))?;
+        anyhow::ensure!(
+            report.clean && report.replayed_samples == 0,
+            "it was not closed: {report:?}"
+        );
+        seconds.push(report.elapsed.as_secs_f64());
+        let stats = store.stats();
+        anyhow::ensure!(stats.part_samples >= 1_000_000_000, "{} points", stats.part_samples);
+        store.close()?;
+    }
+    say("open_clean_s", holdfast_bench::median(seconds));
+    Ok(())
+}
+
 /// Open what was closed, and ask it.
 pub fn query(dir: &Path) -> anyhow::Result<()> {
     let (store, report) = Store::open(dir, options("always"))?;

@@ -4,7 +4,7 @@
 //! commit lock: the store's own thread, or the writer itself where there is none. So a head that
 //! is closed at position P holds exactly what came up to P.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use std::time::Duration;
 use env::files::Lock;
 use journal::{Durability, Journal};
 use parking_lot::{Condvar, Mutex, RwLock};
+use roaring::RoaringBitmap;
 
 use crate::batch::Batch;
 use crate::catalog::Catalog;
@@ -114,6 +115,8 @@ pub(crate) struct Core {
     /// Partitions whose parts could not be merged: merges leave them alone until then, by the clock's
     /// monotone side.
     pub(crate) damaged: Mutex<BTreeMap<i64, Duration>>,
+    /// Idle rows by the part in which a look found them.
+    pub(crate) held: Mutex<HashMap<u64, RoaringBitmap>>,
     /// Looks for rows to be forgotten that are due, and whether the catalogue's file still has the
     /// names of some that were.
     pub(crate) looks: AtomicU32,
@@ -160,6 +163,7 @@ impl Core {
             counters: Counters::default(),
             trouble: Mutex::new(None),
             damaged: Mutex::default(),
+            held: Mutex::default(),
             looks: AtomicU32::new(0),
             names_on_disk: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

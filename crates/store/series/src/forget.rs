@@ -8,10 +8,12 @@
 //! Memory forgets first; the file is written anew under another name behind it, and named by the
 //! manifest when it is whole. Rows that a crash brings back have no samples and go again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use env::files::Access;
+use roaring::RoaringBitmap;
 
 use crate::core::Core;
 use crate::error::{WriteError, refused};
@@ -33,13 +35,21 @@ impl Core {
 
     /// Forget rows that have no samples, if any may have lost them.
     pub(crate) fn forget(&self) -> Result<(), WriteError> {
-        let mut manifest = self.maintain.lock();
         let looks = self.looks.load(Ordering::Acquire);
         if looks == 0 {
             return Ok(());
         }
         self.looks.store(looks - 1, Ordering::Release);
-        let Some(rows) = self.without_samples() else { return Ok(()) };
+        let (mut rows, mut looked) = (self.idle_rows(), HashSet::new());
+        // Before the lock, so that seals do not wait for reads; then what came meanwhile.
+        if !self.leave_out_held(&mut rows, &mut looked) {
+            return Ok(());
+        }
+        let mut manifest = self.maintain.lock();
+        if !self.leave_out_held(&mut rows, &mut looked) {
+            return Ok(());
+        }
+        let rows: Vec<u32> = rows.into_iter().collect();
         let mut forgotten = 0;
         for some in rows.chunks(ROWS_AT_ONCE) {
             // No batch is logged or applied meanwhile.
@@ -61,30 +71,50 @@ impl Core {
         written
     }
 
-    /// Rows that nobody asked for lately and that no part has; `None` where that cannot be told.
-    fn without_samples(&self) -> Option<Vec<u32>> {
+    /// Rows that nobody asked for lately and that no head has.
+    fn idle_rows(&self) -> RoaringBitmap {
         let mut rows = self.catalog.begin_epoch();
-        let live = self.live.read();
-        let (heads, parts) = (live.heads.clone(), Arc::clone(&live.parts));
-        let rollups = Arc::clone(&live.rollups);
-        drop(live);
+        let heads = self.live.read().heads.clone();
         for cell in heads {
-            rows -= cell.head.read().row_ids().into_iter().collect::<roaring::RoaringBitmap>();
+            rows -= cell.head.read().row_ids().into_iter().collect::<RoaringBitmap>();
         }
+        rows
+    }
+
+    /// Leave those out that a part has which was not `looked` at; false where that cannot be told. In
+    /// which part a row was found is remembered, so that the next look reads nothing for it while that
+    /// part is there.
+    fn leave_out_held(&self, rows: &mut RoaringBitmap, looked: &mut HashSet<u64>) -> bool {
+        let live = self.live.read();
+        let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
+        drop(live);
+        let all = || parts.values().rev().flatten().chain(rollups.values().rev());
+        let ids: HashSet<u64> = all().map(|part| part.meta.id).collect();
+        let mut held = self.held.lock();
+        held.retain(|part, _| ids.contains(part));
+        held.values().for_each(|some| *rows -= some);
         // What is written now and then is in the newest ones.
-        for part in parts.values().rev().flatten().chain(rollups.values().rev()) {
+        for part in all() {
             if rows.is_empty() {
                 break;
             }
-            match part.rows() {
-                Ok(some) => rows -= some,
+            if !looked.insert(part.meta.id) {
+                continue;
+            }
+            let mut some = match part.rows() {
+                Ok(some) => some,
                 Err(e) => {
                     tracing::warn!("no series is forgotten while a part cannot be read: {e}");
-                    return None;
+                    return false;
                 }
+            };
+            some &= &*rows;
+            *rows -= &some;
+            if !some.is_empty() {
+                *held.entry(part.meta.id).or_default() |= some;
             }
         }
-        Some(rows.into_iter().collect())
+        true
     }
 
     /// Write the catalogue anew, without what was forgotten.

@@ -381,6 +381,8 @@ pub struct SealOutcome {
     pub samples: u64,
     /// Parts written.
     pub parts: u32,
+    /// How often the rows of a row series were taken out of a head.
+    pub rows_read: u64,
     /// Bytes written beside the log.
     pub bytes_written: u64,
 }

@@ -66,7 +66,8 @@ pub enum Ack {
 pub struct Retention {
     /// Age after which a partition is dropped.
     pub age: Option<Duration>,
-    /// Bytes of parts on disk; oldest partitions go first.
+    /// Bytes of parts on disk; oldest partitions go first. Roll-ups without samples take up to half of
+    /// it from those that have some.
     pub bytes_max: Option<u64>,
 }
 

@@ -1,8 +1,10 @@
-//! A table by number of which most numbers may be empty: pages of a few places each, and none where
-//! nothing is.
+//! A table by number of which most numbers may be empty: pages of a few places each in regions of
+//! pages, and none where nothing is. What it takes follows what is in it, not how high numbers are.
 
 /// Places of a page.
 const PLACES: usize = 64;
+/// Pages of a region.
+const PAGES: usize = 1024;
 
 #[derive(Debug)]
 struct Page<T> {
@@ -10,36 +12,53 @@ struct Page<T> {
     taken: usize,
 }
 
+#[derive(Debug)]
+struct Region<T> {
+    /// Up to the highest that was ever there.
+    pages: Vec<Option<Box<Page<T>>>>,
+    used: usize,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
-    table: Vec<Option<Box<Page<T>>>>,
+    regions: Vec<Option<Box<Region<T>>>>,
     taken: usize,
+    /// Pages, and places for pages.
     used: usize,
+    room: usize,
 }
 
 impl<T> Default for Pages<T> {
     fn default() -> Self {
-        Self { table: Vec::new(), taken: 0, used: 0 }
+        Self { regions: Vec::new(), taken: 0, used: 0, room: 0 }
     }
 }
 
 impl<T> Pages<T> {
     /// What is at a number.
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
-        let (page, place) = split(number);
-        self.table.get(page)?.as_ref()?.places.get(place)?.as_ref()
+        let (region, page, place) = split(number);
+        let region = self.regions.get(region)?.as_ref()?;
+        region.pages.get(page)?.as_ref()?.places.get(place)?.as_ref()
     }
 
     /// Put something at a number; what was there.
     pub(crate) fn insert(&mut self, number: u32, it: T) -> Option<T> {
-        let (page, place) = split(number);
-        if self.table.len() <= page {
-            self.table.resize_with(page + 1, || None);
+        let (region, page, place) = split(number);
+        if self.regions.len() <= region {
+            self.regions.resize_with(region + 1, || None);
         }
-        let slot = self.table.get_mut(page)?;
+        let region = self.regions.get_mut(region)?;
+        let region = region.get_or_insert_with(|| Box::new(Region { pages: Vec::new(), used: 0 }));
+        if region.pages.len() <= page {
+            self.room += page + 1 - region.pages.len();
+            region.pages.resize_with(page + 1, || None);
+        }
+        let slot = region.pages.get_mut(page)?;
         if slot.is_none() {
             self.used += 1;
+            region.used += 1;
         }
         let page = slot.get_or_insert_with(|| {
             Box::new(Page { places: (0..PLACES).map(|_| None).collect(), taken: 0 })
@@ -52,16 +71,22 @@ impl<T> Pages<T> {
 
     /// Take away what is at a number.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
-        let (page, place) = split(number);
-        let slot = self.table.get_mut(page)?;
-        let it = slot.as_mut()?.places.get_mut(place)?.take()?;
+        let (region, page, place) = split(number);
+        let whole = self.regions.get_mut(region)?;
+        let region = whole.as_mut()?;
+        let slot = region.pages.get_mut(page)?;
+        let page = slot.as_mut()?;
+        let it = page.places.get_mut(place)?.take()?;
         self.taken -= 1;
-        if let Some(page) = slot {
-            page.taken -= 1;
-            if page.taken == 0 {
-                *slot = None;
-                self.used -= 1;
-            }
+        page.taken -= 1;
+        if page.taken == 0 {
+            *slot = None;
+            self.used -= 1;
+            region.used -= 1;
+        }
+        if region.used == 0 {
+            self.room -= region.pages.len();
+            *whole = None;
         }
         Some(it)
     }
@@ -71,14 +96,17 @@ impl<T> Pages<T> {
         self.taken
     }
 
-    /// Memory of the pages, in bytes.
+    /// Memory of it, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.used * PLACES * size_of::<Option<T>>() + self.table.len() * size_of::<usize>()
+        let table = self.room + self.regions.len();
+        self.used * PLACES * size_of::<Option<T>>() + table * size_of::<usize>()
     }
 }
 
-fn split(number: u32) -> (usize, usize) {
-    (number as usize / PLACES, number as usize % PLACES)
+/// Region, page and place of a number.
+fn split(number: u32) -> (usize, usize, usize) {
+    let number = number as usize;
+    (number / PLACES / PAGES, number / PLACES % PAGES, number % PLACES)
 }
 
 #[cfg(test)]
@@ -97,5 +125,17 @@ mod tests {
         assert_eq!((pages.remove(1_000_000), pages.remove(65)), (None, None));
         assert_eq!((pages.get(63), pages.get(62), pages.get(9_000_000)), (Some(&7), None, None));
         assert_eq!((pages.len(), pages.used), (3, 2));
+    }
+
+    #[test]
+    fn a_high_number_takes_little_memory() {
+        let mut pages = Pages::default();
+        let number = u32::MAX - 1;
+        pages.insert(number, 1u32);
+        assert!(pages.bytes() < 1 << 20, "{} bytes", pages.bytes());
+        let before = pages.bytes();
+        pages.insert(number - 65_536, 2);
+        pages.remove(number - 65_536);
+        assert_eq!((pages.bytes(), pages.get(number)), (before, Some(&1)));
     }
 }

@@ -17,10 +17,12 @@ use crate::table::{Table, Want, Work};
 
 mod events;
 mod extremes;
+mod grid;
 mod rolled;
 mod scan;
 pub use events::EventScan;
 pub use extremes::Extreme;
+use grid::Grid;
 pub use scan::Scan;
 
 /// The parts and heads of one moment. Keeps their files readable however long it lives; samples
@@ -120,7 +122,7 @@ impl Snapshot {
     pub fn summary(&self, series: &Series, range: TimeRange) -> Found<Option<Summary>> {
         let mut all: Option<Summary> = None;
         let mut sink = Every(|_, some| add(&mut all, some));
-        let torn = self.summarize(series, range, |_, _| true, &mut sink);
+        let torn = self.summarize(series, range, Grid::WHOLE, &mut sink);
         partial(all, torn)
     }
 
@@ -135,25 +137,27 @@ impl Snapshot {
         range: TimeRange,
         step_ns: i64,
     ) -> Found<Vec<(i64, Summary)>> {
-        let step_ns = step_ns.max(1);
-        let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
-        let mut steps: Vec<(i64, Summary)> = Vec::new();
+        let grid = Grid::new(range.from_ns, step_ns);
+        let (mut steps, mut end): (Vec<(i64, Summary)>, i64) = (Vec::new(), i64::MIN);
         let mut sink = Every(|t, some: Summary| match steps.last_mut() {
             // Buckets of rows that share a series may lie side by side.
-            Some((last, all)) if *last == step(t) => *all = all.with(&some),
-            _ => steps.push((step(t), some)),
+            Some((_, all)) if t < end => *all = all.with(&some),
+            _ => {
+                end = grid.end(t);
+                steps.push((grid.index(t), some));
+            }
         });
-        let torn = self.summarize(series, range, |a, b| step(a) == step(b), &mut sink);
+        let torn = self.summarize(series, range, grid, &mut sink);
         partial(steps, torn)
     }
 
-    /// Hand out summaries of runs that lie `together`, oldest first, each with its first time. The
+    /// Hand out summaries of runs that lie in one step, oldest first, each with its first time. The
     /// first thing that could not be read.
     fn summarize(
         &self,
         series: &Series,
         range: TimeRange,
-        together: impl Fn(i64, i64) -> bool,
+        grid: Grid,
         sink: &mut impl Sink,
     ) -> Option<ReadError> {
         let heads = self.of_heads(series, range);
@@ -167,10 +171,10 @@ impl Snapshot {
             pieces.sort_by_key(|p| p.span().0);
             let apart =
                 pieces.iter().zip(pieces.iter().skip(1)).all(|(a, b)| a.span().1 < b.span().0);
-            let known = |p: &Piece<'_>| self.known(p, range, &together).is_some();
+            let known = |p: &Piece<'_>| self.known(p, range, grid).is_some();
             let told = !pieces.is_empty() && apart && pieces.iter().all(known);
             let found = if self.is_alone(partition) || !(told || pieces.is_empty()) {
-                self.by_rollup(&source, &together, &mut work, &mut torn)
+                self.by_rollup(&source, grid, &mut work, &mut torn)
             } else {
                 None
             };
@@ -182,7 +186,7 @@ impl Snapshot {
                 pieces = vec![Piece::Table(self.read(&source, &mut work, &mut torn))];
             }
             for piece in pieces {
-                let told = self.tell(piece, range, &together, sink, &mut work);
+                let told = self.tell(piece, range, grid, sink, &mut work);
                 told.unwrap_or_else(|e| note(&mut torn, e));
             }
         }
@@ -194,30 +198,25 @@ impl Snapshot {
         &self,
         piece: Piece<'_>,
         range: TimeRange,
-        together: impl Fn(i64, i64) -> bool,
+        grid: Grid,
         sink: &mut impl Sink,
         work: &mut Work,
     ) -> Result<(), ReadError> {
-        if let Some((first, some)) = self.known(&piece, range, &together) {
+        if let Some((first, some)) = self.known(&piece, range, grid) {
             sink.take(first, some);
             return Ok(());
         }
         let table = self.open_piece(piece, range, work)?;
-        runs(&table, &together, |first, some| sink.take(first, some));
+        runs(&table, grid, |first, some| sink.take(first, some));
         Ok(())
     }
 
     /// The summary that a chunk has of itself, with its first time, if it says all.
-    fn known(
-        &self,
-        piece: &Piece<'_>,
-        range: TimeRange,
-        together: impl Fn(i64, i64) -> bool,
-    ) -> Option<(i64, Summary)> {
+    fn known(&self, piece: &Piece<'_>, range: TimeRange, grid: Grid) -> Option<(i64, Summary)> {
         let Piece::Chunk(part, chunk, (row, column)) = piece else { return None };
         let some = chunk.summaries.first().copied().flatten()?;
         let usable = range.covers(chunk.first, chunk.last)
-            && together(chunk.first, chunk.last)
+            && grid.together(chunk.first, chunk.last)
             && !self.is_hit(*row, *column, part.meta.position_max);
         usable.then_some((chunk.first, some))
     }
@@ -305,9 +304,21 @@ impl Snapshot {
         work: &mut Work,
         torn: &mut Option<ReadError>,
     ) -> Table {
+        let pieces = self.pieces(source, torn);
+        self.read_pieces(pieces, source.range, work, torn)
+    }
+
+    /// All samples of some pieces, sources with lower positions first, in a range, settled.
+    fn read_pieces(
+        &self,
+        pieces: Vec<Piece<'_>>,
+        range: TimeRange,
+        work: &mut Work,
+        torn: &mut Option<ReadError>,
+    ) -> Table {
         let mut all: Option<Table> = None;
-        for piece in self.pieces(source, torn) {
-            match (self.open_piece(piece, source.range, work), &mut all) {
+        for piece in pieces {
+            match (self.open_piece(piece, range, work), &mut all) {
                 (Ok(table), Some(all)) => all.append(&table),
                 (Ok(table), None) => all = Some(table),
                 (Err(e), _) => note(torn, e),
@@ -341,19 +352,18 @@ fn add(all: &mut Option<Summary>, some: Summary) {
     }
 }
 
-/// Summaries of the runs of a sorted table that lie together.
-fn runs(table: &Table, together: impl Fn(i64, i64) -> bool, mut take: impl FnMut(i64, Summary)) {
+/// Summaries of the runs of a sorted table that lie in one step each.
+fn runs(table: &Table, grid: Grid, mut take: impl FnMut(i64, Summary)) {
     let Some(column) = table.columns.first() else { return };
     let bits = column.floats();
     let mut begin = 0;
     while let Some(first) = table.times.get(begin) {
-        let rest = table.times.get(begin..).unwrap_or_default();
-        let end = begin + rest.partition_point(|t| together(*first, *t));
+        let end = begin + grid.count(table.times.get(begin..).unwrap_or_default()).max(1);
         let (times, bits) = (table.times.get(begin..end), bits.get(begin..end));
         if let Some(some) = summary_of(times.unwrap_or_default(), bits.unwrap_or_default()) {
             take(*first, some);
         }
-        begin = end.max(begin + 1);
+        begin = end;
     }
 }
 

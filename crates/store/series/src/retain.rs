@@ -45,8 +45,12 @@ impl Core {
     /// Drop partitions that are older, or more, than the retention keeps.
     pub(crate) fn retain(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
-        let mut manifest = self.maintain.lock();
-        while self.retain_once(&mut manifest, &mut outcome)? {}
+        // One step at a time: what is written meanwhile does not wait for all of them.
+        while self.retain_once(&mut self.maintain.lock(), &mut outcome)? {
+            if self.due() {
+                self.seal()?;
+            }
+        }
         Ok(outcome)
     }
 
@@ -68,7 +72,11 @@ impl Core {
             self.drop_parts(manifest, &gone, outcome)?;
             return Ok(true);
         }
-        let oldest = parts.first_key_value();
+        let alone = || rollups.iter().filter(|(p, _)| !parts.contains_key(*p));
+        let alone_bytes: u64 = alone().map(|(_, r)| r.meta.bytes).sum();
+        // Otherwise what outlives its samples would in the end leave no room for any.
+        let crowded = over && retention.bytes_max.is_some_and(|max| alone_bytes > max / 2);
+        let oldest = parts.first_key_value().filter(|_| !crowded);
         if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
             self.drop_samples(manifest, *p, parts, rollups.get(p), outcome)?;
             return Ok(true);
@@ -78,8 +86,7 @@ impl Core {
             let age = if is_fine(rollup) { rollup_age } else { hourly_age };
             over || (rollup.meta.alone && self.is_past(**p, Some(age.unwrap_or_default())))
         };
-        let mut alone = rollups.iter().filter(|(p, _)| !parts.contains_key(*p));
-        let Some((p, rollup)) = alone.find(due) else { return Ok(false) };
+        let Some((p, rollup)) = alone().find(due) else { return Ok(false) };
         let hourly = hourly_age.is_some() && !self.is_past(*p, hourly_age);
         if is_fine(rollup) && hourly && !over {
             self.roll(manifest, *p, Some(STEPS_S[1]), outcome)?;

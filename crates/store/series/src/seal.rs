@@ -66,7 +66,7 @@ impl Core {
     ) -> Result<(), WriteError> {
         let mut next = manifest.clone();
         let written = match head {
-            Some(head) => self.write_parts(head, &mut next.next_part),
+            Some(head) => self.write_parts(head, &mut next.next_part, &mut outcome.rows_read),
             None => Ok(Vec::new()),
         };
         // Whatever happens, no number is used twice.
@@ -182,6 +182,7 @@ impl Core {
         &self,
         cell: &HeadCell,
         next_part: &mut u64,
+        rows_read: &mut u64,
     ) -> Result<Vec<PartMeta>, WriteError> {
         let partitions = cell.head.read().partitions();
         let per_file = partitions.len().div_ceil(FILES_MAX).max(1);
@@ -194,7 +195,7 @@ impl Core {
             PartMeta { id, partition, position_min, position_max, file, ..PartMeta::default() }
         });
         let metas: Vec<PartMeta> = metas.collect();
-        let written = self.write_files(&cell.head.read(), &metas, per_file);
+        let written = self.write_files(&cell.head.read(), &metas, per_file, rows_read);
         if written.is_err() {
             self.remove_files(&metas);
         }
@@ -207,6 +208,7 @@ impl Core {
         head: &Head,
         metas: &[PartMeta],
         per_file: usize,
+        rows_read: &mut u64,
     ) -> Result<Vec<PartMeta>, WriteError> {
         let (files, dir) = (&*self.options.files, self.parts_dir());
         let mut writers = Vec::new();
@@ -220,6 +222,7 @@ impl Core {
             let per_turn = metas.len().div_ceil(turns).max(1);
             for some in metas.chunks(per_turn) {
                 let table = head.read(row, range_of(some), Want::All, &mut work);
+                *rows_read += 1;
                 write_row(&mut writers, (row, &table), metas, per_file, &mut work)?;
             }
         }

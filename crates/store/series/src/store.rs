@@ -138,7 +138,7 @@ impl Core {
     }
 
     /// Whether the head is old or large enough to be sealed.
-    fn due(&self) -> bool {
+    pub(crate) fn due(&self) -> bool {
         let live = self.live.read();
         let closed = live.heads.len() > 1;
         let empty = live.heads.last().is_none_or(|h| h.head.read().is_empty());
@@ -338,7 +338,8 @@ impl Store {
         self.0.core.merge()
     }
 
-    /// Drop what is older, or more, than the retention keeps.
+    /// Drop what is older, or more, than the retention keeps; heads that are due are sealed between
+    /// its steps.
     ///
     /// # Errors
     /// See [`WriteError`].

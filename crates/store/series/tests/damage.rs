@@ -108,6 +108,9 @@ fn a_flipped_bit_hides_nothing_that_is_healthy() {
                 torn += u32::from(error);
             }
             if series.is_events() {
+                let scan = snapshot.scan_events(&series, TimeRange::ALL, Direction::Forward);
+                let errors = scan.filter(Result::is_err).count() as u32;
+                assert!(errors <= 1, "byte {byte}: one damage is told {errors} times");
                 continue;
             }
             for (samples, error) in summed(&snapshot, &series) {

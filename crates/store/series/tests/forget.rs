@@ -21,6 +21,7 @@ use series::{
     Ack, Batch, NameError, Retention, Row, Selector, Store, StoreOptions, TimeRange, Wal,
     WriteError,
 };
+use support::reads::Reads;
 use support::{Model, contents, options};
 
 const SECOND: i64 = 1_000_000_000;
@@ -193,6 +194,40 @@ fn rows_that_share_a_series_with_one_that_went_still_agree() {
     settle(&store).unwrap();
     assert_eq!(contents(&store), found);
     assert_eq!(names(&store).len(), 3);
+}
+
+#[test]
+fn what_a_look_has_found_the_next_one_does_not_read_again() {
+    const PARTS: u64 = 1000;
+    let it = Fixture::new();
+    let reads = Reads::of(&it.disk);
+    let options = StoreOptions {
+        head_bytes_max: 8 << 20,
+        rollups_beside: false,
+        files: Arc::new(reads.clone()),
+        ..options(&it.disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    let kept = store.row(b"load host=kept").unwrap();
+    let mut batch = Batch::new();
+    for part in 0..PARTS {
+        batch.push(kept, part as i64 * 2 * HOUR_S as i64 * SECOND, &[1.0]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    // Nothing newer has it: to find it takes a look into all parts.
+    add(&store, "load host=old", 60, 1.0);
+    add(&store, "load host=gone", 60, 1.0);
+    store.seal().unwrap();
+    store.delete(&Selector::metric("load").with("host", "gone"), TimeRange::ALL).unwrap();
+    store.seal().unwrap();
+    let read = |store: &Store| {
+        let before = reads.count();
+        store.merge().unwrap();
+        reads.count() - before
+    };
+    let looks = [read(&store), read(&store), read(&store)];
+    assert_eq!(names(&store), ["load host=kept", "load host=old"]);
+    assert!(looks[1] >= PARTS / 2 && looks[2] < 10, "{looks:?} reads");
 }
 
 /// A store of which one series is about to be forgotten, and what is in it.

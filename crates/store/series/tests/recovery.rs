@@ -159,6 +159,50 @@ fn a_failed_seal_and_a_cut_of_the_next_one_leave_a_store_that_opens() {
 }
 
 #[test]
+fn a_log_that_lost_its_first_segment_is_refused_by_name() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    (0..300).for_each(|number| spread(&store, number));
+    let image = disk.kill();
+    let log = Path::new("/series/log");
+    let segments: Vec<String> = image.list(log).unwrap();
+    assert!(segments.len() > 2, "{segments:?}");
+    image.remove(&log.join(&segments[0])).unwrap();
+    let refused = Store::open(Path::new("/series"), options(&image, Wal::Always));
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("/series/log") && refused.contains("begins at record"), "{refused}");
+}
+
+#[test]
+fn what_a_writer_was_told_has_failed_does_not_come_back_without_its_name() {
+    for call in 1..=5 {
+        let disk = SimDisk::new(1);
+        let (store, _) = open(&disk, Wal::Always);
+        spread(&store, 0);
+        store.seal().unwrap();
+        store.delete(&Selector::metric("load").with("host", "b"), TimeRange::ALL).unwrap();
+        store.seal().unwrap();
+        let never = store.row(b"never host=a").unwrap();
+        let mut batch = Batch::new();
+        batch.push(never, SECOND, &[1.0]).unwrap();
+        // Of one of these calls what was written stays, though nobody knows that it is persisted.
+        disk.fail(&[Fault { call: disk.calls() + call, failure: Failure::Io }]);
+        if store.write(batch, Ack::Persisted).is_ok() {
+            assert!(call > 2, "nothing failed");
+            break;
+        }
+        let model = contents(&store);
+        for _ in 0..4 {
+            store.merge().unwrap();
+        }
+        assert_eq!(store.stats().rows, 1, "a row without samples is still there");
+        let (store, report) = open(&disk.kill(), Wal::Always);
+        assert_eq!((contents(&store), report.replayed_samples), (model, 0), "call {call}");
+        assert_eq!(store.stats().rows_active, 0, "call {call}");
+    }
+}
+
+#[test]
 fn a_dictionary_records_log_is_trimmed_and_its_names_stay() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);

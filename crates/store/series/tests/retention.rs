@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
-use series::{Ack, Batch, Retention, Store, StoreOptions, Wal};
+use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, options};
 
 const SECOND: i64 = 1_000_000_000;
@@ -151,4 +151,71 @@ impl Again for Store {
             self.retain().unwrap();
         }
     }
+}
+
+#[test]
+fn roll_ups_that_outlive_their_samples_leave_room_for_samples() {
+    const BYTES_MAX: u64 = 40_000;
+    let disk = SimDisk::new(1);
+    let options = StoreOptions {
+        retention: Retention { age: None, bytes_max: Some(BYTES_MAX) },
+        rollup_age: Some(Duration::from_hours(24 * 365)),
+        clock: Arc::new(ManualClock::at(0)),
+        ..options(&disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    let row = store.row(b"load host=a").unwrap();
+    let mut stays = 0;
+    for partition in 0..60 {
+        let mut batch = Batch::new();
+        for i in 0..720 {
+            let time = (partition * PARTITION_S + i * 10) * SECOND;
+            batch.push(row, time, &[(time as f64).sin()]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+        store.retain().unwrap();
+        let stats = store.stats();
+        assert!(stats.part_bytes + stats.rollup_bytes <= BYTES_MAX, "{partition}: {stats:?}");
+        assert!(stats.partitions > 0, "partition {partition} went as soon as it was there");
+        stays = stays.max(stats.rollups);
+    }
+    assert!(stays > 0, "there never was a roll-up");
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
+    assert_eq!(all.last_ns, (60 * PARTITION_S - 10) * SECOND);
+}
+
+#[test]
+fn what_is_due_is_sealed_between_the_steps_of_a_long_retention() {
+    let disk = SimDisk::new(1);
+    let clock = ManualClock::at(0);
+    let age = Duration::from_secs(PARTITION_S as u64);
+    let options = StoreOptions {
+        retention: Retention { age: Some(age), bytes_max: None },
+        rollup_age: Some(100 * age),
+        clock: Arc::new(clock.clone()),
+        ..options(&disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    let row = store.row(b"load host=a").unwrap();
+    let write = |partition: i64, rows: i64| {
+        let mut batch = Batch::new();
+        for i in 0..rows {
+            let time = (partition * PARTITION_S + i % PARTITION_S) * SECOND + i;
+            batch.push(row, time, &[(time as f64).sin()]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+    };
+    (0..3).for_each(|partition| write(partition, 10));
+    store.seal().unwrap();
+    clock.advance(10 * age);
+    // More than a head holds.
+    (0..30).for_each(|_| write(9, 3000));
+    let before = store.stats();
+    assert!(before.sealed_position < before.position, "{before:?}");
+    store.retain().unwrap();
+    let after = store.stats();
+    assert_eq!(after.rollups, 3);
+    assert_eq!(after.sealed_position, after.position, "{after:?}");
 }

@@ -22,6 +22,7 @@ use series::{
     Ack, Batch, Direction, Retention, Selector, Store, StoreOptions, Summary, TimeRange, Wal,
     WriteError,
 };
+use support::reads::Reads;
 use support::{Draw, Model, PARTITION_S, Samples, apply, batch, bury, delete, options, read};
 
 const SECOND: i64 = 1_000_000_000;
@@ -270,4 +271,51 @@ fn roll_ups_of_a_partition_go_when_all_of_it_was_deleted() {
     store.merge().unwrap();
     let stats = store.stats();
     assert_eq!((stats.rollups, stats.parts, stats.tombstones), (0, 0, 0));
+}
+
+#[test]
+fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let reads = Reads::of(&disk);
+    let options = StoreOptions {
+        retention: Retention { age: Some(partitions(RAW)), bytes_max: None },
+        rollup_age: Some(partitions(HOURLY)),
+        rollups_beside: false,
+        clock: Arc::new(clock.clone()),
+        files: Arc::new(reads.clone()),
+        ..options(&disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    let mut it = Batch::new();
+    for host in ["a", "b"] {
+        let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+        for i in 0..720 {
+            it.push(row, i * 10 * SECOND, &[i as f64]).unwrap();
+        }
+    }
+    store.write(it, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    clock.advance(partitions(RAW + 1));
+    let count = |store: &Store| -> Vec<u64> {
+        let all = store.find(&Selector::metric("load"));
+        let of = |s| store.snapshot().summary(s, TimeRange::ALL).unwrap().unwrap().count;
+        all.iter().map(of).collect()
+    };
+    // First when the samples go, then when a delete makes the roll-up anew.
+    reads.fail(true);
+    assert!(store.retain().is_err());
+    reads.fail(false);
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (0, 1));
+    assert_eq!(count(&store), [720, 720]);
+    let range = TimeRange { from_ns: 0, to_ns: 300 * SECOND };
+    store.delete(&Selector::metric("load").with("host", "a"), range).unwrap();
+    store.seal().unwrap();
+    reads.fail(true);
+    assert!(store.merge().is_err());
+    reads.fail(false);
+    assert_eq!(count(&store), [690, 720]);
+    clock.advance(Duration::from_mins(6));
+    store.merge().unwrap();
+    assert_eq!((count(&store), store.stats().tombstones), (vec![690, 720], 0));
 }

@@ -85,7 +85,9 @@ impl EventScan {
     fn read(&mut self, partition: i64, range: TimeRange) -> Vec<Event> {
         let (columns, heads) = (&*self.series.columns, &*self.heads);
         let source = Source { columns, partition, range, heads };
-        let table = self.snapshot.read(&source, &mut self.work, &mut self.torn);
+        // What cannot be found was told with the spans.
+        let pieces = self.snapshot.pieces(&source, &mut None);
+        let table = self.snapshot.read_pieces(pieces, range, &mut self.work, &mut self.torn);
         let pairs = table.times.into_iter().zip(table.texts);
         let mut events: Vec<Event> =
             pairs.map(|(time_ns, text)| Event { time_ns, text: text.into() }).collect();

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Piece, Sink, Snapshot};
+use super::{Grid, Piece, Sink, Snapshot};
 use crate::error::ReadError;
 use crate::model::{Series, Summary, TimeRange};
 
@@ -32,29 +32,28 @@ impl Snapshot {
         extreme: Extreme,
         into: &mut BTreeMap<i64, Summary>,
     ) -> Result<(), ReadError> {
-        let step_ns = step_ns.max(1);
-        let step = |t: i64| t.saturating_sub(range.from_ns).div_euclid(step_ns);
-        let mut sink = Extremes { steps: into, range, step, extreme };
-        let torn = self.summarize(series, range, |a, b| step(a) == step(b), &mut sink);
+        let grid = Grid::new(range.from_ns, step_ns);
+        let mut sink = Extremes { steps: into, range, grid, extreme };
+        let torn = self.summarize(series, range, grid, &mut sink);
         torn.map_or(Ok(()), Err)
     }
 }
 
-struct Extremes<'a, F> {
+struct Extremes<'a> {
     steps: &'a mut BTreeMap<i64, Summary>,
     range: TimeRange,
-    step: F,
+    grid: Grid,
     extreme: Extreme,
 }
 
-impl<F: Fn(i64) -> i64> Extremes<'_, F> {
+impl Extremes<'_> {
     /// Whether every step that a chunk touches knows a value that none of the chunk's is beyond.
     /// Samples of the chunk that were deleted or superseded make no difference to that.
     fn is_within(&self, piece: &Piece<'_>) -> bool {
         let Piece::Chunk(_, chunk, _) = piece else { return false };
         let Some(Some(own)) = chunk.summaries.first() else { return false };
-        let first = (self.step)(chunk.first.max(self.range.from_ns));
-        let last = (self.step)(chunk.last.min(self.range.to_ns.saturating_sub(1)));
+        let first = self.grid.index(chunk.first.max(self.range.from_ns));
+        let last = self.grid.index(chunk.last.min(self.range.to_ns.saturating_sub(1)));
         let mut next = first;
         for (step, known) in self.steps.range(first..=last.max(first)) {
             let within = match self.extreme {
@@ -70,13 +69,13 @@ impl<F: Fn(i64) -> i64> Extremes<'_, F> {
     }
 }
 
-impl<F: Fn(i64) -> i64> Sink for Extremes<'_, F> {
+impl Sink for Extremes<'_> {
     fn passes_over(&self, pieces: &[Piece<'_>]) -> bool {
         pieces.iter().all(|piece| self.is_within(piece))
     }
 
     fn take(&mut self, first_ns: i64, some: Summary) {
-        let step = (self.step)(first_ns);
+        let step = self.grid.index(first_ns);
         self.steps.entry(step).and_modify(|all| *all = all.with(&some)).or_insert(some);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Snapshot, Source, note, runs};
+use super::{Grid, Snapshot, Source, note, runs};
 use crate::error::ReadError;
 use crate::head::{partition_of, partition_range};
 use crate::model::{Summary, TimeRange};
@@ -92,14 +92,14 @@ impl Snapshot {
     pub(super) fn by_rollup(
         &self,
         source: &Source<'_>,
-        together: impl Fn(i64, i64) -> bool,
+        grid: Grid,
         work: &mut Work,
         torn: &mut Option<ReadError>,
     ) -> Option<Vec<Summary>> {
         let partition = source.partition;
         let rollup = self.rollups.get(&partition)?;
         if rollup.meta.alone {
-            return Some(self.of_alone(rollup, source, together, work, torn));
+            return Some(self.of_alone(rollup, source, grid, work, torn));
         }
         let ([of], parts) = (source.columns, self.parts.get(&partition)?) else { return None };
         let newer = parts.iter().any(|p| p.meta.position_max > rollup.meta.position_max);
@@ -112,7 +112,7 @@ impl Snapshot {
         let cut = || {
             let begins = std::iter::successors(Some(whole.from_ns), |b| b.checked_add(width));
             let mut begins = begins.take_while(|b| *b < whole.to_ns);
-            begins.any(|b| range.contains(b) && !together(b, b.saturating_add(width - 1)))
+            begins.any(|b| range.contains(b) && !grid.together(b, b.saturating_add(width - 1)))
         };
         if newer || unsealed || buried || cut() {
             return None;
@@ -124,7 +124,7 @@ impl Snapshot {
                 continue;
             }
             let inside = range.covers(some.first_ns, some.last_ns);
-            if !inside || !together(some.first_ns, some.last_ns) {
+            if !inside || !grid.together(some.first_ns, some.last_ns) {
                 return None;
             }
             found.push(some);
@@ -137,7 +137,7 @@ impl Snapshot {
         &self,
         rollup: &Part,
         source: &Source<'_>,
-        together: impl Fn(i64, i64) -> bool,
+        grid: Grid,
         work: &mut Work,
         torn: &mut Option<ReadError>,
     ) -> Vec<Summary> {
@@ -152,7 +152,7 @@ impl Snapshot {
             }
         }
         let table = self.read(source, work, torn);
-        runs(&table, together, |_, some| found.push(some));
+        runs(&table, grid, |_, some| found.push(some));
         found.sort_by_key(|some| some.first_ns);
         found
     }

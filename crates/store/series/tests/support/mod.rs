@@ -11,6 +11,8 @@
     reason = "a test that cannot go on fails"
 )]
 
+pub mod reads;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,0 +1,73 @@
+//! Steps of equal width, by which summaries are asked for.
+
+/// Times that are looked at one after another for the end of a step, before the rest is halved.
+const NEAR: usize = 16;
+
+/// Steps of equal width from a time on, or one that holds everything. Times are not before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grid {
+    from_ns: i64,
+    /// 0: one step holds everything.
+    step_ns: i64,
+}
+
+impl Grid {
+    /// One step.
+    pub(super) const WHOLE: Self = Self { from_ns: 0, step_ns: 0 };
+
+    pub(super) fn new(from_ns: i64, step_ns: i64) -> Self {
+        Self { from_ns, step_ns: step_ns.max(1) }
+    }
+
+    /// The index of the step of a time.
+    pub(super) fn index(self, time_ns: i64) -> i64 {
+        time_ns.saturating_sub(self.from_ns).checked_div_euclid(self.step_ns).unwrap_or(0)
+    }
+
+    /// The first time behind the step of a time.
+    pub(super) fn end(self, time_ns: i64) -> i64 {
+        let since = time_ns.saturating_sub(self.from_ns);
+        let begin = since.checked_rem_euclid(self.step_ns).map(|into| since.saturating_sub(into));
+        // What is further away than numbers go is all in the last step.
+        let end = begin.and_then(|begin| begin.checked_add(self.step_ns));
+        end.map_or(i64::MAX, |end| self.from_ns.saturating_add(end))
+    }
+
+    /// Whether two times, the first not after the second, are in one step.
+    pub(super) fn together(self, first_ns: i64, last_ns: i64) -> bool {
+        last_ns < self.end(first_ns)
+    }
+
+    /// How many of some times, ascending, are in the step of the first.
+    pub(super) fn count(self, times: &[i64]) -> usize {
+        let end = times.first().map_or(i64::MAX, |first| self.end(*first));
+        let (near, far) = times.split_at(times.len().min(NEAR));
+        let next = near.iter().position(|time| *time >= end);
+        next.unwrap_or_else(|| near.len() + far.partition_point(|time| *time < end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_together_when_their_steps_have_the_same_index() {
+        let far = [i64::MIN, -7, 0, 5, 100, i64::MAX - 1];
+        for from in [i64::MIN, -10, 0, 3] {
+            for step in [1, 3, 10, i64::MAX] {
+                let grid = Grid::new(from, step);
+                let mut times: Vec<i64> = far.into_iter().chain(-20..60).collect();
+                times.retain(|time| *time >= from);
+                times.sort_unstable();
+                times.dedup();
+                for (at, first) in times.iter().enumerate() {
+                    let same = times[at..].iter().filter(|t| grid.index(**t) == grid.index(*first));
+                    assert_eq!(grid.count(&times[at..]), same.count(), "{from} {step} {first}");
+                }
+            }
+        }
+        assert_eq!(Grid::WHOLE.count(&far), far.len());
+        assert_eq!((Grid::WHOLE.index(-5), Grid::WHOLE.index(5)), (0, 0));
+    }
+}
