@@ -37,10 +37,10 @@ install_all() {
     chmod 0644 "$units/$unit.service"
   done
   chmod 0644 "$bash" "$zsh" "$fish" "$man"/holdfast*.1
-  # An agent's configuration names its server: `holdfast config default agent` prints one.
-  if [ ! -e "$config/server.toml" ]; then
-    "$bin" config default server > "$config/server.toml"
-    chmod 0644 "$config/server.toml"
+  # An agent's configuration names its server: `holdfast config default agent` prints one. The
+  # server's is in its data folder, made by the first start: its user may replace it, and nothing here.
+  if [ ! -e "$config/server.toml" ] && [ ! -L "$config/server.toml" ]; then
+    ln -s /var/lib/holdfast-server/server.toml "$config/server.toml"
   fi
 }
 

@@ -86,8 +86,8 @@ fn what_is_installed_is_complete_runs_and_goes_again_but_for_the_configuration()
     let ran = |words: &[&str]| Command::new(&program).args(words).output().unwrap();
     assert!(ran(&["--version"]).status.success());
     let config = to.join("etc/holdfast/server.toml");
-    let checked = ran(&["config", "check", "server", config.to_str().unwrap()]);
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let target = Path::new("/var/lib/holdfast-server/server.toml");
+    assert_eq!(fs::read_link(&config).unwrap(), target, "its user may write there");
 
     let bash = to.join("usr/share/bash-completion/completions/holdfast");
     assert!(Command::new("bash").arg("-n").arg(&bash).status().unwrap().success());
@@ -102,6 +102,7 @@ fn what_is_installed_is_complete_runs_and_goes_again_but_for_the_configuration()
         "hashing steps back behind requests"
     );
 
+    fs::remove_file(&config).unwrap();
     fs::write(&config, "# mine\n").unwrap();
     make(
         "install",
@@ -114,6 +115,49 @@ fn what_is_installed_is_complete_runs_and_goes_again_but_for_the_configuration()
     assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n", "kept by another installation");
     make("uninstall", &[("DESTDIR", &to), ("PREFIX", Path::new("/usr"))]);
     assert_eq!(files(&to), ["etc/holdfast/server.toml"]);
+}
+
+/// The value of a key of a unit.
+fn value<'a>(unit: &'a str, key: &str) -> &'a str {
+    let key = format!("{key}=");
+    unit.lines().find_map(|line| line.strip_prefix(&key)).unwrap_or_else(|| panic!("no {key}"))
+}
+
+/// The unit hides /etc from writing: what `PUT /manager/configuration` replaces lies elsewhere.
+#[test]
+fn the_unit_makes_the_servers_configuration_where_the_server_may_replace_it() {
+    let to = folder("install-config");
+    make(
+        "install",
+        &[
+            ("PREFIX", &to),
+            ("SYSCONFDIR", &to.join("etc")),
+            ("BIN", Path::new(env!("CARGO_BIN_EXE_holdfast"))),
+        ],
+    );
+    let unit = fs::read_to_string(to.join("lib/systemd/system/holdfast-server.service")).unwrap();
+    let link = to.join("etc/holdfast/server.toml");
+    let state = format!("/var/lib/{}", value(&unit, "StateDirectory"));
+    assert_eq!(value(&unit, "WorkingDirectory"), state);
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new(&state).join("server.toml"));
+    assert!(value(&unit, "ExecStart").ends_with(&format!(" --config {}", link.display())));
+
+    let made = value(&unit, "ExecStartPre").strip_prefix("/bin/sh -c '").unwrap();
+    let made = made.strip_suffix('\'').unwrap();
+    let state = folder("install-state");
+    let start = || {
+        let done = Command::new("/bin/sh").args(["-c", made]).current_dir(&state).status().unwrap();
+        assert!(done.success());
+    };
+    start();
+    assert_eq!(files(&state), ["server.toml"]);
+    let config = state.join("server.toml");
+    let mut check = Command::new(to.join("bin/holdfast"));
+    let checked = check.args(["config", "check", "server"]).arg(&config).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    fs::write(&config, "# mine\n").unwrap();
+    start();
+    assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n");
 }
 
 #[test]

@@ -161,4 +161,35 @@ mod tests {
         drop(folder);
         assert!(file.store(changed).is_err());
     }
+
+    #[test]
+    fn a_file_that_is_linked_to_is_replaced_where_it_lies() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (path, link) = (folder.path().join("server.toml"), folder.path().join("link"));
+        fs::write(&path, "").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        ServerFile::new(&link).unwrap().store("# new").unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), path);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "# new");
+    }
+
+    #[test]
+    fn two_who_replace_the_file_at_once_leave_the_one_or_the_other_whole() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("server.toml");
+        fs::write(&path, "").unwrap();
+        let file = ServerFile::new(&path).unwrap();
+        let texts = ["# short".to_owned(), format!("# {}", "long ".repeat(20_000))];
+        let put = |text: &str| {
+            for _ in 0..100 {
+                file.store(text).unwrap();
+                let found = file.read().unwrap();
+                assert!(texts.contains(&found), "{} bytes", found.len());
+            }
+        };
+        std::thread::scope(|scope| {
+            texts.iter().for_each(|text| _ = scope.spawn(|| put(text)));
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }

@@ -28,6 +28,18 @@ impl PendingAudit<'_> {
     }
 }
 
+impl PendingAudit<'_> {
+    /// It was refused, as so much before of this user that the row is left out, where it is not
+    /// written yet.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn leave_out(mut self) -> Result<(), RegistryError> {
+        self.ended = true;
+        Ok(self.registry.inner.store.drop_audit()?)
+    }
+}
+
 impl Drop for PendingAudit<'_> {
     fn drop(&mut self) {
         if !self.ended

@@ -23,6 +23,8 @@ use crate::{Registry, RegistryError};
 /// One unfinished command.
 struct Open {
     kind: CommandKind,
+    /// Who ordered it.
+    user: String,
     /// When it expires, seconds since the epoch.
     expires_at_s: i64,
     /// Who has not answered.
@@ -32,9 +34,9 @@ struct Open {
 }
 
 impl Open {
-    fn new(kind: CommandKind, expires_at_s: i64, agents: &[AgentId]) -> Self {
+    fn new(kind: CommandKind, user: &str, expires_at_s: i64, agents: &[AgentId]) -> Self {
         let agents = agents.iter().map(|agent| agent.0).collect();
-        Self { kind, expires_at_s, agents, sent: HashMap::new() }
+        Self { kind, user: user.to_owned(), expires_at_s, agents, sent: HashMap::new() }
     }
 
     /// `set` is of the same agents.
@@ -67,7 +69,8 @@ impl Outstanding {
     pub(crate) fn load(commands: Vec<OpenCommand>) -> Self {
         let mut all = Self::default();
         for command in commands {
-            all.add(command.id, Open::new(command.kind, command.expires_at_s, &command.agents));
+            let OpenCommand { id, kind, user, expires_at_s, agents } = command;
+            all.add(id, Open::new(kind, &user, expires_at_s, &agents));
         }
         all
     }
@@ -161,12 +164,21 @@ impl Outstanding {
         }
     }
 
-    /// An unfinished command of this kind that exactly these agents have not answered.
-    fn same(&self, kind: CommandKind, agents: &[AgentId]) -> Option<u64> {
-        let agents: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
-        // A scan that is under way may have passed by what this one is to see.
-        let fresh = |open: &Open| kind != CommandKind::Rescan || open.sent.is_empty();
-        let same = |open: &Open| open.kind == kind && open.agents == agents && fresh(open);
+    /// An unfinished command that can stand for a new one: of the same user, who may cancel it, for
+    /// exactly these agents, and with at least half its life left.
+    fn same(&self, new: &NewCommand) -> Option<u64> {
+        let agents: RoaringBitmap = new.agents.iter().map(|agent| agent.0).collect();
+        let half_s = (new.expires_at_s - new.now_s) / 2;
+        let same = |open: &Open| {
+            // A scan that is under way may have passed by what this one is to see.
+            let fresh = new.kind != CommandKind::Rescan || open.sent.is_empty();
+            let lives = open.expires_at_s - new.now_s >= half_s;
+            open.kind == new.kind
+                && open.user == new.user
+                && open.agents == agents
+                && fresh
+                && lives
+        };
         let found = self.open.iter().find(|(_, open)| !agents.is_empty() && same(open));
         found.map(|(id, _)| *id)
     }
@@ -192,7 +204,8 @@ impl Outstanding {
 impl Registry {
     /// Create a command for agents; durable when it returns, and handed out only then. Numbers
     /// that are not registered are passed over. Unanswered ones expire after a day. Its number; that
-    /// of an unfinished one of the same kind, if exactly these agents have yet to answer it.
+    /// of an unfinished one of the same kind and user, if exactly these agents have yet to answer it
+    /// and it has at least half its life left.
     ///
     /// # Errors
     /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
@@ -208,15 +221,15 @@ impl Registry {
         agents.dedup();
         let _order = self.inner.decisions.lock();
         let agents = self.inner.fleet.read().roll().ids(&Permitted::Only(Arc::new(agents)), &[]);
-        if let Some(id) = self.inner.outstanding.lock().same(kind, &agents) {
-            return Ok(id);
-        }
         let user = user.to_owned();
         let new =
             NewCommand { kind, agents, user, now_s, expires_at_s: now_s + COMMAND_TTL_SECONDS };
+        if let Some(id) = self.inner.outstanding.lock().same(&new) {
+            return Ok(id);
+        }
         let id = self.inner.store.create_command(&new)?;
         if !new.agents.is_empty() {
-            let open = Open::new(kind, new.expires_at_s, &new.agents);
+            let open = Open::new(kind, &new.user, new.expires_at_s, &new.agents);
             self.inner.outstanding.lock().add(id, open);
         }
         Ok(id)

@@ -59,7 +59,7 @@ proptest! {
                 Step::Create(first, n) => {
                     let agents: Vec<u32> = (first..first + n).collect();
                     let ids: Vec<AgentId> = agents.iter().copied().map(AgentId).collect();
-                    all.add(id, Open::new(CommandKind::Restart, 0, &ids));
+                    all.add(id, Open::new(CommandKind::Restart, "admin", 0, &ids));
                     model.insert(id, (agents, Vec::new()));
                 }
                 Step::Answer(agent, n) => {

@@ -5,11 +5,13 @@
 //! depth; with `$` behind it the value must be the same, without it a list need only hold what is
 //! asked for. A text `r'...'` is a regular expression, for names of fields too.
 //!
-//! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`], [`PATTERNS_MAX`]; what is beyond them matches
-//! nothing. A regular expression is compiled once for a rule and a context.
+//! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`], [`PATTERNS_MAX`]. A rule beyond them is refused when
+//! it is written ([`check_rule`]). Where it cannot be told whether a rule holds, because it was
+//! written before that or the context is nested too deeply, it gives nothing, whatever stands under
+//! `NOT`. A regular expression is compiled once for a rule and a context.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
@@ -22,34 +24,124 @@ const PATTERN_BYTES_MAX: usize = 64 * 1024;
 /// Most different regular expressions of a rule.
 const PATTERNS_MAX: usize = 256;
 
-/// The words that a rule is made of.
-const OPERATORS: [&str; 7] = ["AND", "OR", "NOT", "MATCH", "MATCH$", "FIND", "FIND$"];
-
-/// Whether a rule holds for an authorization context.
-pub(crate) fn matches(rule: &Value, context: &Value) -> bool {
-    Matcher::default().holds(rule, context, 0)
+/// Whether a rule holds for an authorization context; `None` where that cannot be told.
+pub(crate) fn matches(rule: &Value, context: &Value) -> Option<bool> {
+    let matcher = Matcher::default();
+    let holds = matcher.holds(rule, context, 0);
+    (!matcher.unclear.get()).then_some(holds)
 }
 
 /// What was compiled for a rule so far; `None` is no regular expression.
 #[derive(Default)]
-struct Matcher(RefCell<HashMap<String, Option<Regex>>>);
+struct Matcher {
+    compiled: RefCell<HashMap<String, Option<Regex>>>,
+    /// Something could not be looked at.
+    unclear: Cell<bool>,
+}
 
-/// Whether a rule is one: an object of operators with what they take.
-pub fn is_rule(rule: &Value) -> bool {
-    let Some(fields) = rule.as_object().filter(|fields| !fields.is_empty()) else { return false };
-    fields.iter().all(|(word, argument)| match word.as_str() {
-        "AND" | "OR" => match argument {
-            Value::Array(rules) => !rules.is_empty() && rules.iter().all(is_rule),
-            other => is_rule(other),
-        },
-        "NOT" => is_rule(argument),
-        other => OPERATORS.contains(&other) && argument.as_object().is_some_and(|f| !f.is_empty()),
-    })
+/// Check that a rule is one that can be decided: an object of operators with what they take, within
+/// the limits, every regular expression of it one.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub fn check_rule(rule: &Value) -> Result<(), String> {
+    let mut patterns = HashSet::new();
+    check_operators(rule, 0, &mut patterns)?;
+    if patterns.len() > PATTERNS_MAX {
+        return Err(format!("{} regular expressions: at most {PATTERNS_MAX}", patterns.len()));
+    }
+    Ok(())
+}
+
+fn check_operators<'a>(
+    rule: &'a Value,
+    depth: usize,
+    patterns: &mut HashSet<&'a str>,
+) -> Result<(), String> {
+    check_depth(depth)?;
+    let fields = rule.as_object().filter(|fields| !fields.is_empty());
+    let fields = fields.ok_or("a rule is an object of operators")?;
+    for (word, argument) in fields {
+        match (word.as_str(), argument) {
+            ("AND" | "OR", Value::Array(rules)) => {
+                if rules.is_empty() {
+                    return Err(format!("{word} takes at least one rule"));
+                }
+                rules.iter().try_for_each(|r| check_operators(r, depth + 1, patterns))?;
+            }
+            ("AND" | "OR" | "NOT", inner) => check_operators(inner, depth + 1, patterns)?,
+            ("MATCH" | "MATCH$" | "FIND" | "FIND$", Value::Object(wanted))
+                if !wanted.is_empty() =>
+            {
+                check_wanted(argument, 0, patterns)?;
+            }
+            ("MATCH" | "MATCH$" | "FIND" | "FIND$", _) => {
+                return Err(format!("{word} takes an object of fields"));
+            }
+            _ => {
+                return Err(format!(
+                    "'{word:.40}' is no operator: AND, OR, NOT, MATCH, MATCH$, FIND, FIND$ are"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is compared with the context: names and values.
+fn check_wanted<'a>(
+    wanted: &'a Value,
+    depth: usize,
+    patterns: &mut HashSet<&'a str>,
+) -> Result<(), String> {
+    check_depth(depth)?;
+    match wanted {
+        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
+            check_text(name, patterns)?;
+            check_wanted(value, depth + 1, patterns)
+        }),
+        Value::Array(items) => items.iter().try_for_each(|i| check_wanted(i, depth + 1, patterns)),
+        Value::String(text) => check_text(text, patterns),
+        _ => Ok(()),
+    }
+}
+
+fn check_depth(depth: usize) -> Result<(), String> {
+    if depth < DEPTH_MAX { Ok(()) } else { Err(format!("nested deeper than {DEPTH_MAX}")) }
+}
+
+fn check_text<'a>(text: &'a str, patterns: &mut HashSet<&'a str>) -> Result<(), String> {
+    let Some(pattern) = pattern_of(text).filter(|pattern| patterns.insert(pattern)) else {
+        return Ok(());
+    };
+    // No more than may be are compiled to look at a rule.
+    if patterns.len() <= PATTERNS_MAX {
+        compile(pattern).map_err(|e| format!("r'{pattern:.80}': {e}"))?;
+    }
+    Ok(())
+}
+
+/// What stands in `r'...'`.
+fn pattern_of(text: &str) -> Option<&str> {
+    text.strip_prefix("r'")?.strip_suffix('\'')
+}
+
+fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(&format!("^(?:{pattern})")).size_limit(PATTERN_BYTES_MAX).build()
 }
 
 impl Matcher {
+    /// What is asked of it cannot be told.
+    fn cannot_tell(&self) -> bool {
+        self.unclear.set(true);
+        false
+    }
+
     fn holds(&self, rule: &Value, context: &Value, depth: usize) -> bool {
-        let Some(fields) = rule.as_object().filter(|_| depth < DEPTH_MAX) else { return false };
+        if depth >= DEPTH_MAX {
+            return self.cannot_tell();
+        }
+        let Some(fields) = rule.as_object() else { return self.cannot_tell() };
         let parts = |argument: &Value| -> Vec<bool> {
             match argument {
                 Value::Array(rules) => {
@@ -59,7 +151,7 @@ impl Matcher {
                     .iter()
                     .map(|(word, inner)| self.operator(word, inner, context, depth + 1))
                     .collect(),
-                _ => vec![false],
+                _ => vec![self.cannot_tell()],
             }
         };
         !fields.is_empty()
@@ -77,18 +169,18 @@ impl Matcher {
                 one.insert(word.to_owned(), argument.clone());
                 self.holds(&Value::Object(one), context, depth)
             }
-            "NOT" => argument.is_object() && !self.holds(argument, context, depth + 1),
+            "NOT" => !self.holds(argument, context, depth + 1),
             "MATCH" => self.has_fields(argument, context, false, 0),
             "MATCH$" => self.has_fields(argument, context, true, 0),
             "FIND" => self.anywhere(argument, context, false, 0),
             "FIND$" => self.anywhere(argument, context, true, 0),
-            _ => false,
+            _ => self.cannot_tell(),
         }
     }
 
     fn anywhere(&self, wanted: &Value, context: &Value, exact: bool, depth: usize) -> bool {
         if depth >= DEPTH_MAX {
-            return false;
+            return self.cannot_tell();
         }
         let inside = |value: &Value| self.anywhere(wanted, value, exact, depth + 1);
         self.has_fields(wanted, context, exact, 0)
@@ -104,25 +196,29 @@ impl Matcher {
         let (Value::Object(wanted), Value::Object(fields)) = (wanted, context) else {
             return false;
         };
-        depth < DEPTH_MAX
-            && wanted.iter().all(|(name, value)| {
-                fields.iter().any(|(own, is)| {
-                    self.same_text(name, own) && self.fits(value, is, exact, depth + 1)
-                })
+        if depth >= DEPTH_MAX {
+            return self.cannot_tell();
+        }
+        wanted.iter().all(|(name, value)| {
+            fields.iter().any(|(own, is)| {
+                self.same_text(name, own) && self.fits(value, is, exact, depth + 1)
             })
+        })
     }
 
     fn fits(&self, wanted: &Value, is: &Value, exact: bool, depth: usize) -> bool {
+        if depth >= DEPTH_MAX {
+            return self.cannot_tell();
+        }
         match (wanted, is) {
             (Value::Object(w), Value::Object(i)) => {
                 (!exact || w.len() == i.len()) && self.has_fields(wanted, is, exact, depth)
             }
             (Value::Array(w), Value::Array(i)) => {
                 (!exact || w.len() == i.len())
-                    && depth < DEPTH_MAX
                     && w.iter().all(|w| i.iter().any(|i| self.fits(w, i, exact, depth + 1)))
             }
-            (_, Value::Array(i)) if !exact && depth < DEPTH_MAX => {
+            (_, Value::Array(i)) if !exact => {
                 i.iter().any(|i| self.fits(wanted, i, exact, depth + 1))
             }
             (Value::String(wanted), Value::String(is)) => self.same_text(wanted, is),
@@ -131,18 +227,18 @@ impl Matcher {
     }
 
     fn same_text(&self, wanted: &str, is: &str) -> bool {
-        let pattern = wanted.strip_prefix("r'").and_then(|rest| rest.strip_suffix('\''));
-        let Some(pattern) = pattern else { return wanted == is };
-        let mut compiled = self.0.borrow_mut();
+        let Some(pattern) = pattern_of(wanted) else { return wanted == is };
+        let mut compiled = self.compiled.borrow_mut();
         if !compiled.contains_key(pattern) {
             if compiled.len() >= PATTERNS_MAX {
-                return false;
+                return self.cannot_tell();
             }
-            let regex =
-                RegexBuilder::new(&format!("^(?:{pattern})")).size_limit(PATTERN_BYTES_MAX).build();
-            compiled.insert(pattern.to_owned(), regex.ok());
+            compiled.insert(pattern.to_owned(), compile(pattern).ok());
         }
-        compiled.get(pattern).and_then(Option::as_ref).is_some_and(|regex| regex.is_match(is))
+        match compiled.get(pattern).and_then(Option::as_ref) {
+            Some(regex) => regex.is_match(is),
+            None => self.cannot_tell(),
+        }
     }
 }
 
@@ -183,12 +279,10 @@ mod tests {
             (json!({"OR": [{"MATCH": {"office": "20"}}, {"FIND": {"area": "x"}}]}), true),
             (json!({"OR": {"MATCH": {"office": "1"}, "FIND": {"area": "agents"}}}), true),
             (json!({"AND": {"MATCH": {"office": "20"}, "NOT": {"FIND": {"x": "y"}}}}), true),
-            (json!({"MATCH": {"office": "r'('"}}), false),
-            (json!({"ELSE": {"office": "20"}}), false),
-            (json!({}), false),
-            (json!([]), false),
         ] {
-            assert_eq!(matches(&rule, &context), expected, "{rule}");
+            assert_eq!(matches(&rule, &context), Some(expected), "{rule}");
+            assert_eq!(matches(&json!({"NOT": rule}), &context), Some(!expected), "NOT {rule}");
+            assert_eq!(check_rule(&rule), Ok(()), "{rule}");
         }
     }
 
@@ -200,8 +294,39 @@ mod tests {
             rule = json!({"AND": [rule]});
             context = json!({"b": context});
         }
-        assert!(!matches(&rule, &json!({"a": 1})));
-        assert!(!matches(&json!({"FIND": {"a": 1}}), &context));
+        for not in [&rule, &json!({"NOT": rule})] {
+            assert_eq!(matches(not, &json!({"a": 1})), None);
+            assert!(check_rule(not).unwrap_err().contains("nested"));
+        }
+        let find = json!({"FIND": {"a": 1}});
+        for not in [&find, &json!({"NOT": find})] {
+            assert_eq!(matches(not, &context), None);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_decided_gives_nothing_under_not_either_and_is_refused_when_written() {
+        let context = json!({"office": "20", "inner": {"office": "20"}});
+        for bad in [
+            json!({"MATCH": {"office": "r'('"}}),
+            json!({"FIND": {"office": "r'(?!it)'"}}),
+            json!({"FIND": {"r'(?=x)'": "20"}}),
+            json!({"MATCH": {"office": ["r'('"], "inner": {"office": "r'['"}}}),
+            json!({"ELSE": {"office": "20"}}),
+            json!({"NOT": []}),
+            json!([]),
+        ] {
+            assert!(check_rule(&bad).is_err(), "{bad}");
+            let not = json!({"NOT": bad});
+            assert!(check_rule(&not).is_err(), "{not}");
+            assert_ne!(matches(&bad, &context), Some(true), "{bad}");
+        }
+        for not in ["r'('", "r'(?!it)'", "r'[z-a]'"] {
+            let rule = json!({"NOT": {"FIND": {"office": not}}});
+            assert_eq!(matches(&rule, &context), None, "{rule}");
+        }
+        let rule = json!({"AND": [{"MATCH": {"office": "20"}}, {"NOT": {"ELSE": {"a": 1}}}]});
+        assert_eq!(matches(&rule, &context), None);
     }
 
     #[test]
@@ -211,22 +336,26 @@ mod tests {
         let matcher = Matcher::default();
         let rule = json!({"FIND": {"r'^(x|y)+$'": "r'^never$'", "r'^ar'": "r'^4999$'"}});
         assert!(!matcher.holds(&rule, &Value::Object(fields.clone()), 0));
-        assert!(matcher.0.borrow().len() <= 4);
+        assert!(matcher.compiled.borrow().len() <= 4);
         let many: Map<String, Value> =
             (0..=PATTERNS_MAX).map(|n| (format!("r'^{n}$'"), json!("x"))).collect();
         let rules: Vec<Value> =
             many.into_iter().map(|(name, value)| json!({"FIND": {name: value}})).collect();
         let matcher = Matcher::default();
-        assert!(!matcher.holds(&json!({"OR": rules}), &Value::Object(fields), 0));
-        assert_eq!(matcher.0.borrow().len(), PATTERNS_MAX, "what is compiled is bounded");
+        let rule = json!({"OR": rules});
+        assert!(check_rule(&rule).unwrap_err().contains("regular expressions"));
+        assert!(!matcher.holds(&rule, &Value::Object(fields), 0));
+        assert!(matcher.unclear.get());
+        assert_eq!(matcher.compiled.borrow().len(), PATTERNS_MAX, "what is compiled is bounded");
     }
 
     #[test]
     fn only_objects_of_operators_are_rules() {
-        assert!(is_rule(&json!({"AND": [{"FIND": {"a": "b"}}, {"NOT": {"MATCH$": {"a": 1}}}]})));
+        let rule = json!({"AND": [{"FIND": {"a": "b"}}, {"NOT": {"MATCH$": {"a": 1}}}]});
+        assert_eq!(check_rule(&rule), Ok(()));
         for bad in [json!({}), json!("x"), json!({"FIND": 1}), json!({"AND": []}), json!({"X": {}})]
         {
-            assert!(!is_rule(&bad), "{bad}");
+            assert!(check_rule(&bad).is_err(), "{bad}");
         }
     }
 }

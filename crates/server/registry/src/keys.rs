@@ -200,13 +200,15 @@ impl Registry {
     }
 
     /// Remove several agents in one durable step, as [`Registry::remove_agent`] does; who begins
-    /// another life meanwhile stays. Who was removed.
+    /// another life meanwhile stays. With `purge` their numbers may be given again to whoever asks
+    /// for one of them; else never. Who was removed.
     ///
     /// # Errors
     /// When the store fails; then none is removed.
     pub fn remove_agents(
         &self,
         lives: &[(AgentId, Incarnation)],
+        purge: bool,
     ) -> Result<Vec<AgentId>, RegistryError> {
         let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
@@ -217,7 +219,7 @@ impl Registry {
             };
             lives.iter().filter_map(same).collect()
         };
-        let rows = self.inner.store.remove_agents(&ids, now_s)?;
+        let rows = self.inner.store.remove_agents(&ids, purge, now_s)?;
         let gone = rows.iter().map(|row| (row.record.id, row.record.incarnation));
         Ok(self.drop_now(&gone.collect::<Vec<_>>(), now_s))
     }
@@ -324,9 +326,8 @@ pub(crate) fn client_secret(
     }
     let mut bytes = [0; CLIENT_KEY_CHARS / 2];
     random.fill(&mut bytes)?;
-    store.set_setting(CLIENT_SECRET, &hex(&bytes))?;
-    // Another process may have drawn one as well.
-    Ok(store.setting(CLIENT_SECRET)?.unwrap_or_default())
+    // Another process may have drawn one as well: the first stands for both.
+    Ok(store.setting_or(CLIENT_SECRET, &hex(&bytes))?)
 }
 
 /// The setting that holds it, in hex.

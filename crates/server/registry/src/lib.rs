@@ -64,7 +64,7 @@ use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATION
 pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
 pub use attempts::network;
 pub use audit::PendingAudit;
-pub use context::is_rule;
+pub use context::check_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
 pub use keys::{ForceRules, ImportReport, InsertAgent, Inserted, RecordLives};
@@ -194,7 +194,9 @@ impl Registry {
             random,
             options,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let registry = Self { inner: Arc::new(inner) };
+        registry.end_tokens_of_another_time()?;
+        Ok(registry)
     }
 
     /// Write everything that is still only in memory and make it survive a power cut.
@@ -291,7 +293,8 @@ impl Registry {
         for revocation in self.inner.store.revocations()? {
             self.inner.tokens.add(revocation);
         }
-        self.inner.tokens.reload()
+        self.inner.tokens.reload()?;
+        self.end_tokens_of_another_time()
     }
 
     /// Write what agents said now; how many agents.

@@ -59,5 +59,8 @@ pub const MERGED_IDLE: Duration = Duration::from_mins(5);
 pub const POLICIES_TTL_SECONDS: u64 = 10;
 /// Most role sets whose policies are kept in memory.
 pub const POLICIES_KEPT_MAX: u64 = 1_000;
+/// A token that was issued further ahead of the clock than this, seconds, is refused: a day. It was
+/// made by a clock that has been put back.
+pub const TOKEN_AHEAD_SECONDS_MAX: i64 = 24 * 3600;
 /// Longest life of an API token, seconds: a year.
 pub const TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;

@@ -115,7 +115,8 @@ impl Registry {
         Err(LoginError::Busy { retry_after_s: 1 })
     }
 
-    /// The roles that the rules give to a login with this authorization context, by id.
+    /// The roles that the rules give to a login with this authorization context, by id; a rule of
+    /// which it cannot be told whether it holds gives none.
     ///
     /// # Errors
     /// When the store fails; a stored rule that is no JSON is an error too.
@@ -124,8 +125,13 @@ impl Registry {
         for rule in self.inner.store.security()?.rules {
             let body: Value = serde_json::from_str(&rule.body)
                 .map_err(|e| RegistryStoreError::Corrupt(format!("rule {}: {e}", rule.id)))?;
-            if context::matches(&body, authorization) {
-                roles.extend(rule.roles);
+            match context::matches(&body, authorization) {
+                Some(true) => roles.extend(rule.roles),
+                Some(false) => {}
+                None => tracing::warn!(
+                    rule = rule.id,
+                    "it cannot be told whether the rule holds, so it gives no role: write it anew"
+                ),
             }
         }
         roles.sort_unstable();

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use rcgen::KeyPair;
 use state::registry::{Revocation, RevocationTarget};
 
+use crate::limits::TOKEN_AHEAD_SECONDS_MAX;
 use crate::types::TokenKeys;
 use crate::{Registry, RegistryError, files};
 
@@ -54,9 +55,18 @@ impl Tokens {
         known.expires_at_s = known.expires_at_s.max(revocation.expires_at_s);
     }
 
-    /// The latest instant for which a token was issued up to now: a revocation reaches to it.
+    /// The latest instant for which a token was issued up to now: a revocation reaches to it. What
+    /// lies further ahead is refused without one.
     pub(crate) fn last_nbf_s(&self, now_s: i64) -> i64 {
-        now_s.max(self.issued_s.load(Ordering::Acquire))
+        let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
+        now_s.max(self.issued_s.load(Ordering::Acquire).min(ahead_s))
+    }
+
+    /// Whether a revocation reaches so far ahead of the clock that every token issued after it would
+    /// be refused.
+    fn reach_too_far(&self, now_s: i64) -> bool {
+        let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
+        self.refused.read().values().any(|r| r.issued_until_s >= ahead_s)
     }
 
     /// Take over keys that another process wrote.
@@ -157,9 +167,23 @@ impl Registry {
     }
 
     /// A token of ours with this `nbf` was shown: revocations reach to it, too, where the clock was
-    /// put back behind it.
-    pub fn token_seen(&self, nbf_s: i64) {
+    /// put back behind it. `false` when it lies too far ahead to be taken.
+    pub fn token_seen(&self, nbf_s: i64) -> bool {
+        if nbf_s.saturating_sub(self.now().s) > TOKEN_AHEAD_SECONDS_MAX {
+            return false;
+        }
         self.inner.tokens.issued_s.fetch_max(nbf_s, Ordering::AcqRel);
+        true
+    }
+
+    /// Where the clock was put back so far that revocations refuse what is issued now: other keys.
+    /// Every token dies, and the revocations with them.
+    pub(crate) fn end_tokens_of_another_time(&self) -> Result<(), RegistryError> {
+        if self.inner.tokens.reach_too_far(self.now().s) {
+            tracing::warn!("the clock was put back by more than a day: every login is ended");
+            self.replace_token_keys()?;
+        }
+        Ok(())
     }
 
     /// The `nbf` of a token that takes the place of one: now, or that one's where it lies ahead.

@@ -291,6 +291,32 @@ fn the_same_order_again_is_the_same_command_until_it_is_answered() {
 }
 
 #[test]
+fn an_order_stands_for_no_other_user_and_not_for_one_that_is_to_last_longer() {
+    let house = house();
+    let ids = fleet(&house, 2);
+    let order =
+        |user: &str| house.registry.create_command(CommandKind::Restart, &ids, user).unwrap();
+    let first = order("admin");
+    let other = order("other");
+    assert_ne!(first, other, "the first user may cancel the one and not the other");
+    house.registry.cancel_command(first).unwrap();
+    assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
+    house.after(11 * 3_600);
+    assert_eq!(order("other"), other);
+    let house = house.reopen();
+    let order =
+        |user: &str| house.registry.create_command(CommandKind::Restart, &ids, user).unwrap();
+    assert_eq!(order("other"), other, "after a restart, too");
+    house.after(2 * 3_600);
+    let late = order("other");
+    assert_ne!(late, other, "that one expires in eleven hours");
+    house.after(12 * 3_600);
+    house.registry.tick().unwrap();
+    let open: Vec<u64> = house.registry.pending_commands(ids[0]).iter().map(|c| c.id).collect();
+    assert_eq!(open, [late]);
+}
+
+#[test]
 fn one_user_does_not_take_all_places_of_commands() {
     let house = house();
     let ids = fleet(&house, 501);

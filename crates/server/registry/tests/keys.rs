@@ -119,8 +119,8 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
     assert_eq!(now.name, "next");
     assert_ne!(now.incarnation, life);
     // The removal of a life that is over removes nobody.
-    assert_eq!(world.registry.remove_agents(&[(old, life)]).unwrap(), []);
-    assert_eq!(world.registry.remove_agents(&[(old, now.incarnation)]).unwrap(), [old]);
+    assert_eq!(world.registry.remove_agents(&[(old, life)], false).unwrap(), []);
+    assert_eq!(world.registry.remove_agents(&[(old, now.incarnation)], false).unwrap(), [old]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever
     house.registry.remove_agent(ids[0]).unwrap();
     let lives = house.registry.revoke_agents(&ids).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..1], "revoked is not removed");
-    house.registry.remove_agents(&lives[..1]).unwrap();
+    house.registry.remove_agents(&lives[..1], false).unwrap();
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
     let new = InsertAgent { id: None, request: named("three"), key: None, force: Some(force) };
     house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use common::{House, house, house_with, options};
 use registry::{
-    HashCost, LoginError, RbacMode, RegistryError, RegistryOptions, RegistryStoreError,
-    RevocationTarget, SqliteRegistry, User,
+    HashCost, LoginError, RbacMode, RegistryError, RegistryOptions, RegistryStore as _,
+    RegistryStoreError, RevocationTarget, SqliteRegistry, User,
 };
+use state::registry::Revocation;
 
 const PASSWORD: &str = "Correct-Horse-9";
 
@@ -357,6 +358,36 @@ fn a_revocation_reaches_a_token_that_lies_ahead_of_a_clock_that_was_put_back() {
     house.registry.token_seen(ahead_s);
     house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
     assert!(house.registry.token_revoked(user.id, &user.role_ids(), false, ahead_s));
+}
+
+#[test]
+fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&house, "admin", PASSWORD).unwrap();
+    let now_s = (common::START_US / 1_000_000) as i64;
+    let years_s = now_s + 3 * 365 * 24 * 3_600;
+    assert!(!house.registry.token_seen(years_s), "made by a clock three years ahead");
+    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(nbf_s <= now_s + 1, "a login after the logout begins now, not in {} s", nbf_s - now_s);
+    // Revoked while the clock was ahead.
+    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let until =
+        |target, issued_until_s| Revocation { target, issued_until_s, expires_at_s: i64::MAX };
+    store.revoke_tokens(&until(RevocationTarget::User(user.id), years_s)).unwrap();
+    let public = || house.registry.token_keys().unwrap().public_pem;
+    let before = public();
+    house.after(60);
+    house.registry.tick().unwrap();
+    assert_ne!(public(), before, "every token dies");
+    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(house.registry.token_seen(nbf_s) && nbf_s <= now_s + 61);
+    store.revoke_tokens(&until(RevocationTarget::Everyone, years_s)).unwrap();
+    drop(store);
+    let house = house.reopen();
+    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(nbf_s <= now_s + 61, "at a start, too");
 }
 
 #[test]

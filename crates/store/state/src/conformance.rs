@@ -44,6 +44,7 @@ macro_rules! state_conformance {
             a_removed_agent_loses_documents_and_keeps_events,
             a_late_record_of_a_removed_agent_is_ignored,
             a_new_life_of_a_number_begins_empty,
+            an_event_is_of_the_life_that_told_it,
             a_session_applied_before_writes_nothing_and_names_what_overtook_it,
             the_last_sessions_of_an_agent_stay_known,
             a_number_without_a_registered_agent_begins_again_and_ends_no_life,

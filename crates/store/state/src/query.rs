@@ -264,6 +264,8 @@ pub enum PathMatch {
 pub struct ChangeQuery {
     /// Whose; `None` is everyone's.
     pub agents: Option<Vec<AgentId>>,
+    /// Also what former lives of these numbers told.
+    pub former: bool,
     /// Which paths.
     pub path: PathMatch,
     /// Which kinds; empty is every kind.
@@ -284,6 +286,7 @@ impl Default for ChangeQuery {
     fn default() -> Self {
         Self {
             agents: None,
+            former: true,
             path: PathMatch::Any,
             kinds: Vec::new(),
             from_us: None,
@@ -322,7 +325,9 @@ pub struct StoredEvent {
     pub number: u64,
     /// Whose.
     pub agent: AgentId,
-    /// The agent's name when it last spoke; empty when it never did.
+    /// Told by a former life of the number, which may be another agent's by now.
+    pub former: bool,
+    /// The name of that life, of the present one as it last spoke; empty when it never did.
     pub agent_name: String,
     /// The agent's id for it.
     pub id: String,

@@ -187,6 +187,30 @@ fn policies_of_ones_own_keep_what_they_said_where_actions_were_divided() {
 }
 
 #[test]
+fn roles_of_ones_own_may_still_ask_for_commands() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("registry.db");
+    std::fs::copy(fixture(1), &path).unwrap();
+    let before = Connection::open(&path).unwrap();
+    before
+        .execute_batch(
+            r#"INSERT INTO policy VALUES (100, 'sees', '["agent:read"]', '["agent:group:web"]', 1),
+                   (101, 'orders', '["agent:restart"]', '["agent:group:web"]', 1),
+                   (102, 'hides', '["agent:read"]', '["agent:group:secret"]', 0);
+               INSERT INTO role VALUES (200, 'sees'), (201, 'orders'), (202, 'hides');
+               INSERT INTO role_policy VALUES (200, 102, 0), (200, 100, 1), (201, 101, 0),
+                   (202, 102, 0);"#,
+        )
+        .unwrap();
+    drop(before);
+    let store = SqliteRegistry::open(&path).unwrap();
+    let of = |role: u32| -> Vec<u32> {
+        store.policies(&[role]).unwrap().iter().map(|policy| policy.id).collect()
+    };
+    assert_eq!((of(200), of(201), of(202)), (vec![102, 100, 22], vec![101, 23], vec![102]));
+}
+
+#[test]
 fn a_later_version_is_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
@@ -240,10 +264,18 @@ fn the_audit_log_is_bounded_and_its_details_are_cut() {
     };
     store.audit(&entry(&"ü".repeat(5_000))).unwrap();
     assert_eq!(store.audit_log(None, 1).unwrap()[0].detail.len(), 4_096);
+    // As many rows of what was refused as are kept, and one more of them and of what was done.
     let conn = Connection::open(&path).unwrap();
-    conn.execute("UPDATE sqlite_sequence SET seq = 1001999 WHERE name = 'audit'", []).unwrap();
-    drop(conn);
+    conn.execute_batch(
+        "WITH RECURSIVE n(i) AS (VALUES (2) UNION ALL SELECT i + 1 FROM n WHERE i <= 100001)
+         INSERT INTO audit SELECT i, 1, 'u', 'a', '', 'refused' FROM n;
+         UPDATE sqlite_sequence SET seq = 109999 WHERE name = 'audit'",
+    )
+    .unwrap();
     store.audit(&entry("last")).unwrap();
-    let log = store.audit_log(None, 10).unwrap();
-    assert_eq!(log.iter().map(|e| e.id).collect::<Vec<_>>(), [1_002_000]);
+    let left = |outcome: &str| -> (u64, u64) {
+        let sql = "SELECT count(*), min(id) FROM audit WHERE outcome = ?1";
+        conn.query_row(sql, [outcome], |r| Ok((r.get(0)?, r.get(1)?))).unwrap()
+    };
+    assert_eq!((left("done"), left("refused")), ((2, 1), (100_000, 3)));
 }

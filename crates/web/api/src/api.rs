@@ -13,13 +13,14 @@ use state::StateStore;
 use tokio::sync::Semaphore;
 
 use crate::limits::{
-    ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, LISTS_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
+    ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, LISTS_EACH_MAX, LISTS_MAX,
+    LOCAL_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
     REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, Refusals, RequestRate,
-    WAITING_MAX,
+    STREAMS_EACH_MAX, STREAMS_MAX, WAITING_MAX,
 };
 use crate::log_ring::LogRing;
 use crate::metrics::install_recorder;
-use crate::resource::StreamPlaces;
+use crate::room::Room;
 use crate::token::{TokenKeyError, Tokens};
 
 /// The server's configuration file, as whoever started the server reads it. Every failure is a text
@@ -133,14 +134,16 @@ pub(crate) struct Api {
     pub(crate) bodies: Arc<Semaphore>,
     /// The same of logins.
     pub(crate) login_bodies: Arc<Semaphore>,
+    /// The same of callers on the unix socket.
+    pub(crate) local_bodies: Arc<Semaphore>,
     /// Bytes of large answers that may wait for their readers.
-    pub(crate) answers: Arc<Semaphore>,
+    pub(crate) answers: Room,
     /// What users were refused in this minute.
     pub(crate) refusals: Refusals,
     /// Lists that may be sent while they are read.
-    pub(crate) lists: Arc<Semaphore>,
-    /// Event streams that are open.
-    pub(crate) streams: StreamPlaces,
+    pub(crate) lists: Room,
+    /// Event streams that may be open.
+    pub(crate) streams: Room,
     pub(crate) metrics: Option<PrometheusHandle>,
     /// The routes of the series store; who may ask was decided before.
     pub(crate) series: Option<Router>,
@@ -174,10 +177,11 @@ impl Api {
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
             login_bodies: Arc::new(Semaphore::new(LOGIN_BODIES_BYTES_MAX)),
-            answers: Arc::new(Semaphore::new(ANSWERS_BYTES_MAX)),
+            local_bodies: Arc::new(Semaphore::new(LOCAL_BODIES_BYTES_MAX)),
+            answers: Room::new(ANSWERS_BYTES_MAX, ANSWERS_BYTES_EACH_MAX),
             refusals: Refusals::default(),
-            lists: Arc::new(Semaphore::new(LISTS_MAX)),
-            streams: StreamPlaces::default(),
+            lists: Room::new(LISTS_MAX, LISTS_EACH_MAX),
+            streams: Room::new(STREAMS_MAX, STREAMS_EACH_MAX),
             metrics: install_recorder(),
             openapi: crate::openapi::json().into_bytes(),
         })

@@ -31,6 +31,7 @@ mod pipeline;
 mod q;
 mod request_log;
 mod resource;
+mod room;
 mod serve;
 mod shape;
 mod stream;

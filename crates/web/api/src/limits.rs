@@ -12,14 +12,23 @@ pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 pub const LOGIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of bodies in memory at once; what does not fit: 503.
 pub const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Largest body of a request over the unix socket, bytes: what is known of a whole fleet.
+pub const LOCAL_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most bytes of those in memory at once.
+pub const LOCAL_BODIES_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// The same of logins.
 pub const LOGIN_BODIES_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Answers from this size on take their share of [`ANSWERS_BYTES_MAX`], bytes.
 pub const LARGE_ANSWER_BYTES: usize = 256 * 1024;
-/// Most bytes of large answers that wait for their readers; what does not fit: 503.
+/// Most bytes of large answers that wait for their readers; what does not fit: 503. Callers on the
+/// unix socket have as much for themselves, here and below.
 pub const ANSWERS_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The same of one user; a larger answer has it to itself.
+pub const ANSWERS_BYTES_EACH_MAX: usize = 64 * 1024 * 1024;
 /// Lists at once that are sent while they are read; above it: 503.
 pub const LISTS_MAX: usize = 64;
+/// The same of one user.
+pub const LISTS_EACH_MAX: usize = 8;
 /// Event streams of one user at once; above it: 503.
 pub const STREAMS_EACH_MAX: usize = 8;
 /// Event streams at once; above it: 503.

@@ -189,6 +189,9 @@ pub(crate) struct Operation {
     pub(crate) handler: Handler,
 }
 
+/// The operation that gives a user another token.
+pub(crate) const RENEW: &str = "security.renew";
+
 impl Operation {
     /// All its parameters.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
@@ -200,6 +203,8 @@ impl Operation {
         match self.access {
             // Questions that are too long for a path are asked with POST.
             Access::Action { action, .. } if action.ends_with(":read") => false,
+            // Another token of one's own is nothing that others see.
+            Access::User if self.id == RENEW => false,
             Access::Action { .. } | Access::User => self.verb != Verb::Get,
             Access::Open | Access::Login | Access::Loopback => false,
         }
@@ -311,7 +316,8 @@ mod tests {
     fn only_what_changes_something_for_others_is_a_write() {
         for operation in resource::all() {
             let asks = matches!(operation.access, Access::Action { action, .. } if action.ends_with(":read"));
-            let reads = operation.verb == Verb::Get || operation.access == Access::Login || asks;
+            let own = operation.access == Access::Login || operation.id == RENEW;
+            let reads = operation.verb == Verb::Get || own || asks;
             assert_eq!(operation.writes(), !reads, "{}", operation.id);
         }
     }

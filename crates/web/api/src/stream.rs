@@ -18,12 +18,12 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
 use crate::envelope::{JSON, List, Stream};
 use crate::error::Failure;
+use crate::room::Share;
 
 /// Pieces that wait for their reader.
 const PIECES_WAITING_MAX: usize = 4;
@@ -35,12 +35,12 @@ const PIECE_BYTES: usize = 64 * 1024;
 struct Patience {
     /// With one piece.
     piece: Duration,
-    /// With the whole of an answer that stands in memory.
+    /// With the whole of an answer that has a share of the room.
     whole: Duration,
 }
 
 const PATIENCE: Patience =
-    Patience { piece: Duration::from_secs(30), whole: Duration::from_mins(5) };
+    Patience { piece: Duration::from_secs(30), whole: Duration::from_mins(10) };
 
 /// The sending half of a body.
 pub(crate) struct PieceSender {
@@ -101,11 +101,11 @@ fn patient(patience: Patience) -> (PieceSender, Body) {
 }
 
 /// A body that stands in memory and takes `room` there until it is sent or given up.
-pub(crate) fn in_memory(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Body {
+pub(crate) fn in_memory(bytes: Vec<u8>, room: Share) -> Body {
     kept(bytes.into(), room, PATIENCE)
 }
 
-fn kept(bytes: Bytes, room: OwnedSemaphorePermit, patience: Patience) -> Body {
+fn kept(bytes: Bytes, room: Share, patience: Patience) -> Body {
     let held = Arc::new(Mutex::new(Held { bytes, taken: 0, room: Some(room) }));
     tokio::spawn(give_up(Arc::downgrade(&held), patience));
     Body::new(UnsyncBoxBody::new(Kept(held)))
@@ -120,7 +120,7 @@ struct Held {
     /// Pieces that were taken.
     taken: u64,
     /// `None`: given up.
-    room: Option<OwnedSemaphorePermit>,
+    room: Option<Share>,
 }
 
 /// Until the body is gone: one that nobody reads gives its memory and its room back.
@@ -176,11 +176,27 @@ pub(crate) fn list(
     frame: &List,
     first: Vec<u8>,
     next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
-    place: OwnedSemaphorePermit,
+    place: Share,
 ) -> Stream {
-    let (sender, body) = body();
-    tokio::spawn(send_list(sender, frame.frame(), first, next, place));
-    Stream { content_type: JSON, body }
+    Stream { content_type: JSON, body: sent(frame.frame(), first, next, place, PATIENCE) }
+}
+
+fn sent(
+    frame: (Vec<u8>, Vec<u8>),
+    first: Vec<u8>,
+    next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
+    place: Share,
+    patience: Patience,
+) -> Body {
+    let (sender, body) = patient(patience);
+    let send = send_list(sender, frame, first, next);
+    tokio::spawn(async move {
+        let _place = place;
+        if timeout(patience.whole, send).await.is_err() {
+            tracing::info!("a list broke off: its reader takes longer than {:?}", patience.whole);
+        }
+    });
+    body
 }
 
 async fn send_list(
@@ -188,9 +204,7 @@ async fn send_list(
     (before, behind): (Vec<u8>, Vec<u8>),
     first: Vec<u8>,
     mut next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
-    place: OwnedSemaphorePermit,
 ) {
-    let _place = place;
     let mut comma = !first.is_empty();
     if !sender.send(before).await || !sender.send(first).await {
         return;
@@ -226,45 +240,65 @@ async fn send_list(
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
-    use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::call::Caller;
+    use crate::room::{Owner, Room};
 
     const BYTES: usize = 3 * 1024 * 1024;
 
-    async fn room_of(room: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-        Arc::clone(room).acquire_owned().await.unwrap()
+    /// The whole of a room.
+    fn whole(room: &Room) -> Option<Share> {
+        room.take(Owner::of(&Caller::Anyone), 1)
+    }
+
+    /// Waits until nobody has it.
+    async fn given_back(room: &Room) {
+        while whole(room).is_none() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]
     async fn an_answer_in_memory_arrives_whole_and_gives_its_room_back() {
-        let room = Arc::new(Semaphore::new(1));
-        let body = in_memory(vec![7; BYTES], room_of(&room).await);
+        let room = Room::new(1, 1);
+        let body = in_memory(vec![7; BYTES], whole(&room).unwrap());
+        assert!(whole(&room).is_none());
         assert_eq!(body.size_hint().exact(), Some(BYTES as u64));
         assert_eq!(body.collect().await.unwrap().to_bytes(), vec![7; BYTES]);
-        drop(room_of(&room).await);
+        given_back(&room).await;
     }
 
     /// So little that the test waits for it.
-    const NONE: Patience =
-        Patience { piece: Duration::from_millis(10), whole: Duration::from_mins(1) };
+    const LITTLE: Duration = Duration::from_millis(10);
+    const MINUTE: Duration = Duration::from_mins(1);
 
     #[tokio::test]
     async fn an_answer_that_nobody_reads_gives_its_room_back_and_is_not_taken_for_whole() {
-        let room = Arc::new(Semaphore::new(1));
-        let body = kept(vec![7; BYTES].into(), room_of(&room).await, NONE);
-        drop(room_of(&room).await);
+        let room = Room::new(1, 1);
+        let patience = Patience { piece: LITTLE, whole: MINUTE };
+        let body = kept(vec![7; BYTES].into(), whole(&room).unwrap(), patience);
+        given_back(&room).await;
         assert!(body.collect().await.is_err());
     }
 
     #[tokio::test]
     async fn a_list_that_nobody_reads_gives_its_place_back() {
-        let room = Arc::new(Semaphore::new(1));
+        let room = Room::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
-        let (sender, body) = patient(NONE);
-        let place = room_of(&room).await;
-        tokio::spawn(send_list(sender, Default::default(), Vec::new(), endless, place));
-        drop(room_of(&room).await);
+        let patience = Patience { piece: LITTLE, whole: MINUTE };
+        let body = sent(Default::default(), Vec::new(), endless, whole(&room).unwrap(), patience);
+        given_back(&room).await;
         assert!(body.collect().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_read_but_does_not_come_to_its_end_gives_its_place_back() {
+        let room = Room::new(1, 1);
+        let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
+        let patience = Patience { piece: MINUTE, whole: LITTLE };
+        let body = sent(Default::default(), Vec::new(), endless, whole(&room).unwrap(), patience);
+        assert!(body.collect().await.is_err());
+        given_back(&room).await;
     }
 }

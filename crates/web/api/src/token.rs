@@ -160,13 +160,15 @@ impl Tokens {
             _ => {
                 let read = jsonwebtoken::decode::<Claims>(token, &keys.decoding, &self.validation);
                 let claims = Arc::new(read.map_err(|_| invalid())?.claims);
-                registry.token_seen(claims.nbf);
                 self.verified.insert(token.to_owned(), (keys.generation, Arc::clone(&claims)));
                 claims
             }
         };
         if now_s >= claims.exp {
             return Err(expired());
+        }
+        if !registry.token_seen(claims.nbf) {
+            return Err(invalid());
         }
         if registry.token_revoked(claims.uid, &claims.rbac_roles, claims.run_as, claims.nbf) {
             return Err(invalid());

@@ -95,6 +95,11 @@ async fn pages_select_and_distinct_cut_the_list() {
     let types = world.ok("/syscheck/001?select=type&distinct=true&sort=type", &token).await;
     assert_eq!(column(&types, "type"), ["dir", "file", "symlink"]);
     assert_eq!(types["data"]["total_affected_items"], 3);
+    // By what is not selected, too.
+    let sorted = "/syscheck/001?select=file&distinct=true&sort=-size&type=file";
+    let sorted = world.ok(sorted, &token).await;
+    assert_eq!(column(&sorted, "file"), ["/usr/bin/su", "/etc/passwd", "/root/100%_sure"]);
+    assert_eq!(sorted["data"]["affected_items"][0], json!({"file": "/usr/bin/su"}));
     let summary = world.ok("/syscheck/001?summary=true&file=/etc/passwd", &token).await;
     assert_eq!(
         summary["data"]["affected_items"],

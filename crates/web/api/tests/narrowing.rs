@@ -87,7 +87,7 @@ async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
     assert_eq!((column(&missing, "path"), codes(&missing)), (vec!["/etc/a".into()], vec![1701]));
     // One that is gone still has its history.
     let lives = world.registry.revoke_agents(&[AgentId(2)]).unwrap();
-    world.registry.remove_agents(&lives).unwrap();
+    world.registry.remove_agents(&lives, false).unwrap();
     let gone = world.ok("/changes?agents_list=002", &admin).await;
     assert_eq!((column(&gone, "path"), codes(&gone)), (vec!["/etc/a".into()], vec![]));
     for path in ["/agents/summary?agents_list=003", "/events/stream?agents_list=003"] {
@@ -130,7 +130,7 @@ async fn what_was_hidden_of_an_agent_stays_hidden_when_it_is_gone() {
     world.events(1, vec![common::change("/srv/hidden", None, Some(&file), common::NOW_US)]).await;
     let id = column(&world.ok("/changes", &admin).await, "id").remove(0);
     let lives = world.registry.revoke_agents(&[AgentId(1)]).unwrap();
-    world.registry.remove_agents(&lives).unwrap();
+    world.registry.remove_agents(&lives, false).unwrap();
     assert_eq!(column(&world.ok("/changes?agents_list=001", &admin).await, "id")[0], id);
     for path in ["/changes", "/changes?agents_list=001", "/changes?agents_list=001,002"] {
         let list = world.ok(path, &token).await;

@@ -89,6 +89,72 @@ async fn a_removed_agent_takes_its_documents_along() {
     assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::BAD_REQUEST, &json!(1708)));
 }
 
+/// `purge` frees the number; who has it afterwards is another agent, also in the history.
+#[tokio::test]
+async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
+    let world = world();
+    let admin = world.admin().await;
+    let found =
+        |path: &str| vec![common::change(path, None, Some(&observed(0o644, 5)), common::NOW_US)];
+    for agent in [2, 3] {
+        world.session(agent, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
+        world.events(agent, found(&format!("/former/{agent}"))).await;
+    }
+    let gone = "/agents?agents_list=002&status=all&older_than=0s";
+    assert_eq!(ask(&world, "DELETE", gone, &admin, None).await.json()["error"], 0);
+    let purged = "/agents?agents_list=003&status=all&older_than=0s&purge=true";
+    assert_eq!(ask(&world, "DELETE", purged, &admin, None).await.json()["error"], 0);
+    let insert = |id: &str| json!({"name": format!("other-{id}"), "ip": "any", "id": id});
+    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert("002"))).await;
+    assert_eq!(refused.json()["error"], 1708, "its number stays taken");
+    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
+    assert_eq!(came.status, StatusCode::OK, "{}", came.json());
+    let again = ask(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
+    assert_eq!(again.json()["error"], 1705, "once");
+    world.registry.create_group("secret").unwrap();
+    world.registry.set_agent_groups(AgentId(3), &["secret".into()]).unwrap();
+    // Who sees the group of the new one does not see what the former one did.
+    let life = world.registry.agent(AgentId(3)).unwrap().incarnation;
+    let record = model::Record::Session(model::SessionRecord {
+        agent: AgentId(3),
+        incarnation: life,
+        received_at_us: common::NOW_US,
+        session: "of-the-new-one".into(),
+        overlay: model::Overlay { agent_name: "other-003".into(), ..model::Overlay::default() },
+        writes: vec![model::Write::Event { id: "n".into(), body: found("/now")[0].to_json() }],
+    });
+    world.commit.submit(record).await.unwrap();
+    let names = |answer: &Value| -> Vec<(String, String)> {
+        let items = answer["data"]["affected_items"].as_array().unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        items.iter().map(|i| (text(&i["path"]), text(&i["agent"]["name"]))).collect()
+    };
+    let pair = |path: &str, name: &str| (path.to_owned(), name.to_owned());
+    let all = world.ok("/changes?agents_list=003", &admin).await;
+    assert_eq!(names(&all), [pair("/now", "other-003"), pair("/former/3", "agent-3")]);
+    let policy = registry::Policy {
+        id: 0,
+        name: "secret".into(),
+        actions: vec!["change:read".into()],
+        resources: vec!["agent:group:secret".into()],
+        allow: true,
+    };
+    let change = |change| world.registry.change_security(change).unwrap();
+    let member = change(registry::SecurityChange::CreatePolicy(policy));
+    let owner = change(registry::SecurityChange::CreateRole { name: "secret".into() });
+    let (kind, position) = (registry::LinkKind::RolePolicy, None);
+    change(registry::SecurityChange::Link { kind, owner, member, position });
+    world.registry.create_user("member", "Group-Member-1", false, &["secret"]).unwrap();
+    let member = world.login("member", "Group-Member-1").await;
+    for path in ["/changes", "/changes?agents_list=003"] {
+        let seen = world.ok(path, &member).await;
+        assert_eq!(names(&seen), [pair("/now", "other-003")], "{path}");
+    }
+    let former = all["data"]["affected_items"][1]["id"].as_str().unwrap();
+    let one = world.get(&format!("/changes/{former}"), &member).await;
+    assert_eq!(one.status, StatusCode::FORBIDDEN);
+}
+
 #[tokio::test]
 async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
     let world = world();

@@ -6,6 +6,7 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
 use common::{ADMIN, World, basic, world, world_of};
@@ -172,6 +173,43 @@ async fn stopping_lets_a_request_in_flight_finish() {
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     stopping.await.unwrap();
+}
+
+/// As many silent connections as there are places; then somebody has a question.
+#[tokio::test]
+async fn connections_on_which_nothing_comes_keep_nobody_out() {
+    let world = world();
+    let address = "127.0.0.1:0".parse().unwrap();
+    let idle_time = Duration::from_millis(50);
+    let options =
+        ServeOptions { connections_max: 2, idle_time, ..ServeOptions::new(address, None) };
+    let server = serve(options, world.router.clone()).await.unwrap();
+    let address = server.local_addr().unwrap();
+    let connect = async || TcpStream::connect(address).await.unwrap();
+    let asked = async || {
+        let answer =
+            tokio::time::timeout(Duration::from_secs(60), ask(connect().await, "/healthz"));
+        assert!(answer.await.expect("no place").starts_with("HTTP/1.1 200 OK\r\n"));
+    };
+    let silent = [connect().await, connect().await];
+    asked().await;
+    drop(silent);
+    // One that answers pings, and one with a request that never ends.
+    let io = hyper_util::rt::TokioIo::new(connect().await);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake::<_, _, http_body_util::Empty<bytes::Bytes>>(
+            executor, io,
+        )
+        .await
+        .unwrap();
+    let driver = tokio::spawn(connection);
+    let mut half = connect().await;
+    half.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await.unwrap();
+    asked().await;
+    driver.abort();
+    drop((sender, half));
+    server.shutdown().await;
 }
 
 /// The head of the answer to a login over a connection of its own.

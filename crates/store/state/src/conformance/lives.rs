@@ -6,7 +6,8 @@ use model::{
 
 use super::{apply, document, event, paths, removal, session, session_of_life};
 use crate::limits::SESSIONS_KEPT;
-use crate::{ChangeQuery, StateStore};
+use crate::registry::Permitted;
+use crate::{ArrivalQuery, ChangeQuery, StateStore};
 
 fn refused() -> Applied {
     Applied { refused: true, ..Applied::default() }
@@ -67,6 +68,56 @@ pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
     assert_eq!(paths(store, 1), ["/b"]);
     assert_eq!(apply(store, session(1, 3, vec![document("/a", 6, |_| ())])), refused());
     assert_eq!(paths(store, 1), ["/b"]);
+}
+
+/// See the name.
+pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
+    let told = |agent: u32, life: u64, at: u64, name: &str| {
+        let writes = vec![event(&format!("e-{at}"), "/a", ChangeKind::Created, at)];
+        let mut record = session_of_life(agent, life, at, writes);
+        if let Record::Session(session) = &mut record {
+            session.overlay.agent_name = name.into();
+        }
+        apply(store, record);
+    };
+    let agents = Some(vec![AgentId(1)]);
+    let seen = |former: bool| -> Vec<(u64, String, bool)> {
+        let query = ChangeQuery { agents: agents.clone(), former, ..ChangeQuery::default() };
+        let items = store.changes(&query).unwrap().items;
+        items.into_iter().map(|e| (e.found_at_us, e.agent_name, e.former)).collect()
+    };
+    let row = |at, name: &str, former| (at, name.to_owned(), former);
+    told(1, 5, 1, "first");
+    told(2, 5, 2, "other");
+    assert_eq!(seen(false), [row(1, "first", false)]);
+    apply(store, removed(1, 5, 3));
+    assert_eq!(seen(false), []);
+    assert_eq!(seen(true), [row(1, "first", true)]);
+    told(1, 6, 4, "second");
+    apply(store, removed(1, 5, 5));
+    assert_eq!(seen(false), [row(4, "second", false)], "what ended before ends nothing again");
+    // Overtaken: its removal comes late, or never.
+    told(1, 7, 6, "third");
+    assert_eq!(seen(false), [row(6, "third", false)]);
+    let all = [row(6, "third", false), row(4, "second", true), row(1, "first", true)];
+    assert_eq!(seen(true), all);
+    let mut arrived = Vec::new();
+    let everyone = ArrivalQuery { agents: Permitted::All, kinds: Vec::new(), since: 0 };
+    let mut visit = |e: crate::StoredEvent| {
+        arrived.push((e.found_at_us, e.agent_name, e.former));
+        true
+    };
+    store.arrivals(&everyone, &mut visit).unwrap();
+    let other = row(2, "other", false);
+    assert_eq!(arrived, [all[2].clone(), other, all[1].clone(), all[0].clone()]);
+    // Who is not registered speaks in life 0, until somebody is.
+    told(3, 0, 7, "local");
+    told(3, 8, 8, "registered");
+    let query =
+        |former| ChangeQuery { agents: Some(vec![AgentId(3)]), former, ..ChangeQuery::default() };
+    assert_eq!(store.changes(&query(false)).unwrap().items.len(), 1);
+    let former = &store.changes(&query(true)).unwrap().items[1];
+    assert_eq!((former.agent_name.as_str(), former.former), ("local", true));
 }
 
 /// See the name.

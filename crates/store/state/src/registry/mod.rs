@@ -161,11 +161,17 @@ pub trait RegistryStore: SecurityStore {
     fn remove_agent(&self, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>>;
 
     /// Remove agents in one transaction, as [`RegistryStore::remove_agent`] does; the rows as they
-    /// were. Numbers that are not registered are passed over.
+    /// were. Numbers that are not registered are passed over. With `purge` the numbers may be given
+    /// again to whoever asks for one of them.
     ///
     /// # Errors
     /// `Refused` for 000; then none is removed.
-    fn remove_agents(&self, agents: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>>;
+    fn remove_agents(
+        &self,
+        agents: &[AgentId],
+        purge: bool,
+        now_s: i64,
+    ) -> StoreResult<Vec<AgentRow>>;
 
     /// The key that 4.x clients are given of the agent; `None` when it has none.
     ///
@@ -423,7 +429,14 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn set_setting(&self, name: &str, value: &str) -> StoreResult<()>;
 
-    /// Append to the audit log; the oldest rows beyond [`limits::AUDIT_ROWS_MAX`] go.
+    /// Write a setting unless it is there, whoever wrote it; what it is now.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn setting_or(&self, name: &str, value: &str) -> StoreResult<String>;
+
+    /// Append to the audit log; the oldest rows beyond [`limits::AUDIT_ROWS_MAX`] go, of what was
+    /// refused those beyond [`limits::AUDIT_REFUSED_ROWS_MAX`].
     ///
     /// # Errors
     /// See [`RegistryStore`].
@@ -461,6 +474,13 @@ pub trait RegistryStore: SecurityStore {
     /// # Errors
     /// See [`RegistryStore`].
     fn end_audit(&self, outcome: AuditOutcome) -> StoreResult<()>;
+
+    /// Say nothing of what this thread has begun, unless its row is written already: then it was
+    /// refused.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn drop_audit(&self) -> StoreResult<()>;
 
     /// As [`RegistryStore::end_audit`], of the row of this number.
     ///

@@ -376,6 +376,8 @@ pub struct OpenCommand {
     pub id: u64,
     /// What to do.
     pub kind: CommandKind,
+    /// Who ordered it.
+    pub user: String,
     /// When it expires, seconds since the epoch.
     pub expires_at_s: i64,
     /// Who has not answered, ascending.

@@ -74,6 +74,11 @@ impl Agent {
         Ok(())
     }
 
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A life begins: nothing of a former one is left.
     pub(super) fn begin(&mut self, life: u64) {
         self.end();

@@ -219,7 +219,7 @@ impl<'c> Applier<'c> {
             .db
             .prepare_cached("SELECT 1 FROM removed WHERE agent = ?1 AND incarnation = ?2")?
             .exists(params![agent.0, incarnation.0 as i64])?;
-        if removed {
+        if removed && incarnation.0 != 0 {
             return Ok(false);
         }
         if let Some(former) = current {
@@ -229,15 +229,25 @@ impl<'c> Applier<'c> {
         Ok(true)
     }
 
-    /// Life 0 can begin again: it is never noted as ended.
+    /// The life is noted with the last of the events that are its own. Life 0 can begin again, and
+    /// end again.
     fn remove_agent(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<u64, Stop> {
-        if incarnation.0 != 0 {
-            self.db
-                .prepare_cached("INSERT OR IGNORE INTO removed VALUES (?1, ?2)")?
-                .execute(params![agent.0, incarnation.0 as i64])?;
-        }
+        let last_event = self.kept.progress.last_event;
         let row = self.kept.agent(self.db, agent)?;
-        if row.incarnation != Some(incarnation.0) {
+        let current = row.incarnation == Some(incarnation.0);
+        if current || incarnation.0 != 0 {
+            // One that another life has followed has told nothing since that.
+            let through = if current { last_event } else { 0 };
+            self.db
+                .prepare_cached(
+                    "INSERT INTO removed (agent, incarnation, through, name)
+                     VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
+                     SET through = max(through, excluded.through), name = excluded.name
+                     WHERE excluded.through > 0",
+                )?
+                .execute(params![agent.0, incarnation.0 as i64, through, row.name()])?;
+        }
+        if !current {
             return Ok(0);
         }
         row.end();

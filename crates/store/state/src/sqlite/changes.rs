@@ -71,6 +71,17 @@ impl Terms {
         self.and(before, Bound::One(SqlValue::Text(value.to_owned())), "");
     }
 
+    /// Without what former lives of the numbers told.
+    fn present(&mut self) {
+        if !self.sql.is_empty() {
+            self.sql.push_str(" AND ");
+        }
+        self.sql.push_str(
+            "NOT EXISTS (SELECT 1 FROM removed r
+             WHERE r.agent = event.agent AND r.through >= event.number)",
+        );
+    }
+
     fn any_of(&mut self, column: &str, values: impl Iterator<Item = i64>) {
         let values = Rc::new(values.map(SqlValue::Integer).collect());
         self.and(&format!("{column} IN (SELECT value FROM rarray("), Bound::Many(values), "))");
@@ -89,7 +100,7 @@ impl Terms {
         }
     }
 
-    /// Times, the cursor and the number to begin behind.
+    /// Times, the cursor, the number to begin behind, and whose lives.
     fn range(&mut self, q: &ChangeQuery) -> Result<(), StateError> {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         if let Some(from) = q.from_us {
@@ -100,6 +111,9 @@ impl Terms {
         }
         if let Some(since) = q.since {
             self.integer("number > ", number(since));
+        }
+        if !q.former {
+            self.present();
         }
         if let Some(cursor) = &q.cursor {
             let (found, event) = parse_cursor(cursor)?;
@@ -200,14 +214,18 @@ pub(super) fn arrivals(
 
 /// What [`read_row`] reads.
 const ROW: &str = "e.number, e.agent, coalesce(a.name, ''), e.id, e.received_us, e.found_us,
-     e.kind, e.path, e.changed, e.body";
+     e.kind, e.path, e.changed, e.body,
+     (SELECT r.name FROM removed r WHERE r.agent = e.agent AND r.through >= e.number
+      ORDER BY r.through LIMIT 1)";
 
 fn read_row(r: &Row<'_>) -> rusqlite::Result<StoredEvent> {
     let changed: String = r.get(8)?;
+    let former: Option<String> = r.get(10)?;
     Ok(StoredEvent {
         number: r.get::<_, i64>(0)? as u64,
         agent: AgentId(r.get(1)?),
-        agent_name: r.get(2)?,
+        former: former.is_some(),
+        agent_name: former.map_or_else(|| r.get(2), Ok)?,
         id: r.get(3)?,
         received_at_us: r.get::<_, i64>(4)? as u64,
         found_at_us: r.get::<_, i64>(5)? as u64,

@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered steps; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2];
+const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -129,6 +129,14 @@ ALTER TABLE agent ADD COLUMN overlay TEXT NOT NULL DEFAULT '';
 ALTER TABLE agent ADD COLUMN metadata_version INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE agent ADD COLUMN groups_version INTEGER NOT NULL DEFAULT 0;
 DELETE FROM removed WHERE incarnation = 0;
+";
+
+/// Events stay when a life ends: how far they are its own, and what it was called.
+const STEP_3: &str = "
+ALTER TABLE removed ADD COLUMN through INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE removed ADD COLUMN name TEXT NOT NULL DEFAULT '';
+UPDATE removed SET through = (SELECT last_event FROM progress), name = agent.name
+  FROM agent WHERE agent.number = removed.agent AND agent.incarnation IS NULL;
 ";
 
 /// Newest version known here.

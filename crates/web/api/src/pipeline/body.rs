@@ -13,9 +13,11 @@ use tokio::sync::Semaphore;
 
 use super::header;
 use crate::api::Api;
-use crate::call;
+use crate::call::{self, Caller};
 use crate::error::Failure;
-use crate::limits::{BODY_BYTES_MAX, LOGIN_BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX};
+use crate::limits::{
+    BODY_BYTES_MAX, LOCAL_BODY_BYTES_MAX, LOGIN_BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX,
+};
 use crate::operation::Access;
 
 /// Why a body was not taken.
@@ -26,15 +28,17 @@ enum Refused {
 }
 
 /// The body, up to the limit of size and time. That of a login comes from anybody, so that it is
-/// small and has a room of its own.
+/// small and has a room of its own; that of a program on this machine may tell of the whole fleet.
 pub(super) async fn read(
     api: &Api,
     access: Access,
+    caller: &Caller,
     parts: &Parts,
     mut body: Body,
 ) -> Result<call::Body, Failure> {
-    let (bytes_max, room) = match access {
-        Access::Login => (LOGIN_BODY_BYTES_MAX, &api.login_bodies),
+    let (bytes_max, room) = match (access, caller) {
+        (_, Caller::Local { .. }) => (LOCAL_BODY_BYTES_MAX, &api.local_bodies),
+        (Access::Login, _) => (LOGIN_BODY_BYTES_MAX, &api.login_bodies),
         _ => (BODY_BYTES_MAX, &api.bodies),
     };
     let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());

@@ -1,6 +1,5 @@
 //! Responses and the headers that each carries.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,7 +14,8 @@ use state::meter::Cost;
 use crate::api::Api;
 use crate::envelope::{Answer, PROBLEM, to_bytes};
 use crate::error::Failure;
-use crate::limits::{ANSWERS_BYTES_MAX, LARGE_ANSWER_BYTES};
+use crate::limits::LARGE_ANSWER_BYTES;
+use crate::room::Owner;
 use crate::stream;
 
 /// On every response.
@@ -42,6 +42,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// That of a write is given whether or not there is room: it is done already.
 pub(super) fn rendered(
     api: &Api,
+    owner: Owner,
     answer: Answer,
     pretty: bool,
     writes: bool,
@@ -53,11 +54,9 @@ pub(super) fn rendered(
     if bytes.len() < LARGE_ANSWER_BYTES || writes {
         return Ok(response(status, content_type, Body::from(bytes)));
     }
-    // One that is larger than the room has it to itself.
-    let share = u32::try_from(bytes.len().min(ANSWERS_BYTES_MAX)).unwrap_or(u32::MAX);
-    let room = Arc::clone(&api.answers).try_acquire_many_owned(share);
-    let room = room.map_err(|_| Failure::busy("too many large answers wait for their readers", 1));
-    Ok(response(status, content_type, stream::in_memory(bytes, room?)))
+    let full = || Failure::busy("too many large answers wait for their readers", 1);
+    let share = api.answers.take(owner, bytes.len()).ok_or_else(full)?;
+    Ok(response(status, content_type, stream::in_memory(bytes, share)))
 }
 
 /// A failure as a problem.

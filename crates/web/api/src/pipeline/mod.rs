@@ -140,7 +140,7 @@ async fn respond(
     seen.parameters = request_log::parameters(&query);
     let path = path_parameters(&mut parts).await?;
     let body = match operation.body {
-        Some(_) => body::read(api, operation.access, &parts, body).await?,
+        Some(_) => body::read(api, operation.access, &caller, &parts, body).await?,
         None => crate::call::Body::default(),
     };
     seen.body = request_log::body(&body);

@@ -1,8 +1,10 @@
 //! Runs one operation: role, parameters, body type, code and audit on a blocking thread, a bounded
 //! number at once, under the request's deadline.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::response::Response;
@@ -18,6 +20,7 @@ use crate::envelope::{Answer, JSON};
 use crate::error::Failure;
 use crate::operation::{Access, Answering, Handler, Operation, is_content_type};
 use crate::parameters::Parameters;
+use crate::room::Owner;
 
 /// A request whose sender is known.
 pub(super) struct Checked {
@@ -44,7 +47,7 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
     let pretty = request.asks_for("pretty");
     let deadline = (!request.asks_for("wait_for_complete"))
         .then(|| Duration::from_millis(api.options.request_timeout_ms));
-    let writes = request.operation.writes();
+    let (writes, owner) = (request.operation.writes(), Owner::of(&request.caller));
     let outcome = match request.operation.handler {
         Handler::Blocking(code) => within(deadline, blocking(api, request, code)).await,
         Handler::Waiting(code) => {
@@ -55,7 +58,7 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
     };
     match outcome {
         Ok((answer, cost)) => {
-            (answer.and_then(|answer| headers::rendered(api, answer, pretty, writes)), cost)
+            (answer.and_then(|answer| headers::rendered(api, owner, answer, pretty, writes)), cost)
         }
         Err(failure) => (Err(failure), Cost::default()),
     }
@@ -87,11 +90,20 @@ async fn waiting(
     // What others see is changed on other threads: the row is durable before that.
     let start = move |call: &Call| call.registry().start_audit(&row.user, row.action, &row.detail);
     let id = call.blocking(start).await??;
-    let answer = code(Arc::clone(&call)).await;
+    let answer = whole(code(Arc::clone(&call))).await;
     let outcome = outcome_of(&answer);
     let finish = move |call: &Call| call.registry().finish_audit(id, outcome);
     told(call.blocking(finish).await?);
     Ok((answer, call.cost()))
+}
+
+/// A panic is a failure like others: the row of the audit log says so.
+async fn whole(mut work: Answering) -> Result<Answer, Failure> {
+    poll_fn(|context| {
+        let step = AssertUnwindSafe(|| work.as_mut().poll(context));
+        catch_unwind(step).unwrap_or_else(|_| Poll::Ready(Err(Failure::internal(&"a panic"))))
+    })
+    .await
 }
 
 async fn within<T>(
@@ -137,7 +149,12 @@ fn carry_out(
     let call = prepare(api, request).inspect_err(|_| row.refused(api))?;
     let pending = row.begin(api);
     let answer = code(&call);
-    told(pending.end(outcome_of(&answer)));
+    let outcome = outcome_of(&answer);
+    if outcome == AuditOutcome::Refused && !row.counts(api) {
+        told(pending.leave_out());
+    } else {
+        told(pending.end(outcome));
+    }
     answer
 }
 
@@ -159,14 +176,20 @@ impl Row {
         Self { user: request.caller.name(), action, detail: detail.trim_end().to_owned() }
     }
 
-    /// Refused before anything was done. So many rows a minute of one user: whoever may do nothing
-    /// must not push out what others did.
+    /// Refused before anything was done.
     fn refused(&self, api: &Api) {
-        if api.refusals.admit(&self.user, api.options.clock.monotonic()) {
+        if self.counts(api) {
             told(self.begin(api).end(AuditOutcome::Refused));
-        } else {
+        }
+    }
+
+    /// Whether what was refused stands in the audit log: so many rows a minute of one user.
+    fn counts(&self, api: &Api) -> bool {
+        let counts = api.refusals.admit(&self.user, api.options.clock.monotonic());
+        if !counts {
             tracing::warn!(user = self.user, action = self.action, "refused; not in the audit log");
         }
+        counts
     }
 
     /// For what this thread does.
@@ -338,6 +361,14 @@ mod tests {
         assert_eq!(of("group_id", "007", "group:id").as_deref(), Some("007"));
         assert_eq!(of("agent_id", "007", "group:id"), None);
         assert_eq!(named(&[], "agent:id"), None);
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_panics_has_failed_and_its_row_of_the_audit_log_says_so() {
+        let panics: Answering = Box::pin(async { panic!("on purpose") });
+        let answer = whole(panics).await;
+        assert_eq!(outcome_of(&answer), AuditOutcome::Failed);
+        assert_eq!(answer.err().and_then(|failure| failure.code), Some(1000));
     }
 
     #[tokio::test]

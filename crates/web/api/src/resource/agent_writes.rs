@@ -6,7 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{AgentId, Incarnation, Record};
 use registry::{
-    EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError, RegistryStoreError,
+    AgentQuery, EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError,
+    RegistryStoreError,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -34,7 +35,7 @@ const STATUSES: &[&str] = &["all", "active", "pending", "never_connected", "disc
 const DELETED: &[Parameter] = &[
     required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
     required("status", Kind::Words(STATUSES), "Statuses, with commas, or all."),
-    query("purge", Kind::Flag, "Forget the key as well; here every removal does."),
+    query("purge", Kind::Flag, "Free the number as well: it may be given to another agent."),
     query("older_than", Kind::Timeframe(Some("7d")), "Not heard from for this long."),
     Q,
     query("os.platform", Kind::Alphanumeric, "Platform, for example debian."),
@@ -289,17 +290,19 @@ fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarn
 
 /// Revoked first, then the records, then the registry's rows: what a crash leaves undone is done by
 /// asking again. Some at a time, and no more behind the first that cannot be recorded: who stays is
-/// not cut off for nothing.
-fn remove(call: &Call, wanted: &[AgentId]) -> Result<Vec<AgentId>, Failure> {
+/// not cut off for nothing. Nor is who came back while others were removed.
+fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Vec<AgentId>, Failure> {
+    let purge = call.parameters.flag("purge");
     let mut removed = Vec::with_capacity(wanted.len());
     for some in wanted.chunks(RECORDS_AT_ONCE) {
         if let Err(cause) = call.commit().available() {
             tracing::error!("agents are not removed: {cause}");
             break;
         }
-        let lives = call.registry().revoke_agents(some)?;
+        let still = AgentQuery { ids: Some(some.to_vec()), ..query.clone() };
+        let lives = call.registry().revoke_agents(&call.registry().agent_ids(&still)?)?;
         let recorded = record(call, &lives);
-        removed.extend(call.registry().remove_agents(&recorded)?);
+        removed.extend(call.registry().remove_agents(&recorded, purge)?);
         if recorded.len() < lives.len() {
             break;
         }
@@ -343,13 +346,19 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             named
         }
     };
-    let removed = remove(call, &wanted)?;
+    let removed = remove(call, &wanted, &query)?;
     let mut items = ItemWriter::default();
     for id in &removed {
         items.push(&id.to_string())?;
     }
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
-    failed.extend(stayed.map(|id| (1000, *id)));
+    let still = AgentQuery { ids: Some(stayed.copied().collect()), ..query };
+    let still = call.registry().agent_ids(&still)?;
+    let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
+    failed.extend(stayed.map(|id| {
+        let code = if still.contains(id) { 1000 } else { 1731 };
+        (code, *id)
+    }));
     let total = removed.len() as u64;
     let messages = [
         "All selected agents were deleted",

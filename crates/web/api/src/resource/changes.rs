@@ -171,10 +171,11 @@ type Page = (ChangePage, Vec<(u16, AgentId)>);
 
 fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     let parameters = &call.parameters;
-    let (agents, failed) = agents(call)?;
+    let Agents { numbers, former, failed } = agents(call)?;
     let page = call.state().changes(&ChangeQuery {
         since: Some(parameters.whole("since")).filter(|since| *since > 0),
-        agents,
+        agents: numbers,
+        former,
         path: match (parameters.text("file"), parameters.text("path")) {
             (Some(file), _) => PathMatch::Exact(file.to_owned()),
             (None, Some(prefix)) => PathMatch::Prefix(prefix.to_owned()),
@@ -195,10 +196,13 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
     Ok(match named_agents(call) {
         // A number that nobody has: the same holds for everybody that is gone.
-        (Permitted::All, _) if call.may_gone(&call.caller, AgentId(u32::MAX)) => (None, Vec::new()),
+        (Permitted::All, _) if call.may_gone(&call.caller, AgentId(u32::MAX)) => {
+            Agents { numbers: None, former: true, failed: Vec::new() }
+        }
         (Permitted::All | Permitted::Except(_), _) => {
             let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
-            (Some(call.registry().agent_ids(&query)?), Vec::new())
+            let numbers = Some(call.registry().agent_ids(&query)?);
+            Agents { numbers, former: false, failed: Vec::new() }
         }
         (Permitted::Only(ids), failed) => {
             let mut ids = ids.to_vec();
@@ -211,13 +215,21 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
                     left.push((code, id));
                 }
             }
-            (Some(ids), left)
+            let former = ids.iter().all(|id| call.may_gone(&call.caller, *id));
+            Agents { numbers: Some(ids), former, failed: left }
         }
     })
 }
 
-/// Whose history, and whom it cannot tell of with the codes of why.
-type Agents = (Option<Vec<AgentId>>, Vec<(u16, AgentId)>);
+/// Whose history is told.
+struct Agents {
+    /// `None`: everybody's.
+    numbers: Option<Vec<AgentId>>,
+    /// Also that of agents which had these numbers before.
+    former: bool,
+    /// Whom it cannot tell of, with the codes of why.
+    failed: Vec<(u16, AgentId)>,
+}
 
 fn answer<T: Serialize>(
     call: &Call,
@@ -257,6 +269,9 @@ fn one(call: &Call) -> Result<Answer, Failure> {
         ..ChangeQuery::default()
     })?;
     let event = page.items.into_iter().find(|e| e.number == number).ok_or_else(missing)?;
+    if event.former && !call.may_gone(&call.caller, agent) {
+        return Err(Failure::denied_on("agent:id", &[agent.to_string()]));
+    }
     Answer::data(&change_item(call, &event)?)
 }
 
@@ -324,10 +339,10 @@ fn parse(event: &StoredEvent) -> Result<EventBody, Failure> {
         .map_err(|cause| Failure::internal(&format!("event {}: {cause}", event.number)))
 }
 
-/// The name the agent has now; of one that is gone the name it last had.
+/// The name the agent has now; of one that is gone the name it last had, whoever has its number.
 fn agent_ref(call: &Call, event: &StoredEvent) -> AgentRef {
-    let now = call.api.registry.agent(event.agent).map(|agent| agent.name);
-    let name = now.unwrap_or_else(|| event.agent_name.clone());
+    let now = call.api.registry.agent(event.agent).filter(|_| !event.former);
+    let name = now.map_or_else(|| event.agent_name.clone(), |agent| agent.name);
     AgentRef { id: event.agent.to_string(), name }
 }
 

@@ -7,13 +7,11 @@
 //! a reader that is slow holds its own stream up and nobody else's. Before each look the token is
 //! asked again: whoever is logged out, expired or of other roles reads nothing more.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::AgentId;
-use parking_lot::Mutex;
 use registry::Permitted;
 use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
@@ -22,10 +20,10 @@ use super::changes::{change_item, coverage_item};
 use crate::call::{Call, Caller};
 use crate::envelope::{Answer, Stream, to_value};
 use crate::error::Failure;
-use crate::limits::{STREAMS_EACH_MAX, STREAMS_MAX};
 use crate::operation::{
     AGENTS_LIST, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
 };
+use crate::room::Owner;
 use crate::stream::{self, PieceSender};
 
 /// How long one stream lives; a client comes back with its last id.
@@ -64,44 +62,10 @@ pub(super) const OPERATIONS: &[Operation] = &[Operation {
     handler: Handler::Waiting(open),
 }];
 
-/// The open streams by whose they are.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Places(Arc<Mutex<HashMap<String, usize>>>);
-
-/// A place among the streams, given back when dropped.
-struct Place {
-    places: Places,
-    user: String,
-}
-
-impl Places {
-    fn take(&self, user: String) -> Option<Place> {
-        let mut open = self.0.lock();
-        let all: usize = open.values().sum();
-        if all >= STREAMS_MAX || open.get(&user).is_some_and(|own| *own >= STREAMS_EACH_MAX) {
-            return None;
-        }
-        *open.entry(user.clone()).or_default() += 1;
-        Some(Place { places: self.clone(), user })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.places.0.lock();
-        if let Some(own) = open.get_mut(&self.user) {
-            *own -= 1;
-            if *own == 0 {
-                open.remove(&self.user);
-            }
-        }
-    }
-}
-
 fn open(call: Arc<Call>) -> Answering {
     Box::pin(async move {
         let full = || Failure::busy("too many event streams are open", 5);
-        let place = call.api.streams.take(call.caller.name()).ok_or_else(full)?;
+        let place = call.api.streams.take(Owner::of(&call.caller), 1).ok_or_else(full)?;
         let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
         let behind = since.unwrap_or_default();
         let first = call.blocking(move |call| look(call, behind, since.is_some())).await??;
@@ -174,7 +138,7 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     let kinds =
         vec![EventKind::Created, EventKind::Modified, EventKind::Deleted, EventKind::Coverage];
     let told = |event: &StoredEvent| {
-        let known = call.api.registry.agent(event.agent).is_some();
+        let known = !event.former && call.api.registry.agent(event.agent).is_some();
         (known || call.may_gone(&caller, event.agent))
             && (event.kind != EventKind::Coverage || gaps.holds(event.agent))
     };

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::agents::READ;
 use super::groups::{GROUP_ID, existing};
 use super::summary::summary_of;
-use crate::call::Call;
+use crate::call::{Call, Caller};
 use crate::envelope::{Answer, JSON, to_bytes, to_value};
 use crate::error::Failure;
 use crate::operation::{COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path};
@@ -93,7 +93,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         verb: Verb::Post,
         path: "/v1/agents/sync",
         id: "local.sync_apply",
-        about: "What another program knows of agents: what they run, who was heard from, who said goodbye.",
+        about: "What another program on the server's machine knows of agents: what they run, who was heard from, who said goodbye. Over the unix socket only.",
         access: action("agent:create", "*:*"),
         parameters: &[COMMON],
         body: Some("SyncBody"),
@@ -177,8 +177,11 @@ impl SyncAgent {
     }
 }
 
-/// Everything is read before anything is taken over.
+/// Who was heard from is not for users to say. Everything is read before anything is taken over.
 fn sync_apply(call: &Call) -> Result<Answer, Failure> {
+    if !matches!(call.caller, Caller::Local { .. }) {
+        return Err(Failure::detailed(4000, "for programs on the server's unix socket only"));
+    }
     let told: SyncBody = call.json()?;
     let status = |name: &Option<String>| match name.as_deref() {
         None => Ok(AgentStatus::Active),

@@ -8,6 +8,7 @@ mod commands;
 mod configuration;
 mod enrolment;
 mod feed;
+mod file_item;
 mod fleet;
 mod group_form;
 mod groups;
@@ -40,7 +41,7 @@ use crate::envelope::{Answer, List};
 use crate::error::Failure;
 use crate::operation::Operation;
 
-pub(crate) use feed::{ID as STREAM, Places as StreamPlaces};
+pub(crate) use feed::ID as STREAM;
 
 /// The agents to look at: those named that are there and permitted, the others with their codes; or
 /// all that are permitted.
@@ -184,7 +185,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<overview::OsCount>(),
         of::<overview::OsKey>(),
         of::<overview::VersionCount>(),
-        of::<syscheck::FileItem>(),
+        of::<file_item::FileItem>(),
         of::<scans::ScanTimes>(),
         of::<changes::ChangeItem>(),
         of::<changes::CauseItem>(),

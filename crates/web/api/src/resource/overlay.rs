@@ -44,7 +44,8 @@ impl Overlays {
 /// agent that is not registered its number and the name that it had.
 pub(super) fn of_event(call: &Call, event: &StoredEvent) -> Value {
     let registry = &call.api.registry;
-    let overlay = registry.overlay(event.agent).unwrap_or_else(|| Overlay {
+    let present = registry.overlay(event.agent).filter(|_| !event.former);
+    let overlay = present.unwrap_or_else(|| Overlay {
         agent_name: event.agent_name.clone(),
         cluster: registry.options().cluster_name.clone(),
         ..Overlay::default()

@@ -1,20 +1,18 @@
 //! The files of one agent.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use blake2::digest::consts::U16;
 use blake2::{Blake2b, Digest as _};
-use model::{AgentId, Dataset, FileDocument};
-use serde::Serialize;
+use model::{AgentId, Dataset};
 use serde_json::Map;
 use state::{
     Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
 };
-use tokio::sync::OwnedSemaphorePermit;
-use utoipa::ToSchema;
 
-use super::agents::seconds_z;
+use super::file_item::file_item;
 use super::only_failed;
 use crate::call::Call;
 use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
@@ -24,6 +22,7 @@ use crate::operation::{
     Shape, Verb, action, query,
 };
 use crate::q::{self, Op, Query};
+use crate::room::{Owner, Share};
 use crate::{listing, shape, stream};
 
 const TYPES: &[&str] = &[
@@ -136,106 +135,6 @@ const DIGESTS: &[(&str, DocumentField)] = &[
     ("sha256", DocumentField::Sha256),
 ];
 
-/// A file of an agent.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct FileItem {
-    /// Whole path, shown safely.
-    file: String,
-    /// `file`, `dir`, `symlink`, `fifo`, `socket`, `block_device` or `char_device`.
-    #[serde(rename = "type")]
-    kind: String,
-    /// Bytes; absent for directories.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<u64>,
-    /// As `ls` writes it, without the kind.
-    perm: String,
-    uid: String,
-    gid: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uname: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gname: Option<String>,
-    inode: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtime: Option<String>,
-    /// When the agent saw it so.
-    date: String,
-    md5: String,
-    sha1: String,
-    sha256: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blake3: Option<String>,
-    /// Four octal digits.
-    mode: String,
-    device: String,
-    /// With nanoseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ctime: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    links: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target_path: Option<String>,
-    /// The exact path, where it is not text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    xattrs: BTreeMap<String, String>,
-    /// Why the content could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-impl From<FileDocument> for FileItem {
-    fn from(document: FileDocument) -> Self {
-        let file = document.file;
-        let hash = file.hash.unwrap_or_default();
-        Self {
-            file: file.path,
-            kind: file.kind,
-            size: file.size,
-            perm: permissions(&file.mode),
-            uid: file.uid,
-            gid: file.gid,
-            uname: file.owner,
-            gname: file.group,
-            inode: file.inode.parse().unwrap_or(0),
-            mtime: file.mtime.as_deref().map(seconds_z),
-            date: seconds_z(&document.state.modified_at),
-            md5: hash.md5.unwrap_or_default(),
-            sha1: hash.sha1.unwrap_or_default(),
-            sha256: hash.sha256.unwrap_or_default(),
-            blake3: hash.blake3,
-            mode: file.mode,
-            device: file.device,
-            ctime: file.ctime,
-            links: file.links,
-            target_path: file.target_path,
-            path_hex: file.path_hex,
-            xattrs: file.xattrs,
-            error: file.error,
-        }
-    }
-}
-
-/// `rwsr-xr-x` of `4755`.
-fn permissions(mode: &str) -> String {
-    let bits = u32::from_str_radix(mode, 8).unwrap_or(0);
-    let mut text = String::with_capacity(9);
-    // The special bit of each triple, and its letter.
-    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-        let triple = bits >> shift;
-        text.push(if triple & 4 != 0 { 'r' } else { '-' });
-        text.push(if triple & 2 != 0 { 'w' } else { '-' });
-        text.push(match (bits & special != 0, triple & 1 != 0) {
-            (true, true) => letter,
-            (true, false) => letter.to_ascii_uppercase(),
-            (false, true) => 'x',
-            (false, false) => '-',
-        });
-    }
-    text
-}
-
 fn files(call: &Call) -> Result<Answer, Failure> {
     let parameters = &call.parameters;
     let agent = parameters.agent()?;
@@ -269,8 +168,8 @@ fn files(call: &Call) -> Result<Answer, Failure> {
         rest,
         selected: selected.to_vec(),
     };
-    let full = |_| Failure::busy("too many large lists are being sent", 5);
-    let place = Arc::clone(&call.api.lists).try_acquire_owned().map_err(full)?;
+    let full = || Failure::busy("too many large lists are being sent", 5);
+    let place = call.api.lists.take(Owner::of(&call.caller), 1).ok_or_else(full)?;
     Ok(Answer::Stream(pieces.stream(&frame, first, place)))
 }
 
@@ -296,7 +195,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn stream(mut self, frame: &List, first: ItemWriter, place: OwnedSemaphorePermit) -> Stream {
+    fn stream(mut self, frame: &List, first: ItemWriter, place: Share) -> Stream {
         stream::list(frame, first.into_bytes(), move || self.next(), place)
     }
 
@@ -337,6 +236,7 @@ fn distinct_files(
     let names: Vec<(&'static str, &'static str)> =
         COLUMNS.iter().map(|(name, _)| (*name, *name)).collect();
     let sort = shape::sort_fields(call.parameters.text("sort"), &names)?;
+    let by: Vec<String> = sort.iter().map(|field| field.column.to_owned()).collect();
     let mut query =
         DocumentQuery { offset: 0, limit: DISTINCT_PIECE_ITEMS, sort: Vec::new(), ..query.clone() };
     let (mut items, mut seen) = (Vec::new(), HashSet::new());
@@ -345,7 +245,10 @@ fn distinct_files(
         let page = call.state().documents(&query)?;
         let last = page.items.len() < query.limit;
         for document in &page.items {
-            let item = shape::select(to_value(&file_item(document)?)?, selected, &[]);
+            let file = to_value(&file_item(document)?)?;
+            // Of files that look the same the first one says where they stand.
+            let key = (!by.is_empty()).then(|| shape::select(file.clone(), &by, &[]));
+            let item = shape::select(file, selected, &[]);
             let digest = Blake2b::<U16>::digest(item.to_string().as_bytes());
             let empty = item.as_object().is_some_and(Map::is_empty);
             if empty || !seen.insert(digest) {
@@ -353,7 +256,7 @@ fn distinct_files(
             }
             let place = seen.len() as u64 - 1;
             if !sort.is_empty() || (offset..offset.saturating_add(limit)).contains(&place) {
-                items.push(item);
+                items.push((key, item));
             }
             if items.len() > PAGE_ITEMS_MAX as usize {
                 let detail = "too many different items to sort: leave sort out, or ask for less";
@@ -366,21 +269,15 @@ fn distinct_files(
             None => query.offset += query.limit as u64,
         }
     }
+    items.sort_by(|(a, _), (b, _)| match (a, b) {
+        (Some(a), Some(b)) => listing::order(a, b, &sort),
+        _ => Ordering::Equal,
+    });
+    let mut items: Vec<_> = items.into_iter().map(|(_, item)| item).collect();
     if !sort.is_empty() {
-        items.sort_by(|a, b| listing::order(a, b, &sort));
         items = shape::page(items, offset, limit);
     }
     Ok(Answer::List(List::new(items, seen.len() as u64, MESSAGES)))
-}
-
-fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {
-    match serde_json::from_slice::<FileDocument>(&document.body) {
-        Ok(body) => Ok(FileItem::from(body)),
-        Err(cause) => Err(Failure::internal(&format!(
-            "agent {}: document {} is not a file: {cause}",
-            document.agent, document.id
-        ))),
-    }
 }
 
 fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
@@ -475,25 +372,5 @@ fn search(text: &str) -> Condition {
     match text.strip_prefix('-') {
         Some(text) => Condition::Not(Box::new(any(text))),
         None => any(text),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::permissions;
-
-    #[test]
-    fn permissions_read_as_ls_writes_them() {
-        for (mode, text) in [
-            ("0644", "rw-r--r--"),
-            ("4755", "rwsr-xr-x"),
-            ("2745", "rwxr-Sr-x"),
-            ("1777", "rwxrwxrwt"),
-            ("1776", "rwxrwxrwT"),
-            ("0000", "---------"),
-            ("x", "---------"),
-        ] {
-            assert_eq!(permissions(mode), text, "{mode}");
-        }
     }
 }

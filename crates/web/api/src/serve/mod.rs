@@ -1,11 +1,13 @@
 //! Listening: HTTPS, plain HTTP on loopback only, and a unix socket for local callers.
 //!
-//! Every request carries its [`Source`]. Limits: connections at once, time for a TLS handshake and
-//! for a request's head. Stopping lets requests in flight finish, for a bounded time.
+//! Every request carries its [`Source`]. Limits: connections at once, in all and of one network; time
+//! for a TLS handshake, for a request's head, and without any request. Stopping lets requests in flight finish, for a bounded time.
 
+mod idle;
 mod tls;
 mod unix;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +29,9 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use crate::call::Source;
+use crate::call::{Caller, Source};
+use crate::room::{Owner, Room};
+use idle::{Answered, Pulse, Quiet};
 
 pub use tls::TlsPem;
 pub use unix::{UnixOptions, serve_unix};
@@ -40,6 +44,10 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
 /// How long stopping waits for requests in flight.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long nothing may move of an answer that is under way; the longest operations are done sooner.
+const STALLED_TIME_MAX: Duration = Duration::from_mins(15);
+/// The part of the connections that one network may have.
+const NETWORK_PART: usize = 4;
 /// Pause after a failed accept: most often no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -73,14 +81,23 @@ pub struct ServeOptions {
     pub tls: Option<TlsPem>,
     /// What gives certificate and key anew at each handshake, in place of `tls`.
     pub resolver: Option<Arc<dyn ResolvesServerCert>>,
-    /// Connections at once.
+    /// Connections at once; from one network (an IPv4 address, 64 bits of an IPv6 one) that is not
+    /// this machine a quarter of it.
     pub connections_max: usize,
+    /// How long a connection may stay without a request.
+    pub idle_time: Duration,
 }
 
 impl ServeOptions {
     /// With the default limit of connections.
     pub fn new(addr: SocketAddr, tls: Option<TlsPem>) -> Self {
-        Self { addr, tls, resolver: None, connections_max: CONNECTIONS_MAX }
+        Self {
+            addr,
+            tls,
+            resolver: None,
+            connections_max: CONNECTIONS_MAX,
+            idle_time: HEAD_TIME_MAX,
+        }
     }
 }
 
@@ -137,7 +154,7 @@ pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, Serv
     let listener = TcpListener::bind(options.addr).await.map_err(bind)?;
     let local = listener.local_addr().map_err(bind)?;
     let door = Door::Tcp(listener, acceptor);
-    Ok(start(Local::Tcp(local), door, router, options.connections_max))
+    Ok(start(Local::Tcp(local), door, router, options.connections_max, options.idle_time))
 }
 
 /// What is listened on.
@@ -150,6 +167,19 @@ enum Door {
 enum Visitor {
     Tcp(TcpStream, SocketAddr, Option<TlsAcceptor>),
     Unix(UnixStream, u32),
+}
+
+impl Visitor {
+    /// Whose share of the connections it takes; whoever is on this machine may have all of them.
+    fn owner(&self) -> Owner {
+        match self {
+            Self::Tcp(_, address, _) => {
+                let ip = address.ip().to_canonical();
+                Owner { name: registry::network(ip).to_string(), local: ip.is_loopback() }
+            }
+            Self::Unix(_, uid) => Owner::of(&Caller::Local { uid: *uid }),
+        }
+    }
 }
 
 impl Door {
@@ -171,9 +201,16 @@ impl Door {
     }
 }
 
-fn start(local: Local, door: Door, router: Router, connections_max: usize) -> Server {
+fn start(
+    local: Local,
+    door: Door,
+    router: Router,
+    connections_max: usize,
+    idle: Duration,
+) -> Server {
     let (stop, stopping) = watch::channel(false);
-    let task = tokio::spawn(listen(door, router, connections_max, stopping));
+    let quiet = Quiet { idle, stalled: STALLED_TIME_MAX };
+    let task = tokio::spawn(listen(door, router, connections_max, quiet, stopping));
     Server { local, stop, task }
 }
 
@@ -182,9 +219,12 @@ async fn listen(
     door: Door,
     router: Router,
     connections_max: usize,
+    quiet: Quiet,
     mut stopping: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(connections_max));
+    // Below what there are of those, nobody waits here.
+    let networks = Room::new(connections_max, connections_max.div_ceil(NETWORK_PART));
     let graceful = GracefulShutdown::new();
     loop {
         let next = async {
@@ -197,11 +237,15 @@ async fn listen(
         };
         match taken {
             Ok((visitor, place)) => {
+                let Some(share) = networks.take(visitor.owner(), 1) else {
+                    tracing::debug!("api: refused: too many connections of one network");
+                    continue;
+                };
                 let watcher = graceful.watcher();
                 let router = router.clone();
                 tokio::spawn(async move {
-                    attend(visitor, router, watcher).await;
-                    drop(place);
+                    attend(visitor, router, watcher, quiet).await;
+                    drop((place, share));
                 });
             }
             Err(cause) => {
@@ -216,18 +260,20 @@ async fn listen(
     }
 }
 
-async fn attend(visitor: Visitor, router: Router, watcher: Watcher) {
+async fn attend(visitor: Visitor, router: Router, watcher: Watcher, quiet: Quiet) {
     match visitor {
-        Visitor::Unix(stream, uid) => talk(stream, Source::Unix { uid }, router, watcher).await,
+        Visitor::Unix(stream, uid) => {
+            talk(stream, Source::Unix { uid }, router, watcher, quiet).await;
+        }
         Visitor::Tcp(stream, address, acceptor) => {
             // Answers are small: waiting to fill a packet only delays them.
             let _ = stream.set_nodelay(true);
             let source = Source::Tcp(address);
             let Some(acceptor) = acceptor else {
-                return talk(stream, source, router, watcher).await;
+                return talk(stream, source, router, watcher, quiet).await;
             };
             match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => talk(stream, source, router, watcher).await,
+                Ok(Ok(stream)) => talk(stream, source, router, watcher, quiet).await,
                 Ok(Err(cause)) => tracing::debug!("api: {address}: TLS: {cause}"),
                 Err(_) => tracing::debug!("api: {address}: TLS: the handshake took too long"),
             }
@@ -235,20 +281,30 @@ async fn attend(visitor: Visitor, router: Router, watcher: Watcher) {
     }
 }
 
-async fn talk<S>(stream: S, source: Source, router: Router, watcher: Watcher)
+async fn talk<S>(stream: S, source: Source, router: Router, watcher: Watcher, quiet: Quiet)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let pulse = Pulse::new();
+    let seen = Arc::clone(&pulse);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let under_way = seen.begin();
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(source);
-        router.clone().oneshot(request)
+        let answer = router.clone().oneshot(request);
+        async {
+            let answer = answer.await?;
+            Ok::<_, Infallible>(answer.map(|body| Answered { body, request: under_way }))
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIME_MAX);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(cause) = watcher.watch(connection).await {
-        tracing::debug!("api: a connection ended badly: {cause}");
+    tokio::select! {
+        ended = watcher.watch(connection) => if let Err(cause) = ended {
+            tracing::debug!("api: a connection ended badly: {cause}");
+        },
+        () = pulse.stops(quiet) => tracing::debug!("api: nothing came on a connection"),
     }
 }

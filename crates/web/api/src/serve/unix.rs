@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use axum::Router;
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{CONNECTIONS_MAX, Door, Local, ServeError, Server, start};
+use super::{CONNECTIONS_MAX, Door, HEAD_TIME_MAX, Local, ServeError, Server, start};
 
 /// Where and for whom to listen.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub async fn serve_unix(options: UnixOptions, router: Router) -> Result<Server, 
     let mut admitted = options.admitted_uids;
     admitted.extend([0, rustix::process::geteuid().as_raw()]);
     let door = Door::Unix(listener, admitted);
-    Ok(start(Local::Unix(options.path), door, router, options.connections_max))
+    Ok(start(Local::Unix(options.path), door, router, options.connections_max, HEAD_TIME_MAX))
 }
 
 /// Remove a socket that nobody listens on any more. Anything else in its place stays.

@@ -146,13 +146,22 @@ pub(super) fn add(
     Ok(AgentRow { record, status_code: StatusCode::Ok, config: ConfigState::default() })
 }
 
-/// The numbers only grow: one below the next may have been another agent's.
+/// Whoever asks for the number may have it again.
+pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
+    rows::run(tx, "INSERT OR IGNORE INTO free_number VALUES (?1)", [id.0])?;
+    Ok(())
+}
+
+/// The numbers only grow: one below the next may have been another agent's, unless it was freed.
 fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<AgentId> {
     let next = users::setting(tx, NEXT_AGENT)?
         .and_then(|text| text.parse::<u32>().ok())
         .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))?;
     let number = match wanted {
         Some(id) if id.0 < next => {
+            if rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])? > 0 {
+                return Ok(id);
+            }
             return Err(RegistryStoreError::NumberUsed { id, next: AgentId(next) });
         }
         Some(AgentId(id)) => id,
@@ -185,8 +194,9 @@ pub(super) fn remove(
 }
 
 pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> StoreResult<()> {
-    tx.execute("DELETE FROM agent WHERE id = 0", [])?;
-    tx.execute(
+    rows::run(tx, "DELETE FROM agent WHERE id = 0", [])?;
+    rows::run(
+        tx,
         "INSERT INTO agent (id, incarnation, name, register_ip, ip, status, added_at_s,
          keepalive_at_s, config_synced) VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6, ?7, 1)",
         params![

@@ -89,16 +89,18 @@ pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreR
 }
 
 pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> StoreResult<u64> {
-    let mut n = tx.execute(
+    let mut n = rows::run(
+        tx,
         "DELETE FROM certificate WHERE not_after_s < ?1
          AND (superseded_at_s IS NOT NULL OR revoked_at_s IS NOT NULL)",
         [now_s],
     )?;
-    n += tx.execute(
+    n += rows::run(
+        tx,
         "DELETE FROM enrolment_token WHERE expires_at_s <= ?1 OR uses_left = 0",
         [now_s],
     )?;
-    n += tx.execute("DELETE FROM token_revocation WHERE expires_at_s <= ?1", [now_s])?;
+    n += rows::run(tx, "DELETE FROM token_revocation WHERE expires_at_s <= ?1", [now_s])?;
     Ok(n as u64)
 }
 
@@ -109,17 +111,19 @@ pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> Stor
             "enrolment token: uses must be 1 to {ENROLMENT_TOKEN_USES_MAX}"
         )));
     }
-    tx.execute(
+    rows::run(
+        tx,
         "DELETE FROM enrolment_token WHERE expires_at_s <= ?1 OR uses_left = 0",
         [token.now_s],
     )?;
     let in_force =
-        tx.query_row("SELECT count(*) FROM enrolment_token", [], |r| rows::unsigned(r, 0))?;
+        rows::get(tx, "SELECT count(*) FROM enrolment_token", [], |r| rows::unsigned(r, 0))?;
     if in_force >= ENROLMENT_TOKENS_MAX {
         let what = "enrolment tokens in force: revoke some";
         return Err(RegistryStoreError::Limit { what, max: ENROLMENT_TOKENS_MAX });
     }
-    tx.execute(
+    rows::run(
+        tx,
         "INSERT INTO enrolment_token VALUES (?1, ?2, ?3, ?4, ?5)",
         params![
             token.digest,
@@ -186,5 +190,5 @@ fn token_rows(tx: &Transaction<'_>) -> StoreResult<Vec<EnrolmentTokenRow>> {
 }
 
 pub(super) fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> StoreResult<bool> {
-    Ok(tx.execute("DELETE FROM enrolment_token WHERE digest = ?1", [digest])? > 0)
+    Ok(rows::run(tx, "DELETE FROM enrolment_token WHERE digest = ?1", [digest])? > 0)
 }

@@ -9,7 +9,7 @@ use model::AgentId;
 use roaring::RoaringBitmap;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::rows::{corrupt, cut, signed, unsigned};
+use super::rows::{self, corrupt, cut, signed, unsigned};
 use super::users::array;
 use crate::registry::limits::{COMMANDS_MAX, COMMANDS_USER_MAX, DETAIL_BYTES_MAX};
 use crate::registry::{
@@ -149,20 +149,21 @@ pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
         return Ok(false);
     }
     let oldest: Option<i64> =
-        tx.query_row("SELECT min(id) FROM command WHERE pending + sent = 0", [], |r| r.get(0))?;
+        rows::get(tx, "SELECT min(id) FROM command WHERE pending + sent = 0", [], |r| r.get(0))?;
     let Some(oldest) = oldest else { return Ok(false) };
     let hide = format!(
         "UPDATE command SET agents = NULL, acknowledged = 0, failed = 0, expired = 0, cancelled = 0
          WHERE id = ?1 AND NOT ({DROPPED})"
     );
     tx.prepare_cached(&hide)?.execute([oldest])?;
-    let rows = tx.execute(
+    let rows = rows::run(
+        tx,
         "DELETE FROM command_outcome WHERE command = ?1 AND agent IN
          (SELECT agent FROM command_outcome WHERE command = ?1 LIMIT ?2)",
         params![oldest, TRIM_ROWS as i64],
     )?;
     if rows < TRIM_ROWS {
-        tx.execute("DELETE FROM command WHERE id = ?1", [oldest])?;
+        rows::run(tx, "DELETE FROM command WHERE id = ?1", [oldest])?;
     }
     Ok(true)
 }
@@ -258,17 +259,19 @@ pub(super) fn finish(
     let mut total = 0;
     if Target::of(tx, id)?.is_some_and(|target| target.rest == OutcomeState::Pending) {
         // Beside a set no row is pending.
-        total = tx.query_row("SELECT pending FROM command WHERE id = ?1", [signed(id)], |r| {
+        total = rows::get(tx, "SELECT pending FROM command WHERE id = ?1", [signed(id)], |r| {
             unsigned(r, 0)
         })?;
-        tx.execute(
+        rows::run(
+            tx,
             "UPDATE command SET rest = ?2, rest_at_s = ?3 WHERE id = ?1",
             params![signed(id), to as u8, now_s],
         )?;
         count(tx, id, OutcomeState::Pending, to, total)?;
     }
     for from in [OutcomeState::Pending, OutcomeState::Sent] {
-        let n = tx.execute(
+        let n = rows::run(
+            tx,
             "UPDATE command_outcome SET state = ?3, at_s = ?4 WHERE command = ?1 AND state = ?2",
             params![signed(id), from as u8, to as u8, now_s],
         )? as u64;
@@ -278,13 +281,20 @@ pub(super) fn finish(
     Ok(total)
 }
 
-fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<(u64, CommandKind, i64)>> {
+/// Unfinished commands, without their agents.
+fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
     let mut statement = tx.prepare_cached(
-        "SELECT id, kind, expires_at_s FROM command WHERE pending + sent > 0 ORDER BY id",
+        "SELECT id, kind, user, expires_at_s FROM command WHERE pending + sent > 0 ORDER BY id",
     )?;
     statement
         .query_and_then([], |row| {
-            Ok((unsigned(row, 0)?, kind(&row.get::<_, String>(1)?)?, row.get(2)?))
+            Ok(OpenCommand {
+                id: unsigned(row, 0)?,
+                kind: kind(&row.get::<_, String>(1)?)?,
+                user: row.get(2)?,
+                expires_at_s: row.get(3)?,
+                agents: Vec::new(),
+            })
         })?
         .collect()
 }
@@ -292,7 +302,7 @@ fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<(u64, CommandKind, i64)>>
 /// The agents are removed: what they have not answered is taken back.
 pub(super) fn agents_gone(tx: &Transaction<'_>, agents: &[AgentId], now_s: i64) -> StoreResult<()> {
     let gone: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
-    for (command, ..) in unfinished(tx)? {
+    for OpenCommand { id: command, .. } in unfinished(tx)? {
         let concerned = match Target::of(tx, command)? {
             Some(target) => target.agents & &gone,
             None => gone.clone(),
@@ -315,11 +325,12 @@ pub(super) fn agents_gone(tx: &Transaction<'_>, agents: &[AgentId], now_s: i64) 
 pub(super) fn outstanding(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
     let mut rows =
         tx.prepare_cached("SELECT agent, state FROM command_outcome WHERE command = ?1")?;
-    let mut all = Vec::new();
-    for (id, kind, expires_at_s) in unfinished(tx)? {
-        let target = Target::of(tx, id)?.filter(|target| target.rest == OutcomeState::Pending);
+    let mut all = unfinished(tx)?;
+    for command in &mut all {
+        let target =
+            Target::of(tx, command.id)?.filter(|target| target.rest == OutcomeState::Pending);
         let mut open = target.map_or_else(RoaringBitmap::new, |target| target.agents);
-        let mut found = rows.query([signed(id)])?;
+        let mut found = rows.query([signed(command.id)])?;
         while let Some(row) = found.next()? {
             let agent: u32 = row.get(0)?;
             if state(row.get(1)?)?.is_final() {
@@ -328,8 +339,7 @@ pub(super) fn outstanding(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>>
                 open.insert(agent);
             }
         }
-        let agents = open.into_iter().map(AgentId).collect();
-        all.push(OpenCommand { id, kind, expires_at_s, agents });
+        command.agents = open.into_iter().map(AgentId).collect();
     }
     Ok(all)
 }

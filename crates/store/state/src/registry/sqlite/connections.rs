@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{counters, list, users};
@@ -21,7 +22,7 @@ const READERS: usize = 3;
 /// How long a connection waits for another process that holds the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept per connection.
-const STATEMENTS_MAX: usize = 128;
+const STATEMENTS_MAX: usize = 256;
 /// Virtual machine steps between two looks at the clock.
 const STEPS_PER_CHECK: i32 = 20_000;
 /// Page cache of one connection, KiB.
@@ -129,6 +130,13 @@ impl SqliteRegistry {
         Ok(())
     }
 
+    /// Have a test look at the connections of requests.
+    #[cfg(test)]
+    pub(super) fn watched(&self, mut watch: impl FnMut(&mut Connection)) {
+        watch(&mut self.writer.lock());
+        self.readers.lock().iter_mut().for_each(|reader| watch(&mut reader.conn));
+    }
+
     /// Where the database is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -222,6 +230,8 @@ pub(super) fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> 
     let mut conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // One plan for whatever values: else SQLite prepares some statements anew when a value differs.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     rusqlite::vtab::array::load_module(&conn)?;
     meter::attach(&mut conn)?;

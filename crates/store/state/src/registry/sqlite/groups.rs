@@ -3,7 +3,7 @@
 use model::AgentId;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::rows::{GroupNames, unsigned};
+use super::rows::{self, GroupNames, unsigned};
 use crate::registry::limits::{DEFAULT_GROUP, GROUPS_PER_AGENT_MAX, NAME_CHARS_MAX};
 use crate::registry::{GroupConfig, GroupCount, RegistryStoreError, StoreResult};
 
@@ -60,7 +60,8 @@ pub(super) fn create(tx: &Transaction<'_>, name: &str, now_s: i64) -> StoreResul
     if id(tx, name).is_ok() {
         return Err(RegistryStoreError::Exists { what: "group", name: name.to_owned() });
     }
-    tx.execute(
+    rows::run(
+        tx,
         "INSERT INTO agent_group (name, created_at_s) VALUES (?1, ?2)",
         params![name, now_s],
     )?;
@@ -88,7 +89,7 @@ pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> StoreResult<Vec<(Agent
         rest.retain(|other| other != name);
         changed.push((AgentId(agent), assign(tx, AgentId(agent), &rest)?));
     }
-    tx.execute("DELETE FROM agent_group WHERE id = ?1", [group])?;
+    rows::run(tx, "DELETE FROM agent_group WHERE id = ?1", [group])?;
     Ok(changed)
 }
 

@@ -9,6 +9,8 @@ mod counters;
 mod distinct;
 mod groups;
 mod list;
+#[cfg(test)]
+mod prepared_tests;
 mod rows;
 mod security;
 mod users;
@@ -136,8 +138,19 @@ impl RegistryStore for SqliteRegistry {
         Ok(self.write(|tx| remove(tx, &[agent], now_s))?.pop())
     }
 
-    fn remove_agents(&self, agents: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>> {
-        self.write(|tx| remove(tx, agents, now_s))
+    fn remove_agents(
+        &self,
+        agents: &[AgentId],
+        purge: bool,
+        now_s: i64,
+    ) -> StoreResult<Vec<AgentRow>> {
+        self.write(|tx| {
+            let rows = remove(tx, agents, now_s)?;
+            if purge {
+                rows.iter().try_for_each(|row| agents::free_number(tx, row.record.id))?;
+            }
+            Ok(rows)
+        })
     }
 
     fn client_key(&self, agent: AgentId) -> StoreResult<Option<String>> {
@@ -312,7 +325,7 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn clear_revocations(&self) -> StoreResult<()> {
-        self.write(|tx| Ok(tx.execute("DELETE FROM token_revocation", []).map(drop)?))
+        self.write(|tx| Ok(rows::run(tx, "DELETE FROM token_revocation", []).map(drop)?))
     }
 
     fn setting(&self, name: &str) -> StoreResult<Option<String>> {
@@ -332,6 +345,10 @@ impl RegistryStore for SqliteRegistry {
 
     fn set_setting(&self, name: &str, value: &str) -> StoreResult<()> {
         self.write(|tx| users::set_setting(tx, name, value))
+    }
+
+    fn setting_or(&self, name: &str, value: &str) -> StoreResult<String> {
+        self.write(|tx| users::setting_or(tx, name, value))
     }
 
     fn audit(&self, entry: &AuditEntry) -> StoreResult<u64> {
@@ -378,6 +395,13 @@ impl RegistryStore for SqliteRegistry {
                 self.write_soft(|tx| users::audit(tx, &entry).map(drop))
             }
             Pending::Written(id) => self.finish_audit(id, outcome),
+        }
+    }
+
+    fn drop_audit(&self) -> StoreResult<()> {
+        match audit::take() {
+            Pending::None | Pending::Waiting(_) => Ok(()),
+            Pending::Written(id) => self.finish_audit(id, AuditOutcome::Refused),
         }
     }
 

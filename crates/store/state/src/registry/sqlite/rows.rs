@@ -3,9 +3,25 @@
 use std::collections::HashMap;
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
-use rusqlite::Row;
+use rusqlite::{Params, Row, Transaction};
 
 use crate::registry::{AgentRow, ConfigState, RegistryStoreError, StatusCode, StoreResult};
+
+/// Run a statement that changes something; each is prepared once for a connection. How many rows it
+/// changed.
+pub(super) fn run(tx: &Transaction<'_>, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
+    tx.prepare_cached(sql)?.execute(values)
+}
+
+/// The one row of a query; prepared once as well.
+pub(super) fn get<T>(
+    tx: &Transaction<'_>,
+    sql: &str,
+    values: impl Params,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    tx.prepare_cached(sql)?.query_row(values, read)
+}
 
 /// Columns of [`agent`], in its order; `a` is the agent's table.
 pub(super) const AGENT_COLUMNS: &str = "a.id, a.incarnation, a.name, a.register_ip, a.ip, \

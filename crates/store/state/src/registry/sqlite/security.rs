@@ -146,51 +146,51 @@ fn change(tx: &Transaction<'_>, change: &SecurityChange) -> StoreResult<u32> {
     match change {
         SecurityChange::SetPassword { user, hash } => {
             let sql = "UPDATE user SET password_hash = ?2 WHERE id = ?1";
-            found(tx.execute(sql, params![user, hash])?, "user", *user)
+            found(rows::run(tx, sql, params![user, hash])?, "user", *user)
         }
         SecurityChange::SetRunAs { user, allow } => {
             let sql = "UPDATE user SET allow_run_as = ?2 WHERE id = ?1";
-            found(tx.execute(sql, params![user, allow])?, "user", *user)
+            found(rows::run(tx, sql, params![user, allow])?, "user", *user)
         }
         SecurityChange::CreateRole { name } => {
             free(tx, "SELECT id FROM role WHERE name = ?1", "role", name, 0)?;
-            tx.execute("INSERT INTO role (name) VALUES (?1)", [name])?;
+            rows::run(tx, "INSERT INTO role (name) VALUES (?1)", [name])?;
             drawn(tx)
         }
         SecurityChange::RenameRole { id, name } => {
             free(tx, "SELECT id FROM role WHERE name = ?1", "role", name, *id)?;
             let sql = "UPDATE role SET name = ?2 WHERE id = ?1";
-            found(tx.execute(sql, params![id, name])?, "role", *id)
+            found(rows::run(tx, sql, params![id, name])?, "role", *id)
         }
         SecurityChange::CreatePolicy(policy) => set_policy(tx, policy, true),
         SecurityChange::ReplacePolicy(policy) => set_policy(tx, policy, false),
         SecurityChange::CreateRule { name, body } => {
             rule_free(tx, name, body, 0)?;
-            tx.execute("INSERT INTO rule (name, body) VALUES (?1, ?2)", [name, body])?;
+            rows::run(tx, "INSERT INTO rule (name, body) VALUES (?1, ?2)", [name, body])?;
             drawn(tx)
         }
         SecurityChange::ReplaceRule { id, name, body } => {
             rule_free(tx, name, body, *id)?;
             let sql = "UPDATE rule SET name = ?2, body = ?3 WHERE id = ?1";
-            found(tx.execute(sql, params![id, name, body])?, "rule", *id)
+            found(rows::run(tx, sql, params![id, name, body])?, "rule", *id)
         }
         SecurityChange::DeleteUser(id) => {
-            tx.execute("DELETE FROM user_role WHERE user = ?1", [id])?;
-            found(tx.execute("DELETE FROM user WHERE id = ?1", [id])?, "user", *id)
+            rows::run(tx, "DELETE FROM user_role WHERE user = ?1", [id])?;
+            found(rows::run(tx, "DELETE FROM user WHERE id = ?1", [id])?, "user", *id)
         }
         SecurityChange::DeleteRole(id) => {
-            tx.execute("DELETE FROM user_role WHERE role = ?1", [id])?;
-            tx.execute("DELETE FROM role_policy WHERE role = ?1", [id])?;
-            tx.execute("DELETE FROM role_rule WHERE role = ?1", [id])?;
-            found(tx.execute("DELETE FROM role WHERE id = ?1", [id])?, "role", *id)
+            rows::run(tx, "DELETE FROM user_role WHERE role = ?1", [id])?;
+            rows::run(tx, "DELETE FROM role_policy WHERE role = ?1", [id])?;
+            rows::run(tx, "DELETE FROM role_rule WHERE role = ?1", [id])?;
+            found(rows::run(tx, "DELETE FROM role WHERE id = ?1", [id])?, "role", *id)
         }
         SecurityChange::DeletePolicy(id) => {
-            tx.execute("DELETE FROM role_policy WHERE policy = ?1", [id])?;
-            found(tx.execute("DELETE FROM policy WHERE id = ?1", [id])?, "policy", *id)
+            rows::run(tx, "DELETE FROM role_policy WHERE policy = ?1", [id])?;
+            found(rows::run(tx, "DELETE FROM policy WHERE id = ?1", [id])?, "policy", *id)
         }
         SecurityChange::DeleteRule(id) => {
-            tx.execute("DELETE FROM role_rule WHERE rule = ?1", [id])?;
-            found(tx.execute("DELETE FROM rule WHERE id = ?1", [id])?, "rule", *id)
+            rows::run(tx, "DELETE FROM role_rule WHERE rule = ?1", [id])?;
+            found(rows::run(tx, "DELETE FROM rule WHERE id = ?1", [id])?, "rule", *id)
         }
         SecurityChange::Link { kind, owner, member, position } => {
             link(tx, &statements(*kind), *owner, *member, *position)
@@ -256,7 +256,8 @@ fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> StoreResult<u
         return Err(RegistryStoreError::Exists { what: "policy body", name });
     }
     if new {
-        tx.execute(
+        rows::run(
+            tx,
             "INSERT INTO policy (name, actions, resources, allow) VALUES (?1, ?2, ?3, ?4)",
             params![policy.name, actions, resources, policy.allow],
         )?;
@@ -264,7 +265,7 @@ fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> StoreResult<u
     }
     let sql = "UPDATE policy SET name = ?2, actions = ?3, resources = ?4, allow = ?5 WHERE id = ?1";
     let set = params![policy.id, policy.name, actions, resources, policy.allow];
-    found(tx.execute(sql, set)?, "policy", policy.id)
+    found(rows::run(tx, sql, set)?, "policy", policy.id)
 }
 
 /// The statements of one kind of link.

@@ -7,15 +7,16 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::rows::{self, cut, signed, unsigned};
 use crate::registry::limits::{
-    ADMIN_USER, ADMIN_USER_ID, AUDIT_ROWS_MAX, DETAIL_BYTES_MAX, RESERVED_ID_MAX,
+    ADMIN_USER, ADMIN_USER_ID, AUDIT_REFUSED_ROWS_MAX, AUDIT_ROWS_MAX, DETAIL_BYTES_MAX,
+    RESERVED_ID_MAX,
 };
 use crate::registry::{
     AuditEntry, AuditOutcome, Policy, RegistryStoreError, Revocation, RevocationTarget, RoleRef,
     StoreResult, UserRow,
 };
 
-/// Rows of the audit log that go at once.
-const AUDIT_TRIM_ROWS: u64 = 1_000;
+/// Rows of the audit log beyond the limit that go at once: finding the last one to go reads an index.
+const AUDIT_TRIM_ROWS: u64 = 10_000;
 
 pub(super) const USER_COLUMNS: &str = "u.id, u.name, u.password_hash, u.allow_run_as, \
      (SELECT json_group_array(json_object('id', r.id, 'name', r.name) ORDER BY l.level) \
@@ -54,7 +55,8 @@ pub(super) fn create(
         return Err(RegistryStoreError::Exists { what: "user", name: name.to_owned() });
     }
     let id = (name == ADMIN_USER).then_some(ADMIN_USER_ID);
-    tx.execute(
+    rows::run(
+        tx,
         "INSERT INTO user (id, name, password_hash, allow_run_as) VALUES (?1, ?2, ?3, ?4)",
         params![id, name, password_hash, allow_run_as],
     )?;
@@ -65,7 +67,8 @@ pub(super) fn create(
         if !there {
             return Err(RegistryStoreError::NotFound { what: "role", name: role.to_string() });
         }
-        tx.execute(
+        rows::run(
+            tx,
             "INSERT OR IGNORE INTO user_role VALUES (?1, ?2, ?3)",
             params![id, role, level as i64],
         )?;
@@ -74,7 +77,7 @@ pub(super) fn create(
 }
 
 pub(super) fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) -> StoreResult<()> {
-    let n = tx.execute("UPDATE user SET password_hash = ?2 WHERE name = ?1", [name, hash])?;
+    let n = rows::run(tx, "UPDATE user SET password_hash = ?2 WHERE name = ?1", [name, hash])?;
     if n == 0 {
         return Err(RegistryStoreError::NotFound { what: "user", name: name.to_owned() });
     }
@@ -86,8 +89,8 @@ pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> StoreResult<bool> {
     if row.id <= RESERVED_ID_MAX {
         return Err(RegistryStoreError::Refused(format!("the user {name} cannot be deleted")));
     }
-    tx.execute("DELETE FROM user_role WHERE user = ?1", [row.id])?;
-    tx.execute("DELETE FROM user WHERE id = ?1", [row.id])?;
+    rows::run(tx, "DELETE FROM user_role WHERE user = ?1", [row.id])?;
+    rows::run(tx, "DELETE FROM user WHERE id = ?1", [row.id])?;
     Ok(true)
 }
 
@@ -158,7 +161,8 @@ pub(super) fn revoke_tokens(tx: &Transaction<'_>, revocation: &Revocation) -> St
         RevocationTarget::RunAs => ("run_as", 0),
         RevocationTarget::Everyone => ("everyone", 0),
     };
-    tx.execute(
+    rows::run(
+        tx,
         "INSERT INTO token_revocation VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
          SET issued_until_s = max(issued_until_s, excluded.issued_until_s),
              expires_at_s = max(expires_at_s, excluded.expires_at_s)",
@@ -180,6 +184,11 @@ pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> Stor
     Ok(())
 }
 
+pub(super) fn setting_or(tx: &Transaction<'_>, name: &str, value: &str) -> StoreResult<String> {
+    tx.prepare_cached("INSERT OR IGNORE INTO setting VALUES (?1, ?2)")?.execute([name, value])?;
+    Ok(setting(tx, name)?.unwrap_or_default())
+}
+
 pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> StoreResult<u64> {
     tx.prepare_cached(
         "INSERT INTO audit (at_us, user, action, detail, outcome) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -192,10 +201,29 @@ pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> StoreResult<u64
         entry.outcome.name()
     ])?;
     let id = tx.last_insert_rowid().cast_unsigned();
-    if id.is_multiple_of(AUDIT_TRIM_ROWS) && id > AUDIT_ROWS_MAX {
-        tx.execute("DELETE FROM audit WHERE id <= ?1", [signed(id - AUDIT_ROWS_MAX)])?;
+    if id.is_multiple_of(AUDIT_TRIM_ROWS) && id > AUDIT_REFUSED_ROWS_MAX {
+        trim_audit(tx, AUDIT_ROWS_MAX, AUDIT_REFUSED_ROWS_MAX)?;
     }
     Ok(id)
+}
+
+/// Keep the newest rows of what was refused, and of everything else.
+fn trim_audit(tx: &Transaction<'_>, kept_max: u64, refused_max: u64) -> StoreResult<()> {
+    rows::run(
+        tx,
+        "DELETE FROM audit INDEXED BY audit_refused WHERE outcome = 'refused' AND id <=
+         (SELECT id FROM audit INDEXED BY audit_refused WHERE outcome = 'refused'
+          ORDER BY id DESC LIMIT 1 OFFSET ?1)",
+        [signed(refused_max)],
+    )?;
+    rows::run(
+        tx,
+        "DELETE FROM audit INDEXED BY audit_kept WHERE outcome <> 'refused' AND id <=
+         (SELECT id FROM audit INDEXED BY audit_kept WHERE outcome <> 'refused'
+          ORDER BY id DESC LIMIT 1 OFFSET ?1)",
+        [signed(kept_max)],
+    )?;
+    Ok(())
 }
 
 pub(super) fn finish_audit(
@@ -236,4 +264,38 @@ pub(super) fn audit_log(
 /// Numbers as a value for `rarray`.
 pub(super) fn array(ids: impl Iterator<Item = i64>) -> Rc<Vec<Value>> {
     Rc::new(ids.map(Value::Integer).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::SqliteRegistry;
+
+    #[test]
+    fn what_was_refused_pushes_nothing_out_of_the_audit_log_that_was_done() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+        let row = |outcome, n: u64| AuditEntry {
+            id: 0,
+            at_us: n,
+            user: "somebody".into(),
+            action: "agent:delete".into(),
+            detail: String::new(),
+            outcome,
+        };
+        let left = store.write(|tx| {
+            for n in 0..20 {
+                audit(tx, &row(AuditOutcome::Done, n))?;
+                (0..10).try_for_each(|_| audit(tx, &row(AuditOutcome::Refused, n)).map(drop))?;
+            }
+            trim_audit(tx, 15, 7)?;
+            audit_log(tx, None, 1_000)
+        });
+        let left = left.unwrap();
+        let of = |outcome| -> Vec<u64> {
+            left.iter().filter(|row| row.outcome == outcome).map(|row| row.at_us).collect()
+        };
+        assert_eq!(of(AuditOutcome::Done), (5..20).rev().collect::<Vec<_>>());
+        assert_eq!(of(AuditOutcome::Refused), [19; 7]);
+    }
 }

@@ -123,9 +123,13 @@ fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
 
 /// A rule as it is kept.
 fn checked(rule: &Value) -> Result<String, Failure> {
+    let bad = |cause: &str| Failure::detailed(4003, format!("not a rule over contexts: {cause}"));
     let text = rule.to_string();
-    let fine = registry::is_rule(rule) && text.len() <= RULE_BYTES_MAX;
-    if fine { Ok(text) } else { Err(Failure::detailed(4003, "not a rule over contexts")) }
+    if text.len() > RULE_BYTES_MAX {
+        return Err(bad(&format!("{} bytes, at most {RULE_BYTES_MAX}", text.len())));
+    }
+    registry::check_rule(rule).map_err(|cause| bad(&cause))?;
+    Ok(text)
 }
 
 fn list(call: &Call) -> Result<Answer, Failure> {

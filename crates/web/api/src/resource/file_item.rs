@@ -1,0 +1,142 @@
+//! A file of an agent as it is shown.
+
+use std::collections::BTreeMap;
+
+use model::FileDocument;
+use serde::Serialize;
+use state::StoredDocument;
+use utoipa::ToSchema;
+
+use super::agents::seconds_z;
+use crate::error::Failure;
+
+/// A file of an agent.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FileItem {
+    /// Whole path, shown safely.
+    file: String,
+    /// `file`, `dir`, `symlink`, `fifo`, `socket`, `block_device` or `char_device`.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Bytes; absent for directories.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// As `ls` writes it, without the kind.
+    perm: String,
+    uid: String,
+    gid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gname: Option<String>,
+    inode: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<String>,
+    /// When the agent saw it so.
+    date: String,
+    md5: String,
+    sha1: String,
+    sha256: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blake3: Option<String>,
+    /// Four octal digits.
+    mode: String,
+    device: String,
+    /// With nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ctime: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    links: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_path: Option<String>,
+    /// The exact path, where it is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    xattrs: BTreeMap<String, String>,
+    /// Why the content could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<FileDocument> for FileItem {
+    fn from(document: FileDocument) -> Self {
+        let file = document.file;
+        let hash = file.hash.unwrap_or_default();
+        Self {
+            file: file.path,
+            kind: file.kind,
+            size: file.size,
+            perm: permissions(&file.mode),
+            uid: file.uid,
+            gid: file.gid,
+            uname: file.owner,
+            gname: file.group,
+            inode: file.inode.parse().unwrap_or(0),
+            mtime: file.mtime.as_deref().map(seconds_z),
+            date: seconds_z(&document.state.modified_at),
+            md5: hash.md5.unwrap_or_default(),
+            sha1: hash.sha1.unwrap_or_default(),
+            sha256: hash.sha256.unwrap_or_default(),
+            blake3: hash.blake3,
+            mode: file.mode,
+            device: file.device,
+            ctime: file.ctime,
+            links: file.links,
+            target_path: file.target_path,
+            path_hex: file.path_hex,
+            xattrs: file.xattrs,
+            error: file.error,
+        }
+    }
+}
+
+/// `rwsr-xr-x` of `4755`.
+fn permissions(mode: &str) -> String {
+    let bits = u32::from_str_radix(mode, 8).unwrap_or(0);
+    let mut text = String::with_capacity(9);
+    // The special bit of each triple, and its letter.
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let triple = bits >> shift;
+        text.push(if triple & 4 != 0 { 'r' } else { '-' });
+        text.push(if triple & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & special != 0, triple & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// A document as a file.
+pub(super) fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {
+    match serde_json::from_slice::<FileDocument>(&document.body) {
+        Ok(body) => Ok(FileItem::from(body)),
+        Err(cause) => Err(Failure::internal(&format!(
+            "agent {}: document {} is not a file: {cause}",
+            document.agent, document.id
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::permissions;
+
+    #[test]
+    fn permissions_read_as_ls_writes_them() {
+        for (mode, text) in [
+            ("0644", "rw-r--r--"),
+            ("4755", "rwsr-xr-x"),
+            ("2745", "rwxr-Sr-x"),
+            ("1777", "rwxrwxrwt"),
+            ("1776", "rwxrwxrwT"),
+            ("0000", "---------"),
+            ("x", "---------"),
+        ] {
+            assert_eq!(permissions(mode), text, "{mode}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What users share: so much in all, and of that so much for each, so that nobody takes it from
+//! everybody else. Callers on this machine (the unix socket; of connections loopback, too) have room
+//! of their own.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::call::Caller;
+
+/// Room of some kind: places, or bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    /// For all users together; also for each caller on the unix socket.
+    all_max: usize,
+    /// For each user.
+    each_max: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// By users; what callers on the unix socket took is not in it.
+    all: usize,
+    each: HashMap<String, usize>,
+}
+
+/// Whose share it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) name: String,
+    /// On this machine, with room of its own.
+    pub(crate) local: bool,
+}
+
+impl Owner {
+    pub(crate) fn of(caller: &Caller) -> Self {
+        Self { name: caller.name(), local: matches!(caller, Caller::Local { .. }) }
+    }
+}
+
+/// A share, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    room: Room,
+    owner: Owner,
+    size: usize,
+}
+
+impl Room {
+    pub(crate) fn new(all_max: usize, each_max: usize) -> Self {
+        Self { all_max, each_max: each_max.min(all_max), taken: Arc::default() }
+    }
+
+    /// A share of this size, or of all that its owner may have where it is larger than that; `None`
+    /// when it does not fit beside the other shares.
+    pub(crate) fn take(&self, owner: Owner, size: usize) -> Option<Share> {
+        let own_max = if owner.local { self.all_max } else { self.each_max };
+        let size = size.min(own_max);
+        let mut taken = self.taken.lock();
+        let own = taken.each.get(&owner.name).copied().unwrap_or(0);
+        if own + size > own_max || (!owner.local && taken.all + size > self.all_max) {
+            return None;
+        }
+        if !owner.local {
+            taken.all += size;
+        }
+        taken.each.insert(owner.name.clone(), own + size);
+        Some(Share { room: self.clone(), owner, size })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.room.taken.lock();
+        if !self.owner.local {
+            taken.all -= self.size;
+        }
+        if let Some(own) = taken.each.get_mut(&self.owner.name) {
+            *own -= self.size;
+            if *own == 0 {
+                taken.each.remove(&self.owner.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> Owner {
+        Owner { name: name.into(), local: false }
+    }
+
+    #[test]
+    fn nobody_takes_more_than_a_share_and_all_together_no_more_than_there_is() {
+        let room = Room::new(10, 4);
+        let first = room.take(user("first"), 3).unwrap();
+        assert!(room.take(user("first"), 2).is_none(), "four are for one user");
+        let second = room.take(user("second"), 4).unwrap();
+        let third = room.take(user("third"), 3).unwrap();
+        assert!(room.take(user("fourth"), 1).is_none(), "ten are for all");
+        drop(first);
+        let fourth = room.take(user("fourth"), 3).unwrap();
+        drop((second, third, fourth));
+        let taken = room.taken.lock();
+        assert_eq!((taken.all, taken.each.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_larger_than_a_share_is_alone() {
+        let room = Room::new(10, 4);
+        let large = room.take(user("first"), 1_000).unwrap();
+        assert!(room.take(user("first"), 1).is_none());
+        drop(large);
+        assert!(room.take(user("first"), 1).is_some());
+    }
+
+    #[test]
+    fn callers_on_the_unix_socket_have_room_whatever_users_have_taken() {
+        let room = Room::new(8, 4);
+        let all = [room.take(user("first"), 4).unwrap(), room.take(user("second"), 4).unwrap()];
+        let root = Owner::of(&Caller::Local { uid: 0 });
+        let own = room.take(root.clone(), 8).unwrap();
+        assert!(room.take(root, 1).is_none(), "bounded, too");
+        drop(all);
+        assert!(room.take(user("third"), 4).is_some(), "and take none from users");
+        drop(own);
+    }
+}
