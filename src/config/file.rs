@@ -188,7 +188,9 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            texts.iter().for_each(|text| _ = scope.spawn(|| put(text)));
+            for text in &texts {
+                scope.spawn(|| put(text));
+            }
         });
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

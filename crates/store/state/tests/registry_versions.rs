@@ -273,7 +273,7 @@ fn the_audit_log_is_bounded_and_its_details_are_cut() {
     )
     .unwrap();
     store.audit(&entry("last")).unwrap();
-    let left = |outcome: &str| -> (u64, u64) {
+    let left = |outcome: &str| -> (i64, i64) {
         let sql = "SELECT count(*), min(id) FROM audit WHERE outcome = ?1";
         conn.query_row(sql, [outcome], |r| Ok((r.get(0)?, r.get(1)?))).unwrap()
     };

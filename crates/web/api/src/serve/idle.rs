@@ -108,7 +108,7 @@ impl HttpBody for Answered {
 mod tests {
     use super::*;
 
-    const QUIET: Quiet = Quiet { idle: Duration::from_secs(60), stalled: Duration::from_mins(10) };
+    const QUIET: Quiet = Quiet { idle: Duration::from_mins(1), stalled: Duration::from_mins(10) };
 
     #[test]
     fn a_connection_ends_a_while_after_its_last_request_and_not_during_one() {
