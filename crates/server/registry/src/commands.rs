@@ -288,8 +288,8 @@ impl Registry {
         Ok(self.inner.store.command(id, scope, outcomes)?)
     }
 
-    /// The newest commands, newest first, with their counts as far as the agents of a scope go,
-    /// from one snapshot.
+    /// The newest commands about agents of a scope, newest first, with their counts as far as these
+    /// go, from one snapshot.
     ///
     /// # Errors
     /// When the store fails.

@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use settings::{Merged, Settings, SettingsError};
 
@@ -28,23 +29,29 @@ pub(crate) fn kept() -> moka::sync::Cache<Arc<str>, Arc<Merged>> {
 pub(crate) struct Configs {
     settings: ByGroup,
     sums: Sums,
+    /// What is wrong with texts that were stored under other rules, by group, until they are put
+    /// again.
+    problems: HashMap<String, String>,
     /// Moves on with every change of what a group sets.
     version: u64,
 }
 
 impl Configs {
-    /// From what the store holds.
-    pub(crate) fn load(texts: Vec<(String, Vec<u8>)>) -> Self {
+    /// From what the store holds. `silence`: after how long a server of this configuration takes an
+    /// agent for disconnected.
+    pub(crate) fn load(texts: Vec<(String, Vec<u8>)>, silence: Duration) -> Self {
         let mut all = Self::default();
         for (group, text) in texts {
             let settings = Settings::parse(&String::from_utf8_lossy(&text));
-            if let Err(error) = &settings {
-                tracing::warn!(
-                    group,
-                    %error,
-                    "the group's configuration cannot be read: its agents keep what they run until \
-                     it is put again"
-                );
+            let problem = match &settings {
+                Err(error) => Some(format!(
+                    "cannot be read: its agents keep what they run until it is put again: {error}"
+                )),
+                Ok(settings) => settings.check_silence(silence).err().map(|e| e.to_string()),
+            };
+            if let Some(problem) = problem {
+                tracing::warn!(group, "the group's configuration: {problem}");
+                all.problems.insert(group.clone(), problem);
             }
             all.settings.insert(group, settings.ok().map(Arc::new));
         }
@@ -75,9 +82,21 @@ impl Configs {
         self.version == draft.version
     }
 
-    /// The digest of what these groups set together, if it was reckoned.
-    pub(crate) fn known(&self, groups: &[String]) -> Option<Arc<str>> {
-        self.sums.get(groups).cloned().flatten()
+    /// The digest of what these groups set together, if it was reckoned; within, whether it can be
+    /// told.
+    #[expect(clippy::option_option, reason = "not reckoned yet is another thing than none")]
+    pub(crate) fn known(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
+        self.sums.get(groups).cloned()
+    }
+
+    /// Moves on with every change of what a group sets.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What is wrong with the text that the store has of a group, if anything.
+    pub(crate) fn problem(&self, group: &str) -> Option<&str> {
+        self.problems.get(group).map(String::as_str)
     }
 
     /// Take over what a draft says, if it is of what is.
@@ -88,6 +107,7 @@ impl Configs {
         if let Some(group) = draft.group {
             self.version += 1;
             self.settings = draft.settings;
+            self.problems.remove(&group);
             self.sums.retain(|groups, _| groups.iter().all(|name| *name != group));
         }
         if self.sums.len() + draft.sums.len() > GROUP_SETS_KEPT_MAX {

@@ -15,10 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Overlay};
-use state::registry::{AgentRow, ConfigState, InfoRow, LivenessRow, StatusCode, StatusSummary};
+use state::registry::{
+    AgentRow, ConfigState, InfoRow, LivenessRow, Permitted, StatusCode, StatusSummary,
+};
 
 use crate::configs::Configs;
-use crate::roll::Roll;
+use crate::roll::{self, Roll, Search};
 use crate::types::{AgentInfo, ConfigProblem};
 
 /// Longest text that an agent says of itself, bytes; longer ones are cut.
@@ -168,6 +170,16 @@ impl Fleet {
     /// Every agent by number.
     pub(crate) fn roll(&self) -> &Roll {
         &self.roll
+    }
+
+    /// The agents of a scope in which the search finds what it asks for, ascending.
+    pub(crate) fn found(&self, scope: &Permitted, search: &Search) -> Vec<AgentId> {
+        self.roll.found(scope, search, |id, text| {
+            if let Some(live) = self.agents.get(&id) {
+                let config = (live.runs.as_deref(), live.synced());
+                roll::moving(&live.record, live.status_code, config, text);
+            }
+        })
     }
 
     /// The agent as it is now, and why it has its status.

@@ -209,7 +209,7 @@ impl Registry {
     pub fn merged_config(&self, groups: &[String]) -> Result<Arc<Merged>, RegistryError> {
         let (sum, set) = {
             let fleet = self.inner.fleet.read();
-            (fleet.configs().known(groups), fleet.configs().of(groups)?)
+            (fleet.configs().known(groups).flatten(), fleet.configs().of(groups)?)
         };
         let merge = || {
             let all = settings::merged(set.iter().map(|settings| &**settings))?;
@@ -219,11 +219,25 @@ impl Registry {
         self.inner.merged.try_get_with(sum, merge).map_err(|error| (*error).clone().into())
     }
 
-    /// The digest of what agents of this group alone are to run; empty for nothing. Memory only.
+    /// The digest of what agents of this group alone are to run; empty for nothing. Memory only; the
+    /// fleet is locked for it only by whoever asks first behind a change.
     pub fn merged_sum(&self, group: &str) -> Arc<str> {
         let groups = [group.to_owned()];
-        let sum = self.inner.fleet.write().sum(&groups);
+        let known = self.inner.fleet.read().configs().known(&groups);
+        let sum = known.unwrap_or_else(|| self.inner.fleet.write().sum(&groups));
         sum.unwrap_or_else(|| "".into())
+    }
+
+    /// What is wrong with the configuration that was stored for a group under an earlier version or
+    /// other settings of this server, if anything. Memory only.
+    pub fn group_problem(&self, group: &str) -> Option<String> {
+        self.inner.fleet.read().configs().problem(group).map(str::to_owned)
+    }
+
+    /// Moves on with every change of what groups configure: what was made of their texts before is
+    /// to be made anew. Memory only.
+    pub fn configs_version(&self) -> u64 {
+        self.inner.fleet.read().configs().version()
     }
 
     /// The digest of what the agent is to run, empty for nothing; `None` when it is to keep what it
@@ -250,5 +264,68 @@ impl Registry {
             let (sum, detail) = (problem.sum, problem.detail);
             tracing::warn!(agent = %id, sum, "refuses its groups' configuration: {detail}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    use env::clock::ManualClock;
+    use env::random::SeededRandom;
+    use state::registry::SqliteRegistry;
+
+    use crate::{Registry, RegistryOptions};
+
+    fn open(folder: &std::path::Path, options: RegistryOptions) -> Registry {
+        let store = SqliteRegistry::open(&folder.join("registry.db")).unwrap();
+        let clock = Arc::new(ManualClock::at(1_795_287_122_000_000));
+        let random = Arc::new(SeededRandom::new(1));
+        Registry::open(Arc::new(store), folder, clock, random, options).unwrap()
+    }
+
+    #[test]
+    fn the_sum_of_a_group_is_told_while_others_read_the_fleet() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let registry = open(folder.path(), RegistryOptions::default());
+        registry.create_group("web").unwrap();
+        registry.merged_sum("web");
+        let held = registry.inner.fleet.read();
+        let (told, sum) = mpsc::channel();
+        let other = registry.clone();
+        let asking = std::thread::spawn(move || told.send(other.merged_sum("web")).unwrap());
+        let sum = sum.recv_timeout(std::time::Duration::from_secs(60));
+        drop(held);
+        asking.join().unwrap();
+        assert_eq!(sum.expect("told although the fleet is read").as_ref(), "");
+    }
+
+    #[test]
+    fn a_stored_text_that_this_server_cannot_take_is_told_until_it_is_put_again() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let text = "[sync]\nheartbeat = \"240s\"\n";
+        let registry = open(folder.path(), RegistryOptions::default());
+        registry.create_group("web").unwrap();
+        registry.create_group("db").unwrap();
+        registry.set_group_config("web", text).unwrap();
+        registry.set_group_config("db", text).unwrap();
+        assert_eq!(registry.group_problem("web"), None);
+        drop(registry);
+        // As another version may have taken it.
+        let conn = rusqlite::Connection::open(folder.path().join("registry.db")).unwrap();
+        conn.execute("UPDATE agent_group SET config = x'3c61' WHERE name = 'db'", []).unwrap();
+        drop(conn);
+        // And a silence shorter than the heartbeat that the text asks for.
+        let short = RegistryOptions { disconnection_s: 60, ..RegistryOptions::default() };
+        let registry = open(folder.path(), short);
+        let problem = |group| registry.group_problem(group).unwrap_or_default();
+        assert!(problem("db").contains("cannot be read"), "{}", problem("db"));
+        assert_ne!(problem("web"), "");
+        assert_eq!(registry.group_problem("default"), None);
+        registry.set_group_config("db", "[sync]\nheartbeat = \"10s\"\n").unwrap();
+        assert_eq!(registry.group_problem("db"), None);
+        registry.delete_group("web").unwrap();
+        assert_eq!(registry.group_problem("web"), None);
     }
 }

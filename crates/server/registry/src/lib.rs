@@ -166,7 +166,7 @@ impl Registry {
             server,
             fleet: RwLock::new(Fleet::load(
                 image.agents,
-                configs::Configs::load(image.configs),
+                configs::Configs::load(image.configs, Duration::from_secs(options.disconnection_s)),
                 now,
             )),
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),

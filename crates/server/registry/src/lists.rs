@@ -81,8 +81,8 @@ impl Registry {
     /// The agents of the query's scope that a search finds, ascending, 000 included.
     fn found(&self, fleet: &Fleet, query: &AgentQuery, text: &str) -> Vec<AgentId> {
         let search = Search::new(text);
-        let mut found = fleet.roll().found(&query.permitted, &search);
-        if query.permitted.holds(AgentId::SERVER) && search.fits(&self.inner.server) {
+        let mut found = fleet.found(&query.permitted, &search);
+        if query.permitted.holds(AgentId::SERVER) && search.fits_server(&self.inner.server) {
             found.insert(0, AgentId::SERVER);
         }
         found

@@ -1,14 +1,16 @@
 //! The roll: every agent by number with its status and the text that a search looks into. A search
 //! reads this text alone, one agent after the other; nothing else of an agent is touched.
 //!
-//! The text holds each column that `search` names (`spec/api.md` 1.4), in lower-case ASCII, with a
-//! NUL behind each: no column holds one, so that nothing is found across two of them.
+//! The text holds each column that stays as it is for long, in lower-case ASCII, with a NUL behind
+//! each: no column holds one, so that nothing is found across two of them. What moves with every
+//! heartbeat (dates, sums) is written out for the search alone, and only if the search may be in it
+//! ([`Search::may_move`]).
 
 use std::collections::BTreeMap;
 
 use memchr::memmem;
-use model::{AgentId, AgentRecord, AgentStatus};
-use state::registry::Permitted;
+use model::{AgentId, AgentRecord, AgentStatus, timestamp};
+use state::registry::{Permitted, StatusCode};
 
 /// Behind every column.
 const END: char = '\0';
@@ -43,10 +45,25 @@ impl Roll {
             .collect()
     }
 
-    /// The agents of a scope in which the search finds what it asks for, ascending.
-    pub(crate) fn found(&self, scope: &Permitted, search: &Search) -> Vec<AgentId> {
+    /// The agents of a scope in which the search finds what it asks for, ascending; `moving` gives
+    /// what is not in the roll of an agent.
+    pub(crate) fn found(
+        &self,
+        scope: &Permitted,
+        search: &Search,
+        moving: impl Fn(AgentId, &mut String),
+    ) -> Vec<AgentId> {
+        let mut text = String::new();
+        let mut holds = |id: AgentId, entry: &Entry| {
+            search.is_in(&entry.text)
+                || search.may_move && {
+                    text.clear();
+                    moving(id, &mut text);
+                    search.is_in(&text)
+                }
+        };
         self.of(scope)
-            .filter(|(_, entry)| search.fits_text(&entry.text))
+            .filter(|(id, entry)| holds(*id, entry) == search.wanted)
             .map(|(id, _)| id)
             .collect()
     }
@@ -93,10 +110,33 @@ fn text_of(record: &AgentRecord) -> String {
     text
 }
 
+/// Write what moves of an agent, as lists print it, behind `text`.
+pub(crate) fn moving(
+    record: &AgentRecord,
+    code: StatusCode,
+    (sum, synced): (Option<&str>, bool),
+    text: &mut String,
+) {
+    let dates = [Some(record.added_at_s), record.keepalive_at_s, record.disconnected_at_s];
+    for date in dates.into_iter().flatten() {
+        text.push_str(&timestamp::seconds_offset(date));
+        text.push(END);
+    }
+    text.push_str(sum.unwrap_or_default());
+    text.push(END);
+    text.push_str(if synced { "synced" } else { "not synced" });
+    text.push(END);
+    text.push_str(&code.number().to_string());
+    text.push(END);
+    text.make_ascii_lowercase();
+}
+
 /// What a search asks for: a text that any column holds or, with `-` in front, that none holds.
 pub(crate) struct Search {
     finder: memmem::Finder<'static>,
     wanted: bool,
+    /// Whether it may be in what [`moving`] writes.
+    may_move: bool,
     /// No column holds a NUL.
     nowhere: bool,
 }
@@ -107,16 +147,23 @@ impl Search {
             Some(text) => (text, false),
             None => (text, true),
         };
-        let finder = memmem::Finder::new(&text.to_ascii_lowercase()).into_owned();
-        Self { finder, wanted, nowhere: text.contains(END) }
+        let text = text.to_ascii_lowercase();
+        let finder = memmem::Finder::new(&text).into_owned();
+        let of_date = |b: u8| b.is_ascii_digit() || b"-:+t".contains(&b);
+        let may_move = text.bytes().all(of_date)
+            || text.bytes().all(|b| b.is_ascii_hexdigit())
+            || "not synced".contains(&text);
+        Self { finder, wanted, may_move, nowhere: text.contains(END) }
     }
 
-    pub(crate) fn fits(&self, record: &AgentRecord) -> bool {
-        self.fits_text(&text_of(record))
+    /// Whether it finds what it asks for in the server's own row, which is not in the roll.
+    pub(crate) fn fits_server(&self, record: &AgentRecord) -> bool {
+        let mut text = text_of(record);
+        moving(record, StatusCode::Ok, (None, true), &mut text);
+        self.is_in(&text) == self.wanted
     }
 
-    fn fits_text(&self, text: &str) -> bool {
-        let found = !self.nowhere && self.finder.find(text.as_bytes()).is_some();
-        found == self.wanted
+    fn is_in(&self, text: &str) -> bool {
+        !self.nowhere && self.finder.find(text.as_bytes()).is_some()
     }
 }

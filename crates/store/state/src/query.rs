@@ -71,12 +71,12 @@ impl From<i64> for Value {
     }
 }
 
-/// How a field is compared. An empty field passes none of these but `NotEqual`.
+/// How a field is compared. An empty field passes none of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
     /// Equal.
     Equal,
-    /// Different, or empty.
+    /// Different.
     NotEqual,
     /// Smaller.
     Less,

@@ -13,7 +13,7 @@ use state::StateStore;
 use tokio::sync::Semaphore;
 
 use crate::limits::{
-    ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, LISTS_EACH_MAX, LISTS_MAX,
+    ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, DIGESTS_KEPT_MAX, LISTS_EACH_MAX, LISTS_MAX,
     LOCAL_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
     REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, Refusals, RequestRate,
     STREAMS_EACH_MAX, STREAMS_MAX, WAITING_MAX,
@@ -147,6 +147,8 @@ pub(crate) struct Api {
     pub(crate) metrics: Option<PrometheusHandle>,
     /// The routes of the series store; who may ask was decided before.
     pub(crate) series: Option<Router>,
+    /// Digests of the groups' files: by version of all configurations, group and name of the digest.
+    pub(crate) digests: moka::sync::Cache<(u64, String, String), (String, String)>,
     /// The OpenAPI document, as bytes.
     pub(crate) openapi: Vec<u8>,
 }
@@ -183,6 +185,7 @@ impl Api {
             lists: Room::new(LISTS_MAX, LISTS_EACH_MAX),
             streams: Room::new(STREAMS_MAX, STREAMS_EACH_MAX),
             metrics: install_recorder(),
+            digests: moka::sync::Cache::new(DIGESTS_KEPT_MAX),
             openapi: crate::openapi::json().into_bytes(),
         })
     }

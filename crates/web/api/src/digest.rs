@@ -4,8 +4,10 @@ use md5::Digest as _;
 use std::fmt::Write as _;
 
 /// Those there are.
-pub(crate) const NAMES: &[&str] =
-    &["md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"];
+pub(crate) const NAMES: &[&str] = &[
+    "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s", "sha3_224",
+    "sha3_256", "sha3_384", "sha3_512",
+];
 
 /// The digest in lower-case hex; of an unknown name MD5.
 pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
@@ -17,6 +19,10 @@ pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
         "sha512" => sha2::Sha512::digest(bytes).to_vec(),
         "blake2b" => blake2::Blake2b512::digest(bytes).to_vec(),
         "blake2s" => blake2::Blake2s256::digest(bytes).to_vec(),
+        "sha3_224" => sha3::Sha3_224::digest(bytes).to_vec(),
+        "sha3_256" => sha3::Sha3_256::digest(bytes).to_vec(),
+        "sha3_384" => sha3::Sha3_384::digest(bytes).to_vec(),
+        "sha3_512" => sha3::Sha3_512::digest(bytes).to_vec(),
         _ => md5::Md5::digest(bytes).to_vec(),
     };
     digest.iter().fold(String::new(), |mut text, byte| {
@@ -34,5 +40,16 @@ mod tests {
         assert_eq!(super::hex("sha512", b"").len(), 128);
         assert!(super::hex("blake2b", b"").starts_with("786a02f742015903"));
         assert!(super::hex("blake2s", b"").starts_with("69217a3079908094"));
+        assert!(super::hex("sha3_224", b"").starts_with("6b4e03423667dbb7"));
+        assert!(super::hex("sha3_256", b"").starts_with("a7ffc6f8bf1ed766"));
+        assert!(super::hex("sha3_384", b"").starts_with("0c63a75b845e4f7d"));
+        assert!(super::hex("sha3_512", b"").starts_with("a69f73cca23a9ac5"));
+    }
+
+    #[test]
+    fn each_name_has_a_digest_of_its_own() {
+        let all: std::collections::HashSet<String> =
+            super::NAMES.iter().map(|name| super::hex(name, b"x")).collect();
+        assert_eq!(all.len(), super::NAMES.len());
     }
 }

@@ -258,6 +258,9 @@ const TABLE: &[Row] = &[
     ),
 ];
 
+/// Where the cause of a failure is told: no file is written, whoever runs the server keeps it.
+const LOGFILE: &str = "the server's standard error, GET /manager/logs";
+
 /// Codes of the entrance, which no node is to blame for.
 const LIMITS: std::ops::RangeInclusive<u16> = 6000..=6999;
 
@@ -355,7 +358,7 @@ impl Failure {
             fields.insert("remediation".into(), remedy.into());
         }
         if self.code.is_some_and(|code| !LIMITS.contains(&code)) {
-            fields.insert("dapi_errors".into(), json!({node: {"error": self.detail}}));
+            fields.insert("dapi_errors".into(), json!({node: {"error": self.detail, "logfile": LOGFILE}}));
         }
         if let Some(code) = self.code {
             fields.insert("error".into(), code.into());
@@ -407,6 +410,7 @@ mod tests {
         assert_eq!(body["title"], "Bad Request");
         assert_eq!(body["error"], 1405);
         assert!(body["dapi_errors"]["node01"]["error"].as_str().unwrap().contains("500000"));
+        assert_eq!(body["dapi_errors"]["node01"]["logfile"], LOGFILE);
         let body = Failure::unauthorized("Invalid token").body("node01");
         assert_eq!(body, json!({"title": "Unauthorized", "detail": "Invalid token"}));
     }

@@ -29,6 +29,8 @@ pub const ANSWERS_BYTES_EACH_MAX: usize = 64 * 1024 * 1024;
 pub const LISTS_MAX: usize = 64;
 /// The same of one user.
 pub const LISTS_EACH_MAX: usize = 8;
+/// Digests of groups' files that are remembered.
+pub const DIGESTS_KEPT_MAX: u64 = 16_384;
 /// Event streams of one user at once; above it: 503.
 pub const STREAMS_EACH_MAX: usize = 8;
 /// Event streams at once; above it: 503.

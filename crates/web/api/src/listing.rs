@@ -3,7 +3,7 @@
 //! ([`crate::q`]) and the shapes ([`crate::shape`]).
 //!
 //! Texts compare without case; two numbers compare as numbers; a list holds what one of its items
-//! holds. A field that an item does not have equals `null`.
+//! holds. A field that an item does not have equals `null`, and is not unequal to anything.
 
 use std::cmp::Ordering;
 
@@ -80,12 +80,8 @@ fn holds(item: &Value, query: &Query<&'static str>) -> bool {
 fn compare(found: Option<&Value>, op: Op, wanted: &str) -> bool {
     let found = match found {
         None | Some(Value::Null) => {
-            let null = wanted == "null";
-            return match op {
-                Op::Equal => null,
-                Op::NotEqual => !null,
-                Op::Less | Op::Greater | Op::Contains => false,
-            };
+            // As in SQL: nothing else is true of what has no value.
+            return op == Op::Equal && wanted == "null";
         }
         Some(Value::Array(items)) => {
             let any = |op| items.iter().any(|item| compare(Some(item), op, wanted));
@@ -94,6 +90,7 @@ fn compare(found: Option<&Value>, op: Op, wanted: &str) -> bool {
         Some(found) => text(found),
     };
     match op {
+        Op::NotEqual if wanted == "null" => true,
         Op::Contains => found.to_lowercase().contains(&wanted.to_lowercase()),
         Op::Equal => texts(&found, wanted) == Ordering::Equal,
         Op::NotEqual => texts(&found, wanted) != Ordering::Equal,
@@ -162,6 +159,8 @@ mod tests {
             ("group!=c", true),
             ("gone=null", true),
             ("gone!=null", false),
+            ("gone!=x", false),
+            ("name!=null", true),
             ("gone>1", false),
         ] {
             assert_eq!(holds(&item, &q::parse(text, &columns).unwrap()), wanted, "{text}");

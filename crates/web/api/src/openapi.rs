@@ -12,8 +12,8 @@ use utoipa::openapi::schema::{
 };
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, Content, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, Response,
-    ResponseBuilder,
+    ComponentsBuilder, Content, Deprecated, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required,
+    Response, ResponseBuilder,
 };
 
 use crate::envelope::{JSON, PROBLEM};
@@ -68,6 +68,7 @@ fn describe(operation: &Operation) -> ApiOperation {
         .tag(tag(operation.path))
         .summary(Some(operation.about))
         .operation_id(Some(operation.id))
+        .deprecated(operation.is_deprecated().then_some(Deprecated::True))
         .response("200", success(operation.shape));
     for parameter in operation.parameters() {
         builder = builder.parameter(describe_parameter(parameter));
@@ -104,11 +105,16 @@ fn tag(path: &str) -> &str {
     }
 }
 
+/// Statuses that 4.x describes and that have no cause here: operation, status, why.
+const OF_OLD: &[(&str, &str, &str)] = &[
+    ("manager.configure", "415", "Not answered: another content type is 406."),
+    ("security.user_run_as", "406", "Not answered: no body is taken."),
+    ("security.users_delete", "406", "Not answered: no body is taken."),
+];
+
 fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
-    let mut list = Vec::new();
-    if operation.parameters().next().is_some() || operation.body.is_some() {
-        list.push(("400", "The request does not fit the description."));
-    }
+    // A parameter that is not described is refused everywhere.
+    let mut list = vec![("400", "The request does not fit the description.")];
     if operation.access != Access::Open {
         list.push(("401", "Nobody is logged in, or wrong credentials."));
         list.push(("403", "The role does not allow it, or the address is blocked."));
@@ -122,6 +128,12 @@ fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
         list.push(("413", "The body is too large."));
     }
     list.push(("429", "Too many requests."));
+    list.extend(
+        OF_OLD
+            .iter()
+            .filter(|(id, ..)| *id == operation.id)
+            .map(|(_, code, about)| (*code, *about)),
+    );
     list
 }
 

@@ -171,6 +171,9 @@ pub(crate) enum Handler {
     Waiting(fn(Arc<Call>) -> Answering),
 }
 
+/// How what is said of an operation begins that is there for older clients alone.
+const DEPRECATED: &str = "Deprecated:";
+
 /// One operation.
 pub(crate) struct Operation {
     pub(crate) verb: Verb,
@@ -196,6 +199,11 @@ impl Operation {
     /// All its parameters.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
         self.parameters.iter().flat_map(|group| group.iter())
+    }
+
+    /// Whether it is there for older clients alone.
+    pub(crate) fn is_deprecated(&self) -> bool {
+        self.about.starts_with(DEPRECATED)
     }
 
     /// Whether it changes something that others see.

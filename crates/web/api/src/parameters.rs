@@ -1,7 +1,7 @@
 //! Parameters of a request, checked against the operation's description before its code runs.
 //! What is not described is refused, so that a misspelt filter never reads as "everything".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use model::{AgentId, timestamp};
 
@@ -310,13 +310,19 @@ fn split(parameter: &Parameter, text: &str) -> Result<Vec<String>, Failure> {
 }
 
 fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
-    let mut list = Vec::new();
+    let (mut list, mut seen) = (Vec::new(), HashSet::new());
     for item in text.split(',') {
         if item.is_empty() || !item.bytes().all(|b| b.is_ascii_digit()) {
             return Err(no_format(text, "numbers"));
         }
-        // A number beyond what numbers can be is a number that nobody has.
-        list.push(AgentId(item.parse().unwrap_or(u32::MAX)));
+        let Ok(number) = item.parse() else {
+            let text = format!("{} is larger than any number is", shorten(item));
+            return Err(Failure::bad(text));
+        };
+        // Named twice is named once.
+        if seen.insert(number) {
+            list.push(AgentId(number));
+        }
     }
     if list.len() > LIST_VALUES_MAX || (parameter.kind == Kind::Number && list.len() != 1) {
         return Err(no_format(text, "numbers"));

@@ -61,7 +61,7 @@ pub enum AgentColumn {
 pub enum CompareOp {
     /// Equal.
     Equal,
-    /// Not equal, or no value.
+    /// Not equal; not true of what has no value.
     NotEqual,
     /// Below.
     Less,

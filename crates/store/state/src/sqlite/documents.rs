@@ -150,7 +150,11 @@ impl Where {
         };
         match test {
             Test::Equal => self.compare(&column, " IS ", value),
-            Test::NotEqual => self.compare(&column, " IS NOT ", value),
+            Test::NotEqual => {
+                self.sql.push_str("coalesce(");
+                self.compare(&column, " <> ", value);
+                self.sql.push_str(", 0)");
+            }
             Test::Less => self.ordered(&column, " < ", value),
             Test::Greater => self.ordered(&column, " > ", value),
             Test::Contains | Test::Prefix => {

@@ -316,24 +316,23 @@ impl Serialize for IdItem {
     }
 }
 
-/// Each different item once, and who of the named is not there. The database groups; only what
-/// follows from the status is told apart here.
+/// Each different item once, and who of the named is not there. The database groups, unless the
+/// number makes each item another one.
 fn distinct(
     call: &Call,
-    mut query: AgentQuery,
+    query: AgentQuery,
     selected: &[String],
 ) -> Result<(List, Vec<AgentId>), Failure> {
-    let named = |name: &&String| COLUMNS.iter().find(|(known, _)| known == *name);
-    let columns: Vec<(&'static str, Column)> =
-        selected.iter().filter_map(|name| named(&name).copied()).collect();
-    let unique = selected.is_empty() || selected.iter().any(|name| name == "id");
-    let grouped = columns.len() == selected.len();
-    if !unique && grouped {
+    if !selected.is_empty() && !selected.iter().any(|name| name == "id") {
+        // A field with fields inside is all of them.
+        let named = |known: &str, name: &str| {
+            known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let wanted = |(known, _): &&(&str, Column)| selected.iter().any(|name| named(known, name));
+        let columns: Vec<(&'static str, Column)> = COLUMNS.iter().filter(wanted).copied().collect();
         let missing = missing(call, &query);
         return Ok((super::fleet::different(call, query, &columns)?, missing));
     }
-    let (offset, limit) = (query.offset, query.limit);
-    (query.offset, query.limit) = if unique { (offset, limit) } else { (0, PAGE_ITEMS_MAX) };
     let mut page = call.registry().agents(&query)?;
     let (all, missing) = (page.total, std::mem::take(&mut page.missing));
     let mut items = Vec::with_capacity(page.items.len());
@@ -341,13 +340,7 @@ fn distinct(
         let value = to_value(&item(&call.api, row))?;
         items.push(shape::select(value, selected, &[]));
     }
-    if unique {
-        return Ok((List::new(items, all, LIST_MESSAGES), missing));
-    }
-    let items = shape::distinct(items);
-    let total = items.len() as u64;
-    let list = List::new(shape::page(items, offset, limit), total, LIST_MESSAGES);
-    Ok((list, missing))
+    Ok((List::new(items, all, LIST_MESSAGES), missing))
 }
 
 /// Who of the query's named agents is not there, as memory knows.
@@ -378,7 +371,9 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
     let (op, value) = match column {
         _ if value == "null" && op == Op::Equal => return Ok(Condition::IsNull(column)),
         _ if value == "null" && op == Op::NotEqual => return Ok(Condition::NotNull(column)),
-        AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime => {
+        AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime
+            if op != Op::Contains =>
+        {
             let (op, at_us) = q::instant(op, &value, api.options.clock.now_us())?;
             (op, (at_us / 1_000_000).to_string())
         }
@@ -437,6 +432,7 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     if let Some(text) = parameters.text("q") {
         conditions.push(condition(&call.api, q::parse(text, COLUMNS)?)?);
     }
+    let search = search(call, &mut conditions);
     Ok(AgentQuery {
         offset: parameters.whole("offset"),
         limit: parameters.whole("limit"),
@@ -455,11 +451,29 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         os_name: one("os.name"),
         os_version: one("os.version"),
         version: one("version"),
-        search: parameters.text("search").map(str::to_owned),
+        search,
         older_than_s: parameters.seconds("older_than"),
         condition: (!conditions.is_empty()).then_some(Condition::And(conditions)),
         sort: sort(parameters.text("sort"))?,
     })
+}
+
+/// What is left to search for: a text in the names that are the same for all agents finds all of
+/// them or, with `-` in front, none.
+fn search(call: &Call, conditions: &mut Vec<Condition>) -> Option<String> {
+    let text = call.parameters.text("search")?;
+    let (wanted, unwanted) = match text.strip_prefix('-') {
+        Some(text) => (text, true),
+        None => (text, false),
+    };
+    let own = [call.api.options.hostname.as_str(), call.api.node()];
+    if !own.iter().any(|own| own.to_lowercase().contains(&wanted.to_lowercase())) {
+        return Some(text.to_owned());
+    }
+    if unwanted {
+        conditions.push(always(false));
+    }
+    None
 }
 
 /// The order that `sort` names. What is the same for all sorts nothing.

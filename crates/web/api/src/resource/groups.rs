@@ -170,12 +170,17 @@ pub(crate) struct GroupItem {
     /// MD5 of its configuration.
     #[serde(skip_serializing_if = "String::is_empty")]
     configSum: String,
+    /// What is wrong with its configuration, which was stored under an earlier version or other
+    /// settings of the server; ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
 }
 
 /// A group as lists show it.
 pub(super) fn item(api: &Api, group: GroupCount) -> GroupItem {
     GroupItem {
         mergedSum: api.registry.merged_sum(&group.name).as_ref().to_owned(),
+        problem: api.registry.group_problem(&group.name),
         name: group.name,
         count: group.count,
         configSum: group.config_sum,
@@ -210,7 +215,7 @@ pub(crate) struct GroupConfigItem {
 }
 
 const GROUP_LIST: Listing = Listing {
-    fields: &["name", "count", "mergedSum", "configSum"],
+    fields: &["name", "count", "mergedSum", "configSum", "problem"],
     always: &["name"],
     messages: [
         "All selected groups information was returned",
@@ -226,7 +231,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     let (allowed, denied): (Vec<&String>, Vec<&String>) = named.iter().partition(|name| may(name));
     let missing: Vec<&String> =
         allowed.into_iter().filter(|name| groups.iter().all(|g| g.name != **name)).collect();
-    let hash = call.parameters.text("hash");
+    let hash = call.parameters.text("hash").filter(|name| *name != "md5");
     let mut items = Vec::new();
     for group in &groups {
         if (!named.is_empty() && !named.contains(&group.name)) || !may(&group.name) {
@@ -234,8 +239,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         }
         let mut item = item(&call.api, group.clone());
         if let Some(name) = hash.filter(|_| !group.config_sum.is_empty()) {
-            item.configSum = digest::hex(name, &config_of(call, &group.name)?);
-            item.mergedSum = digest::hex(name, &merged_of(call, &group.name)?);
+            (item.configSum, item.mergedSum) = digests(call, &group.name, name)?;
         }
         items.push(to_value(&item)?);
     }
@@ -247,6 +251,19 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         list.fail(4000, name.clone());
     }
     Ok(Answer::List(list))
+}
+
+/// The digests of a group's two files, reckoned once until a group's configuration changes.
+fn digests(call: &Call, group: &str, name: &str) -> Result<(String, String), Failure> {
+    // Read before the texts are: what is kept is never older than its version.
+    let key = (call.registry().configs_version(), group.to_owned(), name.to_owned());
+    if let Some(known) = call.api.digests.get(&key) {
+        return Ok(known);
+    }
+    let config = digest::hex(name, &config_of(call, group)?);
+    let merged = digest::hex(name, &merged_of(call, group)?);
+    call.api.digests.insert(key, (config.clone(), merged.clone()));
+    Ok((config, merged))
 }
 
 /// The group of the path, which must exist.
@@ -355,13 +372,9 @@ const FILE_LIST: Listing = Listing {
 fn files(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
     let name = call.parameters.text("hash").unwrap_or("md5");
-    let file = |filename: &str, body: Vec<u8>| {
-        to_value(&GroupFile { filename: filename.into(), hash: digest::hex(name, &body) })
-    };
-    let items = vec![
-        file(CONFIG_FILE, config_of(call, &group)?)?,
-        file(MERGED_FILE, merged_of(call, &group)?)?,
-    ];
+    let (config, merged) = digests(call, &group, name)?;
+    let file = |filename: &str, hash| to_value(&GroupFile { filename: filename.into(), hash });
+    let items = vec![file(CONFIG_FILE, config)?, file(MERGED_FILE, merged)?];
     Ok(Answer::List(FILE_LIST.answer(call, items)?))
 }
 

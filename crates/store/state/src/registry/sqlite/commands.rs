@@ -365,12 +365,21 @@ pub(super) fn newest(
     limit: u64,
     scope: &Permitted,
 ) -> StoreResult<Vec<CommandRow>> {
-    let sql = format!(
-        "SELECT {COMMAND_COLUMNS} FROM command WHERE NOT ({DROPPED}) ORDER BY id DESC LIMIT ?1"
-    );
+    let sql =
+        format!("SELECT {COMMAND_COLUMNS} FROM command WHERE NOT ({DROPPED}) ORDER BY id DESC");
     let mut statement = tx.prepare_cached(&sql)?;
-    let rows = statement.query_and_then([signed(limit)], command)?;
-    rows.map(|row| within(tx, row?, scope)).collect()
+    let mut seen = Vec::new();
+    let mut rows = statement.query_and_then([], command)?;
+    while (seen.len() as u64) < limit
+        && let Some(row) = rows.next()
+    {
+        let row = within(tx, row?, scope)?;
+        // What is about none of the caller's agents is not told, and takes no place of the page.
+        if scope.is_all() || row.counts.total > 0 {
+            seen.push(row);
+        }
+    }
+    Ok(seen)
 }
 
 /// The command with the counts of the scope's agents alone.

@@ -57,11 +57,11 @@ fn shown(column: AgentColumn) -> &'static str {
     match form(column) {
         Form::Text(sql) | Form::Version(sql, _) => sql,
         Form::Number("a.id") => "printf('%03d', a.id)",
-        Form::Number("a.added_at_s") => "CAST(a.added_at_s AS TEXT)",
-        Form::Number("a.keepalive_at_s") => "CAST(a.keepalive_at_s AS TEXT)",
-        Form::Number("a.disconnected_at_s") => "CAST(a.disconnected_at_s AS TEXT)",
+        Form::Date("a.added_at_s") => "CAST(a.added_at_s AS TEXT)",
+        Form::Date("a.keepalive_at_s") => "CAST(a.keepalive_at_s AS TEXT)",
+        Form::Date("a.disconnected_at_s") => "CAST(a.disconnected_at_s AS TEXT)",
         Form::Number("a.status_code") => "CAST(a.status_code AS TEXT)",
-        Form::Number(_) => "NULL",
+        Form::Number(_) | Form::Date(_) => "NULL",
         Form::Status => "a.status",
         Form::Config => "CASE a.config_synced WHEN 1 THEN 'synced' ELSE 'not synced' END",
         Form::Group => {

@@ -45,6 +45,8 @@ pub(super) enum Form {
     Status,
     /// A number.
     Number(&'static str),
+    /// Seconds since the epoch, which lists print as a date.
+    Date(&'static str),
     /// Text that is ordered by a number beside it.
     Version(&'static str, &'static str),
     /// Names in another table.
@@ -67,9 +69,9 @@ pub(super) fn form(column: AgentColumn) -> Form {
         AgentColumn::OsVersion => Form::Version("a.os_version", "a.os_version_key"),
         AgentColumn::OsArch => Form::Text("a.os_arch"),
         AgentColumn::OsUname => Form::Text("a.os_uname"),
-        AgentColumn::DateAdd => Form::Number("a.added_at_s"),
-        AgentColumn::LastKeepAlive => Form::Number("a.keepalive_at_s"),
-        AgentColumn::DisconnectionTime => Form::Number("a.disconnected_at_s"),
+        AgentColumn::DateAdd => Form::Date("a.added_at_s"),
+        AgentColumn::LastKeepAlive => Form::Date("a.keepalive_at_s"),
+        AgentColumn::DisconnectionTime => Form::Date("a.disconnected_at_s"),
         AgentColumn::Group => Form::Group,
         AgentColumn::StatusCode => Form::Number("a.status_code"),
         AgentColumn::OsMajor => Form::Text(OS_MAJOR),
@@ -80,6 +82,8 @@ pub(super) fn form(column: AgentColumn) -> Form {
     }
 }
 
+/// A date as [`model::timestamp::seconds_offset`] prints it.
+const PRINTED_DATE: &str = "%Y-%m-%dT%H:%M:%S+00:00";
 const OS_MAJOR: &str = "substr(a.os_version, 1, instr(a.os_version || '.', '.') - 1)";
 const OS_MINOR: &str = "CASE WHEN instr(a.os_version, '.') THEN substr(a.os_version, \
      instr(a.os_version, '.') + 1, instr(substr(a.os_version, instr(a.os_version, '.') + 1) || '.', \
@@ -133,7 +137,7 @@ impl Where {
 
     fn is_null(&mut self, column: AgentColumn) {
         match form(column) {
-            Form::Text(sql) | Form::Number(sql) | Form::Version(sql, _) => {
+            Form::Text(sql) | Form::Number(sql) | Form::Date(sql) | Form::Version(sql, _) => {
                 self.push(sql);
                 self.push(" IS NULL");
             }
@@ -154,13 +158,17 @@ impl Where {
             (Form::Status, CompareOp::Contains | CompareOp::NotContains) => {
                 self.like("a.status", op, value);
             }
+            (Form::Date(sql), CompareOp::Contains | CompareOp::NotContains) => {
+                self.like(&format!("strftime('{PRINTED_DATE}', {sql}, 'unixepoch')"), op, value);
+            }
             (
                 Form::Text(sql) | Form::Number(sql) | Form::Version(sql, _),
                 CompareOp::Contains | CompareOp::NotContains,
             ) => self.like(sql, op, value),
-            (Form::Number(sql), _) => match value.trim().parse::<i64>() {
+            (Form::Number(sql) | Form::Date(sql), _) => match value.trim().parse::<i64>() {
                 Ok(number) => self.operator(sql, op, Value::Integer(number), ""),
-                Err(_) => self.push(if op == CompareOp::NotEqual { "1" } else { "0" }),
+                Err(_) if op == CompareOp::NotEqual => self.condition(&Condition::NotNull(column)),
+                Err(_) => self.push("0"),
             },
             (Form::Version(_, key), CompareOp::Less | CompareOp::Greater)
                 if version_key(value).is_some() =>
@@ -198,7 +206,8 @@ impl Where {
 
     fn operator(&mut self, sql: &str, op: CompareOp, value: Value, collation: &str) {
         let sign = match op {
-            CompareOp::NotEqual => " IS NOT ",
+            // Of what has no value it is not true, as in SQL.
+            CompareOp::NotEqual => " <> ",
             CompareOp::Less => " < ",
             CompareOp::Greater => " > ",
             CompareOp::Equal | CompareOp::Contains | CompareOp::NotContains => " = ",
@@ -323,7 +332,14 @@ fn pattern(text: &str) -> String {
     pattern
 }
 
-const SEARCHED: [AgentColumn; 13] = [
+/// What is the same for every agent (the server's names) is looked into by whoever asks.
+const SEARCHED: [AgentColumn; 19] = [
+    AgentColumn::DateAdd,
+    AgentColumn::LastKeepAlive,
+    AgentColumn::DisconnectionTime,
+    AgentColumn::StatusCode,
+    AgentColumn::ConfigSum,
+    AgentColumn::ConfigStatus,
     AgentColumn::Id,
     AgentColumn::Name,
     AgentColumn::Ip,
@@ -356,7 +372,7 @@ fn order(sort: &[Sort]) -> String {
     for step in sort {
         let (key, collation) = match form(step.column) {
             Form::Text(sql) => (sql, " COLLATE NOCASE"),
-            Form::Number(sql) | Form::Version(_, sql) => (sql, ""),
+            Form::Number(sql) | Form::Date(sql) | Form::Version(_, sql) => (sql, ""),
             Form::Status => ("a.status", ""),
             // `not synced` stands before `synced`.
             Form::Config => ("a.config_synced", ""),

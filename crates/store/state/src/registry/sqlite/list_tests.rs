@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use super::*;
+use crate::registry::sqlite::distinct::distinct;
 use crate::registry::sqlite::{SqliteRegistry, agents, commands, counters, users};
 use crate::registry::{
     AuditEntry, AuditOutcome, CommandKind, NewCommand, OutcomeFilter, RegistryStore as _,
@@ -358,4 +359,82 @@ fn the_total_of_a_plain_list_is_not_counted() {
 #[test]
 fn the_signs_of_a_pattern_are_only_signs() {
     assert_eq!(pattern("a%b_c\\d"), "%a\\%b\\_c\\\\d%");
+}
+
+/// What has no index, by name: these look at every agent. Everything else does not.
+#[test]
+fn scans_of_the_fleet_are_those_that_are_allowed_by_name() {
+    use AgentColumn as C;
+    use CompareOp::{Contains, Equal, Greater, Less, NotEqual};
+    let is = |column, op, value: &str| Condition::Compare { column, op, value: value.into() };
+    let asked = |condition| AgentQuery { condition: Some(condition), ..AgentQuery::default() };
+    let lone = Condition::And(vec![is(C::Id, Greater, "0"), Condition::IsNull(C::Group)]);
+    let either = |a, b| Condition::Or(vec![is(a, Equal, "x"), is(b, Equal, "x")]);
+    let scans = |query: &AgentQuery| scans_the_fleet(&page_plan(query));
+    for (name, query) in [
+        ("q: name =", asked(is(C::Name, Equal, "x"))),
+        ("q: group ~", asked(is(C::Group, Contains, "x"))),
+    ] {
+        assert!(!scans(&query), "{name}: {:?}", page_plan(&query));
+    }
+    for (name, query) in [
+        ("q: os.platform = or name =", asked(either(C::OsPlatform, C::Name))),
+        ("q: group = or name =", asked(either(C::Group, C::Name))),
+        ("q: dateAdd <", asked(is(C::DateAdd, Less, "7"))),
+        ("q: version <", asked(is(C::Version, Less, "v0.9.1"))),
+        ("q: version >", asked(is(C::Version, Greater, "v0.9.1"))),
+        ("outdated", asked(is(C::Version, Less, "v1"))),
+        ("q: name !=", asked(is(C::Name, NotEqual, "x"))),
+        ("q: name ~", asked(is(C::Name, Contains, "x"))),
+        ("q: os.arch =", asked(is(C::OsArch, Equal, "x"))),
+        ("q: lastKeepAlive <", asked(is(C::LastKeepAlive, Less, "7"))),
+        ("q: os.arch = or name =", asked(either(C::OsArch, C::Name))),
+        ("older_than", AgentQuery { older_than_s: Some(60), ..AgentQuery::default() }),
+    ] {
+        assert!(scans(&query), "{name} has an index now: say so: {:?}", page_plan(&query));
+    }
+    // The server's row apart, that is everybody; of each one index is asked.
+    let plan = page_plan(&asked(lone));
+    assert!(plan[0].contains("USING INTEGER PRIMARY KEY (rowid>?)"), "{plan:?}");
+    assert!(plan.iter().any(|step| step.starts_with("SEARCH m USING")), "{plan:?}");
+    for (column, sorted) in [
+        (C::DateAdd, true),
+        (C::LastKeepAlive, true),
+        (C::DisconnectionTime, true),
+        (C::Group, true),
+        (C::OsArch, true),
+        (C::OsUname, true),
+        (C::OsMajor, true),
+        (C::StatusCode, true),
+        (C::ConfigSum, true),
+        (C::ConfigStatus, false),
+    ] {
+        for descending in [false, true] {
+            let sort = vec![Sort { column, descending }];
+            let plan = page_plan(&AgentQuery { sort, ..AgentQuery::default() });
+            assert_eq!(sorts(&plan), sorted, "{column:?}: {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn different_values_of_a_column_with_an_index_are_read_from_it() {
+    use AgentColumn as C;
+    let plan_of = |columns: &[C]| {
+        let statements = ran(|tx| drop(distinct(tx, &AgentQuery::default(), columns, 0).unwrap()));
+        statements.into_iter().flat_map(|(_, plan)| plan).collect::<Vec<_>>()
+    };
+    for column in [C::OsPlatform, C::Version, C::OsName, C::OsVersion, C::Status, C::Name] {
+        let plan = plan_of(&[column]);
+        assert!(
+            plan.iter().any(|step| step.contains("USING COVERING INDEX")),
+            "{column:?}: {plan:?}"
+        );
+    }
+    // Every agent is looked at, once; what is sorted is one row for each different value.
+    for columns in [&[C::OsPlatform, C::Version][..], &[C::OsArch], &[C::Group], &[C::ConfigStatus]]
+    {
+        let plan = plan_of(columns);
+        assert!(scans_the_fleet(&plan), "{columns:?} has an index now: say so: {plan:?}");
+    }
 }

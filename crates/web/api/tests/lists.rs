@@ -1,0 +1,223 @@
+//! What lists find, count and tell: searches over every column, `!=` beside what has no value,
+//! different values, numbers named twice, digests that are not reckoned again.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
+
+mod common;
+
+use axum::http::StatusCode;
+use common::{World, column, observed, upsert, world};
+use model::AgentId;
+use registry::CommandKind;
+use serde_json::{Value, json};
+
+const NARROW: &str = "Narrow-View-1";
+const HOURLY: &str =
+    "<agent_config><syscheck><frequency>3600</frequency></syscheck></agent_config>";
+
+/// The numbers of the agents but 000 that `/agents` tells.
+async fn found(world: &World, token: &str, query: &str) -> Vec<String> {
+    let answer = world.ok(&format!("/agents?{query}"), token).await;
+    let mut ids = column(&answer, "id");
+    ids.retain(|id| id != "000");
+    ids
+}
+
+async fn configure(world: &World, token: &str, group: &str, text: &str) {
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/xml")];
+    let path = format!("/groups/{group}/configuration");
+    let put = world.send("PUT", &path, &headers, text.to_owned()).await;
+    assert_eq!(put.status, StatusCode::OK, "{}", put.json());
+}
+
+#[tokio::test]
+async fn a_search_looks_into_every_column_as_it_is_printed() {
+    let world = world();
+    let token = world.admin().await;
+    let shown = world.ok("/agents?agents_list=001", &token).await;
+    let kept = shown["data"]["affected_items"][0]["lastKeepAlive"].as_str().unwrap().to_owned();
+    let kept = kept.split('+').next().unwrap().to_owned();
+    for (query, expected) in [
+        ("search=server-HOST", "001 002 003"),
+        ("search=-server-host", ""),
+        ("search=node01", "001 002 003"),
+        ("search=-node01&status=active", ""),
+        ("search=not%20synced", "003"),
+        ("search=-not%20synced", "001 002"),
+        ("search=NOT%20SYNCED&q=id>0", "003"),
+        ("search=2026-11-20T18", "001 002 003"),
+        ("search=-2026-11-20t18", ""),
+        (&format!("search={kept}"), "001 002"),
+        ("search=1999-", ""),
+    ] {
+        assert_eq!(found(&world, &token, query).await.join(" "), expected, "{query}");
+    }
+    // What an agent runs of its groups, by its sum.
+    configure(&world, &token, "web", HOURLY).await;
+    let sum = world.registry.wanted_config(AgentId(1)).unwrap().as_ref().to_owned();
+    assert_eq!(sum.len(), 32);
+    let none = Vec::<String>::new();
+    assert_eq!(found(&world, &token, &format!("search={sum}")).await, none);
+    world
+        .registry
+        .config_told(AgentId(1), registry::ConfigTold { sum: sum.clone(), problem: None });
+    assert_eq!(found(&world, &token, &format!("search={sum}")).await, ["001"]);
+    // Beside a condition the database is asked, and finds the same.
+    assert_eq!(found(&world, &token, &format!("search={sum}&q=id>0")).await, ["001"]);
+}
+
+#[tokio::test]
+async fn what_has_no_value_is_not_unequal() {
+    let world = world();
+    let token = world.admin().await;
+    for (query, expected) in [
+        ("q=os.platform!=windows;id>0", "001 002"),
+        ("q=os.platform!=debian;id>0", "002"),
+        ("q=version!=x;id>0", "001 002"),
+        ("q=lastKeepAlive!=2026-01-01;id>0", "001 002"),
+        ("q=os.platform!=null;id>0", "001 002"),
+        ("q=os.platform=null;id>0", "003"),
+        ("q=os.codename!=x", ""),
+        ("q=group!=web;id>0", "002 003"),
+        ("q=status!=active;id>0", "002 003"),
+    ] {
+        assert_eq!(found(&world, &token, query).await.join(" "), expected, "{query}");
+    }
+    // Files and lists that are made whole say the same.
+    world.session(1, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
+    for (path, expected) in [
+        ("/syscheck/001?q=md5!=0", 0),
+        ("/syscheck/001?q=sha256!=0", 1),
+        ("/states/fim-files?q=md5!=0", 0),
+        ("/groups?q=configSum!=x", 0),
+        ("/groups?q=name!=x", 2),
+    ] {
+        let answer = world.ok(path, &token).await;
+        assert_eq!(answer["data"]["total_affected_items"], expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_date_holds_a_text_as_it_is_printed() {
+    let world = world();
+    let token = world.admin().await;
+    assert_eq!(found(&world, &token, "q=dateAdd~2026-11-20T;id>0").await, ["001", "002", "003"]);
+    assert_eq!(found(&world, &token, "q=lastKeepAlive~2026-11-2;id>0").await, ["001", "002"]);
+    assert_eq!(found(&world, &token, "q=lastKeepAlive~1999").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_number_named_twice_is_one_and_one_too_large_is_none() {
+    let world = world();
+    let token = world.admin().await;
+    let answer = world.ok("/agents?agents_list=099,001,0099,99", &token).await;
+    assert_eq!(column(&answer, "id"), ["001"]);
+    assert_eq!(answer["data"]["total_failed_items"], 1);
+    assert_eq!(answer["data"]["failed_items"][0]["id"], json!(["099"]));
+    let large = world.get("/agents?agents_list=001,4294967296", &token).await;
+    assert_eq!(large.status, StatusCode::BAD_REQUEST);
+    let detail = large.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("4294967296"), "{detail}");
+}
+
+#[tokio::test]
+async fn the_different_values_of_a_field_with_fields_inside_are_grouped_by_the_database() {
+    let world = world();
+    let token = world.admin().await;
+    let path = "/agents?distinct=true&q=id>0&select=os";
+    let whole = world.ok(&format!("{path}&sort=os.name"), &token).await;
+    let names: Vec<&Value> = whole["data"]["affected_items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| &i["os"]["name"])
+        .collect();
+    assert_eq!(names, ["Debian GNU/Linux", "Fedora Linux"], "{whole}");
+    assert_eq!(whole["data"]["affected_items"][0]["os"]["major"], "12");
+    assert_eq!(whole["data"]["total_affected_items"], 2);
+    let mixed = world.ok(&format!("{path},status"), &token).await;
+    assert_eq!(mixed["data"]["total_affected_items"], 3, "{mixed}");
+    // Two rows are read, not every agent.
+    let rows = |answer: &common::Answered| -> u64 {
+        let timing = answer.header("server-timing").to_owned();
+        let (_, rows) = timing.split_once("rows;desc=\"").unwrap();
+        rows.trim_end_matches('"').parse().unwrap()
+    };
+    for number in 0..50 {
+        let body = json!({"name": format!("more-{number}"), "ip": "any"}).to_string();
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        let made = world.send("POST", "/agents", &headers, body).await;
+        assert_eq!(made.status, StatusCode::OK, "{}", made.json());
+    }
+    world.get(path, &token).await;
+    let answer = world.get(path, &token).await;
+    assert!(rows(&answer) < 20, "{}", answer.header("server-timing"));
+}
+
+#[tokio::test]
+async fn an_order_behind_those_of_others_is_on_the_first_page_of_who_may_see_it() {
+    let world = world();
+    let order = |agents: &[u32]| {
+        let agents: Vec<AgentId> = agents.iter().copied().map(AgentId).collect();
+        world.registry.create_command(CommandKind::Restart, &agents, "admin").unwrap()
+    };
+    let own = order(&[1]);
+    for number in 0..30 {
+        // Not joined to one another: each is about another agent more.
+        order(&[2, 3 + number]);
+    }
+    let last = order(&[1, 2]);
+    let bearer = format!("Bearer {}", world.admin().await);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let policy =
+        json!({"actions": ["agent:read"], "resources": ["agent:id:001"], "effect": "allow"});
+    for (path, body) in [
+        ("/security/policies", json!({"name": "own", "policy": policy}).to_string()),
+        ("/security/roles", json!({"name": "narrow"}).to_string()),
+        // 23 is what lets the default role read commands.
+        ("/security/roles/100/policies?policy_ids=100,23", String::new()),
+    ] {
+        let made = world.send("POST", path, &headers, body).await;
+        assert_eq!(made.json()["error"], 0, "{path}: {}", made.json());
+    }
+    world.registry.create_user("narrow", NARROW, false, &["narrow"]).unwrap();
+    let token = world.login("narrow", NARROW).await;
+    for (limit, expected) in [(1, vec![last]), (2, vec![last, own]), (20, vec![last, own])] {
+        let list = world.ok(&format!("/commands?limit={limit}"), &token).await;
+        let items = list["data"]["affected_items"].as_array().unwrap();
+        let ids: Vec<u64> = items.iter().map(|item| item["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids, expected, "{limit}");
+    }
+}
+
+#[tokio::test]
+async fn digests_of_groups_are_reckoned_once_until_a_group_changes() {
+    let world = world();
+    let token = world.admin().await;
+    configure(&world, &token, "web", "<agent_config><syscheck/></agent_config>").await;
+    let ask = async |path: &str| {
+        let answer = world.get(path, &token).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.json());
+        let items = answer.json()["data"]["affected_items"].clone();
+        (items, answer.header("server-timing").to_owned())
+    };
+    let queries = |timing: &str| timing.split(", ").nth(1).unwrap().to_owned();
+    let path = "/groups?groups_list=web&hash=sha3_256";
+    let (first, _) = ask(path).await;
+    assert_eq!(first[0]["configSum"].as_str().unwrap().len(), 64);
+    let (again, timing) = ask(path).await;
+    assert_eq!(again, first);
+    let (_, plain) = ask("/groups?groups_list=web").await;
+    assert_eq!(queries(&timing), queries(&plain), "no text of a group is read");
+    configure(&world, &token, "web", HOURLY).await;
+    let (changed, _) = ask(path).await;
+    assert_ne!(changed[0]["configSum"], first[0]["configSum"]);
+    assert_ne!(changed[0]["mergedSum"], first[0]["mergedSum"]);
+    for (name, digits) in [("sha3_224", 56), ("sha3_256", 64), ("sha3_384", 96), ("sha3_512", 128)]
+    {
+        let (files, _) = ask(&format!("/groups/web/files?hash={name}")).await;
+        assert_eq!(files[0]["hash"].as_str().unwrap().len(), digits, "{name}");
+    }
+}
