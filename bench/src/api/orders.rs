@@ -1,6 +1,6 @@
 //! Bulk commands to their outcomes, and agents that come and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -88,48 +88,70 @@ fn counters(client: &mut Client) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(all)
 }
 
-/// A thousand agents a minute enrolled and dropped; every counter must say the same as before, and
-/// in the midst of it exactly as many more.
+/// Agents that are there at once while others come and go.
+const STOCK: u32 = 250;
+/// How often in the paced minute one comes and another goes: a little more than the goal.
+const ROUNDS: u32 = 1_030;
+
+/// A thousand agents a minute registered, heard from and dropped: in each round of the paced minute
+/// one comes and says that it is there, and the one that came [`STOCK`] rounds before it goes. Every
+/// counter must say the same as before, and at the minute's end exactly the stock more.
 pub fn churn(server: &Server, token: &str, results: &mut Results) -> anyhow::Result<()> {
     let mut client = server.client(token)?;
+    let mut agents = Client::unix(&server.socket)?;
     let before = counters(&mut client)?;
-    // Half of a minute's thousand are there at once.
-    let (times, every) = if quick() { (50, 0.0) } else { (500, 0.03) };
+    let (rounds, stock) = if quick() { (50, 25) } else { (ROUNDS, STOCK) };
+    let pace_s = if quick() { 0.0 } else { 60.0 / f64::from(rounds) };
+    let (mut ids, mut took) = (VecDeque::new(), Vec::new());
+    for number in 0..stock {
+        ids.push_back(come(&mut client, &mut agents, number, &mut took)?);
+    }
+    took.clear();
     let (cpu, started) = (server.cpu_s(), Instant::now());
-    let (mut ids, mut took) = (Vec::new(), Vec::new());
-    let paced = |n: u32| {
-        let at = Duration::from_secs_f64(f64::from(n) * every);
+    for round in 0..rounds {
+        let at = Duration::from_secs_f64(f64::from(round) * pace_s);
         std::thread::sleep(at.saturating_sub(started.elapsed()));
-    };
-    for number in 0..times {
-        paced(2 * number);
-        let path = format!("/agents/insert/quick?agent_name=churn-{number}");
-        let answer = client.send("POST", &path, "", b"")?;
-        ensure!(answer.status == 200, "churn: {}", String::from_utf8_lossy(&answer.body));
-        took.push(answer.took.as_secs_f64() * 1e3);
-        let answer: Value = serde_json::from_slice(&answer.body)?;
-        ids.push(answer["data"]["id"].as_str().context("no id")?.to_owned());
-        if ids.len() > times as usize / 2 {
-            drop_one(&mut client, &ids.remove(0), &mut took)?;
-        }
+        ids.push_back(come(&mut client, &mut agents, stock + round, &mut took)?);
+        drop_one(&mut client, &ids.pop_front().context("nobody is there")?, &mut took)?;
     }
+    let (seconds, cpu_ms) = (started.elapsed().as_secs_f64(), (server.cpu_s() - cpu) * 1e3);
     let there = counters(&mut client)?;
-    let total = |counts: &BTreeMap<String, u64>| counts.get("connection total").copied();
-    let expected = total(&before).map(|n| n + ids.len() as u64);
-    ensure!(total(&there) == expected, "{:?} agents in place of {expected:?}", total(&there));
-    for id in ids {
-        drop_one(&mut client, &id, &mut took)?;
+    for name in ["connection total", "connection active"] {
+        let of = |counts: &BTreeMap<String, u64>| counts.get(name).copied().unwrap_or(0);
+        let expected = of(&before) + ids.len() as u64;
+        ensure!(of(&there) == expected, "{name}: {} in place of {expected}", of(&there));
     }
-    let seconds = started.elapsed().as_secs_f64();
+    for id in ids {
+        drop_one(&mut client, &id, &mut Vec::new())?;
+    }
     ensure!(counters(&mut client)? == before, "the counters differ after the churn");
     let case = format!("{AGENTS} churn");
     let mut add = |metric, unit, value| results.add(&case, SUBJECT, metric, unit, value);
-    add("agents_per_minute", "/min", f64::from(times) * 60.0 / seconds);
-    add("cpu_ms", "ms", (server.cpu_s() - cpu) * 1e3 / f64::from(times));
+    add("agents_per_minute", "/min", f64::from(rounds) * 60.0 / seconds);
+    add("cpu_ms", "ms", cpu_ms / f64::from(rounds));
     add("p50_ms", "ms", quantile(&mut took, 0.5));
     add("counters_wrong", "", 0.0);
     results.add(&case, "goal", "agents_per_minute", "/min", 1_000.0);
     Ok(())
+}
+
+/// One is registered and says that it is there: active from then on. Its number.
+fn come(
+    client: &mut Client,
+    agents: &mut Client,
+    number: u32,
+    took: &mut Vec<f64>,
+) -> anyhow::Result<String> {
+    let path = format!("/agents/insert/quick?agent_name=churn-{number}");
+    let answer = client.send("POST", &path, "", b"")?;
+    ensure!(answer.status == 200, "churn: {}", String::from_utf8_lossy(&answer.body));
+    took.push(answer.took.as_secs_f64() * 1e3);
+    let body: Value = serde_json::from_slice(&answer.body)?;
+    let id = body["data"]["id"].as_str().context("no id")?.to_owned();
+    let lines = format!("X-Wazuh-Agent-Id: {id}\r\nContent-Type: application/json\r\n");
+    let heard = agents.send("POST", "/control", &lines, br#"{"action":"notify"}"#)?;
+    ensure!(heard.status == 200, "churn: heartbeat of {id}: {}", heard.status);
+    Ok(id)
 }
 
 fn drop_one(client: &mut Client, id: &str, took: &mut Vec<f64>) -> anyhow::Result<()> {

@@ -135,6 +135,8 @@ impl Limit {
         let scratch = scratch.to_owned();
         let seconds = match (quick(), wanted("FULL")) {
             (true, _) => 120,
+            // Logins: two minutes of them between three half minutes of none, then by workers.
+            (false, false) if part == "login" => 420,
             (false, false) => 300,
             (false, true) => 3_600,
         };

@@ -358,7 +358,10 @@ impl Failure {
             fields.insert("remediation".into(), remedy.into());
         }
         if self.code.is_some_and(|code| !LIMITS.contains(&code)) {
-            fields.insert("dapi_errors".into(), json!({node: {"error": self.detail, "logfile": LOGFILE}}));
+            fields.insert(
+                "dapi_errors".into(),
+                json!({node: {"error": self.detail, "logfile": LOGFILE}}),
+            );
         }
         if let Some(code) = self.code {
             fields.insert("error".into(), code.into());

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use rusqlite::{Transaction, params_from_iter};
 
-use super::list::{Form, Where, form};
+use super::columns::{Form, form};
+use super::list::Where;
 use super::rows;
 use crate::registry::limits::PAGE_ROWS_MAX;
 use crate::registry::{AgentColumn, AgentQuery, DistinctPage, StoreResult};

@@ -7,6 +7,7 @@ use model::{AgentId, AgentStatus};
 use rusqlite::types::Value;
 use rusqlite::{ToSql, Transaction, params_from_iter};
 
+use super::columns::{Form, PRINTED_DATE, form};
 use super::counters::status_summary;
 use super::groups;
 use super::rows::{self, AGENT_COLUMNS, version_key};
@@ -36,58 +37,6 @@ impl ToSql for Bound {
         }
     }
 }
-
-/// How a column's values are compared.
-pub(super) enum Form {
-    /// Text, without case.
-    Text(&'static str),
-    /// The word of a status.
-    Status,
-    /// A number.
-    Number(&'static str),
-    /// Seconds since the epoch, which lists print as a date.
-    Date(&'static str),
-    /// Text that is ordered by a number beside it.
-    Version(&'static str, &'static str),
-    /// Names in another table.
-    Group,
-    /// The word of a flag.
-    Config,
-}
-
-pub(super) fn form(column: AgentColumn) -> Form {
-    match column {
-        AgentColumn::Id => Form::Number("a.id"),
-        AgentColumn::Name => Form::Text("a.name"),
-        AgentColumn::Ip => Form::Text("coalesce(a.ip, a.register_ip)"),
-        AgentColumn::RegisterIp => Form::Text("a.register_ip"),
-        AgentColumn::Status => Form::Status,
-        AgentColumn::Version => Form::Version("a.version", "a.version_key"),
-        AgentColumn::Hostname => Form::Text("a.hostname"),
-        AgentColumn::OsName => Form::Text("a.os_name"),
-        AgentColumn::OsPlatform => Form::Text("a.os_platform"),
-        AgentColumn::OsVersion => Form::Version("a.os_version", "a.os_version_key"),
-        AgentColumn::OsArch => Form::Text("a.os_arch"),
-        AgentColumn::OsUname => Form::Text("a.os_uname"),
-        AgentColumn::DateAdd => Form::Date("a.added_at_s"),
-        AgentColumn::LastKeepAlive => Form::Date("a.keepalive_at_s"),
-        AgentColumn::DisconnectionTime => Form::Date("a.disconnected_at_s"),
-        AgentColumn::Group => Form::Group,
-        AgentColumn::StatusCode => Form::Number("a.status_code"),
-        AgentColumn::OsMajor => Form::Text(OS_MAJOR),
-        AgentColumn::OsMinor => Form::Text(OS_MINOR),
-        AgentColumn::ConfigSum => Form::Text("nullif(a.merged_sum, '')"),
-        AgentColumn::ConfigStatus => Form::Config,
-        AgentColumn::Nothing => Form::Text("NULL"),
-    }
-}
-
-/// A date as [`model::timestamp::seconds_offset`] prints it.
-const PRINTED_DATE: &str = "%Y-%m-%dT%H:%M:%S+00:00";
-const OS_MAJOR: &str = "substr(a.os_version, 1, instr(a.os_version || '.', '.') - 1)";
-const OS_MINOR: &str = "CASE WHEN instr(a.os_version, '.') THEN substr(a.os_version, \
-     instr(a.os_version, '.') + 1, instr(substr(a.os_version, instr(a.os_version, '.') + 1) || '.', \
-     '.') - 1) END";
 
 const IN_GROUP: &str = "a.id IN (SELECT m.agent FROM agent_group g CROSS JOIN membership m \
      ON m.grp = g.id WHERE g.name ";

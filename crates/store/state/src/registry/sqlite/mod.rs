@@ -3,6 +3,7 @@
 
 mod agents;
 mod certificates;
+mod columns;
 mod commands;
 mod connections;
 mod counters;
