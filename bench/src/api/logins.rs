@@ -26,11 +26,7 @@ pub struct Logins {
     /// Those that were told to come back later.
     pub refused: usize,
     /// What another request took that was asked all the while, milliseconds.
-<<<<<<< HEAD
     others: Vec<f64>,
-=======
-    pub others: Vec<f64>,
->>>>>>> 072dd38 (Packaging: the server's configuration in a folder that its unit may write; bench: churn and logins by the minute)
 }
 
 impl Logins {
@@ -55,7 +51,6 @@ fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let each = alone(server, if quick() { 10 } else { 50 })?;
     results.add("login", SUBJECT, "p50_ms", "ms", each.0);
     results.add("login", SUBJECT, "cpu_ms", "ms", each.1);
-<<<<<<< HEAD
     for (rate, seconds) in [(5.0, 30), (15.0, 60)] {
         let time = Duration::from_secs(if quick() { 3 } else { seconds });
         let case = format!("login, {rate}/s");
@@ -71,34 +66,14 @@ fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
         );
         let idle = quantile(&mut quiet, 0.99);
         let other = quantile(&mut logins.others, 0.99);
-=======
-    // A minute of logins between two half minutes without any: as many samples of both.
-    let (time, around) = (seconds(3, 60), seconds(2, 30));
-    let mut quiet_before = idle(server, token, around)?;
-    for rate in [15.0, 5.0] {
-        let case = format!("login, {rate}/s");
-        let mut logins = steadily(server, token, rate, time)?;
-        let quiet_after = idle(server, token, around)?;
-        let mut quiet = [quiet_before, quiet_after.clone()].concat();
-        quiet_before = quiet_after;
-        let (samples, idle_samples) = (logins.others.len() as f64, quiet.len() as f64);
-        let (other, idle) = (quantile(&mut logins.others, 0.99), quantile(&mut quiet, 0.99));
->>>>>>> 072dd38 (Packaging: the server's configuration in a folder that its unit may write; bench: churn and logins by the minute)
         let mut add = |metric, unit, value| results.add(&case, SUBJECT, metric, unit, value);
         add("p50_ms", "ms", logins.quantile(0.5, time, 0.0..1.0));
         add("p99_ms", "ms", logins.quantile(0.99, time, 0.0..1.0));
-        add("samples", "", logins.took.len() as f64);
         add("refused", "", logins.refused as f64);
         add("other_p99_ms", "ms", other);
-<<<<<<< HEAD
         add("other_idle_p99_ms", "ms", idle);
         add("other_samples", "", logins.others.len() as f64);
         add("other_idle_samples", "", quiet.len() as f64);
-=======
-        add("other_samples", "", samples);
-        add("other_idle_p99_ms", "ms", idle);
-        add("other_idle_samples", "", idle_samples);
->>>>>>> 072dd38 (Packaging: the server's configuration in a folder that its unit may write; bench: churn and logins by the minute)
         add("other_p99_to_idle", "ratio", other / idle);
         add("p99_to_hash", "ratio", logins.quantile(0.99, time, 0.0..1.0) / each.1);
     }
@@ -148,15 +123,9 @@ fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Resu
             points.push((f64::from(workers), value));
         }
         results.add(&case, SUBJECT, "refused", "", logins.refused as f64);
-<<<<<<< HEAD
         let other = quantile(&mut logins.others, 0.99);
         results.add(&case, SUBJECT, "other_p99_ms", "ms", other);
         results.add(&case, SUBJECT, "logins", "", logins.took.len() as f64);
-=======
-        results.add(&case, SUBJECT, "samples", "", logins.took.len() as f64);
-        let other = quantile(&mut logins.others, 0.99);
-        results.add(&case, SUBJECT, "other_p99_ms", "ms", other);
->>>>>>> 072dd38 (Packaging: the server's configuration in a folder that its unit may write; bench: churn and logins by the minute)
     }
     let title = format!("Login at {PLOT_RATE}/s by hashing threads");
     results_file("api-login.svg", &plot::svg(&title, "auth.workers", "ms", &lines))
@@ -218,11 +187,7 @@ fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Vec<
     Ok(took)
 }
 
-<<<<<<< HEAD
 /// What the counters take while nobody logs in, milliseconds.
-=======
-/// What the counters take while nobody logs in.
->>>>>>> 072dd38 (Packaging: the server's configuration in a folder that its unit may write; bench: churn and logins by the minute)
 fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<Vec<f64>> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -135,8 +135,8 @@ impl Limit {
         let scratch = scratch.to_owned();
         let seconds = match (quick(), wanted("FULL")) {
             (true, _) => 120,
-            // Logins: two minutes of them between three half minutes of none, then by workers.
-            (false, false) if part == "login" => 420,
+            // Seven minutes of logins, by rate and by workers.
+            (false, false) if part == "login" => 600,
             (false, false) => 300,
             (false, true) => 3_600,
         };
