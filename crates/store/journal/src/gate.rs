@@ -262,8 +262,11 @@ impl Gate {
             Durability::Persist => state.forming.persist = true,
             Durability::Within(time) => {
                 let deadline = Instant::now() + time;
-                state.deadline = Some(state.deadline.map_or(deadline, |d| d.min(deadline)));
-                self.work.notify_one();
+                // Whoever keeps a deadline that comes first keeps this one with it.
+                if state.deadline.is_none_or(|first| deadline < first) {
+                    state.deadline = Some(deadline);
+                    self.work.notify_one();
+                }
             }
             Durability::Flush => {}
         }
