@@ -9,8 +9,10 @@
 
 pub(crate) mod integers;
 pub(crate) mod pack;
+mod wide;
 
 use crate::bytes::{Input, push_varint};
+use wide::for_wide_registers;
 
 /// Most values of one encoded column.
 pub(crate) const COLUMN_VALUES_MAX: usize = 2048;
@@ -178,18 +180,30 @@ fn exponent(values: &[u64]) -> Option<usize> {
     (misses * 2 <= looked).then_some(exponent)
 }
 
+for_wide_registers! {
+    /// Digits of all values at an exponent in place of what `into` holds; the bits in which any value
+    /// differs from what its digits give.
+    fn all_digits(values: &[u64], ten: f64, into: &mut Vec<i64>) -> u64 = round_all;
+}
+
+#[expect(clippy::inline_always, reason = "what is compiled for wide registers is whole with it")]
+#[inline(always)]
+fn round_all(values: &[u64], ten: f64, into: &mut Vec<i64>) -> u64 {
+    let mut differ = 0;
+    into.clear();
+    into.extend(values.iter().map(|bits| {
+        let rounded = f64::from_bits(*bits) * ten + MAGIC;
+        differ |= ((rounded - MAGIC) / ten).to_bits() ^ bits;
+        (rounded.to_bits() as i64).wrapping_sub(MAGIC_BITS)
+    }));
+    differ
+}
+
 /// Digits of all values at an exponent into `scratch.digits`, and the indexes of exceptions.
 fn decimals(exponent: usize, values: &[u64], scratch: &mut Scratch) {
     let ten = TENS.get(exponent).copied().unwrap_or(1.0);
-    scratch.digits.clear();
     scratch.exceptions.clear();
-    scratch.digits.extend(values.iter().map(|bits| {
-        let rounded = f64::from_bits(*bits) * ten + MAGIC;
-        (rounded.to_bits() as i64).wrapping_sub(MAGIC_BITS)
-    }));
-    let differ = |(digits, bits): (&i64, &u64)| (whole(*digits) / ten).to_bits() ^ bits;
-    let wrong = scratch.digits.iter().zip(values).map(differ).fold(0, |all, d| all | d);
-    if wrong == 0 {
+    if all_digits(values, ten, &mut scratch.digits) == 0 {
         return;
     }
     let mut before = 0;
@@ -214,20 +228,27 @@ fn push_exceptions(values: &[u64], exceptions: &[u16], into: &mut Vec<u8>) {
 
 /// Append times; at most [`COLUMN_VALUES_MAX`]. Trailing zeros that all share are cut.
 pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<u8>) {
-    let first = times.first().copied().unwrap_or_default();
-    let mut unit = 0u8;
-    let mut divisor = 1i64;
-    for (candidate, ten) in [(9, 1_000_000_000), (6, 1_000_000), (3, 1_000)] {
-        let rest = times.iter().fold(0, |all, t| all | (t.wrapping_sub(first) % ten));
-        if rest == 0 && first % ten == 0 {
-            (unit, divisor) = (candidate, ten);
-            break;
-        }
+    let digits = &mut scratch.digits;
+    digits.clear();
+    if all_whole::<1_000_000_000>(times) {
+        into.push(9);
+        digits.extend(times.iter().map(|t| t / 1_000_000_000));
+    } else if all_whole::<1_000_000>(times) {
+        into.push(6);
+        digits.extend(times.iter().map(|t| t / 1_000_000));
+    } else if all_whole::<1_000>(times) {
+        into.push(3);
+        digits.extend(times.iter().map(|t| t / 1_000));
+    } else {
+        into.push(0);
+        digits.extend_from_slice(times);
     }
-    into.push(unit);
-    scratch.digits.clear();
-    scratch.digits.extend(times.iter().map(|t| t / divisor));
     integers::encode(&scratch.digits, &mut scratch.differences, into);
+}
+
+/// Whether a power of ten divides them all; one that is known when this is compiled costs no division.
+fn all_whole<const TEN: i64>(times: &[i64]) -> bool {
+    times.iter().fold(0, |all, t| all | (t % TEN)) == 0
 }
 
 /// Read `count` times to the end of `into`.

@@ -12,6 +12,11 @@ const DELETE: u8 = 3;
 /// Rows from which on values are logged column by column.
 const TRANSPOSE_ROWS_MIN: usize = 16;
 
+/// Rows that are put into columns at a time: what they take fits into the nearest cache.
+const TILE_ROWS: usize = 64;
+/// Room for so many values is kept between batches.
+const VALUES_KEPT_MAX: usize = 1 << 16;
+
 /// What was deleted, and when: hits what has a lower position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tombstone {
@@ -126,13 +131,13 @@ fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
     }
     match transposed(batch) {
         Some(columns) => {
-            for column in 0..columns {
-                for rows in batch.values.chunks(COLUMN_VALUES_MAX * columns) {
-                    room.bits.clear();
-                    room.bits.extend(rows.iter().skip(column).step_by(columns));
-                    codec::encode(Kind::F64, &room.bits, &mut room.scratch, into);
+            for column in by_column(&batch.values, columns, &mut room.bits) {
+                for values in column.chunks(COLUMN_VALUES_MAX) {
+                    codec::encode(Kind::F64, values, &mut room.scratch, into);
                 }
             }
+            room.bits.truncate(VALUES_KEPT_MAX);
+            room.bits.shrink_to(VALUES_KEPT_MAX);
         }
         None => {
             for values in batch.values.chunks(COLUMN_VALUES_MAX) {
@@ -140,6 +145,28 @@ fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
             }
         }
     }
+}
+
+/// The columns of values that stand row by row, one after another in `room`.
+fn by_column<'a>(
+    values: &[u64],
+    columns: usize,
+    room: &'a mut Vec<u64>,
+) -> std::slice::ChunksExact<'a, u64> {
+    let rows = values.len() / columns;
+    // What is there is written over.
+    room.resize(rows * columns, 0);
+    let mut begin = 0;
+    for tile in values.chunks(TILE_ROWS * columns) {
+        for (i, column) in room.chunks_exact_mut(rows).enumerate() {
+            let places = column.iter_mut().skip(begin);
+            for (to, row) in places.zip(tile.chunks_exact(columns)) {
+                *to = row.get(i).copied().unwrap_or_default();
+            }
+        }
+        begin += TILE_ROWS;
+    }
+    room.chunks_exact(rows)
 }
 
 /// The number of columns, if values are logged column by column.

@@ -1,6 +1,9 @@
 //! Integers: plain, as differences or as differences of differences, in runs of 128.
 
+#![expect(clippy::inline_always, reason = "what is compiled for wide registers is whole with it")]
+
 use super::pack::{RUN, pack, pack_wide, unpack, unpack_wide};
+use super::wide::for_wide_registers;
 use crate::bytes::{Input, push_signed};
 
 const PLAIN: u8 = 0;
@@ -14,32 +17,34 @@ const NARROW_BITS: u32 = 32;
 /// Values looked at to choose the mode.
 const LOOKED_AT: usize = 160;
 
-/// Append `values`. `work` is room to work in.
-pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
+for_wide_registers! {
+    /// Append `values`. `work` is room to work in.
+    pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) = append;
+}
+
+#[inline(always)]
+pub(super) fn append(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
     let Some(first) = values.first().copied() else { return };
     let mode = narrowest(values);
     work.clear();
-    match mode {
-        PLAIN => work.extend_from_slice(values),
-        DELTA => differences(values, work),
+    let at = into.len();
+    into.push(mode);
+    // The value and the difference that a sum begins with stand before the runs.
+    let rest = match mode {
+        PLAIN => values,
+        DELTA => {
+            differences(values, work);
+            push_signed(into, first);
+            work.get(1..).unwrap_or_default()
+        }
         _ => {
             differences(values, work);
             again(work);
+            push_signed(into, first);
+            push_signed(into, work.get(1).copied().unwrap_or_default());
+            work.get(2..).unwrap_or_default()
         }
-    }
-    // The value and the difference that a sum begins with stand before the runs.
-    let mut skip = 0;
-    let at = into.len();
-    into.push(mode);
-    if mode != PLAIN {
-        push_signed(into, first);
-        skip = 1;
-    }
-    if mode == DELTA2 {
-        push_signed(into, work.get(1).copied().unwrap_or_default());
-        skip = 2;
-    }
-    let rest = work.get(skip..).unwrap_or_default();
+    };
     let base = rest.first().copied().unwrap_or_default();
     if rest.iter().fold(0, |all, v| all | (v ^ base)) == 0 {
         if let Some(mode) = into.get_mut(at) {
@@ -49,17 +54,14 @@ pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
         return;
     }
     for run in rest.chunks(RUN) {
-        encode_run(run, into);
+        append_run(run, into);
     }
 }
 
-fn encode_run(run: &[i64], into: &mut Vec<u8>) {
-    let (mut min, mut max) = (i64::MAX, i64::MIN);
-    for v in run {
-        min = min.min(*v);
-        max = max.max(*v);
-    }
-    let width = u64::BITS - (max.wrapping_sub(min) as u64).leading_zeros();
+#[inline(always)]
+fn append_run(run: &[i64], into: &mut Vec<u8>) {
+    let spread = Spread::of(run.iter().copied());
+    let (min, width) = (spread.min, spread.bits());
     into.push(width as u8);
     push_signed(into, min);
     if width > NARROW_BITS || run.len() < RUN {
@@ -74,6 +76,7 @@ fn encode_run(run: &[i64], into: &mut Vec<u8>) {
 }
 
 /// `work[i] = values[i] - values[i - 1]`, wrapping; the first stays.
+#[inline(always)]
 fn differences(values: &[i64], work: &mut Vec<i64>) {
     work.extend(values.first());
     let later = values.get(1..).unwrap_or_default();
@@ -81,6 +84,7 @@ fn differences(values: &[i64], work: &mut Vec<i64>) {
 }
 
 /// The same again in place, from the third on.
+#[inline(always)]
 fn again(work: &mut [i64]) {
     let mut before = work.get(1).copied().unwrap_or_default();
     for v in work.iter_mut().skip(2) {
@@ -91,26 +95,20 @@ fn again(work: &mut [i64]) {
 }
 
 /// The mode whose values spread least among the first, by the bits of their spread.
+#[inline(always)]
 fn narrowest(values: &[i64]) -> u8 {
     let values = values.get(..LOOKED_AT).unwrap_or(values);
-    let (Some(first), Some(second)) = (values.first(), values.get(1)) else { return PLAIN };
-    let (mut plain, mut delta) = (Spread::of(*first), Spread::of(second.wrapping_sub(*first)));
-    plain.add(*second);
-    let mut delta2: Option<Spread> = None;
-    let (mut before, mut step) = (*second, second.wrapping_sub(*first));
-    for v in values.iter().skip(2) {
-        let next = v.wrapping_sub(before);
-        plain.add(*v);
-        delta.add(next);
-        let change = next.wrapping_sub(step);
-        delta2.get_or_insert(Spread::of(change)).add(change);
-        (before, step) = (*v, next);
-    }
-    let (plain, delta) = (plain.bits(), delta.bits());
-    let delta2 = delta2.map_or(u64::BITS, Spread::bits);
+    let Some(second) = values.get(1..).filter(|later| !later.is_empty()) else { return PLAIN };
+    let plain = Spread::of(values.iter().copied()).bits();
+    let steps = second.iter().zip(values).map(|(b, a)| b.wrapping_sub(*a));
+    let delta = Spread::of(steps).bits();
     if delta == 0 {
         return if plain == 0 { PLAIN } else { DELTA };
     }
+    let third = values.get(2..).unwrap_or_default();
+    let changes = third.iter().zip(second).zip(values);
+    let changes = changes.map(|((c, b), a)| c.wrapping_sub(*b).wrapping_sub(b.wrapping_sub(*a)));
+    let delta2 = if third.is_empty() { u64::BITS } else { Spread::of(changes).bits() };
     if plain <= delta && plain <= delta2 {
         PLAIN
     } else if delta <= delta2 {
@@ -128,15 +126,14 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(value: i64) -> Self {
-        Self { min: value, max: value }
+    #[inline(always)]
+    fn of(values: impl Iterator<Item = i64>) -> Self {
+        let none = Self { min: i64::MAX, max: i64::MIN };
+        values.fold(none, |it, v| Self { min: it.min.min(v), max: it.max.max(v) })
     }
 
-    fn add(&mut self, value: i64) {
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-    }
-
+    /// Bits of the difference; there was a value.
+    #[inline(always)]
     fn bits(self) -> u32 {
         u64::BITS - (self.max.wrapping_sub(self.min) as u64).leading_zeros()
     }

@@ -1,5 +1,7 @@
 //! Bits: 128 values of up to 32 bits side by side in four lanes, others one after another.
 
+#![expect(clippy::inline_always, reason = "what is compiled for wide registers is whole with it")]
+
 use crate::bytes::Input;
 
 /// Values of a run.
@@ -10,6 +12,7 @@ type Lanes = [u32; LANES];
 
 /// Append 128 values of `width` (0 to 32) bits: value `4 i + l` is the `i`-th of lane `l`; the
 /// lanes' words alternate.
+#[inline(always)]
 pub(crate) fn pack(values: &[u32; RUN], width: u32, into: &mut Vec<u8>) {
     if width == 0 {
         return;
@@ -73,24 +76,23 @@ pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN])
 
 /// Append at most 128 values minus `min`, `width` (0 to 64) bits each, one after another, the last
 /// byte filled up with zeros.
+#[inline(always)]
 pub(crate) fn pack_wide(values: &[i64], min: i64, width: u32, into: &mut Vec<u8>) {
-    let mut words = [0u64; RUN + 1];
-    let mut bit = 0;
+    let end = into.len() + (values.len() * width as usize).div_ceil(8);
+    let (mut word, mut used) = (0u64, 0u32);
     for v in values {
         let v = v.wrapping_sub(min) as u64;
-        let (at, shift) = (bit / 64, bit % 64);
-        if let Some([low, high]) = words.get_mut(at..at + 2) {
-            *low |= v << shift;
-            *high |= (v >> 1) >> (63 - shift);
+        word |= v << used;
+        used += width;
+        if used >= u64::BITS {
+            into.extend_from_slice(&word.to_le_bytes());
+            used -= u64::BITS;
+            // What did not fit: nothing if the word was filled exactly. 1 to 64 bits fitted.
+            word = (v >> (width - used - 1)) >> 1;
         }
-        bit += width as usize;
     }
-    let begin = into.len();
-    let bytes = bit.div_ceil(8);
-    for word in words.iter().take(bit.div_ceil(64)) {
-        into.extend_from_slice(&word.to_le_bytes());
-    }
-    into.truncate(begin + bytes);
+    into.extend_from_slice(&word.to_le_bytes());
+    into.truncate(end);
 }
 
 /// Read `count` (at most 128) values of `width` (0 to 64) bits, plus `min`.

@@ -71,6 +71,21 @@ proptest! {
     }
 
     #[test]
+    fn wide_registers_give_the_bytes_that_others_give(
+        values in prop::collection::vec(a_float(), 0..400), shift in 0u32..64, exponent in 0usize..9,
+    ) {
+        let numbers: Vec<i64> = values.iter().map(|v| *v as i64 >> shift).collect();
+        let (mut wide, mut plain, mut work) = (Vec::new(), Vec::new(), Vec::new());
+        integers::encode(&numbers, &mut work, &mut wide);
+        integers::append(&numbers, &mut work, &mut plain);
+        prop_assert_eq!(wide, plain);
+        let (mut wide, mut plain) = (Vec::new(), Vec::new());
+        let differ = all_digits(&values, TENS[exponent], &mut wide);
+        prop_assert_eq!(differ, round_all(&values, TENS[exponent], &mut plain));
+        prop_assert_eq!(wide, plain);
+    }
+
+    #[test]
     fn times_come_back(
         first in any::<i64>(), steps in prop::collection::vec(0i64..20_000, 0..400),
         unit in prop::sample::select(vec![1i64, 1000, 1_000_000, 1_000_000_000]),
