@@ -19,10 +19,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{PATIENCE, Running, folder, run};
+use env::clock::ManualClock;
+use env::random::SystemRandom;
+use ingest::{Guard, Protocol};
+use registry::limits::SERVER_CERTIFICATE_SECONDS;
+use registry::{HashCost, Registry, RegistryOptions, SqliteRegistry};
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// Not loopback as IPv6 sees it.
@@ -34,6 +40,21 @@ fn renew(base: &Path) -> CertificateDer<'static> {
     fs::write(base.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
     fs::write(base.join("cert.pem"), made.cert.pem()).unwrap();
     made.cert.der().clone()
+}
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+/// The certificate that a connection was shown.
+fn shown(stream: &Tls) -> CertificateDer<'static> {
+    stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+/// Ask for an acknowledgement.
+fn sync(stream: &mut Tls) {
+    stream.write_all(b"+sync\r\n").unwrap();
+    let mut said = [0; 5];
+    stream.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"+OK\r\n");
 }
 
 /// A client that trusts this certificate alone.
@@ -52,12 +73,16 @@ impl Client {
         Self(Arc::new(config))
     }
 
-    /// Say this, then hear everything; an error when the certificate is another one.
-    fn talk(&self, to: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
+    fn connect(&self, to: SocketAddr) -> std::io::Result<Tls> {
         let session = ClientConnection::new(self.0.clone(), "localhost".try_into().unwrap());
         let stream = TcpStream::connect(to)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut stream = StreamOwned::new(session.unwrap(), stream);
+        Ok(StreamOwned::new(session.unwrap(), stream))
+    }
+
+    /// Say this, then hear everything; an error when the certificate is another one.
+    fn talk(&self, to: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
+        let mut stream = self.connect(to)?;
         stream.write_all(bytes)?;
         // A request of HTTP is over by itself; one who says goodbye does not wait for the answer.
         if !bytes.starts_with(b"GET ") {
@@ -88,7 +113,7 @@ fn configured(base: &Path, more: &str) -> String {
     let text = format!(
         "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
          [agents]\nlisten = \"127.0.0.1:0\"\n{more}",
-        base.join("data")
+        base.join("data").to_str().unwrap()
     );
     fs::write(&config, text).unwrap();
     config.to_str().unwrap().to_owned()
@@ -204,4 +229,44 @@ fn beyond_loopback_ports_take_tls_and_the_token_and_a_new_certificate_without_a_
     assert!(http(query, &second, &bearer).unwrap().starts_with("HTTP/1.0 200"));
     assert!(fs::read_to_string(&log).unwrap().contains("the certificate from before is shown"));
     assert_eq!(process.stop(), 0);
+}
+
+#[test]
+fn the_servers_own_certificate_is_renewed_while_a_port_is_open_and_connections_go_on() {
+    let base = folder("series-renewed");
+    let renewed_after = Duration::from_secs(SERVER_CERTIFICATE_SECONDS as u64 / 3 * 2);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let begin = now.checked_sub(renewed_after).unwrap();
+    // Both certificates are good by the client's clock, which is that of this machine.
+    let clock = ManualClock::at(begin.as_micros() as u64);
+    let hash_cost = HashCost { memory_kib: 8, passes: 1, lanes: 1 };
+    let registry = Registry::open(
+        Arc::new(SqliteRegistry::open(&base.join("registry.db")).unwrap()),
+        &base,
+        Arc::new(clock.clone()),
+        Arc::new(SystemRandom),
+        RegistryOptions { hash_cost, ..RegistryOptions::default() },
+    )
+    .unwrap();
+    let authority = CertificateDer::from_pem_slice(registry.ca_pem().as_bytes()).unwrap();
+    let own = Arc::new(registry.server_certificate(&[]).unwrap());
+    let (store, _) = series::Store::open(&base.join("s"), series::StoreOptions::default()).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let port = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let guard = Guard { tls: Some(ingest::tls(own).unwrap()), token: None };
+    let serving =
+        runtime.spawn(ingest::serve_tcp(listener, Protocol::Resp, store, guard, stopped));
+
+    let mut before = Client::trusting(&authority).connect(port).unwrap();
+    sync(&mut before);
+    clock.advance(renewed_after);
+    // Anew: a session that is taken up again shows none.
+    let mut after = Client::trusting(&authority).connect(port).unwrap();
+    sync(&mut after);
+    assert_ne!(shown(&before), shown(&after));
+    sync(&mut before);
+    stop.send(true).unwrap();
+    runtime.block_on(serving).unwrap();
 }

@@ -99,10 +99,7 @@ impl HostMetrics {
                     told = problems;
                     self.ready.notify_one();
                 }
-                Ok(Err(e)) => {
-                    warn!("metrics were not kept: {e}");
-                    self.rebuild_if_damaged();
-                }
+                Ok(Err(e)) => warn!("metrics were not kept: {e}"),
                 Err(_) => return,
             }
         }
@@ -140,7 +137,6 @@ impl HostMetrics {
                 }
                 Err(problem) => {
                     self.sent.failed();
-                    self.rebuild_if_damaged();
                     report(failures, &problem);
                     let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
                     let wait = backoff::delay(failures, random, problem.retry_after());
@@ -180,13 +176,6 @@ impl HostMetrics {
                 queue.ack_events(lease)
             };
             blocking(done).await??;
-        }
-    }
-
-    /// Damaged while it runs, only an opening mends it.
-    fn rebuild_if_damaged(&self) {
-        if self.queue.is_damaged() {
-            self.shared.rebuild(FILE);
         }
     }
 

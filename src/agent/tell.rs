@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
 use model::Dataset;
-use queue::QueueError;
 use sync::{Compared, CycleReport, Surplus, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -34,11 +33,7 @@ enum Checked {
     Nothing,
     /// What differed is mended; in which store.
     Agreed(String),
-    /// Nothing was done: it may be made in a moment, when what is pending is told.
     PutOff,
-    /// Everything was told again to a server that compares no ranges, and it still holds something
-    /// else: not again before the interval is over.
-    Differs,
 }
 
 /// Tell until stopped.
@@ -177,7 +172,7 @@ impl Teller {
         reason: Option<&'static str>,
     ) -> Result<(), SyncError> {
         let begun = self.shared.syncer.begin_check();
-        let (mut store, mut differs) = (Some(String::new()), false);
+        let mut store = Some(String::new());
         for what in settled {
             let checked = match self.check(what, reason).await {
                 // What a scan found since the cycle began is told by now.
@@ -188,7 +183,6 @@ impl Teller {
                 Ok(Checked::Nothing) => {}
                 Ok(Checked::Agreed(agreed)) => store = store.map(|_| agreed),
                 Ok(Checked::PutOff) => store = None,
-                Ok(Checked::Differs) => (store, differs) = (None, true),
                 Err(problem) => {
                     self.shared.syncer.set_check_due(Some("a check broke off"));
                     return Err(problem);
@@ -202,7 +196,7 @@ impl Teller {
             self.check_interval
         } else {
             self.shared.syncer.set_check_due(Some(PUT_OFF));
-            if differs { self.check_interval } else { self.check_interval.min(PUT_OFF_FOR) }
+            self.check_interval.min(PUT_OFF_FOR)
         };
         self.check_at = Instant::now() + wait;
         Ok(())
@@ -219,10 +213,7 @@ impl Teller {
         let shared = self.shared.clone();
         let dataset = what.dataset(&shared);
         let known = match what {
-            // With a configuration of its groups that is not used it watches less than it is to.
-            Told::Files if shared.gaps_open() || !shared.syncer.config().refused.is_empty() => {
-                Known::Before
-            }
+            Told::Files if shared.gaps_open() => Known::Before,
             Told::Files => Known::Now,
             Told::Packages => self.packages().await?,
         };
@@ -252,18 +243,14 @@ impl Teller {
         if !found.matched {
             self.cycle(what).await?;
         }
-        Ok(match store {
-            Some(store) => Checked::Agreed(store),
-            None if found.put_off => Checked::PutOff,
-            None => Checked::Differs,
-        })
+        Ok(store.map_or(Checked::PutOff, Checked::Agreed))
     }
 
     async fn packages(&self) -> Result<Known, SyncError> {
         self.shared.note(packages::known).await
     }
 
-    /// Whether a whole scan of this run has ended, and a look at packages. Before, the database may be behind both the disk
+    /// Whether a whole scan of this run has ended. Before, the database may be behind both the disk
     /// and the server (an older one put back, its last commits lost in a power cut): a check would
     /// remove what it does not know yet and send again what is no longer so.
     async fn scanned(&self) -> Result<bool, SyncError> {
@@ -301,10 +288,8 @@ impl Teller {
     }
 
     fn failed(&mut self, problem: &SyncError) -> Duration {
-        // A lease or a snapshot that cannot be decoded does not go through the queue's handle.
-        let corrupt = matches!(problem, SyncError::Queue(QueueError::Corrupt { .. }));
-        if corrupt || self.shared.queue.is_damaged() {
-            self.shared.rebuild("agent.db");
+        if self.shared.queue.is_damaged() {
+            self.shared.rebuild();
         }
         if self.failures == 0 {
             if problem.is_transient() {

@@ -200,11 +200,8 @@ pub struct Applied {
     pub quarantined: Option<String>,
     /// The record is of a life of the agent that has ended: nothing of it was stored.
     pub refused: bool,
-    /// This session was applied before: nothing of it was stored again.
+    /// A session of this id was applied before: nothing of this one was stored.
     pub replayed: bool,
-    /// The session's id is older than those that are still known, so that it may have been applied
-    /// before: nothing of it was stored.
-    pub outdated: bool,
 }
 
 #[cfg(test)]

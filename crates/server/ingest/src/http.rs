@@ -65,6 +65,8 @@ pub struct HttpOptions {
 struct Rooms {
     queries: Arc<Semaphore>,
     names: Arc<Semaphore>,
+    /// How long a request waits for `names`.
+    turn_time: Duration,
     memory: query::Memory,
 }
 
@@ -73,6 +75,7 @@ impl Default for Rooms {
         Self {
             queries: Arc::new(Semaphore::new(QUERIES_MAX)),
             names: Arc::new(Semaphore::new(NAMES_MAX)),
+            turn_time: TURN_TIME_MAX,
             memory: query::Memory::default(),
         }
     }
@@ -184,7 +187,7 @@ fn busy(text: String) -> Response {
 
 /// Wait for a turn among the requests that walk the catalogue.
 async fn turn(rooms: &Rooms) -> Result<OwnedSemaphorePermit, Response> {
-    let permit = timeout(TURN_TIME_MAX, Arc::clone(&rooms.names).acquire_owned()).await;
+    let permit = timeout(rooms.turn_time, Arc::clone(&rooms.names).acquire_owned()).await;
     permit
         .ok()
         .and_then(Result::ok)
@@ -393,6 +396,37 @@ mod tests {
         drop(unread);
         // The clients are gone: every query ends.
         drop(rooms.queries.acquire_many(QUERIES_MAX as u32).await.unwrap());
+        assert_eq!(ask().await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn searches_that_nobody_reads_let_others_wait_and_then_refuse_them() {
+        let (_folder, store) = store();
+        for host in 0..30_000 {
+            store.row(format!("many host=host_{host}").as_bytes()).unwrap();
+        }
+        let rooms = Rooms { turn_time: Duration::from_millis(1), ..Rooms::default() };
+        let of = || (State(store.clone()), Extension(rooms.clone()));
+        let ask = async || {
+            let (store, rooms) = of();
+            search(store, rooms, Bytes::from_static(br#"{"select": "many"}"#)).await
+        };
+        let mut unread = Vec::new();
+        for _ in 0..NAMES_MAX {
+            unread.push(ask().await);
+            assert_eq!(unread.last().map(Response::status), Some(StatusCode::OK));
+        }
+        let (store, shared) = of();
+        let suggested = suggest(store, shared, Bytes::from_static(b"{}")).await;
+        let (store, shared) = of();
+        let deleted = delete(store, shared, Bytes::from_static(b"{}")).await;
+        for refused in [ask().await, suggested, deleted] {
+            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert!(refused.headers().contains_key(header::RETRY_AFTER));
+        }
+        drop(unread);
+        // The clients are gone: every search ends, and what waits has its turn.
+        drop(rooms.names.acquire_many(NAMES_MAX as u32).await.unwrap());
         assert_eq!(ask().await.status(), StatusCode::OK);
     }
 

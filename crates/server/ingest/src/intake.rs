@@ -60,14 +60,9 @@ impl<'a> Intake<'a> {
         self.store.row(raw).map_err(|e| e.to_string())
     }
 
-    /// The store's epoch: rows that were asked for in an earlier one are to be kept again.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.store.epoch()
-    }
-
-    /// Keep a row for another epoch; false when the store has forgotten it.
-    pub(crate) fn keep(&self, row: Row) -> bool {
-        self.store.keep(row)
+    /// The store that the rows are for.
+    pub(crate) fn store(&self) -> &'a Store {
+        self.store
     }
 
     /// Take a row.

@@ -12,17 +12,18 @@
 //! Limits: [`CONNECTIONS_MAX`], [`READ_BYTES_MAX`], [`REPLY_BYTES_MAX`], [`PIPELINE_BATCHES_MAX`].
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use series::{Ack, Batch, Store, Ticket, WriteError};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::io::{ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -30,6 +31,11 @@ use crate::guard::{AUTH_TIME_MAX, Guard};
 use crate::intake::{Intake, Taken};
 use crate::resp::{DictionaryRoom, RespReader};
 use crate::telnet::{Asked, TelnetReader};
+
+#[cfg(test)]
+mod tests;
+mod udp;
+pub use udp::serve_udp;
 
 /// Most connections of one port at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -42,14 +48,13 @@ pub const REPLY_BYTES_MAX: usize = 64 << 10;
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Most batches of one connection on their way to the log.
 pub const PIPELINE_BATCHES_MAX: usize = 16;
-/// Most datagrams in one batch.
-const DATAGRAMS_MAX: usize = 256;
-/// Largest datagram, in bytes.
-const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 /// Longest time that the last replies wait for a client that does not read.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 /// What a `sync` says when the store refused something before it.
 const LOST: &str = "some rows before were not stored; send them again";
+/// How often a connection keeps the rows of its dictionary, though it is silent: more often than the
+/// store looks for rows to be forgotten.
+const KEEP_EVERY: Duration = Duration::from_mins(5);
 /// Pause after a failed accept, most often because no file descriptor is free, or a failed read of
 /// datagrams.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -163,7 +168,10 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
             return;
         }
     }
-    Connection::new(stream, buffer, reader, store).run(stop).await;
+    let mut due = tokio::time::interval(KEEP_EVERY);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let due = move |cx: &mut Context<'_>| due.poll_tick(cx).map(drop);
+    Connection::new(stream, buffer, reader, store).run(stop, due).await;
 }
 
 enum Reader {
@@ -176,6 +184,13 @@ impl Reader {
         match self {
             Self::Resp(_) => Protocol::Resp,
             Self::OpenTsdb(_) => Protocol::OpenTsdb,
+        }
+    }
+
+    /// Keep the rows it knows by other than their names.
+    fn keep(&mut self, store: &Store) {
+        if let Self::Resp(reader) = self {
+            reader.keep(store);
         }
     }
 }
@@ -215,7 +230,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    /// Serve it to its end; each time `due` is ready its rows are kept.
+    async fn run(
+        mut self,
+        mut stop: watch::Receiver<bool>,
+        mut due: impl FnMut(&mut Context<'_>) -> Poll<()>,
+    ) {
         // What came with the token's line.
         let mut ended = !self.buffer.is_empty() && self.take().await;
         while !ended {
@@ -229,6 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 read = self.input.read_buf(&mut self.buffer), if room => {
                     ended = self.took(read).await;
                 }
+                () = poll_fn(&mut due) => self.reader.keep(&self.store),
             }
             self.reply().await;
         }
@@ -402,7 +423,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return;
         }
         let (output, replies) = (&mut self.output, &self.replies);
-        let sent = std::future::poll_fn(|cx| {
+        let sent = poll_fn(|cx| {
             let sent = match Pin::new(&mut *output).poll_write(cx, replies) {
                 Poll::Ready(Ok(sent)) => sent,
                 _ => 0,
@@ -430,55 +451,4 @@ pub(crate) fn count(protocol: &'static str, taken: &Taken) {
         metrics::counter!("holdfast_series_refused_total", "protocol" => protocol)
             .increment(taken.refused);
     }
-}
-
-/// Serve RESP over UDP until `stop` changes. Samples do not span datagrams; refusals are counted,
-/// not told.
-///
-/// # Errors
-/// When the socket fails for good.
-pub async fn serve_udp(
-    socket: UdpSocket,
-    store: Store,
-    mut stop: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    let dictionaries = DictionaryRoom::default();
-    loop {
-        let first = tokio::select! {
-            _ = stop.changed() => break,
-            read = socket.recv_from(&mut buffer) => read,
-        };
-        let mut length = match first {
-            Ok((length, _)) => length,
-            // Most often a refusal by the receiver of an earlier datagram. One that stays must not
-            // keep a core busy.
-            Err(e) => {
-                tracing::warn!("udp: {e}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let mut intake = Intake::new(&store);
-        for _ in 0..DATAGRAMS_MAX {
-            let datagram = buffer.get(..length).unwrap_or_default();
-            let mut reader = RespReader::new(dictionaries.clone());
-            let done = reader.read(datagram, &mut intake);
-            reader.end(datagram.get(done..).unwrap_or_default(), &mut intake);
-            match socket.try_recv_from(&mut buffer) {
-                Ok((next, _)) => length = next,
-                Err(_) => break,
-            }
-        }
-        let taken = intake.finish();
-        count("udp", &taken);
-        for batch in taken.batches {
-            if let Err(e) = store.submit_async(batch, Ack::Flushed).await {
-                tracing::warn!("udp: a batch was refused: {e}");
-            }
-        }
-    }
-    // What fails here is told by the store when it is closed.
-    let _ = store.write_async(Batch::new(), Ack::Persisted).await;
-    Ok(())
 }

@@ -171,7 +171,7 @@ impl RemoteReader {
                  send smaller requests"
             ));
         }
-        let epoch = intake.epoch();
+        let epoch = intake.store().epoch();
         if self.known.read().epoch != epoch {
             self.known.write().renew(epoch);
         }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use series::{COLUMNS_MAX, Row, Value};
+use series::{COLUMNS_MAX, Row, Store, Value};
 
 use crate::intake::{Intake, parse_float};
 use crate::telnet::Asked;
@@ -148,17 +148,17 @@ impl RespReader {
 
     /// Keep the dictionary's rows for another epoch of the store; numbers of those that it has
     /// forgotten stand for nothing from then on.
-    fn keep(&mut self, intake: &Intake<'_>) {
-        let epoch = intake.epoch();
+    pub(crate) fn keep(&mut self, store: &Store) {
+        let epoch = store.epoch();
         if self.epoch == epoch {
             return;
         }
         self.epoch = epoch;
         let before = self.dictionary.len();
-        self.dictionary.retain(|_, row| intake.keep(*row));
+        self.dictionary.retain(|_, row| store.keep(*row));
         self.room.0.fetch_add(before - self.dictionary.len(), Ordering::Relaxed);
-        self.row = self.row.filter(|row| intake.keep(*row));
-        self.named = self.named.filter(|row| intake.keep(*row));
+        self.row = self.row.filter(|row| store.keep(*row));
+        self.named = self.named.filter(|row| store.keep(*row));
     }
 
     /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`]; the number of
@@ -169,7 +169,7 @@ impl RespReader {
         intake: &mut Intake<'_>,
     ) -> (usize, Option<Asked>) {
         let mut done = 0;
-        self.keep(intake);
+        self.keep(intake.store());
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             if std::mem::take(&mut self.sync) {
                 return (done, Some(Asked::Sync));

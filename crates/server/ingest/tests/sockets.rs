@@ -245,3 +245,15 @@ async fn a_body_over_the_limit_is_refused_before_it_is_read() {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.0 413"), "{answer}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_over_the_limit_are_refused_whatever_they_ask() {
+    let ports = ports().await;
+    let body = |bytes: usize| format!(r#"{{"select": "cpu"{}}}"#, " ".repeat(bytes - 17));
+    for path in ["/api/search", "/api/query", "/api/suggest", "/api/delete"] {
+        let (status, _) = post(&ports, path, &body(ingest::QUERY_BYTES_MAX + 1)).await;
+        assert_eq!(status, 413, "{path}");
+    }
+    let largest = post(&ports, "/api/search", &body(ingest::QUERY_BYTES_MAX)).await;
+    assert_eq!(largest, (200, String::new()));
+}

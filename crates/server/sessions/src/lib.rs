@@ -42,7 +42,6 @@ mod stateful;
 mod strict;
 mod tls;
 mod unix;
-mod unread;
 
 pub use error::SessionsError;
 pub use options::{

@@ -18,7 +18,6 @@ mod ranges;
 mod replay;
 mod retain;
 mod schema;
-mod sessions;
 mod statements;
 #[cfg(test)]
 mod tests;

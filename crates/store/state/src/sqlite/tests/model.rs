@@ -13,9 +13,6 @@ use crate::conformance::{document, event, path_of, removal, session_of_life};
 use crate::limits::SESSIONS_KEPT;
 use crate::{ChangeQuery, DocumentQuery, StateStore};
 
-/// When the first session is sent, microseconds since the epoch.
-const FIRST_US: u64 = 1_790_000_000_000_000;
-
 /// One step.
 #[derive(Debug, Clone)]
 enum Step {
@@ -57,10 +54,8 @@ struct Life {
     documents: BTreeMap<String, (u64, u64)>,
     tombstones: BTreeMap<String, u64>,
     events: BTreeSet<String>,
-    /// When the sessions applied last were sent.
-    known: VecDeque<u64>,
-    /// When the newest of those before them was sent, of an agent whose ids tell it.
-    floor: u64,
+    /// Ids of the sessions applied last.
+    known: VecDeque<String>,
 }
 
 #[derive(Debug, Default)]
@@ -112,9 +107,7 @@ impl Life {
             self.remove(former);
         }
         self.current = Some(life);
-        if life != 0 {
-            self.floor = 0;
-        }
+        self.known.clear();
         true
     }
 
@@ -126,25 +119,21 @@ impl Life {
             return 0;
         }
         self.current = None;
-        let newest = self.known.drain(..).max().unwrap_or(0);
-        self.floor = if life == 0 { self.floor.max(newest) } else { 0 };
+        self.known.clear();
         self.tombstones.clear();
         let gone = self.documents.len() as u64;
         self.documents.clear();
         gone
     }
 
-    fn session(&mut self, at: u64, timed: bool, writes: &[Small]) -> Applied {
+    fn session(&mut self, id: String, writes: &[Small]) -> Applied {
         let mut applied = Applied::default();
-        if self.known.contains(&at) {
+        if self.known.contains(&id) {
             return Applied { replayed: true, skipped: self.overtaken(writes), ..applied };
         }
-        if timed && at <= self.floor {
-            return Applied { outdated: true, ..applied };
-        }
-        self.known.push_back(at);
+        self.known.push_back(id);
         if self.known.len() > SESSIONS_KEPT {
-            self.floor = self.floor.max(self.known.pop_front().unwrap());
+            self.known.pop_front();
         }
         for (index, write) in writes.iter().enumerate() {
             match self.write(write) {
@@ -227,7 +216,7 @@ impl Model {
             Step::Session { agent, life, writes } => {
                 let entry = self.agents.entry(*agent).or_default();
                 if entry.admit(*life) {
-                    entry.session(at, timed(*agent), writes)
+                    entry.session(format!("fim-{at}"), writes)
                 } else {
                     Applied { refused: true, ..Applied::default() }
                 }
@@ -269,23 +258,11 @@ impl Model {
     }
 }
 
-/// Whether the ids of its sessions tell their time.
-fn timed(agent: u32) -> bool {
-    agent == 2
-}
-
 fn record(step: &Step, at: u64) -> Option<Record> {
     match step {
         Step::Session { agent, life, writes } => {
             let writes = writes.iter().map(|w| w.write(at)).collect();
-            let mut record = session_of_life(*agent, *life, at, writes);
-            if let Record::Session(session) = &mut record
-                && timed(*agent)
-            {
-                session.received_at_us = FIRST_US + at;
-                session.session = format!("fim-{}", (FIRST_US + at) << 12);
-            }
-            Some(record)
+            Some(session_of_life(*agent, *life, at, writes))
         }
         Step::Remove { agent, life } => Some(Record::AgentRemoved {
             agent: AgentId(*agent),

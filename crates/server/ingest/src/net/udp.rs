@@ -1,0 +1,67 @@
+//! Rows in datagrams.
+
+use std::io;
+
+use series::{Ack, Batch, Store};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+
+use super::{ACCEPT_PAUSE, count};
+use crate::intake::Intake;
+use crate::resp::{DictionaryRoom, RespReader};
+
+/// Most datagrams in one batch.
+const DATAGRAMS_MAX: usize = 256;
+/// Largest datagram, in bytes.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// Serve RESP over UDP until `stop` changes. Samples do not span datagrams; refusals are counted,
+/// not told.
+///
+/// # Errors
+/// When the socket fails for good.
+pub async fn serve_udp(
+    socket: UdpSocket,
+    store: Store,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let dictionaries = DictionaryRoom::default();
+    loop {
+        let first = tokio::select! {
+            _ = stop.changed() => break,
+            read = socket.recv_from(&mut buffer) => read,
+        };
+        let mut length = match first {
+            Ok((length, _)) => length,
+            // Most often a refusal by the receiver of an earlier datagram. One that stays must not
+            // keep a core busy.
+            Err(e) => {
+                tracing::warn!("udp: {e}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let mut intake = Intake::new(&store);
+        for _ in 0..DATAGRAMS_MAX {
+            let datagram = buffer.get(..length).unwrap_or_default();
+            let mut reader = RespReader::new(dictionaries.clone());
+            let done = reader.read(datagram, &mut intake);
+            reader.end(datagram.get(done..).unwrap_or_default(), &mut intake);
+            match socket.try_recv_from(&mut buffer) {
+                Ok((next, _)) => length = next,
+                Err(_) => break,
+            }
+        }
+        let taken = intake.finish();
+        count("udp", &taken);
+        for batch in taken.batches {
+            if let Err(e) = store.submit_async(batch, Ack::Flushed).await {
+                tracing::warn!("udp: a batch was refused: {e}");
+            }
+        }
+    }
+    // What fails here is told by the store when it is closed.
+    let _ = store.write_async(Batch::new(), Ack::Persisted).await;
+    Ok(())
+}
