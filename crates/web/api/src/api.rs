@@ -13,8 +13,9 @@ use state::StateStore;
 use tokio::sync::Semaphore;
 
 use crate::limits::{
-    ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, DIGESTS_KEPT_MAX, LISTS_EACH_MAX,
-    LISTS_MAX, LOCAL_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
+    ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_EACH_MAX, BODIES_BYTES_MAX,
+    DIGESTS_KEPT_MAX, LISTS_EACH_MAX, LISTS_MAX, LOCAL_BODIES_BYTES_MAX,
+    LOGIN_BODIES_BYTES_EACH_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
     REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, Refusals, RequestRate,
     STREAMS_EACH_MAX, STREAMS_MAX, WAITING_MAX,
 };
@@ -131,11 +132,11 @@ pub(crate) struct Api {
     /// Store requests that may run or wait.
     pub(crate) waiting: Arc<Semaphore>,
     /// Bytes of bodies that may be in memory.
-    pub(crate) bodies: Arc<Semaphore>,
+    pub(crate) bodies: Room,
     /// The same of logins.
-    pub(crate) login_bodies: Arc<Semaphore>,
+    pub(crate) login_bodies: Room,
     /// The same of callers on the unix socket.
-    pub(crate) local_bodies: Arc<Semaphore>,
+    pub(crate) local_bodies: Room,
     /// Bytes of large answers that may wait for their readers.
     pub(crate) answers: Room,
     /// What users were refused in this minute.
@@ -177,9 +178,9 @@ impl Api {
             tokens,
             running: Arc::new(Semaphore::new(RUNNING_MAX)),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
-            bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
-            login_bodies: Arc::new(Semaphore::new(LOGIN_BODIES_BYTES_MAX)),
-            local_bodies: Arc::new(Semaphore::new(LOCAL_BODIES_BYTES_MAX)),
+            bodies: Room::new(BODIES_BYTES_MAX, BODIES_BYTES_EACH_MAX),
+            login_bodies: Room::new(LOGIN_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_EACH_MAX),
+            local_bodies: Room::new(LOCAL_BODIES_BYTES_MAX, LOCAL_BODIES_BYTES_MAX),
             answers: Room::new(ANSWERS_BYTES_MAX, ANSWERS_BYTES_EACH_MAX),
             refusals: Refusals::default(),
             lists: Room::new(LISTS_MAX, LISTS_EACH_MAX),

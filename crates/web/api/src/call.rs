@@ -12,11 +12,11 @@ use registry::{Grants, Permitted, Registry};
 use serde::de::DeserializeOwned;
 use state::StateStore;
 use state::meter::{self, Cost};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::Api;
 use crate::error::Failure;
 use crate::parameters::Parameters;
+use crate::room::Share;
 use crate::token::Claims;
 
 /// Where a request comes from; the server puts it on every request of a connection.
@@ -87,7 +87,7 @@ impl Caller {
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) bytes: Bytes,
-    pub(crate) _room: Option<OwnedSemaphorePermit>,
+    pub(crate) _room: Option<Share>,
 }
 
 impl std::ops::Deref for Body {

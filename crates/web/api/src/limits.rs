@@ -12,12 +12,16 @@ pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 pub const LOGIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of bodies in memory at once; what does not fit: 503.
 pub const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The same of one user.
+pub const BODIES_BYTES_EACH_MAX: usize = 24 * 1024 * 1024;
 /// Largest body of a request over the unix socket, bytes: what is known of a whole fleet.
 pub const LOCAL_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most bytes of those in memory at once.
 pub const LOCAL_BODIES_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// The same of logins.
 pub const LOGIN_BODIES_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The same of logins from one network (an IPv4 address, 64 bits of an IPv6 one).
+pub const LOGIN_BODIES_BYTES_EACH_MAX: usize = 1024 * 1024;
 /// Answers from this size on take their share of [`ANSWERS_BYTES_MAX`], bytes.
 pub const LARGE_ANSWER_BYTES: usize = 256 * 1024;
 /// Most bytes of large answers that wait for their readers; what does not fit: 503. Callers on the

@@ -3,6 +3,7 @@
 //! of their own.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,12 +30,18 @@ struct Taken {
 /// Whose share it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
-    pub(crate) name: String,
+    name: String,
     /// On this machine, with room of its own.
-    pub(crate) local: bool,
+    local: bool,
 }
 
 impl Owner {
+    /// Whoever comes from an address, with all others of its network; loopback has room of its own.
+    pub(crate) fn from_network(ip: IpAddr) -> Self {
+        let ip = ip.to_canonical();
+        Self { name: registry::network(ip).to_string(), local: ip.is_loopback() }
+    }
+
     pub(crate) fn of(caller: &Caller) -> Self {
         Self { name: caller.name(), local: matches!(caller, Caller::Local { .. }) }
     }
@@ -56,18 +63,31 @@ impl Room {
     /// A share of this size, or of all that its owner may have where it is larger than that; `None`
     /// when it does not fit beside the other shares.
     pub(crate) fn take(&self, owner: Owner, size: usize) -> Option<Share> {
-        let own_max = if owner.local { self.all_max } else { self.each_max };
-        let size = size.min(own_max);
-        let mut taken = self.taken.lock();
-        let own = taken.each.get(&owner.name).copied().unwrap_or(0);
-        if own + size > own_max || (!owner.local && taken.all + size > self.all_max) {
-            return None;
+        let size = size.min(self.own_max(&owner));
+        let mut share = Share { room: self.clone(), owner, size: 0 };
+        share.grow(size).then_some(share)
+    }
+
+    fn own_max(&self, owner: &Owner) -> usize {
+        if owner.local { self.all_max } else { self.each_max }
+    }
+}
+
+impl Share {
+    /// As much more; `false` when that does not fit, and then it stays as it was.
+    pub(crate) fn grow(&mut self, more: usize) -> bool {
+        let mut taken = self.room.taken.lock();
+        let own = taken.each.get(&self.owner.name).copied().unwrap_or(0);
+        let full = !self.owner.local && taken.all + more > self.room.all_max;
+        if full || own + more > self.room.own_max(&self.owner) {
+            return false;
         }
-        if !owner.local {
-            taken.all += size;
+        if !self.owner.local {
+            taken.all += more;
         }
-        taken.each.insert(owner.name.clone(), own + size);
-        Some(Share { room: self.clone(), owner, size })
+        taken.each.insert(self.owner.name.clone(), own + more);
+        self.size += more;
+        true
     }
 }
 
@@ -107,6 +127,19 @@ mod tests {
         drop((second, third, fourth));
         let taken = room.taken.lock();
         assert_eq!((taken.all, taken.each.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_share_grows_within_the_same_bounds() {
+        let room = Room::new(10, 4);
+        let mut first = room.take(user("first"), 0).unwrap();
+        assert!(first.grow(3) && !first.grow(2) && first.grow(1));
+        let other = [room.take(user("second"), 4).unwrap(), room.take(user("third"), 2).unwrap()];
+        assert!(!room.take(user("third"), 0).unwrap().grow(1), "ten are for all");
+        drop(other);
+        assert!(room.take(user("first"), 1).is_none());
+        drop(first);
+        assert!(room.take(user("first"), 4).is_some());
     }
 
     #[test]

@@ -47,7 +47,7 @@ const OWN: &[&str] = &[
 ];
 
 /// What is read with a role for it only.
-const KEPT: &[&str] = &["/audit", "/manager/api/config"];
+const KEPT: &[&str] = &["/audit", "/enrolment/tokens", "/manager/api/config"];
 
 /// Questions that are too long for a path.
 const ASKED: &[&str] = &["/series/query", "/series/search", "/series/suggest"];

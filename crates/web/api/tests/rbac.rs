@@ -248,6 +248,7 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("DELETE", "/security/policies?policy_ids=100", ""),
     ("DELETE", "/security/rules?rule_ids=100", ""),
     ("POST", "/enrolment/tokens", "{}"),
+    ("DELETE", "/enrolment/tokens?tokens_list=all", ""),
     ("POST", "/agents", r#"{"name":"new-2","ip":"any"}"#),
     (
         "POST",

@@ -87,7 +87,12 @@ const POLICIES: &[DefaultPolicy] = &[
     (24, "audit_read_resourceless", &["audit:read"], ANY),
     (25, "series_read_resourceless", &["series:read"], ANY),
     (26, "series_all_resourceless", &["series:read", "series:write", "series:delete"], ANY),
-    (27, "enrolment_all_resourceless", &["enrolment:create"], ANY),
+    (
+        27,
+        "enrolment_all_resourceless",
+        &["enrolment:create", "enrolment:read", "enrolment:revoke"],
+        ANY,
+    ),
     (
         28,
         "security_read_security",

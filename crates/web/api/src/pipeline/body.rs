@@ -1,6 +1,5 @@
 //! Taking a request's body: bounded in size, in time, and together with all others in memory.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,16 +8,16 @@ use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use tokio::sync::Semaphore;
 
 use super::header;
 use crate::api::Api;
-use crate::call::{self, Caller};
+use crate::call::{self, Caller, Source};
 use crate::error::Failure;
 use crate::limits::{
     BODY_BYTES_MAX, LOCAL_BODY_BYTES_MAX, LOGIN_BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX,
 };
 use crate::operation::Access;
+use crate::room::{Owner, Room};
 
 /// Why a body was not taken.
 enum Refused {
@@ -41,6 +40,10 @@ pub(super) async fn read(
         (Access::Login, _) => (LOGIN_BODY_BYTES_MAX, &api.login_bodies),
         _ => (BODY_BYTES_MAX, &api.bodies),
     };
+    let owner = match (caller, parts.extensions.get::<Source>().copied().and_then(Source::ip)) {
+        (Caller::Anyone, Some(ip)) => Owner::from_network(ip),
+        _ => Owner::of(caller),
+    };
     let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
     let too_large = length.is_some_and(|length| length > bytes_max as u64);
     if let Some(expect) = header(parts, &EXPECT)
@@ -52,7 +55,7 @@ pub(super) async fn read(
         Ok(Err(Refused::TooLarge))
     } else {
         let time = Duration::from_millis(api.options.request_timeout_ms);
-        tokio::time::timeout(time, gather(&mut body, bytes_max, room)).await
+        tokio::time::timeout(time, gather(&mut body, bytes_max, room, owner)).await
     };
     let failure = match taken {
         Ok(Ok(body)) => return Ok(body),
@@ -75,24 +78,22 @@ pub(super) async fn read(
 async fn gather(
     body: &mut Body,
     bytes_max: usize,
-    room: &Arc<Semaphore>,
+    room: &Room,
+    owner: Owner,
 ) -> Result<call::Body, Refused> {
-    let (mut bytes, mut share) = (BytesMut::new(), None);
+    let (mut bytes, mut share) = (BytesMut::new(), room.take(owner, 0).ok_or(Refused::NoRoom)?);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Refused::Broken(e.to_string()))?;
         let Ok(piece) = frame.into_data() else { continue };
         if bytes.len() + piece.len() > bytes_max {
             return Err(Refused::TooLarge);
         }
-        let size = u32::try_from(piece.len()).map_err(|_| Refused::TooLarge)?;
-        let more = Arc::clone(room).try_acquire_many_owned(size).map_err(|_| Refused::NoRoom)?;
-        match &mut share {
-            None => share = Some(more),
-            Some(share) => share.merge(more),
+        if !share.grow(piece.len()) {
+            return Err(Refused::NoRoom);
         }
         bytes.extend_from_slice(&piece);
     }
-    Ok(call::Body { bytes: bytes.freeze(), _room: share })
+    Ok(call::Body { bytes: bytes.freeze(), _room: Some(share) })
 }
 
 /// Take the rest of a body that is refused, bounded in size and time. An answer that goes out while
@@ -116,14 +117,15 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_share_their_room_and_give_it_back() {
-        let room = Arc::new(Semaphore::new(100));
+        let room = Room::new(100, 100);
+        let owner = || Owner::of(&Caller::Anyone);
         let named = |refused: Refused| match refused {
             Refused::TooLarge => "too large",
             Refused::NoRoom => "no room",
             Refused::Broken(_) => "broken",
         };
         let take = async |size: usize| {
-            gather(&mut Body::from(vec![b' '; size]), 80, &room).await.map_err(named)
+            gather(&mut Body::from(vec![b' '; size]), 80, &room, owner()).await.map_err(named)
         };
         let first = take(60).await.unwrap();
         assert_eq!(first.len(), 60);

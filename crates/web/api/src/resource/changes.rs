@@ -208,6 +208,8 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
             let mut ids = ids.to_vec();
             let mut left = Vec::new();
             for (code, id) in failed {
+                // One look each.
+                call.in_time()?;
                 let told = code == 1701 && call.may_gone(&call.caller, id);
                 if told && call.state().agent_counts(id)?.events > 0 {
                     ids.push(id);

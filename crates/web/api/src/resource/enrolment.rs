@@ -1,29 +1,79 @@
 //! Tokens with which agents register themselves.
 
+use std::fmt::Write as _;
+
 use model::timestamp;
+use registry::EnrolmentTokenRow;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ASSIGN;
 use crate::call::Call;
-use crate::envelope::Answer;
+use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Operation, Shape, Verb, action};
+use crate::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
 
 /// Life of a token unless asked otherwise, seconds: 1 hour.
 const TTL_SECONDS: u64 = 3_600;
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
-    verb: Verb::Post,
-    path: "/enrolment/tokens",
-    id: "enrolment.create_token",
-    about: "A token with which agents register; it is shown once and kept as a digest only.",
-    access: action("enrolment:create", "*:*"),
-    parameters: &[COMMON],
-    body: Some("NewToken"),
-    shape: Shape::Plain("NewTokenData"),
-    handler: Handler::Blocking(create),
-}];
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/enrolment/tokens",
+        id: "enrolment.tokens",
+        about: "The tokens with which agents may still register, by their end.",
+        access: action("enrolment:read", "*:*"),
+        parameters: &[COMMON],
+        body: None,
+        shape: Shape::List("TokenItem"),
+        handler: Handler::Blocking(list),
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/enrolment/tokens",
+        id: "enrolment.create_token",
+        about: "A token with which agents register; it is shown once and kept as a digest only.",
+        access: action("enrolment:create", "*:*"),
+        parameters: &[COMMON],
+        body: Some("NewToken"),
+        shape: Shape::Plain("NewTokenData"),
+        handler: Handler::Blocking(create),
+    },
+    Operation {
+        verb: Verb::Delete,
+        path: "/enrolment/tokens",
+        id: "enrolment.revoke_tokens",
+        about: "Take tokens back: no agent registers with them any more.",
+        access: action("enrolment:revoke", "*:*"),
+        parameters: &[
+            COMMON,
+            &[required("tokens_list", Kind::Names, "Ids of tokens, with commas, or all.")],
+        ],
+        body: None,
+        shape: Shape::Message,
+        handler: Handler::Blocking(revoke),
+    },
+];
+
+/// A token that agents may still register with.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TokenItem {
+    /// The SHA-256 of its secret.
+    id: String,
+    /// Groups its agents get.
+    groups: Vec<String>,
+    /// How many agents it may still register.
+    uses: u32,
+    /// RFC 3339.
+    expires: String,
+}
+
+fn id(row: &EnrolmentTokenRow) -> String {
+    row.digest.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
 
 /// What to make.
 #[derive(Deserialize, ToSchema)]
@@ -51,6 +101,39 @@ pub(crate) struct NewTokenData {
     uses: u32,
     /// RFC 3339.
     expires: String,
+}
+
+fn list(call: &Call) -> Result<Answer, Failure> {
+    let mut rows = call.registry().enrolment_tokens()?;
+    rows.sort_by_key(|row| (row.expires_at_s, row.digest));
+    let item = |row: &EnrolmentTokenRow| TokenItem {
+        id: id(row),
+        groups: row.groups.clone(),
+        uses: row.uses_left,
+        expires: timestamp::seconds_offset(row.expires_at_s),
+    };
+    let items = rows.iter().map(|row| to_value(&item(row))).collect::<Result<Vec<_>, _>>()?;
+    let total = items.len() as u64;
+    let messages = ["All enrolment tokens were returned", "", "No enrolment token was returned"];
+    Ok(Answer::List(List::new(items, total, messages)))
+}
+
+/// All that are named, or none.
+fn revoke(call: &Call) -> Result<Answer, Failure> {
+    let rows = call.registry().enrolment_tokens()?;
+    let named = call.parameters.list("tokens_list");
+    let all = named.iter().any(|name| name == "all");
+    let wanted: Vec<&EnrolmentTokenRow> =
+        rows.iter().filter(|row| all || named.contains(&id(row))).collect();
+    let known = |name: &String| wanted.iter().any(|row| id(row) == *name);
+    if let Some(name) = named.iter().find(|name| !all && !known(name)) {
+        return Err(Failure::missing(format!("no such enrolment token: {name:.64}")));
+    }
+    let mut gone = 0;
+    for row in wanted {
+        gone += u32::from(call.registry().revoke_enrolment_token(&row.digest)?);
+    }
+    Ok(Answer::Message(format!("{gone} enrolment tokens were revoked")))
 }
 
 fn create(call: &Call) -> Result<Answer, Failure> {

@@ -198,6 +198,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<rules_files::RulesFileItem>(),
         of::<enrolment::NewToken>(),
         of::<enrolment::NewTokenData>(),
+        of::<enrolment::TokenItem>(),
     ];
     schemas.extend(security::schemas());
     schemas

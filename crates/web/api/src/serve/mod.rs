@@ -173,10 +173,7 @@ impl Visitor {
     /// Whose share of the connections it takes; whoever is on this machine may have all of them.
     fn owner(&self) -> Owner {
         match self {
-            Self::Tcp(_, address, _) => {
-                let ip = address.ip().to_canonical();
-                Owner { name: registry::network(ip).to_string(), local: ip.is_loopback() }
-            }
+            Self::Tcp(_, address, _) => Owner::from_network(address.ip()),
             Self::Unix(_, uid) => Owner::of(&Caller::Local { uid: *uid }),
         }
     }

@@ -1,0 +1,254 @@
+//! What one user takes is taken from nobody else: large answers, the audit log, who comes back.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
+
+mod common;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use api::Source;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Request, Response, StatusCode};
+use common::{Answered, World, basic, observed, upsert, world, world_with};
+use hyper::body::Frame;
+use model::{AgentId, AgentStatus};
+use registry::{AgentInfo, AuditOutcome, EnrollRequest, InsertAgent};
+use serde_json::json;
+use tower::ServiceExt as _;
+
+/// The answer to a GET whose body nobody reads.
+async fn unread(world: &World, path: &str, token: Option<&str>) -> Response<Body> {
+    let mut request = Request::get(path);
+    let source = match token {
+        Some(token) => {
+            request = request.header("authorization", format!("Bearer {token}"));
+            Source::Tcp("192.0.2.9:4000".parse().unwrap())
+        }
+        None => Source::Unix { uid: 0 },
+    };
+    let mut request = request.body(Body::empty()).unwrap();
+    request.extensions_mut().insert(source);
+    world.router.clone().oneshot(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_user_who_reads_none_of_their_lists_keeps_nobody_else_from_theirs() {
+    let world = world();
+    let (reader, admin) = (world.reader().await, world.admin().await);
+    for some in 0..5 {
+        let file = |n| upsert(&format!("/etc/{some}-{n}"), &observed(0o644, 5), 1);
+        world.session(1, (0..500).map(file).collect()).await;
+    }
+    let path = "/syscheck/001?limit=3000";
+    let mut held = Vec::new();
+    while held.len() < api::limits::LISTS_EACH_MAX {
+        let answer = unread(&world, path, Some(&reader)).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        held.push(answer);
+    }
+    let refused = unread(&world, path, Some(&reader)).await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.headers()["retry-after"], "5");
+    let other = world.ok(path, &admin).await;
+    assert_eq!(other["data"]["affected_items"].as_array().unwrap().len(), 2_500);
+    assert_eq!(unread(&world, path, None).await.status(), StatusCode::OK, "on the unix socket");
+    drop(held);
+    while unread(&world, path, Some(&reader)).await.status() != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A body of which most comes and the rest never does.
+struct Half {
+    sent: bool,
+    /// Counted up when it was taken and more is waited for.
+    waiting: Arc<AtomicUsize>,
+}
+
+const HALF_BYTES: usize = 60 * 1024;
+
+impl HttpBody for Half {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
+        if std::mem::replace(&mut self.sent, true) {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Ok(Frame::data(vec![b' '; HALF_BYTES].into()))))
+    }
+}
+
+#[tokio::test]
+async fn one_network_whose_logins_never_end_keeps_no_other_from_logging_in() {
+    let world = world();
+    world.registry.create_user("board", "Contexts-Here-1", true, &["readonly"]).unwrap();
+    let login = |from: &str, body: Body| {
+        let mut request = Request::post("/security/user/authenticate/run_as")
+            .header("authorization", basic("board", "Contexts-Here-1"))
+            .header("content-type", "application/json")
+            .body(body)
+            .unwrap();
+        request.extensions_mut().insert(Source::Tcp(from.parse().unwrap()));
+        world.router.clone().oneshot(request)
+    };
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let half = || Body::new(Half { sent: false, waiting: Arc::clone(&waiting) });
+    let fit = api::limits::LOGIN_BODIES_BYTES_EACH_MAX / HALF_BYTES;
+    let held: Vec<_> = (0..fit).map(|_| tokio::spawn(login("192.0.2.1:1", half()))).collect();
+    while waiting.load(Ordering::Relaxed) < fit {
+        tokio::task::yield_now().await;
+    }
+    let text = || Body::from(format!("{{\"a\":\"{}\"}}", "x".repeat(HALF_BYTES)));
+    let refused = login("192.0.2.1:2", text()).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let other = login("192.0.2.2:1", text()).await.unwrap();
+    assert_eq!(other.status(), StatusCode::OK);
+    held.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+async fn ask(world: &World, method: &str, path: &str, token: &str, body: String) -> Answered {
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    world.send(method, path, &headers, body).await
+}
+
+#[tokio::test]
+async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
+    let world = world_with(|options| options.requests_per_minute_max = 0);
+    let mut reader = world.reader().await;
+    world.registry.create_user("orders", "Ordering-All-1", false, &["agents_admin"]).unwrap();
+    let orders = world.login("orders", "Ordering-All-1").await;
+    for _ in 0..300 {
+        let renewed = ask(&world, "POST", "/security/user/renew", &reader, String::new()).await;
+        reader = renewed.json()["data"]["token"].as_str().unwrap().to_owned();
+        // Refused by what it names: the agent is not active.
+        let refused = ask(&world, "PUT", "/agents/002/restart", &orders, String::new()).await;
+        assert_eq!(refused.json()["error"], 1);
+    }
+    let log = world.registry.audit_log(None, 10_000).unwrap();
+    let rows = |user: &str| log.iter().filter(|row| row.user == user).count();
+    assert_eq!((rows("reader"), rows("orders")), (0, api::limits::REFUSED_ROWS_MAX as usize));
+    // What is done stands there all the same.
+    let done = ask(&world, "PUT", "/agents/001/restart", &orders, String::new()).await;
+    assert_eq!(done.json()["error"], 0);
+    let newest = &world.registry.audit_log(None, 1).unwrap()[0];
+    assert_eq!((newest.user.as_str(), newest.outcome), ("orders", AuditOutcome::Done));
+}
+
+#[tokio::test]
+async fn a_program_on_the_unix_socket_tells_of_the_whole_fleet_at_once() {
+    let world = world();
+    let uname = "x".repeat(250);
+    let told: Vec<_> = (1..50_000)
+        .map(|id| json!({"id": id, "os_platform": "debian", "os_uname": uname, "version": "v1"}))
+        .collect();
+    let body = json!({"syncreq": told}).to_string();
+    assert!(body.len() > api::limits::BODY_BYTES_MAX);
+    let kind = [("content-type", "application/json")];
+    let local = Some(Source::Unix { uid: 0 });
+    let path = "/v1/agents/sync";
+    let taken = world.send_from(local, "POST", path, &kind, body.clone()).await;
+    assert_eq!(taken.status, StatusCode::OK);
+    assert_eq!(world.registry.agent(AgentId(3)).unwrap().status, AgentStatus::Active);
+    let admin = world.admin().await;
+    assert_eq!(ask(&world, "POST", path, &admin, body).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let small = json!({"syncreq_status": [{"id": 1, "connection_status": "disconnected"}]});
+    let refused = ask(&world, "POST", path, &admin, small.to_string()).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN, "who was heard from is not for users to say");
+    assert_eq!(world.registry.agent(AgentId(1)).unwrap().status, AgentStatus::Active);
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_while_others_are_removed_stays() {
+    let world = world();
+    for n in 0..300 {
+        let request = EnrollRequest { name: format!("old-{n}"), ..EnrollRequest::default() };
+        let new = InsertAgent { request, ..InsertAgent::default() };
+        world.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+    }
+    let last = AgentId(303);
+    let (registry, first) = (world.registry.clone(), AtomicBool::new(true));
+    world.registry.when_removed(move |_| {
+        if first.swap(false, Ordering::Relaxed) {
+            let info = AgentInfo::default();
+            assert!(registry.startup(last, &info) && registry.keepalive(last, &info));
+        }
+    });
+    let admin = world.admin().await;
+    let path = "/agents?agents_list=all&status=never_connected&older_than=0s";
+    let gone = ask(&world, "DELETE", path, &admin, String::new()).await.json();
+    assert_eq!(gone["data"]["total_affected_items"], 300, "{}", gone["message"]);
+    let failed = &gone["data"]["failed_items"][0];
+    assert_eq!((&failed["id"], &failed["error"]["code"]), (&json!(["303"]), &json!(1731)));
+    assert_eq!(world.registry.agent(last).unwrap().status, AgentStatus::Active);
+}
+
+#[tokio::test]
+async fn nobody_is_cut_off_whose_removal_cannot_be_recorded() {
+    let world = world();
+    let database = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+    let certificate = "INSERT INTO certificate (fingerprint, agent, incarnation, not_before_s,
+         not_after_s) VALUES (randomblob(32), 2, 7, 0, 9000000000)";
+    database.execute(certificate, []).unwrap();
+    let admin = world.admin().await;
+    world.commit.close().await.unwrap();
+    let path = "/agents?agents_list=002&status=all&older_than=0s";
+    let refused = ask(&world, "DELETE", path, &admin, String::new()).await.json();
+    assert_eq!(refused["data"]["failed_items"][0]["error"]["code"], 1000);
+    let revoked = "SELECT count(*) FROM certificate WHERE revoked_at_s IS NOT NULL";
+    let revoked: i64 = database.query_row(revoked, [], |row| row.get(0)).unwrap();
+    assert_eq!(revoked, 0);
+}
+
+#[tokio::test]
+async fn a_key_has_no_more_characters_than_a_key_has() {
+    let world = world();
+    let admin = world.admin().await;
+    for (chars, status) in [(63, 400), (64, 200), (256, 200), (257, 400), (1_000_000, 400)] {
+        let key = "k".repeat(chars);
+        let new = json!({"name": format!("keyed-{chars}"), "ip": "any", "key": key});
+        let answer = ask(&world, "POST", "/agents/insert", &admin, new.to_string()).await;
+        assert_eq!(answer.status.as_u16(), status, "{chars}");
+    }
+}
+
+#[tokio::test]
+async fn enrolment_tokens_are_listed_without_their_secret_and_taken_back() {
+    let world = world();
+    let admin = world.admin().await;
+    let make = async |groups: &str| {
+        let body = format!("{{\"groups\":[{groups}],\"uses\":3}}");
+        let made = ask(&world, "POST", "/enrolment/tokens", &admin, body).await.json();
+        made["data"]["token"].as_str().unwrap().to_owned()
+    };
+    let secrets = [make("").await, make("\"web\"").await];
+    let listed = world.ok("/enrolment/tokens", &admin).await;
+    let items = listed["data"]["affected_items"].as_array().unwrap();
+    assert_eq!(items.len(), 2);
+    assert!(items.iter().all(|item| item["uses"] == 3));
+    let text = listed.to_string();
+    for secret in &secrets {
+        assert!(!text.contains(secret.split('.').nth(1).unwrap()));
+    }
+    let of_web = items.iter().find(|item| item["groups"] == json!(["web"])).unwrap();
+    let id = of_web["id"].as_str().unwrap();
+    let take = async |ids: &str| {
+        let path = format!("/enrolment/tokens?tokens_list={ids}");
+        ask(&world, "DELETE", &path, &admin, String::new()).await.status
+    };
+    assert_eq!(take(&format!("{id},unknown")).await, StatusCode::NOT_FOUND, "all or none");
+    assert_eq!(world.registry.enrolment_tokens().unwrap().len(), 2);
+    assert_eq!(take(id).await, StatusCode::OK);
+    let left = world.registry.enrolment_tokens().unwrap();
+    assert_eq!((left.len(), left[0].groups.len()), (1, 0));
+    assert_eq!(take("all").await, StatusCode::OK);
+    assert_eq!(world.registry.enrolment_tokens().unwrap(), []);
+}
