@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The API against its own description: a client written from the documented examples, and
-# property-based requests made from the OpenAPI document, both against the real binary. Their tools
-# go into a virtual environment under target/. HOLDFAST_FUZZ_SECONDS: how long (60).
+# The API against its own description: a client written from the documented examples, a published one
+# of the 4.x line, and property-based requests made from the OpenAPI document, against the real binary.
+# Their tools go into a virtual environment under target/. HOLDFAST_FUZZ_SECONDS: how long (60).
 set -euo pipefail
 cd "$(dirname "$0")"
 ./packages.sh python3 python3
@@ -15,4 +15,5 @@ if ! cmp -s fuzz/requirements.txt "$venv/requirements.txt"; then
   cp fuzz/requirements.txt "$venv/requirements.txt"
 fi
 "$venv/bin/python" fuzz/client.py
+"$venv/bin/python" fuzz/published.py
 "$venv/bin/python" fuzz/fuzz.py

@@ -1,8 +1,6 @@
 """A client written from the documented examples: it logs in, pages through the agents, restarts
 one, follows the command, makes a reader of its own, and logs out."""
 
-import time
-
 from server import Server
 
 
@@ -19,11 +17,7 @@ def main():
             assert status == 200, (method, path, status, answer)
             return answer
 
-        # The local agent is there at once; active after its first keepalive.
-        end = time.monotonic() + 60
-        while done("GET", "/agents/summary/status")["data"]["connection"]["active"] != 1:
-            assert time.monotonic() < end, "the local agent was not active within a minute"
-            time.sleep(0.2)
+        server.until_active()
         for number in range(1, 26):
             done("POST", "/agents", {"name": f"paged-{number:02}"})
         seen, offset = [], 0
@@ -44,11 +38,7 @@ def main():
         codes = sorted(item["error"]["code"] for item in answer["data"]["failed_items"])
         assert answer["error"] == 1 and codes == [1701, 1703, 1707], answer
 
-        done("POST", "/security/users", {"username": "watcher", "password": "Watching-1"})
-        roles = items(done("GET", "/security/roles?search=readonly&select=id,name&sort=id"))
-        role = next(role["id"] for role in roles if role["name"] == "readonly")
-        user = items(done("GET", "/security/users?q=username=watcher"))[0]["id"]
-        done("POST", f"/security/users/{user}/roles?role_ids={role}")
+        server.reader(token, "watcher", "Watching-1")
         reader = server.login("watcher", "Watching-1")
         status, answer = server.ask("PUT", "/agents/001/restart", reader)
         assert status == 403 and answer["error"] == 4000, answer

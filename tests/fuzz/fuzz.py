@@ -1,19 +1,92 @@
 """Requests made from the OpenAPI document, right and wrong ones, against the real program: none may
-be answered with a failure of the server. HOLDFAST_FUZZ_SECONDS sets how long (60)."""
+be answered with a failure of the server. As an administrator, as one who may only read, and of the
+operations that end sessions in sessions of their own; then bodies that nobody means, to every
+operation that takes one. HOLDFAST_FUZZ_SECONDS sets how long (60); the later runs take a quarter."""
 
+import json
 import os
 import subprocess
 import sys
 
-from server import Server
+from server import PASSWORD, Server
 
-SECONDS = os.environ.get("HOLDFAST_FUZZ_SECONDS", "60")
-# They end the session that all requests share, or never end by themselves.
-LEFT_OUT = [
+SECONDS = int(os.environ.get("HOLDFAST_FUZZ_SECONDS", "60"))
+# They end the session that all requests of a run share.
+ENDING = [
     "security.login", "security.login_get", "security.login_run_as", "security.logout",
-    "security.revoke", "security.config_update", "security.config_delete",
-    "security.own_password", "events.stream",
+    "security.revoke", "security.config_update", "security.config_delete", "security.own_password",
 ]
+# It never ends by itself.
+ENDLESS = ["events.stream"]
+READER = ("watcher", "Watching-1")
+# What no operation means; bytes as they go over the wire.
+HOSTILE = [
+    b"", b"null", b"[]", b"{", b"\xff\xfe\x00", b"1e999", b'"\\ud800"', b"[" * 100_000,
+    b'{"a":' * 50_000, b'{"name":"a","name":"b"}', b'{"' + b"k" * 1_000_000 + b'":1}',
+    b'{"username":"\\u0000","password":{"a":[1]}}', b" " * 2_000_000, b"<a>" * 50_000,
+    b"a = [" * 20_000, b"%YAML 1.1\n&a [*a]", b"-" * 11_000_000,
+]
+KINDS = ["application/json", "application/octet-stream", "application/xml", "text/x", ""]
+
+
+def run(server, seconds, options, source=None, env=None):
+    """One run of schemathesis, from the server's own description unless a file holds it."""
+    source = source or server.url + "/openapi.json"
+    return subprocess.run(
+        [sys.executable, "-m", "schemathesis.cli", "run", source, "--url", server.url,
+         "--checks", "not_a_server_error", "--phases", "coverage,fuzzing",
+         "--max-time", str(seconds), "--seed", os.environ.get("HOLDFAST_FUZZ_SEED", "1"),
+         "--request-timeout", "20", "--warnings", "off", "--continue-on-failure",
+         "--suppress-health-check", "all", *options],
+        cwd=server.folder.name, check=False, env={**os.environ, **(env or {})},
+    ).returncode
+
+
+def named(option, operations):
+    return [word for name in operations for word in (option, name)]
+
+
+def as_user(server, seconds, token):
+    """Everything but what ends sessions, in one session."""
+    left_out = named("--exclude-operation-id", ENDING + ENDLESS)
+    ran = run(server, seconds, ["--header", f"Authorization: Bearer {token}", *left_out])
+    status, _ = server.ask("GET", "/agents?limit=1", token)
+    assert status == 200, f"the session ended on the way ({status}): what followed was refused"
+    return ran
+
+
+def ending(server, seconds, document):
+    """What ends sessions, each in one of its own; no session reads the description for it."""
+    file = os.path.join(server.folder.name, "openapi.json")
+    with open(file, "w", encoding="utf-8") as out:
+        json.dump(document, out)
+    env = {
+        "SCHEMATHESIS_HOOKS": "relogin", "HOLDFAST_URL": server.url,
+        "HOLDFAST_LOGIN": f"admin:{PASSWORD}",
+        "PYTHONPATH": os.path.dirname(os.path.abspath(__file__)),
+    }
+    return run(server, seconds, named("--include-operation-id", ENDING), file, env)
+
+
+def hostile(server, document):
+    """Every body that nobody means to every operation that takes one; how many were sent."""
+    token, sent = server.login(), 0
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if "requestBody" not in operation:
+                continue
+            described = list(operation["requestBody"]["content"])
+            where = path.replace("{agent_id}", "001").replace("{group_id}", "default")
+            for name in ("user_id", "role_id", "rule_id", "policy_id", "node_id", "name"):
+                where = where.replace("{" + name + "}", "100")
+            for body in HOSTILE:
+                for kind in {*described, KINDS[sent % len(KINDS)]}:
+                    status, answer = server.ask_raw(method.upper(), where, token, body, kind)
+                    assert status < 500, (method, where, kind, body[:40], status, answer)
+                    sent += 1
+                    if status == 401:
+                        token = server.login()
+    return sent
 
 
 def main():
@@ -22,23 +95,20 @@ def main():
         status, document = server.ask("GET", "/openapi.json", token)
         assert status == 200, document
         known = {o["operationId"] for p in document["paths"].values() for o in p.values()}
-        out = [a for name in LEFT_OUT if name in known for a in ("--exclude-operation-id", name)]
-        ran = subprocess.run(
-            [sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json",
-             "--header", f"Authorization: Bearer {token}",
-             "--checks", "not_a_server_error", "--phases", "coverage,fuzzing",
-             "--max-time", SECONDS, "--seed", os.environ.get("HOLDFAST_FUZZ_SEED", "1"),
-             "--request-timeout", "20", "--warnings", "off", "--continue-on-failure",
-             "--suppress-health-check", "all", *out],
-            cwd=server.folder.name, check=False,
-        ).returncode
-        status, _ = server.ask("GET", "/healthz")
-        assert status == 200, "the server does not answer any more"
-        status, _ = server.ask("GET", "/agents?limit=1", token)
-        assert status == 200, f"the session ended on the way ({status}): what followed was refused"
+        assert known.issuperset(ENDING + ENDLESS), set(ENDING + ENDLESS) - known
+        reader = server.reader(token, *READER)
+        ran = as_user(server, SECONDS, token)
+        ran = as_user(server, SECONDS // 4, server.login(*READER)) or ran
+        ran = ending(server, SECONDS // 4, document) or ran
+        assert server.ask("GET", "/healthz")[0] == 200, "the server does not answer any more"
         if ran != 0:
             print(server.said()[-4000:], file=sys.stderr)
-        sys.exit(ran)
+    # Logins may be blocked there by now.
+    with Server() as server:
+        sent = hostile(server, document)
+        assert server.ask("GET", "/healthz")[0] == 200, "the server does not answer any more"
+    print(f"fuzz: {len(known)} operations, {sent} hostile bodies, and a reader ({reader})")
+    sys.exit(ran)
 
 
 main()

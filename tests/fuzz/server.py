@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -71,16 +72,50 @@ class Server:
         if body is not None:
             data = json.dumps(body).encode()
             fields.setdefault("Content-Type", "application/json")
+        return self.send(method, path, data, fields)
+
+    def ask_raw(self, method, path, token, data, content_type):
+        """The same with a body as it is."""
+        fields = {"Authorization": f"Bearer {token}", "Content-Type": content_type}
+        return self.send(method, path, data, fields)
+
+    def send(self, method, path, data, fields):
         request = urllib.request.Request(self.url + path, data, fields, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 status, text = answer.status, answer.read().decode()
         except urllib.error.HTTPError as refused:
             status, text = refused.code, refused.read().decode()
+        except (urllib.error.URLError, ConnectionError) as broken:
+            # A body that is refused may be cut off before the answer is read.
+            return 0, str(broken)
         try:
             return status, json.loads(text)
         except json.JSONDecodeError:
             return status, text
+
+    def reader(self, token, name, password):
+        """A user who may only read; its number."""
+        asked = [
+            ("POST", "/security/users", {"username": name, "password": password}),
+            ("GET", "/security/roles?search=readonly&select=id,name&sort=id", None),
+            ("GET", f"/security/users?q=username={name}", None),
+        ]
+        answers = [self.ask(method, path, token, body) for method, path, body in asked]
+        assert all(status == 200 for status, _ in answers), answers
+        roles, users = (answer["data"]["affected_items"] for _, answer in answers[1:])
+        role = next(role["id"] for role in roles if role["name"] == "readonly")
+        path = f"/security/users/{users[0]['id']}/roles?role_ids={role}"
+        status, answer = self.ask("POST", path, token)
+        assert status == 200, answer
+        return users[0]["id"]
+
+    def until_active(self):
+        """The local agent is there at once; active after its first keepalive."""
+        token, end = self.login(), time.monotonic() + READY_SECONDS
+        while self.ask("GET", "/agents?status=active&q=id%3E0", token)[1]["data"]["total_affected_items"] != 1:
+            assert time.monotonic() < end, "the local agent was not active within a minute"
+            time.sleep(0.2)
 
     def login(self, name="admin", password=PASSWORD):
         """A token, as the documentation says."""
