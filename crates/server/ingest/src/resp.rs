@@ -97,6 +97,8 @@ pub struct RespReader {
     values: Vec<Value>,
     /// The name that the next dictionary number stands for.
     named: Option<Row>,
+    /// What is skipped is said to be of an array that no row can have: rows may be among it.
+    doubtful: bool,
     /// Inside a line that is too long, until its end.
     overlong: bool,
     /// The client asked for an acknowledgement of everything before.
@@ -127,6 +129,7 @@ impl RespReader {
             time_ns: 0,
             values: Vec::new(),
             named: None,
+            doubtful: false,
             overlong: false,
             sync: false,
         }
@@ -266,19 +269,30 @@ impl RespReader {
                 n => {
                     let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
                     intake.refuse(0, reason, item.text());
+                    self.doubtful = true;
                     n.unwrap_or(0)
                 }
             },
+            Item::Number(id) if self.doubtful && self.stands_for(id).is_some() => {
+                let reason = "PARSER skipped with the array before, which no row can have";
+                intake.refuse(0, reason, id);
+                left - 1
+            }
             _ => left - 1,
         });
     }
 
+    /// The row that a number stands for.
+    fn stands_for(&self, number: &[u8]) -> Option<Row> {
+        parse_int(number).and_then(|id| self.dictionary.get(&id).copied())
+    }
+
     fn name(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
-        self.place = Place::Name;
+        (self.place, self.doubtful) = (Place::Name, false);
         let row = match item {
             Item::Text(raw) if is_name(item) => intake.row(raw).map_err(|e| format!("DB {e}")),
-            Item::Number(id) => parse_int(id)
-                .and_then(|id| self.dictionary.get(&id).copied())
+            Item::Number(id) => self
+                .stands_for(id)
                 .ok_or_else(|| "PARSER number without a name; send the dictionary first".into()),
             Item::Array(count) => {
                 match count_of(count)
@@ -357,6 +371,7 @@ impl RespReader {
                 n => {
                     // What the array holds is skipped with it.
                     self.place = Place::Values(n.unwrap_or(0) + 1);
+                    self.doubtful = true;
                     let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
                     self.refuse(reason, item.text(), intake);
                 }

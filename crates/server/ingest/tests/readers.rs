@@ -363,6 +363,20 @@ fn an_array_behind_a_refused_number_is_refused_when_no_row_has_so_many_values() 
 }
 
 #[test]
+fn rows_that_are_skipped_with_an_array_too_large_for_a_row_are_refused_each() {
+    let mut text = "*2\n+cpu host=a\n:7\n:7\n:1\n*1000\n".to_owned();
+    text.push_str(&":7\n:2\n+1\n".repeat(3));
+    let (found, refusals) = resp(text.as_bytes());
+    assert!(found.is_empty(), "{found:?}");
+    let texts: Vec<&str> = refusals.iter().map(|r| &*r.text).collect();
+    assert_eq!(texts, ["1000", "7", "7", "7"]);
+    // Neither its values nor what comes behind it.
+    let behind = format!("*2\n+cpu host=a\n:7\n:7\n:1\n*300\n{}:7\n:2\n+1\n", "+9\n".repeat(300));
+    let (found, refusals) = resp(behind.as_bytes());
+    assert_eq!((&*found, refusals.len()), (&["cpu host=a 2 1".to_owned()][..], 1));
+}
+
+#[test]
 fn dictionaries_of_all_connections_share_their_room() {
     let room = DictionaryRoom::new(2);
     let (mut one, mut other) = (RespReader::new(room.clone()), RespReader::new(room.clone()));
