@@ -32,8 +32,11 @@ const READERS_MAX: usize = 4;
 const BODY_TIME_MAX: Duration = Duration::from_mins(1);
 /// Longest time that a write waits for the bodies of others.
 const TURN_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bodies below are taken apart at once, others away from the tasks, in bytes.
-const SMALL_BYTES: usize = 64 << 10;
+/// Bodies of lines up to here are taken apart at once, as what a connection of lines brings is;
+/// others away from the tasks, in bytes.
+const SMALL_BYTES: usize = net::READ_BYTES_MAX;
+/// The same for bodies that are compressed.
+const SMALL_COMPRESSED_BYTES: usize = 64 << 10;
 /// Unit of the room for bodies, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
 
@@ -77,7 +80,7 @@ async fn write_lines(
         influx::read(body, precision, now.as_nanos() as i64, intake);
         Ok(())
     };
-    take(&store, &rooms, request, ("influx", "line"), read).await
+    take(&store, &rooms, request, ("influx", "line", SMALL_BYTES), read).await
 }
 
 async fn write_remote(
@@ -93,16 +96,16 @@ async fn write_remote(
     }
     let remote = Arc::clone(&rooms.remote);
     let read = move |body: &[u8], intake: &mut Intake<'_>| remote.read(body, intake);
-    take(&store, &rooms, request, ("remote", "series"), read).await
+    take(&store, &rooms, request, ("remote", "series", SMALL_COMPRESSED_BYTES), read).await
 }
 
-/// Read a body, take it apart, store it, and answer when it is persisted. `names` are those of the
-/// protocol and of what it counts.
+/// Read a body, take it apart, store it, and answer when it is persisted. Beside what reads it: names
+/// of the protocol and of what it counts, and bytes up to which it is taken apart at once.
 async fn take(
     store: &Store,
     rooms: &Rooms,
     request: Request,
-    (protocol, noun): (&'static str, &'static str),
+    (protocol, noun, small): (&'static str, &'static str, usize),
     read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), String> + Send + 'static,
 ) -> Response {
     let (body, room) = match body_of(rooms, request).await {
@@ -110,7 +113,7 @@ async fn take(
         Err(answer) => return answer,
     };
     let Ok(reader) = rooms.readers.acquire().await else { return refused("writes are closed") };
-    let taken = match read_apart(store, body, read).await {
+    let taken = match read_apart(store, body, small, read).await {
         Ok(taken) => taken,
         Err(e) => return refused(&e),
     };
@@ -183,10 +186,11 @@ async fn body_of(
 async fn read_apart(
     store: &Store,
     body: Bytes,
+    small: usize,
     read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), String> + Send + 'static,
 ) -> Result<Taken, String> {
     let store = store.clone();
-    let small = body.len() <= SMALL_BYTES;
+    let small = body.len() <= small;
     let reading = move || {
         let mut intake = Intake::new(&store);
         read(&body, &mut intake)?;
