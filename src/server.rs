@@ -104,8 +104,8 @@ impl Server {
         )
         .context("agents' side")?;
         let secrets = series_secrets(config, &registry)?;
-        let ports = Ports::open(series.as_ref(), &config.series, &secrets).await?;
         let api = serve_api(config, &registry, router.clone()).await?;
+        let ports = Ports::open(series.as_ref(), &config.series, &secrets).await?;
         // Last: what is made here is shown once, by a start that succeeded.
         let password = first_password(&registry)?;
         ready.store(true, Ordering::Release);

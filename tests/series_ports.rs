@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
     missing_docs,
     reason = "a test that cannot go on fails"
 )]
@@ -108,10 +109,10 @@ fn http(to: SocketAddr, client: &Client, authorization: &str) -> std::io::Result
 const USUAL: [(&str, u16); 4] = [("resp", 8282), ("udp", 8383), ("opentsdb", 4242), ("http", 8181)];
 
 /// A configuration of a server in `base`, with more of its lines.
-fn configured(base: &Path, more: &str) -> String {
+fn configured(base: &Path, api: &str, more: &str) -> String {
     let config = base.join("server.toml");
     let text = format!(
-        "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
+        "data = {:?}\n[api]\nlisten = {api:?}\nplain_http = true\n\
          [agents]\nlisten = \"127.0.0.1:0\"\n{more}",
         base.join("data").to_str().unwrap()
     );
@@ -124,7 +125,7 @@ fn a_server_opens_the_usual_ports_on_loopback_and_goes_on_without_one_that_is_ta
     let base = folder("series-usual");
     // By this test, or by whoever was there before.
     let _taken = TcpListener::bind("127.0.0.1:8282");
-    let config = configured(&base, "");
+    let config = configured(&base, "127.0.0.1:0", "");
     let server = Running::start(&["server", "--config", &config], &base.join("log"));
     assert!(server.line("log in: user admin, password ").contains("shown once"));
     server.line("ready: ");
@@ -137,7 +138,17 @@ fn a_server_opens_the_usual_ports_on_loopback_and_goes_on_without_one_that_is_ta
     }
     assert_eq!(server.stop(), 0);
 
-    let config = configured(&base, "[series]\nresp = \"127.0.0.1:8282\"\nhttp = \"off\"\n");
+    // A port that nobody named is not taken from the page.
+    let api = TcpListener::bind("127.0.0.1:8181").map(|free| free.local_addr().unwrap());
+    if let Ok(api) = api {
+        let config = configured(&base, &api.to_string(), "");
+        let server = Running::start(&["server", "--config", &config], &base.join("log"));
+        assert_eq!(server.line("ready: "), format!("http://{api}/"));
+        assert_eq!(server.stop(), 0);
+    }
+
+    let config =
+        configured(&base, "127.0.0.1:0", "[series]\nresp = \"127.0.0.1:8282\"\nhttp = \"off\"\n");
     let (code, _, error) = run(&["server", "--config", &config]);
     assert_eq!((code, error.contains("series resp 127.0.0.1:8282")), (2, true), "{error}");
 }
@@ -256,8 +267,7 @@ fn the_servers_own_certificate_is_renewed_while_a_port_is_open_and_connections_g
     let port = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let guard = Guard { tls: Some(ingest::tls(own).unwrap()), token: None };
-    let serving =
-        runtime.spawn(ingest::serve_tcp(listener, Protocol::Resp, store, guard, stopped));
+    let serving = runtime.spawn(ingest::serve_tcp(listener, Protocol::Resp, store, guard, stopped));
 
     let mut before = Client::trusting(&authority).connect(port).unwrap();
     sync(&mut before);

@@ -48,7 +48,8 @@ impl Ports {
 
     /// Open what the configuration says, and where it says nothing of a port, the usual one on
     /// loopback. Loopback addresses take everybody of this machine, in clear; all others take TLS and
-    /// the token. Without a store there is none.
+    /// the token. Without a store there is none. Everything else of a server listens before, so that
+    /// a port which nobody named gives way to it.
     ///
     /// # Errors
     /// When a port that is named cannot be had. One that is not is left out, and that is logged.

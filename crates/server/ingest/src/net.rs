@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use crate::guard::{AUTH_TIME_MAX, Guard};
 use crate::intake::{Intake, Taken};
 use crate::resp::{DictionaryRoom, RespReader};
-use crate::telnet::{Asked, TelnetReader};
+use crate::telnet::{Asked, LINE_BYTES_MAX, TelnetReader};
 
 #[cfg(test)]
 mod tests;
@@ -202,6 +202,7 @@ struct Connection<S> {
     protocol: Protocol,
     reader: Reader,
     buffer: BytesMut,
+    begun: bool,
     tickets: VecDeque<Ticket>,
     replies: Vec<u8>,
     /// Something was sent to the store that may not be persisted yet.
@@ -222,6 +223,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             protocol: reader.protocol(),
             reader,
             buffer,
+            begun: false,
             tickets: VecDeque::new(),
             replies: Vec::new(),
             unsettled: false,
@@ -271,8 +273,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
+    /// Whether the connection begins with a request of HTTP, as no lines of its own do. A page in a
+    /// browser of this machine can send one to any port, and lines in its body.
+    fn is_http(&mut self) -> bool {
+        let end = self.buffer.iter().position(|c| *c == b'\n');
+        self.begun = end.is_some() || self.buffer.len() >= LINE_BYTES_MAX;
+        let line = self.buffer.get(..end.unwrap_or(0)).unwrap_or_default().trim_ascii_end();
+        line.first().is_some_and(u8::is_ascii_uppercase)
+            && [&b" HTTP/1.1"[..], b" HTTP/1.0"].iter().any(|version| line.ends_with(version))
+    }
+
     /// Store what the buffer holds, and answer what it asks; whether the connection ends.
     async fn take(&mut self) -> bool {
+        if !self.begun && self.is_http() {
+            self.say("-ERR this port takes no HTTP\r\n");
+            return true;
+        }
         loop {
             let mut intake = Intake::new(&self.store);
             let (done, asked) = match &mut self.reader {

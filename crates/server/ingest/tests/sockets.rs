@@ -257,3 +257,23 @@ async fn questions_over_the_limit_are_refused_whatever_they_ask() {
     let largest = post(&ports, "/api/search", &body(ingest::QUERY_BYTES_MAX)).await;
     assert_eq!(largest, (200, String::new()));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_in_a_browser_cannot_write_through_ports_that_take_lines() {
+    let ports = ports().await;
+    let put = (ports.opentsdb, "put cpu 7 1 host=x\nsync\n");
+    let resp = (ports.resp, "+cpu host=x\r\n:7\r\n+1\r\n+sync\r\n");
+    for (port, lines) in [put, resp] {
+        let mut stream = TcpStream::connect(port).await.unwrap();
+        let request = format!("POST / HTTP/1.1\r\nhost: x\r\n\r\n{lines}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // It may end the connection before it has read everything.
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(!answer.windows(2).any(|w| w.eq_ignore_ascii_case(b"ok")), "{answer:?}");
+    }
+    let all = r#""select": "cpu", "range": {"from": 0, "to": 100000000000}"#;
+    assert_eq!(query(&ports, all).await, "");
+    let taken = tell(ports.opentsdb, "put cpu 7 1 host=x\nsync\n").await;
+    assert_eq!((&*taken, query(&ports, all).await.lines().count()), ("ok\n", 1));
+}

@@ -87,7 +87,11 @@ impl Core {
     }
 
     /// Remember a partition that cannot be merged, so that the others go on.
-    fn noting<T>(&self, partition: i64, done: Result<T, WriteError>) -> Result<T, WriteError> {
+    pub(crate) fn noting<T>(
+        &self,
+        partition: i64,
+        done: Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
         let until = match &done {
             Err(WriteError::Corrupt(_)) => Some(Duration::MAX),
             // Too many open files, for instance: that may be over later.

@@ -222,6 +222,7 @@ impl Core {
                 match self.catalog.check(&batch) {
                     // Of a row that was forgotten: its writer was told that it failed.
                     Err(WriteError::UnknownRow(row)) if row < self.catalog.rows() => {
+                        tracing::warn!(position, row, "a batch that had failed is passed over");
                         return Some(());
                     }
                     known => known.ok()?,

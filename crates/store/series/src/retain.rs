@@ -47,8 +47,11 @@ impl Core {
         let mut outcome = MergeOutcome::default();
         // One step at a time: what is written meanwhile does not wait for all of them.
         while self.retain_once(&mut self.maintain.lock(), &mut outcome)? {
-            if self.due() {
-                self.seal()?;
+            if self.due()
+                && let Err(e) = self.seal()
+            {
+                // It is tried again; steps make room.
+                tracing::warn!("series: {e}");
             }
         }
         Ok(outcome)
@@ -76,20 +79,25 @@ impl Core {
         let alone_bytes: u64 = alone().map(|(_, r)| r.meta.bytes).sum();
         // Otherwise what outlives its samples would in the end leave no room for any.
         let crowded = over && retention.bytes_max.is_some_and(|max| alone_bytes > max / 2);
-        let oldest = parts.first_key_value().filter(|_| !crowded);
+        // What cannot be read now keeps nothing behind it from going.
+        let (damaged, now) = (self.damaged.lock().clone(), self.options.clock.monotonic());
+        let readable = |p: &i64| damaged.get(p).is_none_or(|until| *until <= now);
+        let oldest = parts.iter().find(|(p, _)| readable(p)).filter(|_| !crowded);
         if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
-            self.drop_samples(manifest, *p, parts, rollups.get(p), outcome)?;
-            return Ok(true);
+            let done = self.drop_samples(manifest, *p, parts, rollups.get(p), outcome);
+            return self.noting(*p, done).map(|()| true);
         }
         let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
         let due = |(p, rollup): &(&i64, &Arc<Part>)| {
             let age = if is_fine(rollup) { rollup_age } else { hourly_age };
             over || (rollup.meta.alone && self.is_past(**p, Some(age.unwrap_or_default())))
         };
-        let Some((p, rollup)) = alone().find(due) else { return Ok(false) };
+        let mut due = alone().filter(|(p, _)| readable(p)).filter(due);
+        let Some((p, rollup)) = due.next() else { return Ok(false) };
         let hourly = hourly_age.is_some() && !self.is_past(*p, hourly_age);
         if is_fine(rollup) && hourly && !over {
-            self.roll(manifest, *p, Some(STEPS_S[1]), outcome)?;
+            let done = self.roll(manifest, *p, Some(STEPS_S[1]), outcome);
+            self.noting(*p, done)?;
         } else {
             self.drop_parts(manifest, std::slice::from_ref(rollup), outcome)?;
         }

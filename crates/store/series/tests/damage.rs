@@ -11,11 +11,15 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use env::files::{Files, SimDisk};
-use series::{Ack, Batch, Direction, Selector, Series, Snapshot, Store, TimeRange, Wal};
-use support::open;
+use series::{
+    Ack, Batch, Direction, Selector, Series, Snapshot, Store, StoreOptions, TimeRange, Wal,
+};
+use support::reads::Reads;
+use support::{PARTITION_S, open, options};
 
 const SECOND: i64 = 1_000_000_000;
 /// Rows of each source, ten seconds apart.
@@ -171,4 +175,36 @@ fn of_a_large_index_one_bad_block_costs_its_own_rows() {
     let all = store.find(&Selector::default());
     let torn = all.iter().filter(|s| snapshot.summary(s, TimeRange::ALL).is_err()).count();
     assert!((1..200).contains(&torn), "{torn} series hit");
+}
+
+#[test]
+fn events_that_cannot_be_read_for_a_moment_are_told() {
+    let disk = SimDisk::new(1);
+    let reads = Reads::of(&disk);
+    let options = StoreOptions {
+        head_bytes_max: 64 << 20,
+        segment_bytes: 16 << 20,
+        files: Arc::new(reads.clone()),
+        ..options(&disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    let log = store.row(b"!log host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 0..3000 {
+        batch.push_event(log, i * SECOND, format!("event {i}").as_bytes()).unwrap();
+    }
+    let other = store.row(b"load host=a").unwrap();
+    for partition in 0..1000 {
+        batch.push(other, partition * PARTITION_S * SECOND, &[1.5]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    let snapshot = store.snapshot();
+    let of = |metric| store.find(&Selector::metric(metric)).remove(0);
+    let mut scan = snapshot.scan_events(&of("!log"), TimeRange::ALL, Direction::Forward);
+    assert!(scan.next().unwrap().is_ok());
+    // So many parts that what is open of the first is closed.
+    snapshot.summary(&of("load"), TimeRange::ALL).unwrap().unwrap();
+    reads.fail(Some("part-"));
+    assert!(scan.next().unwrap().is_err());
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::clock::ManualClock;
-use env::files::SimDisk;
+use env::files::{Files, SimDisk};
 use series::{
     Ack, Batch, Direction, Retention, Selector, Store, StoreOptions, Summary, TimeRange, Wal,
     WriteError,
@@ -302,20 +302,53 @@ fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
         all.iter().map(of).collect()
     };
     // First when the samples go, then when a delete makes the roll-up anew.
-    reads.fail(true);
+    reads.fail(Some("part-"));
     assert!(store.retain().is_err());
-    reads.fail(false);
+    reads.fail(None);
+    clock.advance(Duration::from_mins(6));
     store.retain().unwrap();
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 1));
     assert_eq!(count(&store), [720, 720]);
     let range = TimeRange { from_ns: 0, to_ns: 300 * SECOND };
     store.delete(&Selector::metric("load").with("host", "a"), range).unwrap();
     store.seal().unwrap();
-    reads.fail(true);
+    reads.fail(Some("part-"));
     assert!(store.merge().is_err());
-    reads.fail(false);
+    reads.fail(None);
     assert_eq!(count(&store), [690, 720]);
     clock.advance(Duration::from_mins(6));
     store.merge().unwrap();
     assert_eq!((count(&store), store.stats().tombstones), (vec![690, 720], 0));
+}
+
+#[test]
+fn a_partition_that_cannot_be_read_keeps_no_other_from_going() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let reads = Reads::of(&disk);
+    let options = StoreOptions {
+        retention: Retention { age: Some(partitions(RAW)), bytes_max: None },
+        rollup_age: Some(partitions(HOURLY)),
+        rollups_beside: false,
+        clock: Arc::new(clock.clone()),
+        files: Arc::new(reads.clone()),
+        ..options(&disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    let row = store.row(b"load host=a").unwrap();
+    for partition in 0..3 {
+        let mut it = Batch::new();
+        it.push(row, partition * PARTITION_NS, &[1.0]).unwrap();
+        store.write(it, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+    }
+    clock.advance(partitions(RAW + 3));
+    let oldest = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    reads.fail(Some(&oldest));
+    assert!(store.retain().is_err());
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (1, 2));
+    reads.fail(None);
+    clock.advance(Duration::from_mins(6));
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (0, 3));
 }

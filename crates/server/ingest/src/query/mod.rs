@@ -223,10 +223,13 @@ fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Lin
                     last_ns = last_ns.max(row.time_ns);
                     weight += share.of(&row.cells);
                 }
-                Err(e) => told.push(Err(e)),
+                Err(e) => {
+                    budget.check()?;
+                    told.push(Err(e));
+                }
             }
         }
-        all += weight;
+        all += if weight.is_nan() { 0.0 } else { weight };
         found.push((name, columns, weight, last_ns, told));
     }
     let line = |(name, columns, weight, last_ns, mut told): (_, _, f64, _, Vec<_>)| {

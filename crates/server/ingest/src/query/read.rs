@@ -2,11 +2,12 @@
 //! aggregates put together from the summaries of blocks.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::vec;
 
 use regex::Regex;
 use series::{
     Direction, Event, EventScan, Extreme, Found, Run, Scan, Series, Snapshot, Store, Summary,
-    TimeRange,
+    TimeRange, Value,
 };
 
 use super::budget::{Budget, Held};
@@ -72,13 +73,15 @@ impl Reader {
 
     pub(super) fn aggregate(&self, members: Vec<Series>, func: Func) -> Rows {
         let (snapshot, range) = (self.snapshot.clone(), self.range);
-        lazy(&self.budget, move |budget| {
+        self.lazy(move |budget| {
             let (all, torn) = total(&snapshot, &members, range, budget)?;
-            let row = move |s: Summary| match func.time(&s) {
-                Some(time_ns) => RowOut { time_ns, cells: Cells::Empty },
-                None => RowOut { time_ns: s.last_ns, cells: Cells::One(func.value(&s)) },
-            };
-            Ok(Lot { rows: Box::new(all.map(row).into_iter()), bytes: ROW_BYTES, torn })
+            let width = usize::from(all.is_none_or(|s| func.time(&s).is_none()));
+            let mut lot = Lot { width, torn, ..Lot::default() };
+            if let Some(s) = all {
+                lot.times = vec![func.time(&s).unwrap_or(s.last_ns)].into_iter();
+                lot.values = vec![func.value(&s)].into_iter();
+            }
+            Ok(lot)
         })
     }
 
@@ -86,7 +89,7 @@ impl Reader {
     /// time is where its step begins.
     pub(super) fn steps(&self, members: Vec<Series>, funcs: Vec<Func>, step_ns: i64) -> Rows {
         let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
-        lazy(&self.budget, move |budget| {
+        self.lazy(move |budget| {
             let forward = direction == Direction::Forward;
             let (all, torn) = match funcs.as_slice() {
                 [Func::Max] if forward => {
@@ -97,24 +100,24 @@ impl Reader {
                 }
                 _ => all_steps(&snapshot, &members, (range, step_ns), direction, budget)?,
             };
-            let begin = if direction == Direction::Forward {
-                range.from_ns
-            } else {
-                range.to_ns.saturating_sub(1)
-            };
-            let sign = if direction == Direction::Forward { 1 } else { -1 };
-            let row = move |(i, s): (i64, Summary)| {
-                let time_ns = begin.saturating_add(i.saturating_mul(step_ns).saturating_mul(sign));
-                let cells = match funcs.as_slice() {
-                    [func] => Cells::One(func.value(&s)),
-                    many => Cells::Many(many.iter().map(|f| Some(f.value(&s))).collect()),
-                };
-                RowOut { time_ns, cells }
-            };
-            let bytes = all.len() * size_of::<(i64, Summary)>();
-            // Rows are made one by one: they are larger than what is said of their steps.
-            Ok(Lot { rows: Box::new(all.into_iter().map(row)), bytes, torn })
+            let (begin, sign) =
+                if forward { (range.from_ns, 1) } else { (range.to_ns.saturating_sub(1), -1) };
+            let time =
+                |i: i64| begin.saturating_add(i.saturating_mul(step_ns).saturating_mul(sign));
+            let times: Vec<i64> = all.iter().map(|(i, _)| time(*i)).collect();
+            // What a summary says beside what was asked for takes much more memory.
+            let values = all.iter().flat_map(|(_, s)| funcs.iter().map(|func| func.value(s)));
+            let values: Vec<Value> = values.collect();
+            let (times, values) = (times.into_iter(), values.into_iter());
+            Ok(Lot { times, values, width: funcs.len(), torn })
         })
+    }
+
+    /// Rows that are made when the first of them is asked for. What could not be read is told before
+    /// them.
+    fn lazy(&self, make: impl FnOnce(&Budget) -> Result<Lot, String> + Send + 'static) -> Rows {
+        let (budget, held) = (self.budget.clone(), self.budget.nothing());
+        Box::new(Lazy { budget, held, make: Some(make), lot: Lot::default() })
     }
 }
 
@@ -137,6 +140,9 @@ enum State<S> {
 impl<T, S: Iterator<Item = Result<T, series::ReadError>>> State<S> {
     /// What the scan gives next, with the scan. Over once the budget is.
     fn next(&mut self, budget: &Budget) -> Option<Result<(T, &S), String>> {
+        if matches!(self, Self::Done) {
+            return None;
+        }
         if let Err(e) = budget.check() {
             *self = Self::Done;
             return Some(Err(e));
@@ -353,42 +359,93 @@ fn stepped(
     steps
 }
 
-/// Rows at hand, the memory for them, and what could not be read.
+/// Rows that were made: their times, and the values of each, one behind the other.
+#[derive(Default)]
 struct Lot {
-    rows: Box<dyn Iterator<Item = RowOut> + Send>,
-    bytes: usize,
+    times: vec::IntoIter<i64>,
+    values: vec::IntoIter<Value>,
+    /// Values of a row.
+    width: usize,
+    /// What could not be read.
     torn: Option<String>,
 }
 
-/// Rows that are made when the first of them is asked for. What could not be read is told before
-/// them.
-fn lazy(
-    budget: &Budget,
-    make: impl FnOnce(&Budget) -> Result<Lot, String> + Send + 'static,
-) -> Rows {
-    let budget = budget.clone();
-    let made = move || {
-        let mut held = budget.nothing();
-        let made = budget.check().and_then(|()| make(&budget)).and_then(|lot| {
-            held.set(lot.bytes)?;
-            Ok(lot)
-        });
-        let nothing = |e| Lot { rows: Box::new(std::iter::empty()), bytes: 0, torn: Some(e) };
-        Made { lot: made.unwrap_or_else(nothing), _held: held }
-    };
-    Box::new(std::iter::once_with(made).flatten())
-}
-
-/// Rows that were made, and the memory for them until all are taken.
-struct Made {
-    lot: Lot,
-    _held: Held,
-}
-
-impl Iterator for Made {
+impl Iterator for Lot {
     type Item = Result<RowOut, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.lot.torn.take().map(Err).or_else(|| self.lot.rows.next().map(Ok))
+        if let Some(torn) = self.torn.take() {
+            return Some(Err(torn));
+        }
+        let time_ns = self.times.next()?;
+        let cells = match self.width {
+            0 => Cells::Empty,
+            1 => Cells::One(self.values.next()?),
+            width => Cells::Many(self.values.by_ref().take(width).map(Some).collect()),
+        };
+        Some(Ok(RowOut { time_ns, cells }))
+    }
+}
+
+/// See [`Reader::lazy`].
+struct Lazy<M> {
+    budget: Budget,
+    /// The memory of what was made, until all of it is taken.
+    held: Held,
+    make: Option<M>,
+    lot: Lot,
+}
+
+impl<M: FnOnce(&Budget) -> Result<Lot, String>> Iterator for Lazy<M> {
+    type Item = Result<RowOut, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(make) = self.make.take() {
+            let made = self.budget.check().and_then(|()| make(&self.budget)).and_then(|lot| {
+                let values = lot.values.len() * size_of::<Value>();
+                self.held.set(lot.times.len() * size_of::<i64>() + values).map(|()| lot)
+            });
+            self.lot = made.unwrap_or_else(|e| Lot { torn: Some(e), ..Lot::default() });
+        }
+        self.lot.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::super::budget::{Memory, QUERY_TIME_MAX};
+    use super::super::{Query, run, tests::store};
+    use super::*;
+
+    #[test]
+    fn a_query_whose_client_goes_in_the_middle_ends() {
+        let (_folder, store) = store();
+        let share = r#"{"name": "heavy-hitters", "error": 0.1, "portion": 0.1}"#;
+        for (what, apply) in [
+            (r#""select": "cpu""#, share),
+            (r#""join": ["cpu", "mem"]"#, share),
+            (r#""select": "cpu", "filter": {"gt": 1}"#, r#"{"name": "top", "N": 1}"#),
+            (r#""select": "cpu", "pivot-by-tag": ["dc"]"#, r#"{"name": "abs"}"#),
+        ] {
+            let text =
+                format!(r#"{{{what}, "apply": [{apply}], "range": {{"from": 0, "to": 99}}}}"#);
+            let query = Query::parse(text.as_bytes()).unwrap();
+            for looks in 0..12 {
+                let left = AtomicU32::new(looks);
+                let gone = move || {
+                    let before = left
+                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+                    before.is_err()
+                };
+                let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), gone);
+                let mut rows = Reader::new(&store, &query, &budget)
+                    .samples(store.find(&series::Selector::metric("cpu")));
+                let told = rows.by_ref().take(100).count();
+                assert!(told < 100, "an error is told again and again");
+                run(&store, &query, &budget, |_| true);
+            }
+        }
     }
 }

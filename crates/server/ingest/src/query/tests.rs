@@ -3,7 +3,7 @@ use series::{Ack, Batch, StoreOptions, Wal};
 use super::*;
 
 /// Two hosts, one of them with two metrics that share times; events.
-fn store() -> (tempfile::TempDir, Store) {
+pub(super) fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
     let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
@@ -250,9 +250,12 @@ fn what_is_no_number_is_not_the_most_of_anything() {
     let mut batch = Batch::new();
     batch.push(row, 10, &[f64::NAN]).unwrap();
     store.write(batch, Ack::Persisted).unwrap();
-    let top = r#""range": {"from": 0, "to": 99}, "apply": [{"name": "top", "N": 1}]"#;
-    for what in [r#""select": "cpu""#, r#""aggregate": {"cpu": "max"}"#] {
-        let answer = answer(&store, &format!("{{{what}, {top}}}"));
+    let top = r#"{"name": "top", "N": 1}"#;
+    let heavy = r#"{"name": "heavy-hitters", "error": 0.1, "portion": 0.5}"#;
+    let (select, max) = (r#""select": "cpu""#, r#""aggregate": {"cpu": "max"}"#);
+    for (what, apply) in [(select, top), (max, top), (select, heavy)] {
+        let fields = format!(r#"{what}, "range": {{"from": 0, "to": 99}}, "apply": [{apply}]"#);
+        let answer = answer(&store, &format!("{{{fields}}}"));
         assert!(answer.contains("host=b") && !answer.contains("host=c"), "{what}: {answer}");
     }
 }

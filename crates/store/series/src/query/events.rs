@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Snapshot, Source};
+use super::{Snapshot, Source, note};
 use crate::error::ReadError;
 use crate::model::{Direction, Event, Series, TimeRange};
 use crate::table::{Table, Work};
@@ -85,8 +85,12 @@ impl EventScan {
     fn read(&mut self, partition: i64, range: TimeRange) -> Vec<Event> {
         let (columns, heads) = (&*self.series.columns, &*self.heads);
         let source = Source { columns, partition, range, heads };
-        // What cannot be found was told with the spans.
-        let pieces = self.snapshot.pieces(&source, &mut None);
+        // Damage was told with the spans; what the operating system refuses now was not.
+        let mut again = None;
+        let pieces = self.snapshot.pieces(&source, &mut again);
+        if let Some(e @ ReadError::Io { .. }) = again {
+            note(&mut self.torn, e);
+        }
         let table = self.snapshot.read_pieces(pieces, range, &mut self.work, &mut self.torn);
         let pairs = table.times.into_iter().zip(table.texts);
         let mut events: Vec<Event> =

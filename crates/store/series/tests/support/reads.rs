@@ -2,15 +2,15 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use env::files::{Access, File, Files, Lock, SimDisk};
 
 #[derive(Default)]
 struct State {
     count: AtomicU64,
-    failing: AtomicBool,
+    failing: Mutex<Option<String>>,
 }
 
 /// See the module. Clones are the same disk.
@@ -30,18 +30,18 @@ impl Reads {
         self.state.count.load(Ordering::Relaxed)
     }
 
-    /// From now on the operating system refuses reads, or does not.
-    pub fn fail(&self, failing: bool) {
-        self.state.failing.store(failing, Ordering::Relaxed);
+    /// From now on the operating system refuses reads of files whose names begin so; of none.
+    pub fn fail(&self, failing: Option<&str>) {
+        *self.state.failing.lock().unwrap() = failing.map(str::to_owned);
     }
 }
 
-struct Opened(Arc<dyn File>, Arc<State>);
+struct Opened(Arc<dyn File>, Arc<State>, String);
 
 impl File for Opened {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         self.1.count.fetch_add(1, Ordering::Relaxed);
-        if self.1.failing.load(Ordering::Relaxed) {
+        if self.1.failing.lock().unwrap().as_ref().is_some_and(|name| self.2.starts_with(name)) {
             return Err(io::Error::other("too many open files"));
         }
         self.0.read_at(into, offset)
@@ -70,7 +70,8 @@ impl File for Opened {
 
 impl Files for Reads {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(Opened(self.disk.open(path, access)?, Arc::clone(&self.state))))
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        Ok(Arc::new(Opened(self.disk.open(path, access)?, Arc::clone(&self.state), name)))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

@@ -23,8 +23,10 @@ const POWERS: [u128; 22] = {
 
 /// Write a float as `%.17g` does: every one comes back exactly.
 pub(super) fn push(out: &mut Vec<u8>, f: f64) {
-    if f.fract().abs() <= 0.0 && f.abs() < 1e15 && f.to_bits() != (-0.0f64).to_bits() {
-        super::integer(out, f as i64);
+    // By way of an integer: it has no negative zero.
+    let whole = f as i64;
+    if (whole as f64).to_bits() == f.to_bits() && f.abs() < 1e15 {
+        super::integer(out, whole);
     } else if PLAIN.contains(&f.abs()) {
         plain(out, f);
     } else if f.is_finite() {
