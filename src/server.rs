@@ -415,6 +415,7 @@ async fn serve_api(
         bail!("api: plain HTTP is only served on a loopback address, not on {}", config.api.listen);
     }
     let mut options = api::ServeOptions::new(config.api.listen, None);
+    config.api.bound(&mut options);
     if !config.api.plain_http {
         options.resolver = Some(Arc::new(registry.server_certificate(&config.api.names)?));
     }
@@ -437,10 +438,8 @@ fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<
 }
 
 fn retention(config: &ServerConfig) -> Retention {
-    Retention {
-        age_us_max: config.retention.events_age.as_micros() as u64,
-        event_bytes_max: u64::from(config.retention.events_gib) << 30,
-    }
+    let age_us_max = config.retention.events_age.as_micros() as u64;
+    Retention { age_us_max, event_bytes_max: u64::from(config.retention.events_gib) << 30 }
 }
 
 /// What must happen again and again beside the requests.

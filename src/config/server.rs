@@ -64,6 +64,7 @@ impl ServerConfig {
         within("auth.workers", &self.auth.workers, &1, &50)?;
         within("db.readers", &self.db.readers, &1, &64)?;
         within("agents.connections_max", &self.agents.connections_max, &1, &1_000_000)?;
+        within("api.max_connections", &self.api.max_connections, &8, &100_000)?;
         // Longer than the heartbeat that agents have unless configured.
         within("agents.idle_time", &self.agents.idle_time, &(second * 11), &year)?;
         expect_hosts("api.names", &self.api.names)?;
@@ -106,11 +107,21 @@ pub(crate) struct ApiConfig {
     pub(crate) names: Vec<String>,
     pub(crate) max_request_per_minute: u32,
     pub(crate) max_request_per_minute_all: u32,
+    pub(crate) max_connections: usize,
+    pub(crate) max_connections_per_network: usize,
     #[serde(deserialize_with = "duration")]
     pub(crate) request_timeout: Duration,
     pub(crate) cors_origins: Vec<String>,
     #[serde(deserialize_with = "duration")]
     pub(crate) token_timeout: Duration,
+}
+
+impl ApiConfig {
+    /// How many connections its listener takes.
+    pub(crate) fn bound(&self, options: &mut api::ServeOptions) {
+        options.connections_max = self.max_connections;
+        options.network_connections_max = self.max_connections_per_network;
+    }
 }
 
 impl Default for ApiConfig {
@@ -121,6 +132,8 @@ impl Default for ApiConfig {
             names: Vec::new(),
             max_request_per_minute: 300,
             max_request_per_minute_all: 6_000,
+            max_connections: 1_024,
+            max_connections_per_network: 256,
             request_timeout: Duration::from_secs(10),
             cors_origins: Vec::new(),
             token_timeout: Duration::from_mins(15),

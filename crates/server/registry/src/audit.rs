@@ -36,7 +36,7 @@ impl PendingAudit<'_> {
     /// When the store fails.
     pub fn leave_out(mut self) -> Result<(), RegistryError> {
         self.ended = true;
-        Ok(self.registry.inner.store.drop_audit()?)
+        Ok(self.registry.inner.store.drop_audit(None)?)
     }
 }
 
@@ -91,6 +91,15 @@ impl Registry {
     /// When the store fails.
     pub fn finish_audit(&self, id: u64, outcome: AuditOutcome) -> Result<(), RegistryError> {
         Ok(self.inner.store.finish_audit(id, outcome)?)
+    }
+
+    /// What was begun with [`Registry::start_audit`] was refused, as so much before of this user that
+    /// its row is left out.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn leave_out_audit(&self, id: u64) -> Result<(), RegistryError> {
+        Ok(self.inner.store.drop_audit(Some(id))?)
     }
 
     fn entry(&self, user: &str, action: &str, detail: &str, outcome: AuditOutcome) -> AuditEntry {

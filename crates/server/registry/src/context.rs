@@ -8,13 +8,13 @@
 //! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`], [`PATTERNS_MAX`]. A rule beyond them is refused when
 //! it is written ([`check_rule`]). Where it cannot be told whether a rule holds, because it was
 //! written before that or the context is nested too deeply, it gives nothing, whatever stands under
-//! `NOT`. A regular expression is compiled once for a rule and a context.
+//! `NOT`; what is plain without that part stays plain (three values, as SQL's). A regular expression is compiled once for a rule and a context.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use regex::{Regex, RegexBuilder};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Deepest nesting of rules and contexts that is looked at.
 const DEPTH_MAX: usize = 32;
@@ -26,17 +26,29 @@ const PATTERNS_MAX: usize = 256;
 
 /// Whether a rule holds for an authorization context; `None` where that cannot be told.
 pub(crate) fn matches(rule: &Value, context: &Value) -> Option<bool> {
-    let matcher = Matcher::default();
-    let holds = matcher.holds(rule, context, 0);
-    (!matcher.unclear.get()).then_some(holds)
+    Matcher::default().holds(rule, context, 0)
 }
 
 /// What was compiled for a rule so far; `None` is no regular expression.
 #[derive(Default)]
-struct Matcher {
-    compiled: RefCell<HashMap<String, Option<Regex>>>,
-    /// Something could not be looked at.
-    unclear: Cell<bool>,
+struct Matcher(RefCell<HashMap<String, Option<Regex>>>);
+
+/// Whether all of them hold: not when one does not, whatever cannot be told of others.
+fn all(parts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut holds = Some(true);
+    for part in parts {
+        match part {
+            Some(false) => return Some(false),
+            None => holds = None,
+            Some(true) => {}
+        }
+    }
+    holds
+}
+
+/// Whether one of them holds.
+fn any(parts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    all(parts.map(|part| part.map(|part| !part))).map(|none| !none)
 }
 
 /// Check that a rule is one that can be decided: an object of operators with what they take, within
@@ -131,120 +143,122 @@ fn compile(pattern: &str) -> Result<Regex, regex::Error> {
 }
 
 impl Matcher {
-    /// What is asked of it cannot be told.
-    fn cannot_tell(&self) -> bool {
-        self.unclear.set(true);
-        false
+    fn holds(&self, rule: &Value, context: &Value, depth: usize) -> Option<bool> {
+        let fields = rule.as_object().filter(|fields| depth < DEPTH_MAX && !fields.is_empty())?;
+        all(fields.iter().map(|(word, inner)| self.operator(word, inner, context, depth)))
     }
 
-    fn holds(&self, rule: &Value, context: &Value, depth: usize) -> bool {
-        if depth >= DEPTH_MAX {
-            return self.cannot_tell();
-        }
-        let Some(fields) = rule.as_object() else { return self.cannot_tell() };
-        let parts = |argument: &Value| -> Vec<bool> {
-            match argument {
-                Value::Array(rules) => {
-                    rules.iter().map(|r| self.holds(r, context, depth + 1)).collect()
-                }
-                Value::Object(rules) => rules
-                    .iter()
-                    .map(|(word, inner)| self.operator(word, inner, context, depth + 1))
-                    .collect(),
-                _ => vec![self.cannot_tell()],
-            }
-        };
-        !fields.is_empty()
-            && fields.iter().all(|(word, argument)| match word.as_str() {
-                "AND" => parts(argument).into_iter().all(|part| part),
-                "OR" => parts(argument).into_iter().any(|part| part),
-                _ => self.operator(word, argument, context, depth),
-            })
-    }
-
-    fn operator(&self, word: &str, argument: &Value, context: &Value, depth: usize) -> bool {
+    fn operator(
+        &self,
+        word: &str,
+        argument: &Value,
+        context: &Value,
+        depth: usize,
+    ) -> Option<bool> {
         match word {
-            "AND" | "OR" => {
-                let mut one = Map::new();
-                one.insert(word.to_owned(), argument.clone());
-                self.holds(&Value::Object(one), context, depth)
-            }
-            "NOT" => !self.holds(argument, context, depth + 1),
+            "AND" | "OR" => self.joined(word, argument, context, depth + 1),
+            "NOT" => self.holds(argument, context, depth + 1).map(|holds| !holds),
             "MATCH" => self.has_fields(argument, context, false, 0),
             "MATCH$" => self.has_fields(argument, context, true, 0),
             "FIND" => self.anywhere(argument, context, false, 0),
             "FIND$" => self.anywhere(argument, context, true, 0),
-            _ => self.cannot_tell(),
+            _ => None,
         }
     }
 
-    fn anywhere(&self, wanted: &Value, context: &Value, exact: bool, depth: usize) -> bool {
+    /// Rules in a list, or operators of an object, each a rule.
+    fn joined(&self, word: &str, rules: &Value, context: &Value, depth: usize) -> Option<bool> {
+        let join = |parts: &mut dyn Iterator<Item = Option<bool>>| {
+            if word == "AND" { all(parts) } else { any(parts) }
+        };
+        match rules {
+            _ if depth >= DEPTH_MAX => None,
+            Value::Array(rules) => join(&mut rules.iter().map(|r| self.holds(r, context, depth))),
+            Value::Object(rules) => join(
+                &mut rules.iter().map(|(word, inner)| self.operator(word, inner, context, depth)),
+            ),
+            _ => None,
+        }
+    }
+
+    fn anywhere(&self, wanted: &Value, context: &Value, exact: bool, depth: usize) -> Option<bool> {
         if depth >= DEPTH_MAX {
-            return self.cannot_tell();
+            return None;
         }
         let inside = |value: &Value| self.anywhere(wanted, value, exact, depth + 1);
-        self.has_fields(wanted, context, exact, 0)
-            || match context {
-                Value::Object(fields) => fields.values().any(inside),
-                Value::Array(items) => items.iter().any(inside),
-                _ => false,
-            }
+        let here = std::iter::once_with(|| self.has_fields(wanted, context, exact, 0));
+        match context {
+            Value::Object(fields) => any(here.chain(fields.values().map(inside))),
+            Value::Array(items) => any(here.chain(items.iter().map(inside))),
+            _ => any(here),
+        }
     }
 
     /// Whether an object has every wanted field with a value that fits.
-    fn has_fields(&self, wanted: &Value, context: &Value, exact: bool, depth: usize) -> bool {
+    fn has_fields(
+        &self,
+        wanted: &Value,
+        context: &Value,
+        exact: bool,
+        depth: usize,
+    ) -> Option<bool> {
         let (Value::Object(wanted), Value::Object(fields)) = (wanted, context) else {
-            return false;
+            return Some(false);
         };
         if depth >= DEPTH_MAX {
-            return self.cannot_tell();
+            return None;
         }
-        wanted.iter().all(|(name, value)| {
-            fields.iter().any(|(own, is)| {
-                self.same_text(name, own) && self.fits(value, is, exact, depth + 1)
-            })
-        })
+        all(wanted.iter().map(|(name, value)| {
+            any(fields.iter().map(|(own, is)| match self.same_text(name, own) {
+                Some(true) => self.fits(value, is, exact, depth + 1),
+                other => other,
+            }))
+        }))
     }
 
-    fn fits(&self, wanted: &Value, is: &Value, exact: bool, depth: usize) -> bool {
+    fn fits(&self, wanted: &Value, is: &Value, exact: bool, depth: usize) -> Option<bool> {
         if depth >= DEPTH_MAX {
-            return self.cannot_tell();
+            return None;
         }
         match (wanted, is) {
             (Value::Object(w), Value::Object(i)) => {
-                (!exact || w.len() == i.len()) && self.has_fields(wanted, is, exact, depth)
+                if exact && w.len() != i.len() {
+                    return Some(false);
+                }
+                self.has_fields(wanted, is, exact, depth)
             }
             (Value::Array(w), Value::Array(i)) => {
-                (!exact || w.len() == i.len())
-                    && w.iter().all(|w| i.iter().any(|i| self.fits(w, i, exact, depth + 1)))
+                if exact && w.len() != i.len() {
+                    return Some(false);
+                }
+                all(w.iter().map(|w| any(i.iter().map(|i| self.fits(w, i, exact, depth + 1)))))
             }
             (_, Value::Array(i)) if !exact => {
-                i.iter().any(|i| self.fits(wanted, i, exact, depth + 1))
+                any(i.iter().map(|i| self.fits(wanted, i, exact, depth + 1)))
             }
             (Value::String(wanted), Value::String(is)) => self.same_text(wanted, is),
-            (wanted, is) => wanted == is,
+            (wanted, is) => Some(wanted == is),
         }
     }
 
-    fn same_text(&self, wanted: &str, is: &str) -> bool {
-        let Some(pattern) = pattern_of(wanted) else { return wanted == is };
-        let mut compiled = self.compiled.borrow_mut();
+    fn same_text(&self, wanted: &str, is: &str) -> Option<bool> {
+        let Some(pattern) = pattern_of(wanted) else { return Some(wanted == is) };
+        let mut compiled = self.0.borrow_mut();
         if !compiled.contains_key(pattern) {
             if compiled.len() >= PATTERNS_MAX {
-                return self.cannot_tell();
+                return None;
             }
             compiled.insert(pattern.to_owned(), compile(pattern).ok());
         }
-        match compiled.get(pattern).and_then(Option::as_ref) {
-            Some(regex) => regex.is_match(is),
-            None => self.cannot_tell(),
-        }
+        compiled.get(pattern).and_then(Option::as_ref).map(|regex| regex.is_match(is))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use serde_json::Map;
 
     use super::*;
 
@@ -325,8 +339,19 @@ mod tests {
             let rule = json!({"NOT": {"FIND": {"office": not}}});
             assert_eq!(matches(&rule, &context), None, "{rule}");
         }
-        let rule = json!({"AND": [{"MATCH": {"office": "20"}}, {"NOT": {"ELSE": {"a": 1}}}]});
-        assert_eq!(matches(&rule, &context), None);
+        // What is plain stays plain.
+        let (yes, bad) = (json!({"MATCH": {"office": "20"}}), json!({"FIND": {"office": "r'('"}}));
+        let no = json!({"MATCH": {"office": "21"}});
+        for (rule, expected) in [
+            (json!({"AND": [yes, {"NOT": bad}]}), None),
+            (json!({"AND": [bad, no]}), Some(false)),
+            (json!({"NOT": {"AND": [bad, no]}}), Some(true)),
+            (json!({"OR": [bad, yes]}), Some(true)),
+            (json!({"OR": [bad, no]}), None),
+            (json!({"NOT": {"OR": [no, bad]}}), None),
+        ] {
+            assert_eq!(matches(&rule, &context), expected, "{rule}");
+        }
     }
 
     #[test]
@@ -335,8 +360,8 @@ mod tests {
             (0..5_000).map(|n| (format!("k{n}"), json!({"area": n.to_string()}))).collect();
         let matcher = Matcher::default();
         let rule = json!({"FIND": {"r'^(x|y)+$'": "r'^never$'", "r'^ar'": "r'^4999$'"}});
-        assert!(!matcher.holds(&rule, &Value::Object(fields.clone()), 0));
-        assert!(matcher.compiled.borrow().len() <= 4);
+        assert_eq!(matcher.holds(&rule, &Value::Object(fields.clone()), 0), Some(false));
+        assert!(matcher.0.borrow().len() <= 4);
         let many: Map<String, Value> =
             (0..=PATTERNS_MAX).map(|n| (format!("r'^{n}$'"), json!("x"))).collect();
         let rules: Vec<Value> =
@@ -344,9 +369,8 @@ mod tests {
         let matcher = Matcher::default();
         let rule = json!({"OR": rules});
         assert!(check_rule(&rule).unwrap_err().contains("regular expressions"));
-        assert!(!matcher.holds(&rule, &Value::Object(fields), 0));
-        assert!(matcher.unclear.get());
-        assert_eq!(matcher.compiled.borrow().len(), PATTERNS_MAX, "what is compiled is bounded");
+        assert_eq!(matcher.holds(&rule, &Value::Object(fields), 0), None);
+        assert_eq!(matcher.0.borrow().len(), PATTERNS_MAX, "what is compiled is bounded");
     }
 
     #[test]

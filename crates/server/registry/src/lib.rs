@@ -196,6 +196,7 @@ impl Registry {
         };
         let registry = Self { inner: Arc::new(inner) };
         registry.end_tokens_of_another_time()?;
+        registry.name_rules_beyond_limits()?;
         Ok(registry)
     }
 
@@ -290,10 +291,11 @@ impl Registry {
 
     /// What another process refuses, and its keys.
     fn take_over_revocations(&self) -> Result<(), RegistryError> {
+        // First: other keys end what was refused before them.
+        self.inner.tokens.reload()?;
         for revocation in self.inner.store.revocations()? {
             self.inner.tokens.add(revocation);
         }
-        self.inner.tokens.reload()?;
         self.end_tokens_of_another_time()
     }
 

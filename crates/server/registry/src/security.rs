@@ -115,6 +115,18 @@ impl Registry {
         Err(LoginError::Busy { retry_after_s: 1 })
     }
 
+    /// Tell of stored rules that would be refused today.
+    pub(crate) fn name_rules_beyond_limits(&self) -> Result<(), RegistryError> {
+        for rule in self.inner.store.security()?.rules {
+            let body = serde_json::from_str(&rule.body).map_err(|e| e.to_string());
+            if let Err(cause) = body.and_then(|body| context::check_rule(&body)) {
+                let (id, name) = (rule.id, rule.name);
+                tracing::warn!(id, name, cause, "a security rule cannot be decided: write it anew");
+            }
+        }
+        Ok(())
+    }
+
     /// The roles that the rules give to a login with this authorization context, by id; a rule of
     /// which it cannot be told whether it holds gives none.
     ///
@@ -130,7 +142,7 @@ impl Registry {
                 Some(false) => {}
                 None => tracing::warn!(
                     rule = rule.id,
-                    "it cannot be told whether the rule holds, so it gives no role: write it anew"
+                    "it cannot be told whether the rule holds for a login, so it gives no role"
                 ),
             }
         }

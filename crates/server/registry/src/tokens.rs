@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use rcgen::KeyPair;
@@ -25,6 +25,8 @@ pub(crate) struct Tokens {
     generation: AtomicU64,
     /// Latest `nbf` of a token, seconds since the epoch.
     issued_s: AtomicI64,
+    /// A token of ours was shown that lies too far ahead to be taken.
+    ahead: AtomicBool,
 }
 
 impl Tokens {
@@ -40,6 +42,7 @@ impl Tokens {
             refused: RwLock::default(),
             generation: AtomicU64::new(0),
             issued_s: AtomicI64::new(i64::MIN),
+            ahead: AtomicBool::new(false),
         };
         for revocation in revocations {
             tokens.add(*revocation);
@@ -62,11 +65,20 @@ impl Tokens {
         now_s.max(self.issued_s.load(Ordering::Acquire).min(ahead_s))
     }
 
-    /// Whether a revocation reaches so far ahead of the clock that every token issued after it would
-    /// be refused.
-    fn reach_too_far(&self, now_s: i64) -> bool {
+    /// Whether the clock was put back by more than what a token may lie ahead: a token further on
+    /// would be taken when its day comes, and none issued now would stand behind a revocation there.
+    fn of_another_time(&self, now_s: i64) -> bool {
         let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
-        self.refused.read().values().any(|r| r.issued_until_s >= ahead_s)
+        self.ahead.load(Ordering::Acquire)
+            || self.issued_s.load(Ordering::Acquire) > ahead_s
+            || self.refused.read().values().any(|r| r.issued_until_s >= ahead_s)
+    }
+
+    /// Other keys: no token that was issued before them is left.
+    fn forget_all(&self) {
+        self.refused.write().clear();
+        self.issued_s.store(i64::MIN, Ordering::Release);
+        self.ahead.store(false, Ordering::Release);
     }
 
     /// Take over keys that another process wrote.
@@ -78,6 +90,7 @@ impl Tokens {
         if keys.private_pem != read.private_pem {
             *keys = read;
             self.generation.fetch_add(1, Ordering::AcqRel);
+            self.forget_all();
         }
         Ok(())
     }
@@ -137,7 +150,7 @@ impl Registry {
         *keys = make(&self.inner.tokens.path)?;
         self.inner.tokens.generation.fetch_add(1, Ordering::AcqRel);
         self.inner.store.clear_revocations()?;
-        self.inner.tokens.refused.write().clear();
+        self.inner.tokens.forget_all();
         Ok(keys.clone())
     }
 
@@ -170,16 +183,17 @@ impl Registry {
     /// put back behind it. `false` when it lies too far ahead to be taken.
     pub fn token_seen(&self, nbf_s: i64) -> bool {
         if nbf_s.saturating_sub(self.now().s) > TOKEN_AHEAD_SECONDS_MAX {
+            self.inner.tokens.ahead.store(true, Ordering::Release);
             return false;
         }
         self.inner.tokens.issued_s.fetch_max(nbf_s, Ordering::AcqRel);
         true
     }
 
-    /// Where the clock was put back so far that revocations refuse what is issued now: other keys.
-    /// Every token dies, and the revocations with them.
+    /// Where the clock was put back by more than a day: other keys. Every token dies, and the
+    /// revocations with them.
     pub(crate) fn end_tokens_of_another_time(&self) -> Result<(), RegistryError> {
-        if self.inner.tokens.reach_too_far(self.now().s) {
+        if self.inner.tokens.of_another_time(self.now().s) {
             tracing::warn!("the clock was put back by more than a day: every login is ended");
             self.replace_token_keys()?;
         }

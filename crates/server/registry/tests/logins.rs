@@ -391,6 +391,35 @@ fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
 }
 
 #[test]
+fn a_token_of_a_clock_that_was_days_ahead_does_not_live_when_its_day_comes() {
+    let house = house();
+    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&house, "admin", PASSWORD).unwrap();
+    let (day, now_us) = (Duration::from_hours(24), common::START_US);
+    let now_s = (now_us / 1_000_000) as i64;
+    let public = |house: &House| house.registry.token_keys().unwrap().public_pem;
+    let before = public(&house);
+    house.clock.jump_to(now_us + 2 * day.as_micros() as u64);
+    let ahead_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert_eq!(ahead_s, now_s + 2 * 86_400);
+    house.clock.jump_to(now_us);
+    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    house.after(11);
+    house.registry.tick().unwrap();
+    assert_ne!(public(&house), before, "what was signed ahead is no token any more");
+    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(nbf_s <= now_s + 12, "and a login after a logout begins now");
+    // Issued before a restart, and only shown.
+    let (house, before) = (house.reopen(), before);
+    assert!(!house.registry.token_seen(now_s + 3 * 86_400));
+    let kept = public(&house);
+    house.after(11);
+    house.registry.tick().unwrap();
+    assert!(public(&house) != kept && kept != before);
+}
+
+#[test]
 fn new_passwords_wait_in_the_queue_of_logins_and_are_refused_when_it_is_full() {
     let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
     let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 1, ..options() };

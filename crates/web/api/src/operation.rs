@@ -192,8 +192,9 @@ pub(crate) struct Operation {
     pub(crate) handler: Handler,
 }
 
-/// The operation that gives a user another token.
-pub(crate) const RENEW: &str = "security.renew";
+/// Operations that change nothing that others see or decide: one's own tokens, and rows of metrics, which
+/// come as the ports take them.
+const UNSEEN: &[&str] = &["security.renew", "security.logout", "series.write"];
 
 impl Operation {
     /// All its parameters.
@@ -211,8 +212,7 @@ impl Operation {
         match self.access {
             // Questions that are too long for a path are asked with POST.
             Access::Action { action, .. } if action.ends_with(":read") => false,
-            // Another token of one's own is nothing that others see.
-            Access::User if self.id == RENEW => false,
+            _ if UNSEEN.contains(&self.id) => false,
             Access::Action { .. } | Access::User => self.verb != Verb::Get,
             Access::Open | Access::Login | Access::Loopback => false,
         }
@@ -324,7 +324,7 @@ mod tests {
     fn only_what_changes_something_for_others_is_a_write() {
         for operation in resource::all() {
             let asks = matches!(operation.access, Access::Action { action, .. } if action.ends_with(":read"));
-            let own = operation.access == Access::Login || operation.id == RENEW;
+            let own = operation.access == Access::Login || UNSEEN.contains(&operation.id);
             let reads = operation.verb == Verb::Get || own || asks;
             assert_eq!(operation.writes(), !reads, "{}", operation.id);
         }

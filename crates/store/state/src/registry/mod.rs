@@ -476,11 +476,11 @@ pub trait RegistryStore: SecurityStore {
     fn end_audit(&self, outcome: AuditOutcome) -> StoreResult<()>;
 
     /// Say nothing of what this thread has begun, unless its row is written already: then it was
-    /// refused.
+    /// refused. With a number: take that row out again.
     ///
     /// # Errors
     /// See [`RegistryStore`].
-    fn drop_audit(&self) -> StoreResult<()>;
+    fn drop_audit(&self, row: Option<u64>) -> StoreResult<()>;
 
     /// As [`RegistryStore::end_audit`], of the row of this number.
     ///

@@ -88,11 +88,21 @@ async fn waiting(
         return Ok((answer, call.cost()));
     };
     // What others see is changed on other threads: the row is durable before that.
-    let start = move |call: &Call| call.registry().start_audit(&row.user, row.action, &row.detail);
+    let row = Arc::new(row);
+    let begun = Arc::clone(&row);
+    let start =
+        move |call: &Call| call.registry().start_audit(&begun.user, begun.action, &begun.detail);
     let id = call.blocking(start).await??;
     let answer = whole(code(Arc::clone(&call))).await;
     let outcome = outcome_of(&answer);
-    let finish = move |call: &Call| call.registry().finish_audit(id, outcome);
+    let kept = outcome != AuditOutcome::Refused || row.counts(&api);
+    let finish = move |call: &Call| {
+        if kept {
+            call.registry().finish_audit(id, outcome)
+        } else {
+            call.registry().leave_out_audit(id)
+        }
+    };
     told(call.blocking(finish).await?);
     Ok((answer, call.cost()))
 }

@@ -356,7 +356,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let still = call.registry().agent_ids(&still)?;
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     failed.extend(stayed.map(|id| {
-        let code = if still.contains(id) { 1000 } else { 1731 };
+        let code = if still.binary_search(id).is_ok() { 1000 } else { 1731 };
         (code, *id)
     }));
     let total = removed.len() as u64;

@@ -57,8 +57,8 @@ impl Pulse {
 
     /// How long nothing may happen yet, so long after the start; `None` when it is over.
     fn left(&self, quiet: Quiet, elapsed: Duration) -> Option<Duration> {
+        let busy = self.in_flight.load(Ordering::Acquire) > 0;
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
-        let busy = self.in_flight.load(Ordering::Relaxed) > 0;
         let bound = if busy { quiet.stalled } else { quiet.idle };
         bound.checked_sub(elapsed.saturating_sub(moved)).filter(|left| !left.is_zero())
     }
@@ -69,8 +69,9 @@ pub(super) struct InFlight(Arc<Pulse>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        // First: whoever looks in between must not find it idle since it began.
         self.0.beat();
+        self.0.in_flight.fetch_sub(1, Ordering::Release);
     }
 }
 

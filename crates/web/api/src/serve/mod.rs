@@ -12,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -46,8 +46,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long nothing may move of an answer that is under way; the longest operations are done sooner.
 const STALLED_TIME_MAX: Duration = Duration::from_mins(15);
-/// The part of the connections that one network may have.
-const NETWORK_PART: usize = 4;
+/// How often the log tells of connections that were refused.
+const TELL_EVERY: Duration = Duration::from_mins(1);
 /// Pause after a failed accept: most often no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -81,9 +81,11 @@ pub struct ServeOptions {
     pub tls: Option<TlsPem>,
     /// What gives certificate and key anew at each handshake, in place of `tls`.
     pub resolver: Option<Arc<dyn ResolvesServerCert>>,
-    /// Connections at once; from one network (an IPv4 address, 64 bits of an IPv6 one) that is not
-    /// this machine a quarter of it.
+    /// Connections at once.
     pub connections_max: usize,
+    /// Those of one network (an IPv4 address, 64 bits of an IPv6 one) that is not this machine; 0: as
+    /// many as all together.
+    pub network_connections_max: usize,
     /// How long a connection may stay without a request.
     pub idle_time: Duration,
 }
@@ -96,6 +98,7 @@ impl ServeOptions {
             tls,
             resolver: None,
             connections_max: CONNECTIONS_MAX,
+            network_connections_max: 0,
             idle_time: HEAD_TIME_MAX,
         }
     }
@@ -154,7 +157,12 @@ pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, Serv
     let listener = TcpListener::bind(options.addr).await.map_err(bind)?;
     let local = listener.local_addr().map_err(bind)?;
     let door = Door::Tcp(listener, acceptor);
-    Ok(start(Local::Tcp(local), door, router, options.connections_max, options.idle_time))
+    let each_max = match options.network_connections_max {
+        0 => options.connections_max,
+        each_max => each_max,
+    };
+    let most = (options.connections_max, each_max);
+    Ok(start(Local::Tcp(local), door, router, most, options.idle_time))
 }
 
 /// What is listened on.
@@ -198,30 +206,48 @@ impl Door {
     }
 }
 
-fn start(
-    local: Local,
-    door: Door,
-    router: Router,
-    connections_max: usize,
-    idle: Duration,
-) -> Server {
+fn start(local: Local, door: Door, router: Router, most: (usize, usize), idle: Duration) -> Server {
     let (stop, stopping) = watch::channel(false);
     let quiet = Quiet { idle, stalled: STALLED_TIME_MAX };
-    let task = tokio::spawn(listen(door, router, connections_max, quiet, stopping));
+    let task = tokio::spawn(listen(door, router, most, quiet, stopping));
     Server { local, stop, task }
 }
 
-/// Until told to stop, or until the [`Server`] is dropped.
+/// Connections that were refused since the log told of them.
+#[derive(Default)]
+struct TurnedAway {
+    since: u64,
+    told: Option<Instant>,
+}
+
+impl TurnedAway {
+    fn count(&mut self) {
+        self.since += 1;
+        if self.told.is_some_and(|at| at.elapsed() < TELL_EVERY) {
+            return;
+        }
+        let refused = self.since;
+        tracing::warn!(
+            refused,
+            "api: too many connections of one network: see api.max_connections_per_network"
+        );
+        *self = Self { since: 0, told: Some(Instant::now()) };
+    }
+}
+
+/// Until told to stop, or until the [`Server`] is dropped. So many connections in all, and of one
+/// network.
 async fn listen(
     door: Door,
     router: Router,
-    connections_max: usize,
+    (connections_max, each_max): (usize, usize),
     quiet: Quiet,
     mut stopping: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(connections_max));
     // Below what there are of those, nobody waits here.
-    let networks = Room::new(connections_max, connections_max.div_ceil(NETWORK_PART));
+    let networks = Room::new(connections_max, each_max);
+    let mut turned_away = TurnedAway::default();
     let graceful = GracefulShutdown::new();
     loop {
         let next = async {
@@ -235,7 +261,7 @@ async fn listen(
         match taken {
             Ok((visitor, place)) => {
                 let Some(share) = networks.take(visitor.owner(), 1) else {
-                    tracing::debug!("api: refused: too many connections of one network");
+                    turned_away.count();
                     continue;
                 };
                 let watcher = graceful.watcher();

@@ -49,7 +49,8 @@ pub async fn serve_unix(options: UnixOptions, router: Router) -> Result<Server, 
     let mut admitted = options.admitted_uids;
     admitted.extend([0, rustix::process::geteuid().as_raw()]);
     let door = Door::Unix(listener, admitted);
-    Ok(start(Local::Unix(options.path), door, router, options.connections_max, HEAD_TIME_MAX))
+    let most = (options.connections_max, options.connections_max);
+    Ok(start(Local::Unix(options.path), door, router, most, HEAD_TIME_MAX))
 }
 
 /// Remove a socket that nobody listens on any more. Anything else in its place stays.

@@ -399,7 +399,11 @@ impl RegistryStore for SqliteRegistry {
         }
     }
 
-    fn drop_audit(&self) -> StoreResult<()> {
+    fn drop_audit(&self, row: Option<u64>) -> StoreResult<()> {
+        if let Some(id) = row {
+            let sql = "DELETE FROM audit WHERE id = ?1";
+            return self.write_soft(|tx| Ok(rows::run(tx, sql, [rows::signed(id)]).map(drop)?));
+        }
         match audit::take() {
             Pending::None | Pending::Waiting(_) => Ok(()),
             Pending::Written(id) => self.finish_audit(id, AuditOutcome::Refused),

@@ -18,7 +18,7 @@ use crate::call::{Call, Caller, Source};
 use crate::envelope::Answer;
 use crate::error::Failure;
 use crate::operation::{
-    Access, Answering, Handler, Kind, Operation, Parameter, RENEW, Shape, Verb, action, query,
+    Access, Answering, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
 };
 use crate::token::{self, Bearer};
 
@@ -73,7 +73,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Post,
         path: "/security/user/renew",
-        id: RENEW,
+        id: "security.renew",
         about: "A new token for a valid one, for up to 12 hours after the login.",
         access: Access::User,
         parameters: &[RAW],
