@@ -18,6 +18,9 @@ use crate::record::{self, Record};
 
 /// Smallest head that can be asked for, in bytes.
 const HEAD_BYTES_MIN: usize = 4096;
+/// Trimmed segments of the log that are kept for use again: about what one seal of a full head
+/// trims, so that new files need not be filled with zeros.
+const LOG_SPARES: usize = 8;
 
 impl Core {
     /// Open the store in `dir`.
@@ -178,6 +181,7 @@ impl Core {
             segment_bytes: self.options.segment_bytes,
             position_expected: manifest.log_expected,
             background: self.options.background,
+            spares: LOG_SPARES,
             files: Arc::clone(&self.options.files),
             ..journal::Options::default()
         }
