@@ -31,16 +31,30 @@ fn nanos(ns: i128, digits: usize) -> String {
 
 /// Seconds since the Unix epoch as the REST API prints dates: `2026-11-21T18:52:02+00:00`.
 pub fn seconds_offset(seconds: i64) -> String {
+    let mut text = String::with_capacity(25);
+    push_seconds_offset(seconds, &mut text);
+    text
+}
+
+/// The same behind a text, for whoever prints a fleet's dates: no other text is made for it.
+pub fn push_seconds_offset(seconds: i64, text: &mut String) {
     let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}+00:00",
-        at.year(),
-        u8::from(at.month()),
-        at.day(),
-        at.hour(),
-        at.minute(),
-        at.second(),
-    )
+    let year = at.year().unsigned_abs().min(9999);
+    let mut two = |number: u32, behind: char| {
+        text.push(char::from(b'0' + (number / 10 % 10) as u8));
+        text.push(char::from(b'0' + (number % 10) as u8));
+        if behind != ' ' {
+            text.push(behind);
+        }
+    };
+    two(year / 100, ' ');
+    two(year % 100, '-');
+    two(u32::from(u8::from(at.month())), '-');
+    two(u32::from(at.day()), 'T');
+    two(u32::from(at.hour()), ':');
+    two(u32::from(at.minute()), ':');
+    two(u32::from(at.second()), '+');
+    text.push_str("00:00");
 }
 
 /// Parse RFC 3339 into microseconds since the epoch; `None` when it is not one or lies before it.
@@ -65,6 +79,8 @@ mod tests {
         assert_eq!(micros(1_763_751_122_000_001), "2025-11-21T18:52:02.000001Z");
         assert_eq!(nanos_text(-1), "1969-12-31T23:59:59.999999999Z");
         assert_eq!(seconds_offset(0), "1970-01-01T00:00:00+00:00");
+        assert_eq!(seconds_offset(1_795_287_122), "2026-11-21T18:52:02+00:00");
+        assert_eq!(seconds_offset(253_402_300_799), "9999-12-31T23:59:59+00:00");
         assert_eq!(parse_micros("yesterday"), None);
     }
 }

@@ -20,7 +20,7 @@ use state::registry::{
 };
 
 use crate::configs::Configs;
-use crate::roll::{self, Roll, Search};
+use crate::roll::{Moving, Roll, Search};
 use crate::types::{AgentInfo, ConfigProblem};
 
 /// Longest text that an agent says of itself, bytes; longer ones are cut.
@@ -174,11 +174,14 @@ impl Fleet {
 
     /// The agents of a scope in which the search finds what it asks for, ascending.
     pub(crate) fn found(&self, scope: &Permitted, search: &Search) -> Vec<AgentId> {
-        self.roll.found(scope, search, |id, text| {
-            if let Some(live) = self.agents.get(&id) {
-                let config = (live.runs.as_deref(), live.synced());
-                roll::moving(&live.record, live.status_code, config, text);
-            }
+        self.roll.found(scope, search, |id| {
+            let live = self.agents.get(&id)?;
+            Some(Moving {
+                record: &live.record,
+                code: live.status_code,
+                sum: live.runs.as_deref(),
+                synced: live.synced(),
+            })
         })
     }
 

@@ -3,8 +3,7 @@
 //!
 //! The text holds each column that stays as it is for long, in lower-case ASCII, with a NUL behind
 //! each: no column holds one, so that nothing is found across two of them. What moves with every
-//! heartbeat (dates, sums) is written out for the search alone, and only if the search may be in it
-//! ([`Search::may_move`]).
+//! heartbeat ([`Moving`]) is printed for the search alone, and of it only what the search may be in.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +11,8 @@ use memchr::memmem;
 use model::{AgentId, AgentRecord, AgentStatus, timestamp};
 use state::registry::{Permitted, StatusCode};
 
+const SYNCED: &str = "synced";
+const NOT_SYNCED: &str = "not synced";
 /// Behind every column.
 const END: char = '\0';
 
@@ -47,20 +48,17 @@ impl Roll {
 
     /// The agents of a scope in which the search finds what it asks for, ascending; `moving` gives
     /// what is not in the roll of an agent.
-    pub(crate) fn found(
+    pub(crate) fn found<'a>(
         &self,
         scope: &Permitted,
         search: &Search,
-        moving: impl Fn(AgentId, &mut String),
+        moving: impl Fn(AgentId) -> Option<Moving<'a>>,
     ) -> Vec<AgentId> {
         let mut text = String::new();
         let mut holds = |id: AgentId, entry: &Entry| {
             search.is_in(&entry.text)
-                || search.may_move && {
-                    text.clear();
-                    moving(id, &mut text);
-                    search.is_in(&text)
-                }
+                || search.may_move()
+                    && moving(id).is_some_and(|moving| search.is_in_moving(&moving, &mut text))
         };
         self.of(scope)
             .filter(|(id, entry)| holds(*id, entry) == search.wanted)
@@ -110,33 +108,23 @@ fn text_of(record: &AgentRecord) -> String {
     text
 }
 
-/// Write what moves of an agent, as lists print it, behind `text`.
-pub(crate) fn moving(
-    record: &AgentRecord,
-    code: StatusCode,
-    (sum, synced): (Option<&str>, bool),
-    text: &mut String,
-) {
-    let dates = [Some(record.added_at_s), record.keepalive_at_s, record.disconnected_at_s];
-    for date in dates.into_iter().flatten() {
-        text.push_str(&timestamp::seconds_offset(date));
-        text.push(END);
-    }
-    text.push_str(sum.unwrap_or_default());
-    text.push(END);
-    text.push_str(if synced { "synced" } else { "not synced" });
-    text.push(END);
-    text.push_str(&code.number().to_string());
-    text.push(END);
-    text.make_ascii_lowercase();
+/// What of an agent moves with its heartbeats.
+pub(crate) struct Moving<'a> {
+    pub(crate) record: &'a AgentRecord,
+    pub(crate) code: StatusCode,
+    /// Digest of the groups' configuration that it runs.
+    pub(crate) sum: Option<&'a str>,
+    pub(crate) synced: bool,
 }
 
 /// What a search asks for: a text that any column holds or, with `-` in front, that none holds.
 pub(crate) struct Search {
     finder: memmem::Finder<'static>,
     wanted: bool,
-    /// Whether it may be in what [`moving`] writes.
-    may_move: bool,
+    /// Whether it may be in a date, in a sum, in the words of the configuration.
+    in_dates: bool,
+    in_sum: bool,
+    in_words: bool,
     /// No column holds a NUL.
     nowhere: bool,
 }
@@ -150,17 +138,50 @@ impl Search {
         let text = text.to_ascii_lowercase();
         let finder = memmem::Finder::new(&text).into_owned();
         let of_date = |b: u8| b.is_ascii_digit() || b"-:+t".contains(&b);
-        let may_move = text.bytes().all(of_date)
-            || text.bytes().all(|b| b.is_ascii_hexdigit())
-            || "not synced".contains(&text);
-        Self { finder, wanted, may_move, nowhere: text.contains(END) }
+        Self {
+            finder,
+            wanted,
+            in_dates: text.bytes().all(of_date),
+            in_sum: text.bytes().all(|b| b.is_ascii_hexdigit()),
+            in_words: NOT_SYNCED.contains(&text),
+            nowhere: text.contains(END),
+        }
+    }
+
+    fn may_move(&self) -> bool {
+        self.in_dates || self.in_sum || self.in_words
+    }
+
+    /// Whether it is in what moves of an agent; `text` is room to print into.
+    fn is_in_moving(&self, moving: &Moving<'_>, text: &mut String) -> bool {
+        text.clear();
+        if self.in_dates {
+            let record = moving.record;
+            let dates = [Some(record.added_at_s), record.keepalive_at_s, record.disconnected_at_s];
+            for date in dates.into_iter().flatten() {
+                timestamp::push_seconds_offset(date, text);
+                text.push(END);
+            }
+            text.make_ascii_lowercase();
+            text.push(char::from(b'0' + moving.code.number() % 10));
+            text.push(END);
+        }
+        if self.in_sum {
+            text.push_str(moving.sum.unwrap_or_default());
+            text.push(END);
+        }
+        if self.in_words {
+            text.push_str(if moving.synced { SYNCED } else { NOT_SYNCED });
+            text.push(END);
+        }
+        self.is_in(text)
     }
 
     /// Whether it finds what it asks for in the server's own row, which is not in the roll.
     pub(crate) fn fits_server(&self, record: &AgentRecord) -> bool {
-        let mut text = text_of(record);
-        moving(record, StatusCode::Ok, (None, true), &mut text);
-        self.is_in(&text) == self.wanted
+        let moving = Moving { record, code: StatusCode::Ok, sum: None, synced: true };
+        let found = self.is_in(&text_of(record)) || self.is_in_moving(&moving, &mut String::new());
+        found == self.wanted
     }
 
     fn is_in(&self, text: &str) -> bool {
