@@ -18,7 +18,7 @@ const CROWD: usize = 200;
 const SIZES: [u32; 6] = [1_000, 5_000, 20_000, 50_000, 100_000, 200_000];
 
 /// What is asked, with the goal for its CPU in milliseconds where there is one.
-pub const READS: [(&str, &str, Option<f64>); 10] = [
+pub const READS: [(&str, &str, Option<f64>); 12] = [
     ("GET /agents/summary/status", "/agents/summary/status", Some(1.0)),
     ("GET /agents?limit=500", "/agents?limit=500", Some(5.0)),
     ("GET /agents?limit=1", "/agents?limit=1", Some(1.0)),
@@ -29,6 +29,9 @@ pub const READS: [(&str, &str, Option<f64>); 10] = [
     ("GET /agents?q=os.platform=debian", "/agents?q=os.platform=debian&limit=500", None),
     ("GET /agents?select=id&limit=100000", "/agents?select=id&limit=100000", None),
     ("GET /agents?search=agent-0419", "/agents?search=agent-0419", None),
+    // In sums, and in dates: looked for in what moves of every agent.
+    ("GET /agents?search=fade", "/agents?search=fade", None),
+    ("GET /agents?search=1999-", "/agents?search=1999-", None),
 ];
 
 /// One request after the other.

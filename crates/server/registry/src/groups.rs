@@ -295,7 +295,7 @@ mod tests {
         let (told, sum) = mpsc::channel();
         let other = registry.clone();
         let asking = std::thread::spawn(move || told.send(other.merged_sum("web")).unwrap());
-        let sum = sum.recv_timeout(std::time::Duration::from_secs(60));
+        let sum = sum.recv_timeout(std::time::Duration::from_mins(1));
         drop(held);
         asking.join().unwrap();
         assert_eq!(sum.expect("told although the fleet is read").as_ref(), "");
