@@ -45,7 +45,8 @@ check: ## Formatting, lints, documentation, dashboard files
 unit: ## All Rust tests: units, models, crash images, real processes
 	cargo test --workspace
 	HOLDFAST_TRANSACTION=per_event cargo test --workspace --test acknowledgements --test coalescing \
-		--test datasets --test limits --test readers --test recovery --test tools
+		--test datasets --test limits --test readers --test recovery --test tools \
+		--test cycles --test checks --test lost
 
 loom: ## The hand-offs between writers of journal and queue, in every order of events
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model
@@ -63,7 +64,7 @@ netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
 	./tests/netdata.sh
 
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
-	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) \
+	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) HOLDFAST_DOCUMENTS=100000 \
 	HOLDFAST_STOPS=$$(( 60 * $(SOAK) )) HOLDFAST_SERIES=100000 HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
 	PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
 

@@ -10,8 +10,14 @@
 mod common;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use common::{Agent, Server, copy, files, packages, planted, put_back, torn};
+use common::{Agent, Server, copy, file, files, packages, planted, put_back, torn};
+use model::ItemKey;
+use model::document::NoNames;
+use model::traits::{Op, Sink as _};
 use sync::{CheckReport, Surplus};
 use tempfile::TempDir;
 
@@ -59,36 +65,66 @@ async fn missing_different_and_surplus_documents_are_repaired_and_only_they() {
 }
 
 /// `HOLDFAST_DOCUMENTS` says among how many; the bytes hardly depend on it.
-#[tokio::test(flavor = "multi_thread")]
-async fn one_missing_among_many_is_found_and_sent_in_few_bytes_and_round_trips() {
-    let documents =
-        std::env::var("HOLDFAST_DOCUMENTS").map_or(10_000, |n| n.parse::<u64>().unwrap());
+fn documents() -> u64 {
+    std::env::var("HOLDFAST_DOCUMENTS").map_or(10_000, |n| n.parse().unwrap())
+}
+
+/// Let the server lose these documents and repair that while somebody reads; what it cost: bytes on the
+/// wire and round trips, with the handshake of a new connection.
+async fn repaired(lost: u64) -> (u64, u64) {
+    let documents = documents();
     let server = Server::start().await;
     let mut agent = server.agent_of("web", 4 * 1024 * 1024).await;
     agent.base("/etc", documents);
     agent.cycle().await;
-    server.meddle(&agent, vec![torn("/etc/f7007")]).await;
-    let held = || server.held(&agent).len() as u64;
-    assert_eq!(held(), documents - 1);
-    // Every connection anew: the handshake counts.
+    // Scattered: ids are digests of paths.
+    let torn = (0..lost).map(|n| torn(&format!("/etc/f{}", 7 + n * 97 % documents))).collect();
+    server.meddle(&agent, torn).await;
+    let held = || server.state().agent_counts(agent.id).unwrap();
+    let held = || held().documents.iter().map(|(_, n, _)| *n).sum::<u64>();
+    assert_eq!(held(), documents - lost);
     server.cut_connections();
     let before = (server.proxy.passed(), server.requests());
-    let report = loop {
-        // The connection just cut may be met once.
-        match agent.syncer.check(&files()).await {
-            Err(error) if error.is_transient() => {}
-            report => break report.unwrap(),
+    let repairing = async {
+        let report = loop {
+            // The connection just cut may be met once.
+            match agent.syncer.check(&files()).await {
+                Err(error) if error.is_transient() => {}
+                report => break report.unwrap(),
+            }
+        };
+        assert_eq!((report.documents, report.resent, report.removed), (documents, lost, 0));
+        assert_eq!(agent.cycle().await.documents, lost);
+    };
+    let reading = async {
+        loop {
+            assert!(held() >= documents - lost, "a reader sees fewer");
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    assert_eq!((report.documents, report.resent, report.removed), (documents, 1, 0));
-    assert_eq!(held(), documents - 1, "nothing is taken away on the way");
-    assert_eq!(agent.cycle().await.documents, 1);
+    tokio::select! {
+        () = repairing => {}
+        () = reading => {}
+    }
     let after = (server.proxy.passed(), server.requests());
     let bytes = after.0.0 - before.0.0 + after.0.1 - before.0.1;
-    println!("{bytes} bytes, {} round trips, {documents} documents", after.1 - before.1);
-    assert!(bytes <= 64 * 1024, "{bytes} bytes");
-    assert!(after.1 - before.1 <= 6, "{} round trips", after.1 - before.1);
+    println!("{lost} of {documents} documents missing: {bytes} bytes, {} trips", after.1 - before.1);
     assert_eq!(server.held(&agent), agent.expected());
+    (bytes, after.1 - before.1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_missing_among_many_is_found_and_sent_in_few_bytes_and_round_trips() {
+    let (bytes, trips) = repaired(1).await;
+    assert!(bytes <= 64 * 1024, "{bytes} bytes");
+    assert!(trips <= 6, "{trips} round trips");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_scattered_ones_cost_a_few_round_trips_more() {
+    let (bytes, trips) = repaired(100).await;
+    assert!(bytes <= 2 * 1024 * 1024, "{bytes} bytes");
+    assert!(trips <= 12, "{trips} round trips");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,6 +162,75 @@ async fn a_server_that_compares_no_ranges_is_not_emptied_for_what_is_only_pendin
     assert_eq!(server.held(&agent).len(), 21);
     assert!(agent.syncer.check_due().is_some());
     agent.repair().await;
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+/// What a scan finds while everything is told again is no reason to empty an older server.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_server_is_not_emptied_while_something_is_pending() {
+    let mut server = Server::start().await;
+    server.restart(|options| options.contract_only = true).await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 60);
+    agent.cycle().await;
+    server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let finding = {
+        let (queue, clock, stop) = (agent.queue.clone(), agent.clock.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
+            let mut n = 0;
+            while !stop.load(Ordering::SeqCst) {
+                n += 1;
+                clock.advance(Duration::from_millis(1));
+                let key = ItemKey::of_path(format!("/etc/new{n}").as_bytes());
+                sink.apply(&mut vec![Op::Put { key, observation: file(n), change: None }]).unwrap();
+            }
+        })
+    };
+    let compared = agent.syncer.check_part(&files(), Surplus::Remove).await;
+    stop.store(true, Ordering::SeqCst);
+    finding.join().unwrap();
+    let compared = compared.unwrap();
+    assert!(compared.store.is_none(), "it does not agree, and stays due");
+    let planted = ItemKey::of_path(b"/var/not-there").document_id();
+    assert!(server.held(&agent).contains_key(&planted), "it was emptied");
+}
+
+/// Against an older server the check cannot be made as things are: what is wrong is not found out anew
+/// with every heartbeat.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reason_for_a_check_is_raised_once() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 3);
+    agent.cycle().await;
+    agent.queue.meta_set("sync.store", b"another").unwrap();
+    agent.beat().await;
+    let reason = agent.syncer.check_due().unwrap();
+    assert!(reason.contains("another one"), "{reason}");
+    agent.syncer.set_check_due(Some("a check was put off"));
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), Some("a check was put off"));
+    // Once a check is done it may come up again.
+    agent.repair().await;
+    agent.queue.meta_set("sync.store", b"a third").unwrap();
+    agent.beat().await;
+    assert_eq!(agent.syncer.check_due(), Some(reason));
+}
+
+/// The server has become stricter, and no heartbeat has told yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_that_is_too_large_at_once_is_made_in_parts() {
+    let mut server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 3);
+    agent.cycle().await;
+    let surplus = (0..300).map(|n| planted(&format!("/var/{n}"), n, 0)).collect();
+    server.meddle(&agent, surplus).await;
+    server.restart(|options| options.limits.session_bytes_max = 8_000).await;
+    assert_eq!(agent.syncer.check(&files()).await.unwrap().removed, 300);
+    assert!(server.counter("sync.requests.total.413") > 0);
     assert_eq!(server.held(&agent), agent.expected());
 }
 

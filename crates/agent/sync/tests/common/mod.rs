@@ -17,7 +17,7 @@ use model::{
     AgentId, AgentOs, Change, ChangeKind, Dataset, Fields, FileDocument, Incarnation, ItemKey,
     Kind, Observation, Op, Record, SessionRecord, Sink as _, Write,
 };
-use queue::{Queue, QueueOptions};
+use queue::{Queue, QueueOptions, Transaction};
 use registry::{Registry, RegistryOptions, SqliteRegistry};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
 use state::{
@@ -245,6 +245,14 @@ impl Server {
     }
 }
 
+/// The default options; with `HOLDFAST_TRANSACTION=per_event` each change has a transaction of its own.
+fn queue_options() -> QueueOptions {
+    let asked = std::env::var("HOLDFAST_TRANSACTION").unwrap_or_default();
+    let per_event = asked == "per_event";
+    let transaction = if per_event { Transaction::PerEvent } else { Transaction::Group };
+    QueueOptions { transaction, ..QueueOptions::default() }
+}
+
 /// The machine of this number, on its first boot.
 pub(crate) fn machine(number: u8) -> Machine {
     Machine { id: format!("{number:02x}aa"), boot: format!("{number:02x}b1") }
@@ -286,7 +294,7 @@ impl Agent {
     ) -> Self {
         let (queue, _) = Queue::open(
             &folder.path().join("agent.db"),
-            QueueOptions::default(),
+            queue_options(),
             Arc::new(clock.clone()),
             Arc::new(SystemRandom),
         )
