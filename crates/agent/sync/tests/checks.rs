@@ -174,24 +174,32 @@ async fn an_older_server_is_not_emptied_while_something_is_pending() {
     agent.base("/etc", 60);
     agent.cycle().await;
     server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let finding = {
-        let (queue, clock, stop) = (agent.queue.clone(), agent.clock.clone(), stop.clone());
-        std::thread::spawn(move || {
-            let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
-            let mut n = 0;
-            while !stop.load(Ordering::SeqCst) {
-                n += 1;
-                clock.advance(Duration::from_millis(1));
-                let key = ItemKey::of_path(format!("/etc/new{n}").as_bytes());
-                sink.apply(&mut vec![Op::Put { key, observation: file(n), change: None }]).unwrap();
-            }
-        })
+    let sessions = || server.counter("sync.sessions.committed");
+    let (before, stop) = (sessions(), AtomicBool::new(false));
+    let checking = async {
+        let compared = agent.syncer.check_part(&files(), Surplus::Remove).await;
+        stop.store(true, Ordering::SeqCst);
+        compared
     };
-    let compared = agent.syncer.check_part(&files(), Surplus::Remove).await;
-    stop.store(true, Ordering::SeqCst);
-    finding.join().unwrap();
+    let finding = async {
+        let mut sink = agent.queue.sink(&files(), Arc::new(NoNames)).unwrap();
+        for n in 0..5_000 {
+            // From the first session on that tells everything again.
+            while sessions() == before && !stop.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if stop.load(Ordering::SeqCst) {
+                return;
+            }
+            agent.clock.advance(Duration::from_millis(1));
+            let key = ItemKey::of_path(format!("/etc/new{n}").as_bytes());
+            sink.apply(&mut vec![Op::Put { key, observation: file(n), change: None }]).unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let (compared, ()) = tokio::join!(checking, finding);
     let compared = compared.unwrap();
+    assert!(!compared.report.put_off && compared.report.resent == 60, "all was told again");
     assert!(compared.store.is_none(), "it does not agree, and stays due");
     let planted = ItemKey::of_path(b"/var/not-there").document_id();
     assert!(server.held(&agent).contains_key(&planted), "it was emptied");
