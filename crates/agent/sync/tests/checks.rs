@@ -108,7 +108,10 @@ async fn repaired(lost: u64) -> (u64, u64) {
     }
     let after = (server.proxy.passed(), server.requests());
     let bytes = after.0.0 - before.0.0 + after.0.1 - before.0.1;
-    println!("{lost} of {documents} documents missing: {bytes} bytes, {} trips", after.1 - before.1);
+    println!(
+        "{lost} of {documents} documents missing: {bytes} bytes, {} trips",
+        after.1 - before.1
+    );
     assert_eq!(server.held(&agent), agent.expected());
     (bytes, after.1 - before.1)
 }
