@@ -18,6 +18,9 @@ use super::{AgentSettings, Begin, Ended, Shared, group};
 /// Orders remembered as taken, so that one handed out twice is done once.
 const TAKEN_MAX: usize = 1_000;
 
+/// The server's word for an agent whose groups configure nothing.
+const NO_CONFIGURATION: &str = "no_configuration";
+
 /// Bytes of outcomes in one heartbeat, of which the server takes 64 KiB.
 const OUTCOMES_BYTES_MAX: usize = 32 * 1024;
 /// What an outcome takes beside its words, bytes.
@@ -48,7 +51,13 @@ pub(super) async fn run(
         Begin::Reload => ControlAction::Notify,
     };
     loop {
-        let wait = match heart.beat(action).await {
+        let beaten = tokio::select! {
+            beaten = heart.beat(action) => beaten,
+            // On a line that swallows everything an answer may be waited for longer than a stop may
+            // take. What was to be told still is.
+            _ = stopped.wait_for(|s| *s) => return,
+        };
+        let wait = match beaten {
             // The server calls an agent active from its second word on: say it at once. Outcomes
             // that found no room are told at once, too.
             Ok(more) => {
@@ -109,8 +118,8 @@ enum Followed {
 enum Wish {
     /// Not before so long, if it wishes.
     After(Option<Duration>),
-    /// Why it has none for this agent.
-    Refused(String),
+    /// The server has none for this agent, and why.
+    None(String),
 }
 
 impl Heart {
@@ -125,12 +134,15 @@ impl Heart {
 
     /// One heartbeat; whether outcomes are left that found no room in it.
     async fn beat(&mut self, action: ControlAction) -> Result<bool, SyncError> {
-        let mut outcomes = std::mem::take(&mut *self.shared.outcomes.lock());
-        let later = outcomes.split_off(fitting(&outcomes));
-        let more = !later.is_empty();
-        self.shared.outcomes.lock().extend(later);
+        let outcomes = first(&self.shared.outcomes.lock());
         match self.shared.syncer.heartbeat(action, &outcomes).await {
             Ok(answer) => {
+                let more = {
+                    // Only ever more of them behind these.
+                    let mut left = self.shared.outcomes.lock();
+                    left.drain(..outcomes.len());
+                    !left.is_empty()
+                };
                 let restarting = self.shared.restarting.load(Ordering::SeqCst);
                 if outcomes.iter().any(|told| told.id == restarting) {
                     let _ = self.shared.ended.try_send(Ended::Restart);
@@ -152,7 +164,6 @@ impl Heart {
                 Ok(more)
             }
             Err(error) => {
-                self.shared.outcomes.lock().extend(outcomes);
                 if self.failures == 0 {
                     warn!("heartbeat: {error}");
                     self.shared.console.line(&format!("no heartbeat: {error}; changes are kept"));
@@ -207,7 +218,7 @@ impl Heart {
                     let _ = self.shared.ended.try_send(Ended::Configured);
                     Ok(())
                 }
-                Followed::Refused(detail) | Followed::Later(Wish::Refused(detail)) => Err(detail),
+                Followed::Refused(detail) | Followed::Later(Wish::None(detail)) => Err(detail),
                 // Not taken: the server hands it out again.
                 Followed::Later(Wish::After(_)) => return,
             },
@@ -230,6 +241,11 @@ fn put_off(before: Option<Later>, wanted: &str, wish: Option<Duration>, random: 
     let failures = before.map_or(0, |later| later.failures.saturating_add(1));
     let due = Instant::now() + backoff::delay(failures, random, wish);
     Later { sum: wanted.to_owned(), failures, due }
+}
+
+/// The outcomes that one heartbeat holds, from the first on.
+pub(super) fn first(outcomes: &[ControlOutcome]) -> Vec<ControlOutcome> {
+    outcomes.iter().take(fitting(outcomes)).cloned().collect()
 }
 
 /// How many outcomes, from the first on, one heartbeat holds.
@@ -264,7 +280,7 @@ impl Heart {
             match self.follow().await {
                 Followed::Stored => _ = self.shared.ended.try_send(Ended::Configured),
                 Followed::Later(Wish::After(wish)) => self.put_off(wanted, wish),
-                Followed::Later(Wish::Refused(_)) => self.put_off(wanted, None),
+                Followed::Later(Wish::None(_)) => self.put_off(wanted, None),
                 Followed::Same | Followed::Refused(_) => {}
             }
         }
@@ -292,7 +308,9 @@ impl Heart {
             Err(error) => {
                 self.not_had(&error.to_string());
                 return Followed::Later(match error {
-                    SyncError::Refused { detail, .. } => Wish::Refused(detail),
+                    SyncError::Refused { word, detail, .. } if word == NO_CONFIGURATION => {
+                        Wish::None(detail)
+                    }
                     other => Wish::After(other.retry_after()),
                 });
             }

@@ -33,6 +33,9 @@ pub(super) async fn settle(shared: &Arc<Shared>, what: Told) -> Result<bool, Syn
     let own = shared.clone();
     blocking(move || notes::set_compared(&own.queue, what)).await?;
     if found.created + found.modified + found.deleted > 0 {
+        // What only the server holds goes with a check; the one that was due may have been made
+        // without this dataset.
+        shared.syncer.set_check_due(Some("what changed while agent.db was lost is known"));
         shared.console.line(&format!(
             "compared{} with what the server was told before: {} created, {} modified, {} deleted",
             what.shown(),

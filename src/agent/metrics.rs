@@ -99,7 +99,10 @@ impl HostMetrics {
                     told = problems;
                     self.ready.notify_one();
                 }
-                Ok(Err(e)) => warn!("metrics were not kept: {e}"),
+                Ok(Err(e)) => {
+                    warn!("metrics were not kept: {e}");
+                    self.rebuild_if_damaged();
+                }
                 Err(_) => return,
             }
         }
@@ -137,6 +140,7 @@ impl HostMetrics {
                 }
                 Err(problem) => {
                     self.sent.failed();
+                    self.rebuild_if_damaged();
                     report(failures, &problem);
                     let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
                     let wait = backoff::delay(failures, random, problem.retry_after());
@@ -176,6 +180,13 @@ impl HostMetrics {
                 queue.ack_events(lease)
             };
             blocking(done).await??;
+        }
+    }
+
+    /// Damaged while it runs, only an opening mends it.
+    fn rebuild_if_damaged(&self) {
+        if self.queue.is_damaged() {
+            self.shared.rebuild(FILE);
         }
     }
 

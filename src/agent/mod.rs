@@ -154,7 +154,7 @@ struct Shared {
     ended: mpsc::Sender<Ended>,
     /// Number of the order to restart that is not told yet; 0: none.
     restarting: AtomicU64,
-    /// A whole scan of this run has ended.
+    /// A whole scan of this run has ended, and a look at packages.
     scanned: AtomicBool,
 }
 
@@ -164,10 +164,10 @@ fn now_us() -> u64 {
 }
 
 impl Shared {
-    /// Content of agent.db cannot be decoded: the next start moves the file aside and finds out
-    /// what changed, so start anew.
-    fn rebuild(&self) {
-        self.console.line("agent.db is damaged; starting anew to rebuild it");
+    /// A database of the agent's is damaged: the next start mends it or moves the file aside, and finds
+    /// out what changed, so start anew.
+    fn rebuild(&self, database: &str) {
+        self.console.line(&format!("{database} is damaged; starting anew to rebuild it"));
         // When there is no room the agent ends already.
         let _ = self.ended.try_send(Ended::Damaged);
     }
@@ -232,7 +232,8 @@ impl Agent {
         let scanner = self.scanner;
         let _ = tokio::task::spawn_blocking(move || scanner.join()).await;
         if goodbye {
-            let said = self.shared.syncer.heartbeat(ControlAction::Shutdown, &[]);
+            let outcomes = heart::first(&self.shared.outcomes.lock());
+            let said = self.shared.syncer.heartbeat(ControlAction::Shutdown, &outcomes);
             if !matches!(timeout(GOODBYE_TIMEOUT, said).await, Ok(Ok(_))) {
                 warn!("the server did not take the goodbye; it will notice by the silence");
             }

@@ -45,6 +45,8 @@ pub(super) struct Scanning {
     seen: (u64, Duration),
     /// The open gaps as they are noted.
     gaps: Vec<Gap>,
+    /// A whole scan of this run has ended.
+    whole: bool,
 }
 
 impl Scanning {
@@ -101,6 +103,7 @@ impl Scanning {
             down_since_us,
             seen,
             gaps,
+            whole: false,
         })
     }
 
@@ -112,6 +115,7 @@ impl Scanning {
             Begin::Reload => self.background(),
         });
         self.look_at_packages();
+        self.open_gate();
         let mut due = Instant::now() + self.config.interval;
         let mut look = Instant::now() + self.packages.interval();
         loop {
@@ -133,12 +137,20 @@ impl Scanning {
                     self.scan_unasked(self.background());
                 }
             }
+            self.open_gate();
             if self.shared.cancel.is_cancelled() {
                 break;
             }
             due = Instant::now() + self.config.interval;
         }
         self.note_alive();
+    }
+
+    /// Files and packages were looked at: checks may be made.
+    fn open_gate(&self) {
+        if self.whole && !self.shared.scanned.swap(true, Ordering::SeqCst) {
+            self.shared.tell.notify_one();
+        }
     }
 
     /// Compare the installed packages with the queue, if their database was written.
@@ -188,7 +200,7 @@ impl Scanning {
             error!("scan: {problem}");
             self.shared.console.line(&format!("scan failed: {problem}"));
             if self.shared.queue.is_damaged() {
-                self.shared.rebuild();
+                self.shared.rebuild("agent.db");
             }
         }
         // Even a scan that failed may have committed changes before.
@@ -250,7 +262,7 @@ impl Scanning {
         }
         notes::set_seen(&self.shared.queue, Told::Files, report.ended_at_us)?;
         notes::set_last_scan(&self.shared.queue, report)?;
-        self.shared.scanned.store(true, Ordering::SeqCst);
+        self.whole = true;
         Ok(())
     }
 

@@ -83,7 +83,9 @@ impl Start<'_> {
         let syncer =
             Syncer::open(queue.clone(), identity, options, names.clone(), self.clock.clone())?;
         syncer.note_config(config);
-        if report.needs_check() {
+        if report.dropped.is_some() {
+            syncer.set_check_due(Some("items of agent.db could not be decoded"));
+        } else if report.needs_check() {
             syncer.set_check_due(Some("the agent did not stop cleanly"));
         }
         let (orders, inbox) = std::sync::mpsc::sync_channel(ORDERS_MAX);
@@ -193,6 +195,12 @@ fn announce(console: &Console, report: &OpenReport) {
             "agent.db was damaged ({}); kept as {}, a new one begins with the next scan",
             rebuilt.reason,
             rebuilt.moved_to.display()
+        ));
+    } else if let Some(dropped) = &report.dropped {
+        console.line(&format!(
+            "agent.db: {} items could not be decoded and were dropped, the first of them {}; agent and \
+             server will be compared",
+            dropped.items, dropped.first
         ));
     } else if report.unclean {
         console.line("the last run did not end cleanly; agent and server will be compared");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
 use model::Dataset;
+use queue::QueueError;
 use sync::{Compared, CycleReport, Surplus, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -33,7 +34,11 @@ enum Checked {
     Nothing,
     /// What differed is mended; in which store.
     Agreed(String),
+    /// Nothing was done: it may be made in a moment, when what is pending is told.
     PutOff,
+    /// Everything was told again to a server that compares no ranges, and it still holds something
+    /// else: not again before the interval is over.
+    Differs,
 }
 
 /// Tell until stopped.
@@ -172,7 +177,7 @@ impl Teller {
         reason: Option<&'static str>,
     ) -> Result<(), SyncError> {
         let begun = self.shared.syncer.begin_check();
-        let mut store = Some(String::new());
+        let (mut store, mut differs) = (Some(String::new()), false);
         for what in settled {
             let checked = match self.check(what, reason).await {
                 // What a scan found since the cycle began is told by now.
@@ -183,6 +188,7 @@ impl Teller {
                 Ok(Checked::Nothing) => {}
                 Ok(Checked::Agreed(agreed)) => store = store.map(|_| agreed),
                 Ok(Checked::PutOff) => store = None,
+                Ok(Checked::Differs) => (store, differs) = (None, true),
                 Err(problem) => {
                     self.shared.syncer.set_check_due(Some("a check broke off"));
                     return Err(problem);
@@ -196,7 +202,7 @@ impl Teller {
             self.check_interval
         } else {
             self.shared.syncer.set_check_due(Some(PUT_OFF));
-            self.check_interval.min(PUT_OFF_FOR)
+            if differs { self.check_interval } else { self.check_interval.min(PUT_OFF_FOR) }
         };
         self.check_at = Instant::now() + wait;
         Ok(())
@@ -213,7 +219,10 @@ impl Teller {
         let shared = self.shared.clone();
         let dataset = what.dataset(&shared);
         let known = match what {
-            Told::Files if shared.gaps_open() => Known::Before,
+            // With a configuration of its groups that is not used it watches less than it is to.
+            Told::Files if shared.gaps_open() || !shared.syncer.config().refused.is_empty() => {
+                Known::Before
+            }
             Told::Files => Known::Now,
             Told::Packages => self.packages().await?,
         };
@@ -243,14 +252,18 @@ impl Teller {
         if !found.matched {
             self.cycle(what).await?;
         }
-        Ok(store.map_or(Checked::PutOff, Checked::Agreed))
+        Ok(match store {
+            Some(store) => Checked::Agreed(store),
+            None if found.put_off => Checked::PutOff,
+            None => Checked::Differs,
+        })
     }
 
     async fn packages(&self) -> Result<Known, SyncError> {
         self.shared.note(packages::known).await
     }
 
-    /// Whether a whole scan of this run has ended. Before, the database may be behind both the disk
+    /// Whether a whole scan of this run has ended, and a look at packages. Before, the database may be behind both the disk
     /// and the server (an older one put back, its last commits lost in a power cut): a check would
     /// remove what it does not know yet and send again what is no longer so.
     async fn scanned(&self) -> Result<bool, SyncError> {
@@ -288,8 +301,10 @@ impl Teller {
     }
 
     fn failed(&mut self, problem: &SyncError) -> Duration {
-        if self.shared.queue.is_damaged() {
-            self.shared.rebuild();
+        // A lease or a snapshot that cannot be decoded does not go through the queue's handle.
+        let corrupt = matches!(problem, SyncError::Queue(QueueError::Corrupt { .. }));
+        if corrupt || self.shared.queue.is_damaged() {
+            self.shared.rebuild("agent.db");
         }
         if self.failures == 0 {
             if problem.is_transient() {

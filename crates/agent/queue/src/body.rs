@@ -34,9 +34,9 @@ impl Body {
         matches!(self, Self::Gone)
     }
 
-    /// Whether stored bytes can be decoded.
-    pub(crate) fn is_sound(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&DOCUMENT_TAG) || Observation::decode(bytes).is_some()
+    /// Whether stored bytes can be decoded; among files they must be an observation.
+    pub(crate) fn is_sound(bytes: &[u8], files: bool) -> bool {
+        (!files && bytes.first() == Some(&DOCUMENT_TAG)) || Observation::decode(bytes).is_some()
     }
 
     /// Decode stored bytes; `None` when they are neither form.

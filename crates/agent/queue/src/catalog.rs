@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::Dataset;
+use model::{Dataset, ItemKey};
 use rusqlite::Connection;
 
 use crate::body::Body;
@@ -63,6 +63,16 @@ pub(crate) struct Catalog {
     pub(crate) next_directory: i64,
     /// First seq and epoch, ascending.
     pub(crate) epochs: Vec<(u64, u64)>,
+}
+
+/// A row whose content cannot be decoded.
+#[derive(Debug)]
+pub(crate) struct Unsound {
+    pub(crate) dataset: i64,
+    pub(crate) directory: i64,
+    pub(crate) name: Vec<u8>,
+    /// As shown to people.
+    pub(crate) path: String,
 }
 
 /// What a transaction changed in directories, applied after its commit.
@@ -181,9 +191,9 @@ impl Catalog {
         format!("{:016x}", self.epochs.last().map_or(0, |e| e.1))
     }
 
-    /// Rebuild from the database. Also gives the highest version found in it, and what is wrong
-    /// with the first row that cannot be decoded.
-    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<(Self, u64, Option<String>)> {
+    /// Rebuild from the database. Also gives the highest version found in it, and the rows that cannot
+    /// be decoded.
+    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<(Self, u64, Vec<Unsound>)> {
         let mut catalog = Self { next_directory: 1, ..Self::default() };
         let mut last = catalog.load_datasets(conn)?;
         let mut statement = conn.prepare("SELECT id, dataset, path FROM directory")?;
@@ -197,7 +207,7 @@ impl Catalog {
                 state.directories.insert(id, Directory::new(path));
             }
         }
-        let (newest, damage) = catalog.load_items(conn)?;
+        let (newest, unsound) = catalog.load_items(conn)?;
         last = last.max(newest);
         for (id, state) in &mut catalog.datasets {
             let count: i64 =
@@ -207,25 +217,26 @@ impl Catalog {
             state.exceptions = count as u64;
             state.head.last_directory = catalog.next_directory;
         }
-        Ok((catalog, last, damage))
+        Ok((catalog, last, unsound))
     }
 
     /// Count what the directories hold, and look at every row: one that cannot be decoded would
     /// stop each scan and each cycle that meets it.
-    fn load_items(&mut self, conn: &Connection) -> rusqlite::Result<(u64, Option<String>)> {
+    fn load_items(&mut self, conn: &Connection) -> rusqlite::Result<(u64, Vec<Unsound>)> {
         let mut statement = conn.prepare(
             "SELECT dataset, directory, seen, gone, observation, name FROM item \
              ORDER BY dataset, directory, name",
         )?;
         let mut rows = statement.query([])?;
-        let (mut last, mut damage) = (0, None);
-        let mut at = (0, 0);
+        let (mut last, mut unsound) = (0, Vec::new());
+        let (mut at, mut files) = ((0, 0), false);
         let mut held: Option<&mut Directory> = None;
         while let Some(row) = rows.next()? {
             let place: (i64, i64) = (row.get(0)?, row.get(1)?);
             if place != at || held.is_none() {
                 at = place;
                 let state = self.datasets.get_mut(&place.0);
+                files = state.as_ref().is_some_and(|state| state.name == Dataset::fim_files());
                 held = state.and_then(|state| state.directories.get_mut(&place.1));
             }
             let seen = row.get::<_, i64>(2)? as u64;
@@ -233,13 +244,15 @@ impl Catalog {
             if let Some(directory) = &mut held {
                 directory.load(row.get_ref(5)?.as_blob()?, seen);
             }
-            if !row.get::<_, bool>(3)? && !Body::is_sound(row.get_ref(4)?.as_blob()?) {
+            if !row.get::<_, bool>(3)? && !Body::is_sound(row.get_ref(4)?.as_blob()?, files) {
+                let name: Vec<u8> = row.get(5)?;
                 let path = held.as_ref().map_or(&[][..], |directory| &directory.path);
-                let path = model::path::show_terminal(path);
-                damage.get_or_insert_with(|| format!("content of an item in {path}"));
+                let key = ItemKey::new(path, name.clone());
+                let path = model::path::show_terminal(&key.path());
+                unsound.push(Unsound { dataset: place.0, directory: place.1, name, path });
             }
         }
-        Ok((last, damage))
+        Ok((last, unsound))
     }
 
     fn load_datasets(&mut self, conn: &Connection) -> rusqlite::Result<u64> {

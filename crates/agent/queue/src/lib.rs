@@ -53,7 +53,7 @@ pub use error::QueueError;
 pub use events::{Event, EventLease};
 pub use gather::ScanSink;
 pub use lease::{Lease, LeasedItem};
-pub use options::{Durability, OpenReport, QueueOptions, Rebuilt, Transaction};
+pub use options::{Dropped, Durability, OpenReport, QueueOptions, Rebuilt, Transaction};
 pub use peek::{Peeked, PeekedDataset, peek, peek_note};
 pub use queue::Queue;
 pub use readers::{Reader, readers};

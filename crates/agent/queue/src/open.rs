@@ -1,4 +1,5 @@
-//! Opening agent.db: lock, checks, moving a damaged file aside, loading.
+//! Opening agent.db: lock, checks, dropping rows that cannot be decoded, moving a damaged file aside,
+//! loading.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,10 +11,10 @@ use env::random::Random;
 use model::{Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Unsound};
 use crate::cycle::{Cursor, store};
 use crate::error::QueueError;
-use crate::options::{OpenReport, QueueOptions, Rebuilt};
+use crate::options::{Dropped, OpenReport, QueueOptions, Rebuilt};
 use crate::schema;
 use crate::transition::HybridClock;
 use crate::writer::Writer;
@@ -22,6 +23,9 @@ use crate::writer::Writer;
 const FILE_MODE: u32 = 0o640;
 /// Damaged files that are kept; older ones are removed.
 const DAMAGED_FILES_MAX: usize = 3;
+
+/// Rows that cannot be decoded in a file that is otherwise whole: with more of them it is damaged.
+const DROPPED_MAX: usize = 10_000;
 
 /// Names tried for the copy, one for each second.
 const COPY_NAMES_MAX: u64 = 1000;
@@ -105,24 +109,20 @@ pub(crate) fn open(
     random: &dyn Random,
 ) -> Result<Opened, QueueError> {
     let lock = lock(path)?;
+    let opening = Opening { path, options, clock, random, from_us: modified_us(path) };
     let mut report = OpenReport::default();
-    let (conn, catalog, last) = match attempt(path, options, &mut report) {
+    let (writer, catalog) = match opening.attempt(&mut report) {
         Ok(opened) => opened,
         Err(Attempt::Damaged(reason)) => {
             tracing::error!(path = %path.display(), reason, "agent database damaged: rebuilding");
-            let from_us = modified_us(path);
             let moved_to = move_aside(path, clock.now_us() / 1_000_000)?;
-            report = OpenReport { rebuilt: Some(Rebuilt { moved_to, reason }), ..report };
-            let opened =
-                attempt(path, options, &mut report).map_err(|again| again.into_error(path))?;
-            append_rebuilt(&opened.0, &report, from_us, clock.now_us())
-                .map_err(|error| classify(path, "record the rebuilding", error))?;
-            opened
+            let rebuilt = Some(Rebuilt { moved_to, reason });
+            report = OpenReport { rebuilt, ..OpenReport::default() };
+            opening.attempt(&mut report).map_err(|again| again.into_error(path))?
         }
         Err(other) => return Err(other.into_error(path)),
     };
-    finish(path, options, random, conn, catalog, last, &mut report)
-        .map(|(writer, catalog)| Opened { lock, writer, catalog, report })
+    Ok(Opened { lock, writer, catalog, report })
 }
 
 pub(crate) fn lock(path: &Path) -> Result<File, QueueError> {
@@ -141,88 +141,168 @@ pub(crate) fn lock(path: &Path) -> Result<File, QueueError> {
     }
 }
 
-fn attempt(
-    path: &Path,
-    options: &QueueOptions,
-    report: &mut OpenReport,
-) -> Result<(Connection, Catalog, u64), Attempt> {
-    // Made here for its permissions; the engine gives them to its other files too.
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(FILE_MODE)
-        .open(path)
-        .map_err(|error| Attempt::Failed(io_error(path, "create", error)))?;
-    let mut conn = schema::open_writer(path)?;
-    // A damaged header shows here, before anything was written.
-    let version = schema::pragma(&conn, "user_version")?;
-    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |r| r.get(0))?;
-    let new = version == 0 && tables == 0;
-    if new {
-        schema::shape(&conn, options)?;
-    } else if schema::pragma(&conn, "application_id")? != schema::APPLICATION_ID {
-        return Err(Attempt::Failed(QueueError::Foreign { path: path.to_path_buf() }));
-    } else if version > schema::VERSION {
-        return Err(Attempt::Failed(QueueError::Newer {
-            path: path.to_path_buf(),
-            found: version,
-            known: schema::VERSION,
-        }));
-    }
-    schema::configure(&conn, options)?;
-    if new {
-        schema::create(&mut conn)?;
-        report.created = true;
-    }
-    let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
-        return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
-    };
-    report.unclean = clean == 0;
-    if report.unclean {
-        let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if found != "ok" {
-            return Err(Attempt::Damaged(found));
-        }
-        if let Some(contradiction) = Catalog::contradiction(&conn)? {
-            return Err(Attempt::Damaged(contradiction));
-        }
-    }
-    let (catalog, last, damage) = Catalog::load(&conn)?;
-    if let Some(damage) = damage {
-        return Err(Attempt::Damaged(damage));
-    }
-    let clock = schema::meta(&conn, schema::META_CLOCK)?.unwrap_or(0) as u64;
-    Ok((conn, catalog, last.max(clock)))
+/// What an opening works with.
+struct Opening<'a> {
+    path: &'a Path,
+    options: &'a QueueOptions,
+    clock: &'a dyn Clock,
+    random: &'a dyn Random,
+    /// When the file was last written.
+    from_us: u64,
 }
 
-/// Mark the database as in use, draw an epoch where needed, and take everything held for possibly
-/// known after an unclean end.
-fn finish(
-    path: &Path,
-    options: &QueueOptions,
-    random: &dyn Random,
-    conn: Connection,
-    mut catalog: Catalog,
-    last: u64,
-    report: &mut OpenReport,
-) -> Result<(Writer, Catalog), QueueError> {
-    // Anew at every opening: a copy that was closed cleanly and is put back must not use ids that
-    // were told after it was made.
-    let epoch = random.next_u64().map_err(|error| io_error(path, "draw an epoch", error))?;
-    prepare(&conn, options, &mut catalog, last, epoch, report.unclean)
-        .and_then(|()| schema::set_durability(&conn, options.durability))
-        .map_err(|error| classify(path, "open", error))?;
-    report.items = catalog
-        .datasets
-        .values()
-        .flat_map(|state| state.directories.values())
-        .map(|directory| directory.rows)
-        .sum();
-    report.events = event_count(&conn).map_err(|error| classify(path, "count events", error))?;
-    report.epoch = catalog.epoch();
-    let writer =
-        Writer::new(conn, HybridClock::after(last)).map_err(|e| classify(path, "open", e))?;
-    Ok((writer, catalog))
+impl Opening<'_> {
+    fn attempt(&self, report: &mut OpenReport) -> Result<(Writer, Catalog), Attempt> {
+        let mut conn = self.connect(report)?;
+        let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
+            return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
+        };
+        report.unclean = clean == 0;
+        if clean == 0 {
+            check(&conn)?;
+        }
+        let (mut catalog, mut last, unsound) = Catalog::load(&conn)?;
+        if !unsound.is_empty() {
+            if clean != 0 {
+                check(&conn)?;
+            }
+            let newest = last;
+            report.dropped = Some(drop_rows(&mut conn, &unsound)?);
+            (catalog, last, _) = Catalog::load(&conn)?;
+            last = last.max(newest);
+        }
+        if let Some(rebuilt) = &report.rebuilt {
+            let copy = rebuilt.moved_to.display();
+            let detail = format!("{}; the damaged file is kept as {copy}", rebuilt.reason);
+            append_gap(&conn, self.gap(detail))?;
+        }
+        let clock = schema::meta(&conn, schema::META_CLOCK)?.unwrap_or(0) as u64;
+        self.finish(conn, catalog, last.max(clock), report)
+    }
+
+    /// A connection to a database of ours, made where there is none.
+    fn connect(&self, report: &mut OpenReport) -> Result<Connection, Attempt> {
+        let path = self.path;
+        // Made here for its permissions; the engine gives them to its other files too.
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(FILE_MODE)
+            .open(path)
+            .map_err(|error| Attempt::Failed(io_error(path, "create", error)))?;
+        let mut conn = schema::open_writer(path)?;
+        // A damaged header shows here, before anything was written.
+        let version = schema::pragma(&conn, "user_version")?;
+        let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |r| r.get(0))?;
+        let new = version == 0 && tables == 0;
+        if new {
+            schema::shape(&conn, self.options)?;
+        } else if schema::pragma(&conn, "application_id")? != schema::APPLICATION_ID {
+            return Err(Attempt::Failed(QueueError::Foreign { path: path.to_path_buf() }));
+        } else if version > schema::VERSION {
+            return Err(Attempt::Failed(QueueError::Newer {
+                path: path.to_path_buf(),
+                found: version,
+                known: schema::VERSION,
+            }));
+        }
+        schema::configure(&conn, self.options)?;
+        if new {
+            schema::create(&mut conn)?;
+            report.created = true;
+        }
+        Ok(conn)
+    }
+
+    /// Mark the database as in use, draw an epoch where needed, and take everything held for
+    /// possibly known after an unclean end.
+    fn finish(
+        &self,
+        conn: Connection,
+        mut catalog: Catalog,
+        last: u64,
+        report: &mut OpenReport,
+    ) -> Result<(Writer, Catalog), Attempt> {
+        // Anew at every opening: a copy that was closed cleanly and is put back must not use ids that
+        // were told after it was made.
+        let epoch = self
+            .random
+            .next_u64()
+            .map_err(|error| Attempt::Failed(io_error(self.path, "draw an epoch", error)))?;
+        prepare(&conn, self.options, &mut catalog, last, epoch, report.unclean)?;
+        if let Some(dropped) = &report.dropped {
+            // Under the new epoch.
+            let detail = format!(
+                "{} items of the agent's database could not be decoded and were dropped, the first \
+                 of them {}; found again they are told as created",
+                dropped.items, dropped.first
+            );
+            append_gap(&conn, self.gap(detail))?;
+        }
+        schema::set_durability(&conn, self.options.durability)?;
+        report.items = catalog
+            .datasets
+            .values()
+            .flat_map(|state| state.directories.values())
+            .map(|directory| directory.rows)
+            .sum();
+        report.events = event_count(&conn)?;
+        report.epoch = catalog.epoch();
+        Ok((Writer::new(conn, HybridClock::after(last))?, catalog))
+    }
+
+    fn gap(&self, detail: String) -> Coverage {
+        let to_us = self.clock.now_us();
+        Coverage {
+            kind: CoverageKind::DatabaseRebuilt,
+            path: String::new(),
+            from_us: self.from_us.min(to_us),
+            to_us,
+            found: None,
+            detail,
+        }
+    }
+}
+
+/// Look at the whole file.
+fn check(conn: &Connection) -> Result<(), Attempt> {
+    let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found != "ok" {
+        return Err(Attempt::Damaged(found));
+    }
+    Catalog::contradiction(conn)?.map_or(Ok(()), |found| Err(Attempt::Damaged(found)))
+}
+
+/// Drop the rows that cannot be decoded: what they held is found again by a scan and a check, and the
+/// events beside them stay.
+fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Attempt> {
+    let first = unsound.first().map(|row| row.path.clone()).unwrap_or_default();
+    if unsound.len() > DROPPED_MAX {
+        return Err(Attempt::Damaged(format!("content of more than {DROPPED_MAX} items")));
+    }
+    let tx = conn.transaction()?;
+    for row in unsound {
+        for delete in [
+            "DELETE FROM item WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
+            "DELETE FROM exception WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
+        ] {
+            tx.prepare_cached(delete)?.execute((row.dataset, row.directory, &row.name))?;
+        }
+    }
+    tx.execute(
+        "DELETE FROM directory WHERE NOT EXISTS(SELECT 1 FROM item AS i \
+            WHERE i.dataset = directory.dataset AND i.directory = directory.id)",
+        [],
+    )?;
+    // Killed before the gap is told: agent and server are compared all the same.
+    schema::set_meta(&tx, schema::META_CLEAN, 0)?;
+    tx.commit()?;
+    tracing::error!(
+        items = unsound.len(),
+        first,
+        "agent database: items that cannot be decoded dropped"
+    );
+    Ok(Dropped { items: unsound.len() as u64, first })
 }
 
 fn prepare(
@@ -275,23 +355,8 @@ pub(crate) fn event_count(conn: &Connection) -> rusqlite::Result<u64> {
     })
 }
 
-fn append_rebuilt(
-    conn: &Connection,
-    report: &OpenReport,
-    from_us: u64,
-    to_us: u64,
-) -> rusqlite::Result<()> {
-    let detail = report.rebuilt.as_ref().map_or_else(String::new, |rebuilt| {
-        format!("{}; the damaged file is kept as {}", rebuilt.reason, rebuilt.moved_to.display())
-    });
-    let event = EventBody::of_coverage(Coverage {
-        kind: CoverageKind::DatabaseRebuilt,
-        path: String::new(),
-        from_us: from_us.min(to_us),
-        to_us,
-        found: None,
-        detail,
-    });
+fn append_gap(conn: &Connection, gap: Coverage) -> rusqlite::Result<()> {
+    let event = EventBody::of_coverage(gap);
     conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [event.to_json()]).map(drop)
 }
 

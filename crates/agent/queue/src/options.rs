@@ -89,6 +89,8 @@ pub struct OpenReport {
     pub unclean: bool,
     /// The old database was damaged and moved aside.
     pub rebuilt: Option<Rebuilt>,
+    /// Items that could not be decoded were dropped.
+    pub dropped: Option<Dropped>,
     /// Items held, gone ones included.
     pub items: u64,
     /// Events held.
@@ -100,8 +102,17 @@ pub struct OpenReport {
 impl OpenReport {
     /// Whether agent and server must be compared before the next cycle.
     pub fn needs_check(&self) -> bool {
-        self.unclean || self.rebuilt.is_some()
+        self.unclean || self.rebuilt.is_some() || self.dropped.is_some()
     }
+}
+
+/// Items that could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// How many.
+    pub items: u64,
+    /// The first of them, as shown to people.
+    pub first: String,
 }
 
 /// A damaged database that was replaced.

@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) log_held_us: AtomicU64,
     /// Read transactions that are going on.
     pub(crate) reading: Arc<Reading>,
-    /// Content that cannot be decoded was met: the next opening moves the file aside.
+    /// Damage was met: the next opening looks at the whole file.
     pub(crate) damaged: AtomicBool,
     readers: Mutex<Vec<Connection>>,
     /// Of the lease that was answered last.

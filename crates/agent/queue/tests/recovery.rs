@@ -110,20 +110,88 @@ fn a_lost_directory_is_damage() {
 }
 
 #[test]
-fn content_that_cannot_be_decoded_is_an_error_that_names_the_item() {
+fn content_that_cannot_be_decoded_is_an_error_that_names_the_item_and_goes_at_the_next_opening() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
+    apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
+    cycle(&queue);
+    let told = queue.lease_events(9, usize::MAX).unwrap().items;
     queue.close().unwrap();
     let (queue, _) = open(&path, &clock);
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute("UPDATE item SET observation = x'ff00' WHERE directory = 5", []).unwrap();
     drop(db);
-    let mut baseline = queue.baseline(&common::files()).unwrap();
-    let refused = model::Baseline::directory(&mut baseline, b"/d4", &mut Vec::new());
+    let mut reader = queue.baseline(&common::files()).unwrap();
+    let refused = model::Baseline::directory(&mut reader, b"/d4", &mut Vec::new());
     assert!(refused.unwrap_err().0.contains("/d4/"));
-    // As the error says: opened again it is moved aside, although it was closed cleanly.
     assert!(queue.is_damaged());
     queue.close().unwrap();
+    let (queue, report) = open(&path, &clock);
+    assert_dropped(&queue, &report, 50, "/d4/00200");
+    // What else it held is still there, the events first of all.
+    assert_eq!((report.items, report.events), (1_952, 3));
+    let now = queue.lease_events(9, usize::MAX).unwrap().items;
+    assert_eq!(now[..2], told[..]);
+    assert_eq!(baseline(&queue, "/d3").len(), 50);
+    assert!(baseline(&queue, "/d4").is_empty());
+    apply(&queue, vec![base("/d4/00200", 7)]);
+    assert_eq!(cycle(&queue), own(&[("/d4/00200", Some(7))]));
+    queue.close().unwrap();
+    assert_eq!(queue::verify(&path).unwrap().problem_count, 0);
+    assert!(!open(&path, &clock).1.needs_check());
+}
+
+/// The gap that rows leave which could not be decoded.
+fn assert_dropped(queue: &Queue, report: &queue::OpenReport, items: u64, first: &str) {
+    let dropped = queue::Dropped { items, first: first.into() };
+    assert_eq!((report.dropped.as_ref(), report.rebuilt.as_ref()), (Some(&dropped), None));
+    assert!(report.needs_check() && !report.created);
+    let lease = queue.lease_events(99, usize::MAX).unwrap();
+    let last = lease.items.last().unwrap();
+    assert!(last.id.starts_with(&report.epoch), "an id that was never told");
+    let event: EventBody = serde_json::from_slice(&last.body).unwrap();
+    let coverage = event.holdfast.coverage.unwrap();
+    assert_eq!(coverage.kind, CoverageKind::DatabaseRebuilt);
+    assert!(coverage.detail.contains(first), "{}", coverage.detail);
+}
+
+/// One bit, and an observation looks like a document of another dataset.
+#[test]
+fn an_observation_that_looks_like_a_document_goes_too() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    let packages = Dataset::inventory_packages();
+    assert!(queue.put_document(&packages, b"bash", b"{}").unwrap());
+    queue.close().unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let flip = "UPDATE item SET observation = CAST(x'00' || substr(observation, 2) AS BLOB) \
+                WHERE name = x'31'";
+    assert_eq!(db.execute(flip, []).unwrap(), 1);
+    drop(db);
+    let (queue, report) = open(&path, &clock);
+    assert_dropped(&queue, &report, 1, "/a/1");
+    assert_eq!((report.items, baseline(&queue, "/a").len()), (2, 1));
+}
+
+/// Where the end of the events is looked up before anything else reads them.
+#[test]
+fn damaged_events_of_a_cleanly_closed_database_are_moved_aside_too() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, (0..2000).map(|n| changed(&format!("/e/{n:05}"), n)).collect());
+    queue.close().unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let leaves = "SELECT pageno FROM dbstat WHERE name = 'event' AND pagetype = 'leaf'";
+    let last: Option<i64> = db
+        .prepare(leaves)
+        .and_then(|mut s| s.query_map([], |r| r.get(0))?.collect::<Result<Vec<i64>, _>>())
+        .ok()
+        .and_then(|pages| pages.into_iter().max());
+    // Without the engine's own list of pages: the last page that speaks of the last file.
+    let bytes = std::fs::read(&path).unwrap();
+    let found = bytes.windows(8).rposition(|w| w == b"/e/01999").unwrap() / 4096;
+    let page = last.map_or(found as u64, |page| page as u64 - 1);
+    drop(db);
+    overwrite(&path, page * 4096, &[0xee; 4096]);
     let (queue, report) = open(&path, &clock);
     assert_rebuilt(&queue, &report);
 }

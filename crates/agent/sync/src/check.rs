@@ -111,12 +111,11 @@ impl Syncer {
         }
         report.matched = resend.is_empty() && remove.is_empty();
         report.resent = resend.len() as u64;
-        report.removed = remove.len() as u64;
         if !report.matched {
-            warn!(%dataset, resent = report.resent, removed = report.removed,
+            warn!(%dataset, resent = report.resent, removed = remove.len(),
                 "the server's documents differed; repairing the difference");
         }
-        self.remove(dataset, &remove).await?;
+        report.removed = self.remove(dataset, &remove).await?;
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         blocking(move || queue.resend(&dataset, &resend)).await?;
         Ok(Compared { report, store: Some(store) })
@@ -221,8 +220,10 @@ impl Syncer {
     }
 
     /// Against an older server: everything is sent again over what it holds, so that its readers
-    /// see every right document all the while; only if it then still holds too much is the dataset
-    /// emptied and sent once more.
+    /// see every right document all the while. Only if it then still differs although nothing is
+    /// pending, so that it must hold too much, is the dataset emptied and sent once more: its contract
+    /// lists nothing and puts no two sessions into one transaction, and what this side no longer has
+    /// it cannot name.
     async fn replace_all(
         &self,
         dataset: &Dataset,
@@ -232,25 +233,32 @@ impl Syncer {
         warn!(%dataset, documents = report.documents, "the server's documents differed and it \
             compares no ranges; sending all of them again");
         report.resent = self.resend_all(dataset).await?;
+        self.cycle(dataset).await?;
         let mut agreed = self.agrees_now(dataset).await?;
-        if agreed.is_none() && surplus != Surplus::Keep {
-            self.clean(dataset).await?;
+        if agreed == Agreed::No && surplus != Surplus::Keep {
+            // Pending before the server is emptied: a kill in between leaves nothing to be found out.
             report.resent += self.resend_all(dataset).await?;
+            self.clean(dataset).await?;
+            self.cycle(dataset).await?;
             agreed = self.agrees_now(dataset).await?;
         }
-        Ok(Compared { report, store: agreed })
+        let store = if let Agreed::With(store) = agreed { Some(store) } else { None };
+        Ok(Compared { report, store })
     }
 
-    /// Which store holds the same as this side by now, if it does.
-    async fn agrees_now(&self, dataset: &Dataset) -> Result<Option<String>, SyncError> {
+    /// Whether the server holds the same as this side by now.
+    async fn agrees_now(&self, dataset: &Dataset) -> Result<Agreed, SyncError> {
         let own = self.own_digest(dataset).await?;
-        self.server_agrees(dataset, &own.digest).await
+        if !own.complete {
+            return Ok(Agreed::NotTold);
+        }
+        Ok(self.server_agrees(dataset, &own.digest).await?.map_or(Agreed::No, Agreed::With))
     }
 
-    /// Tell every told document once more; how many there were.
+    /// Every told document is pending once more; how many there are.
     async fn resend_all(&self, dataset: &Dataset) -> Result<u64, SyncError> {
         let (queue, name) = (self.queue.clone(), dataset.clone());
-        let resent = blocking(move || {
+        blocking(move || {
             let mut keys = Vec::new();
             queue.snapshot(&name)?.for_each(&mut |item| {
                 keys.push(item.key);
@@ -259,9 +267,7 @@ impl Syncer {
             queue.resend(&name, &keys)?;
             Ok(keys.len() as u64)
         })
-        .await?;
-        self.cycle(dataset).await?;
-        Ok(resent)
+        .await
     }
 
     async fn clean(&self, dataset: &Dataset) -> Result<(), SyncError> {
@@ -275,32 +281,65 @@ impl Syncer {
         }
     }
 
-    /// Delete documents that this agent does not have, above the version that the server holds.
-    async fn remove(&self, dataset: &Dataset, items: &[DigestItem]) -> Result<(), SyncError> {
+    /// Delete documents that this agent does not have, above the version that the server holds; how
+    /// many went.
+    async fn remove(&self, dataset: &Dataset, items: &[DigestItem]) -> Result<u64, SyncError> {
+        let (mut left, mut removed) = (items, 0);
+        while !left.is_empty() {
+            let (taken, body) = self.removal(dataset, left);
+            let bytes = body.len();
+            let error = match self.post_session(body).await {
+                Ok(reply) if reply.status == StatusCode::OK => {
+                    let answer: Answer = serde_json::from_slice(&reply.body)
+                        .map_err(|e| client::protocol(&self.url("/stateful"), &e.to_string()))?;
+                    self.pace.lock().taken();
+                    // Told anew meanwhile: no surplus any more.
+                    removed += taken.saturating_sub(answer.skipped.len()) as u64;
+                    left = left.get(taken..).unwrap_or_default();
+                    continue;
+                }
+                Ok(reply) => client::refused(&self.url("/stateful"), &reply),
+                Err(error) => error,
+            };
+            if !error.is_too_large() || taken <= 1 {
+                self.slow_down(taken, bytes, &error);
+                return Err(error);
+            }
+            self.pace.lock().halve(bytes);
+        }
+        Ok(removed)
+    }
+
+    /// A session that deletes the first of these, as many as the line and the server take.
+    fn removal(&self, dataset: &Dataset, items: &[DigestItem]) -> (usize, Vec<u8>) {
         let wire = dataset.wire();
         let (bytes_max, values_max) = {
-            let facts = self.facts.lock();
-            let bytes_max = facts.session_bytes_max.min(self.options.session_bytes);
-            (bytes_max, facts.session_values_max.min(DELETES_PER_SESSION))
+            let (facts, pace) = (self.facts.lock(), self.pace.lock());
+            let values_max = facts.session_values_max.min(pace.values_max());
+            (facts.session_bytes_max.min(pace.bytes()), values_max.min(DELETES_PER_SESSION))
         };
-        let mut left = items.iter().peekable();
-        while left.peek().is_some() {
-            let mut builder = SessionBuilder::new();
-            while let Some(item) = left.next_if(|item| {
-                let bytes = builder.bytes() + SessionBuilder::cost(&item.id, &wire, &[]);
-                builder.values() == 0 || (bytes <= bytes_max && builder.values() < values_max)
-            }) {
-                let version = self.clock.now_us().max(item.version.saturating_add(1));
-                builder.push(Operation::Delete, &item.id, &wire, version, &[]);
+        let mut builder = SessionBuilder::new();
+        for item in items {
+            let bytes = builder.bytes() + SessionBuilder::cost(&item.id, &wire, &[]);
+            if builder.values() > 0 && (bytes > bytes_max || builder.values() >= values_max) {
+                break;
             }
-            let start = Start { index: vec![wire.clone()], ..self.start(Mode::ModuleDelta) };
-            let reply = self.post_session(builder.finish(&start)).await?;
-            if reply.status != StatusCode::OK {
-                return Err(client::refused(&self.url("/stateful"), &reply));
-            }
+            let version = self.clock.now_us().max(item.version.saturating_add(1));
+            builder.push(Operation::Delete, &item.id, &wire, version, &[]);
         }
-        Ok(())
+        let start = Start { index: vec![wire], ..self.start(Mode::ModuleDelta) };
+        (builder.values(), builder.finish(&start))
     }
+}
+
+/// What an older server says of the whole of a dataset.
+#[derive(Debug, PartialEq, Eq)]
+enum Agreed {
+    /// It holds the same; which store that is.
+    With(String),
+    No,
+    /// Something is pending or was refused: it was not asked.
+    NotTold,
 }
 
 /// SHA-1 in hex as bytes.

@@ -41,6 +41,8 @@ pub(crate) struct Facts {
     /// There was an answer to a heartbeat.
     pub(crate) greeted: bool,
     check: Option<&'static str>,
+    /// The reason that heartbeats gave last, until a check is done or it is gone: it is raised once.
+    raised: Option<&'static str>,
     /// Counts the reasons for checks, so that one that comes up during a check stays.
     reasons: u64,
     /// [`Facts::reasons`] when the last finished check began.
@@ -112,7 +114,7 @@ impl Syncer {
     /// Ask for a check: it stays due, over restarts too, until one is done. `None`: nothing is due
     /// any more but what came up since the last check began.
     pub fn set_check_due(&self, reason: Option<&'static str>) {
-        let noted = {
+        {
             let mut facts = self.facts.lock();
             match reason {
                 Some(_) => facts.reasons += 1,
@@ -120,8 +122,8 @@ impl Syncer {
                 None => {}
             }
             facts.check = reason;
-            self.queue.meta_set(NOTE_CHECK, reason.unwrap_or_default().as_bytes())
-        };
+        }
+        let noted = self.queue.meta_set(NOTE_CHECK, reason.unwrap_or_default().as_bytes());
         if let Err(error) = noted {
             warn!(%error, "that a check is due could not be noted: a restart will not know it");
         }
@@ -285,16 +287,18 @@ impl Syncer {
         } else {
             None
         };
-        {
+        let raised = {
             let mut facts = self.facts.lock();
             facts.take_over(answer);
             facts.behind = (theirs < own).then(|| Behind {
                 own: own_session.unwrap_or_default(),
                 theirs: answer.last_session.clone().unwrap_or_default(),
             });
-        }
+            facts.raised = facts.raised.filter(|raised| Some(*raised) == reason);
+            facts.raised
+        };
         match reason {
-            Some(reason) if self.check_due() != Some(reason) => {
+            Some(reason) if raised.is_none() => {
                 let queue = self.queue.clone();
                 let gap = (reason == UNKNOWN_SESSIONS).then(|| self.memory_lost(own));
                 let note = move || {
@@ -305,6 +309,7 @@ impl Syncer {
                 blocking(note).await?;
                 let mut facts = self.facts.lock();
                 facts.check = Some(reason);
+                facts.raised = Some(reason);
                 facts.reasons += 1;
             }
             _ => {}
@@ -344,7 +349,7 @@ impl Syncer {
         let mut facts = self.facts.lock();
         facts.checked = begun.reasons;
         if facts.reasons == begun.reasons {
-            facts.check = None;
+            (facts.check, facts.raised) = (None, None);
         }
         Ok(())
     }

@@ -111,6 +111,11 @@ impl SyncError {
         matches!(self, Self::Interrupted { .. } | Self::Refused { status: 408, .. })
     }
 
+    /// The connection broke, or there was no answer in time.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self, Self::Interrupted { .. })
+    }
+
     /// The server takes no body of that size.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self, Self::Refused { status: 413, .. })

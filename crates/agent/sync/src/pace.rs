@@ -57,6 +57,17 @@ impl Pace {
         self.grow_after = self.grow_after.saturating_mul(2).min(GROW_AFTER_MAX);
     }
 
+    /// The connection broke under a session of several values and `sent` bytes: the line may be too
+    /// slow for what it was given, but a small session says little about that.
+    pub(crate) fn broken(&mut self, sent: usize) {
+        if sent > self.bytes / 2 {
+            self.slow(sent);
+        } else if sent > SLOW_BYTES_MIN {
+            self.bytes = (self.bytes / 2).max(SLOW_BYTES_MIN);
+            self.taken = 0;
+        }
+    }
+
     /// A session was taken.
     pub(crate) fn taken(&mut self) {
         self.taken += 1;
@@ -114,6 +125,22 @@ mod tests {
         pace.slow(5_000_000);
         (0..2 * GROW_AFTER).for_each(|_| pace.taken());
         assert_eq!(pace, Pace::new(5_000_000), "grown back, it is as it was");
+    }
+
+    #[test]
+    fn a_connection_that_breaks_costs_half_and_no_more() {
+        let mut pace = Pace::new(5_000_000);
+        pace.broken(20_000);
+        assert_eq!(pace.bytes(), 2_500_000);
+        (0..GROW_AFTER).for_each(|_| pace.taken());
+        assert_eq!(pace, Pace::new(5_000_000), "and is made up for at once");
+        pace.broken(4_000_000);
+        assert_eq!(pace.bytes(), 2_000_000);
+        // A line that never carries it is given ever less all the same.
+        for _ in 0..20 {
+            pace.broken(pace.bytes().min(100_000));
+        }
+        assert_eq!(pace.bytes(), SLOW_BYTES_MIN);
     }
 
     #[test]

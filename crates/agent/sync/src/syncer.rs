@@ -83,7 +83,7 @@ pub struct Syncer {
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
     /// What the line and the server take, over all cycles.
-    pace: Mutex<Pace>,
+    pub(crate) pace: Mutex<Pace>,
 }
 
 impl Syncer {
@@ -171,7 +171,7 @@ impl Syncer {
                     self.too_large(dataset, draft, run, error).await?;
                 }
                 Err(error) => {
-                    self.slow_down(&draft, &error);
+                    self.slow_down(draft.values(), draft.bytes.len(), &error);
                     self.give_back(draft);
                     return Err(error);
                 }
@@ -265,9 +265,12 @@ impl Syncer {
     }
 
     /// What did not get through may have been too much for the line.
-    fn slow_down(&self, draft: &Draft, error: &SyncError) {
-        if error.is_slow() && draft.values() > 1 {
-            self.pace.lock().slow(draft.bytes.len());
+    pub(crate) fn slow_down(&self, values: usize, bytes: usize, error: &SyncError) {
+        if values <= 1 || !error.is_slow() {
+        } else if error.is_broken() {
+            self.pace.lock().broken(bytes);
+        } else {
+            self.pace.lock().slow(bytes);
         }
     }
 

@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test fails by panicking, in its helpers too"
 )]
 
@@ -168,6 +169,21 @@ async fn a_server_that_compares_no_ranges_is_not_emptied_for_what_is_only_pendin
     assert_eq!(server.held(&agent), agent.expected());
 }
 
+/// Find new files once something has begun, until told to stop.
+async fn keep_finding(agent: &Agent, begun: impl Fn() -> bool, stop: &AtomicBool) {
+    let mut sink = agent.queue.sink(&files(), Arc::new(NoNames)).unwrap();
+    let mut n = 0;
+    while !stop.load(Ordering::SeqCst) {
+        if n > 0 || begun() {
+            n += 1;
+            agent.clock.advance(Duration::from_millis(1));
+            let key = ItemKey::of_path(format!("/etc/new{n}").as_bytes());
+            sink.apply(&mut vec![Op::Put { key, observation: file(n), change: None }]).unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// What a scan finds while everything is told again is no reason to empty an older server.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_server_is_not_emptied_while_something_is_pending() {
@@ -184,22 +200,8 @@ async fn an_older_server_is_not_emptied_while_something_is_pending() {
         stop.store(true, Ordering::SeqCst);
         compared
     };
-    let finding = async {
-        let mut sink = agent.queue.sink(&files(), Arc::new(NoNames)).unwrap();
-        for n in 0..5_000 {
-            // From the first session on that tells everything again.
-            while sessions() == before && !stop.load(Ordering::SeqCst) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            if stop.load(Ordering::SeqCst) {
-                return;
-            }
-            agent.clock.advance(Duration::from_millis(1));
-            let key = ItemKey::of_path(format!("/etc/new{n}").as_bytes());
-            sink.apply(&mut vec![Op::Put { key, observation: file(n), change: None }]).unwrap();
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
+    let begun = || sessions() > before;
+    let finding = keep_finding(&agent, begun, &stop);
     let (compared, ()) = tokio::join!(checking, finding);
     let compared = compared.unwrap();
     assert!(!compared.report.put_off && compared.report.resent == 60, "all was told again");

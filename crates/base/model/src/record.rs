@@ -200,8 +200,11 @@ pub struct Applied {
     pub quarantined: Option<String>,
     /// The record is of a life of the agent that has ended: nothing of it was stored.
     pub refused: bool,
-    /// A session of this id was applied before: nothing of this one was stored.
+    /// This session was applied before: nothing of it was stored again.
     pub replayed: bool,
+    /// The session's id is older than those that are still known, so that it may have been applied
+    /// before: nothing of it was stored.
+    pub outdated: bool,
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
-use axum::{Extension, Json};
+use axum::response::Response;
 use link::digest::{KeyRange, SPLIT_DIGITS_MAX, Sum, hash, key};
 use link::{DigestAnswer, DigestItem, DigestPart, DigestRequest};
 use model::{AgentId, Dataset};
@@ -19,12 +20,13 @@ use crate::options::{
 };
 use crate::plan::documents;
 use crate::server::App;
+use crate::unread;
 
 pub(crate) async fn digest(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
     request: Request,
-) -> Result<Json<DigestAnswer>, Refusal> {
+) -> Result<Response, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
     app.seated(&peer, &parts.headers, &caller).await?;
@@ -37,10 +39,10 @@ pub(crate) async fn digest(
     })?;
     let ranges = ranges(&asked)?;
     let room = if asked.bodies { DIGEST_RANGE_BODY_BYTES_MAX } else { 0 };
-    let _share = app.budget.take(room).ok_or_else(|| app.busy("too many bytes in flight"))?;
+    let share = app.budget.take(room).ok_or_else(|| app.busy("too many bytes in flight"))?;
     let place =
         app.lanes.join(agent).ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    let _turn = place.turn().await;
+    let turn = place.turn().await;
     app.commit.barrier().await?;
     let store = app.store.clone();
     let (split, bodies) = (asked.split, asked.bodies);
@@ -57,7 +59,12 @@ pub(crate) async fn digest(
         );
         return Err(Refusal::too_large(detail));
     }
-    Ok(Json(DigestAnswer { store, ..answer }))
+    let bytes = serde_json::to_vec(&DigestAnswer { store, ..answer })
+        .map_err(|e| Refusal::internal(format!("digest: {e}")))?;
+    drop(share);
+    // Until it is read, the answer counts among the bytes in flight and this agent's requests.
+    let share = app.budget.take(bytes.len()).ok_or_else(|| app.busy("too many bytes in flight"))?;
+    Ok(unread::json(bytes, share, turn.over()))
 }
 
 fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {

@@ -1,5 +1,6 @@
-//! How long a request's header may take, counted from its first byte: a connection that is idle
-//! between requests is another matter, and may be so for longer.
+//! How long a connection's other side may take: with a request's header, counted from its first byte (a
+//! connection that is idle between requests is another matter, and may be so for longer), and with
+//! reading an answer.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 /// What a connection is at: idle, the arrival of a header, or an answer.
 #[derive(Debug, Clone, Default)]
@@ -99,15 +100,68 @@ impl Header {
     }
 }
 
-/// A stream whose arriving bytes are noticed.
+/// How long an answer may wait for its reader.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// While it takes nothing at all.
+    pub(crate) stalled: Duration,
+    /// Until it has taken everything.
+    pub(crate) whole: Duration,
+}
+
+/// An answer that is being written.
+#[derive(Debug)]
+struct Writing {
+    patience: Patience,
+    /// When it must have been taken whole, from the first wait on.
+    until: Option<Instant>,
+    /// Rings when nothing was taken for too long.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Writing {
+    /// What became of one try to write: an error instead of a wait that is too long.
+    fn tried<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let Patience { stalled, whole } = self.patience;
+        if polled.is_ready() {
+            self.alarm = None;
+        } else {
+            self.until.get_or_insert_with(|| Instant::now() + whole);
+            let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(stalled)));
+            if alarm.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(late()));
+            }
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return Poll::Ready(Err(late()));
+        }
+        polled
+    }
+
+    /// Everything written so far was taken.
+    fn taken(&mut self) {
+        self.until = None;
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the answer was not read")
+}
+
+/// A stream whose arriving bytes are noticed, and whose other side is not waited for without end.
 pub(crate) struct Watched<S> {
     stream: S,
     stage: Stage,
+    writing: Writing,
 }
 
 impl<S> Watched<S> {
-    pub(crate) fn new(stream: S, stage: Stage) -> Self {
-        Self { stream, stage }
+    pub(crate) fn new(stream: S, stage: Stage, patience: Patience) -> Self {
+        Self { stream, stage, writing: Writing { patience, until: None, alarm: None } }
     }
 
     pub(crate) fn into_inner(self) -> S {
@@ -136,11 +190,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let Self { stream, writing, .. } = &mut *self;
+        let polled = Pin::new(stream).poll_write(cx, bytes);
+        writing.tried(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let Self { stream, writing, .. } = &mut *self;
+        let polled = Pin::new(stream).poll_flush(cx);
+        let polled = writing.tried(cx, polled);
+        if polled.is_ready() {
+            writing.taken();
+        }
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -152,7 +214,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
+        let Self { stream, writing, .. } = &mut *self;
+        let polled = Pin::new(stream).poll_write_vectored(cx, bytes);
+        writing.tried(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {

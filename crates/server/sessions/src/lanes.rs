@@ -97,6 +97,11 @@ impl Place {
 }
 
 impl Turn {
+    /// Whoever is next may go; the place is still taken.
+    pub(crate) fn over(self) -> Place {
+        self.place
+    }
+
     /// This session of that life is applied; `None`: the agent was removed.
     pub(crate) fn applied(&self, applied: Option<(Incarnation, &str)>) {
         *self.place.lane.session.lock() = match applied {

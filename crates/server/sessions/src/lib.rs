@@ -42,6 +42,7 @@ mod stateful;
 mod strict;
 mod tls;
 mod unix;
+mod unread;
 
 pub use error::SessionsError;
 pub use options::{

@@ -25,10 +25,12 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use crate::error::SessionsError;
-use crate::header::{Header, Watched};
+use crate::header::{Header, Patience, Watched};
 use crate::identity::{Origin, Peer};
 use crate::meter::add;
-use crate::options::{CONNECTIONS_TOLD_MAX, HEADERS_MAX, LINGER_BYTES_MAX, LOCAL_CONNECTIONS_MAX};
+use crate::options::{
+    CONNECTIONS_TOLD_MAX, HEADERS_MAX, LINGER_BYTES_MAX, LOCAL_CONNECTIONS_MAX, Timeouts,
+};
 use crate::server::App;
 use crate::unix::Socket;
 
@@ -134,7 +136,7 @@ async fn agent(
     let number = app.connections_seen.fetch_add(1, Ordering::AcqRel) + 1;
     let peer = Peer { origin: Origin::Tls { address, certificate, number }, turned_away };
     let mut stream = serve(app, stream, peer, routes, stop).await;
-    if stream.shutdown().await.is_ok() {
+    if shut_down(&mut stream).await {
         // What still comes is not even decrypted.
         linger(stream.into_inner().0).await;
     }
@@ -164,7 +166,7 @@ pub(crate) async fn local(
         let (app, routes, stop) = (Arc::clone(&app), routes.clone(), stop.clone());
         tasks.spawn(async move {
             let mut stream = serve(&app, stream, peer, routes, stop).await;
-            if stream.shutdown().await.is_ok() {
+            if shut_down(&mut stream).await {
                 linger(stream).await;
             }
         });
@@ -215,7 +217,8 @@ where
     let name = peer.name();
     let mut header = Header::new(app.options.timeouts.header);
     let stage = header.stage();
-    let stream = Watched::new(stream, header.stage());
+    let Timeouts { unread: stalled, response: whole, .. } = app.options.timeouts;
+    let stream = Watched::new(stream, header.stage(), Patience { stalled, whole });
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         stage.answering(routes.clone().oneshot(request.map(Body::new)))
@@ -246,6 +249,11 @@ where
         debug!(peer = %name, "connection: {e}");
     }
     connection.into_parts().io.into_inner().into_inner()
+}
+
+/// Say that nothing more comes, unless the other side does not take even that.
+async fn shut_down<S: AsyncWrite + Unpin>(stream: &mut S) -> bool {
+    matches!(tokio::time::timeout(LINGER, stream.shutdown()).await, Ok(Ok(())))
 }
 
 /// Close so that a sender in the middle of a body that was refused still gets the answer: closing

@@ -14,8 +14,10 @@ pub(crate) struct Meter {
     pub(crate) sessions: AtomicU64,
     /// Sessions that changed nothing: sent again, or overtaken.
     pub(crate) unchanged: AtomicU64,
-    /// Sessions whose id had been applied before.
+    /// Sessions that had been applied before.
     pub(crate) replayed: AtomicU64,
+    /// Sessions refused because they may have been.
+    pub(crate) outdated: AtomicU64,
     /// Values committed.
     pub(crate) values: AtomicU64,
     /// Values left out.
@@ -71,6 +73,7 @@ impl Meter {
             ("sync.sessions.committed", &self.sessions),
             ("sync.sessions.unchanged", &self.unchanged),
             ("sync.sessions.replayed", &self.replayed),
+            ("sync.sessions.outdated", &self.outdated),
             ("sync.values.committed", &self.values),
             ("sync.values.skipped", &self.skipped),
             ("sync.pipeline.shed.total", &self.shed),

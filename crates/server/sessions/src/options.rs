@@ -99,6 +99,9 @@ pub struct Timeouts {
     pub body: Duration,
     /// From header to answer; then 504. What was begun is finished all the same.
     pub response: Duration,
+    /// How long an answer waits for a reader that takes nothing of it; then the connection ends. One
+    /// that takes it slowly has [`Timeouts::response`] for the whole.
+    pub unread: Duration,
     /// How long stopping waits for requests in work.
     pub shutdown: Duration,
 }
@@ -111,6 +114,7 @@ impl Default for Timeouts {
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
             response: Duration::from_mins(5),
+            unread: Duration::from_secs(30),
             shutdown: Duration::from_secs(10),
         }
     }

@@ -55,6 +55,11 @@ pub(crate) async fn rows(
         return Err(Refusal::busy("this server runs without a series store", RETRY_SECONDS));
     };
     let length = body::length(&parts.headers, ROWS_BYTES_MAX)?;
+    // In no order, but a place: one agent's bodies must not take the room of all.
+    let _place = app
+        .lanes
+        .join(caller.agent)
+        .ok_or_else(|| app.busy("too many requests of this agent at once").closing())?;
     let _share =
         app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;

@@ -153,6 +153,18 @@ async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<R
         if applied.refused {
             return Err(from.gone(app).await);
         }
+        if applied.outdated {
+            add(&app.meter.outdated, 1);
+            return Err(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                "session_outdated",
+                format!(
+                    "the id {session:?} is older than those of sessions that were applied since, so \
+                     that this one may have been applied before: nothing was stored; tell what is \
+                     still so under a new id"
+                ),
+            ));
+        }
         if applied.replayed {
             add(&app.meter.replayed, 1);
         } else {

@@ -80,6 +80,46 @@ async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
     server.stop().await;
 }
 
+/// Whatever was told since: ids of the contract tell when a session was made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_captured_long_ago_changes_nothing_and_is_counted() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let now_us = env::clock::Clock::now_us(&env::clock::SystemClock::new());
+    let id = |n: u64| format!("fim-{}", (now_us + n) << 12);
+    let removed = send(&agent, &id(0), &agent.delta(vec![removal("a", 0)])).await;
+    let emptied = send(&agent, &id(1), &clean(&agent)).await;
+    let written = send(&agent, &id(2), &agent.delta(vec![document("a", 0, 'a')])).await;
+    for n in 3..50 {
+        send(&agent, &id(n), &agent.delta(vec![document("a", 0, 'b')])).await;
+    }
+    let before = server.documents(agent.id);
+    assert_eq!(before.len(), 1);
+    let server = server.again().await;
+    let agent = server.agent(agent.id, agent.certificate.clone(), agent.key.clone());
+    for (n, bytes) in [(0, removed), (1, emptied), (2, written)] {
+        let answered = agent.named("/stateful", &id(n), bytes).await;
+        assert_eq!((answered.status, answered.error()), (400, "session_outdated".into()));
+        assert_eq!(server.documents(agent.id), before, "{n}");
+    }
+    assert_eq!(server.counter("sync.sessions.outdated"), 3);
+    server.stop().await;
+}
+
+/// As of a client that numbers its sessions anew with each start.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_content_under_the_same_id_is_stored() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    for digit in ['a', 'b', 'a', 'c'] {
+        send(&agent, "fim-1", &agent.delta(vec![document(&digit.to_string(), 0, digit)])).await;
+    }
+    let ids: Vec<_> = server.documents(agent.id).into_iter().map(|d| d.id).collect();
+    assert_eq!(ids, ["a", "b", "c"]);
+    assert_eq!(server.counter("sync.sessions.replayed"), 1);
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_whose_answer_was_lost_hears_again_what_was_newer() {
     let server = Server::start();

@@ -18,9 +18,18 @@ use tokio_rustls::client::TlsStream;
 
 /// A request whose body never comes.
 async fn stalled(server: &Server, agent: &Agent, length: usize) -> TlsStream<TcpStream> {
+    stalled_at("/stateful", server, agent, length).await
+}
+
+async fn stalled_at(
+    route: &str,
+    server: &Server,
+    agent: &Agent,
+    length: usize,
+) -> TlsStream<TcpStream> {
     let mut stream = server.connect(Some(agent.identity())).await;
     let head =
-        format!("POST /stateful HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        format!("POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
     stream
@@ -110,6 +119,70 @@ async fn one_agent_cannot_take_all_the_room() {
     assert_eq!((answered.status, answered.retry_after), (503, true));
     assert_eq!(other.send(&other.delta(vec![document("a", 1, 'a')])).await.status, 200);
     drop((first, second));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_agents_metrics_cannot_take_all_the_room_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) =
+        series::Store::open(&folder.path().join("s"), series::StoreOptions::default()).unwrap();
+    let server = Server::with(|o| {
+        o.limits.in_flight_bytes_max = 16_000;
+        o.limits.agent_requests_max = 2;
+        o.series = Some(store.clone());
+    });
+    let (greedy, other) = (server.enroll("greedy").await, server.enroll("other").await);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(stalled_at("/series", &server, &greedy, 4_000).await);
+    }
+    server.until("two are in", |s| s.counter("sync.inflight.bytes") == 8_000).await;
+    server.until("two are not", |s| s.counter("sync.requests.total.503") == 2).await;
+    assert_eq!(other.send(&other.delta(vec![document("a", 1, 'a')])).await.status, 200);
+    drop(held);
+    server.stop().await;
+    store.close().unwrap();
+}
+
+/// Larger than what the kernel keeps for a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_nobody_reads_counts_and_ends_its_connection() {
+    let server = Server::with(|o| {
+        o.timeouts.unread = Duration::from_millis(300);
+        o.timeouts.idle = Duration::from_millis(500);
+    });
+    let agent = server.enroll("web").await;
+    for n in 0..16 {
+        let mut value = document(&format!("f{n}"), 1, 'a');
+        let text =
+            format!("{{\"file\":{{\"path\":\"/f{n}\"}},\"text\":\"{}\"}}", "x".repeat(900_000));
+        value.data = text.into_bytes();
+        assert_eq!(agent.send(&agent.delta(vec![value])).await.status, 200);
+    }
+    server.until("idle connections end", |s| s.counter("sync.connections") == 0).await;
+    let asked = link::DigestRequest {
+        index: common::FILES.into(),
+        ranges: vec![String::new()],
+        split: 0,
+        bodies: true,
+    };
+    let body = serde_json::to_vec(&asked).unwrap();
+    let mut stream = server.connect(Some(agent.identity())).await;
+    let head = format!(
+        "POST /digest HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
+    stream.flush().await.unwrap();
+    server.until("it is answered", |s| s.counter("sync.requests.total.200") == 18).await;
+    assert!(server.counter("sync.inflight.bytes") > 0, "what is not read is still there");
+    server.until("the connection ends", |s| s.counter("sync.connections") == 0).await;
+    assert_eq!(server.counter("sync.inflight.bytes"), 0);
+    drop(stream);
+    // Read, it comes whole.
+    let answer: link::DigestAnswer = agent.json("/digest", &asked).await;
+    assert_eq!(answer.items.len(), 16);
     server.stop().await;
 }
 

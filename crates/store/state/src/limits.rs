@@ -14,7 +14,7 @@ pub const DATASET_NAME_BYTES_MAX: usize = 128;
 pub const EVENT_ID_BYTES_MAX: usize = 128;
 /// Longest session id kept, bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
-/// Sessions of each agent whose ids stay known: one of them again writes nothing.
+/// Sessions of each agent that stay known by id and content: one of them again writes nothing.
 pub const SESSIONS_KEPT: usize = 32;
 /// How long events are kept by default, days.
 pub const EVENT_AGE_DAYS: u64 = 400;

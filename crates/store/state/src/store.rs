@@ -14,9 +14,10 @@ use crate::query::{
 /// them from a thread that may. One caller applies at a time, any number may read.
 pub trait StateStore: Send + Sync {
     /// Apply records in journal order, in one transaction that also stores the last position. A
-    /// record at or below the stored position is skipped (its [`Applied`] is empty). A session whose
-    /// id is among the agent's last [`crate::limits::SESSIONS_KEPT`] writes nothing
-    /// ([`Applied::replayed`]), nor does one of a life that has ended ([`Applied::refused`]). A record that
+    /// record at or below the stored position is skipped (its [`Applied`] is empty). A session that is
+    /// among the agent's last [`crate::limits::SESSIONS_KEPT`] by id and content writes nothing
+    /// ([`Applied::replayed`]), nor does one whose id tells an earlier time than theirs
+    /// ([`Applied::outdated`]) or one of a life that has ended ([`Applied::refused`]). A record that
     /// cannot be applied is set aside with a coverage event ([`Applied::quarantined`]) and does not
     /// fail the batch. One answer per record, in order.
     ///

@@ -151,12 +151,74 @@ pub fn a_session_applied_before_writes_nothing_and_names_what_overtook_it(store:
 /// See the name.
 pub fn the_last_sessions_of_an_agent_stay_known(store: &dyn StateStore) {
     let kept = SESSIONS_KEPT as u64;
+    let nth = |n| session(1, n, vec![document("/a", n, |_| ())]);
     for n in 1..=kept + 1 {
-        apply(store, session(1, n, vec![document("/a", n, |_| ())]));
+        apply(store, nth(n));
     }
     assert!(!apply(store, session(1, 1, vec![removal("/b", 1)])).replayed, "beyond the last ones");
-    let known = (3..=kept + 1).all(|n| apply(store, session(1, n, Vec::new())).replayed);
+    let known = (3..=kept + 1).all(|n| apply(store, nth(n)).replayed);
     assert!(known, "the replays themselves push nothing out");
+}
+
+/// See the name.
+pub fn the_id_of_a_session_used_again_for_other_content_is_another_session(store: &dyn StateStore) {
+    let write = |path| session(1, 1, vec![document(path, 0, |_| ())]);
+    for path in ["/a", "/b", "/c"] {
+        let applied = apply(store, write(path));
+        assert_eq!((applied.changed, applied.replayed), (1, false), "{path}");
+    }
+    assert_eq!(paths(store, 1), ["/a", "/b", "/c"]);
+    assert!(["/a", "/b", "/c"].into_iter().all(|path| apply(store, write(path)).replayed));
+}
+
+/// Microseconds since the epoch.
+const NOW_US: u64 = 1_790_000_000_000_000;
+
+/// A session with an id of the contract's form (`spec/sync.md` 1.3), of that time.
+fn timed(life: u64, at_us: u64, writes: Vec<Write>) -> Record {
+    let mut record = session_of_life(1, life, at_us, writes);
+    if let Record::Session(session) = &mut record {
+        session.session = format!("fim-{}", at_us << 12);
+    }
+    record
+}
+
+/// See the name.
+pub fn a_session_of_long_ago_writes_nothing_and_is_told_so(store: &dyn StateStore) {
+    let plain = timed(1, NOW_US, vec![document("/a", 0, |_| ())]);
+    let versioned = timed(1, NOW_US + 1, vec![document("/b", 5, |_| ())]);
+    let gone = timed(1, NOW_US + 2, vec![removal("/a", 0)]);
+    let emptied = timed(1, NOW_US + 3, vec![Write::Clean { dataset: Dataset::fim_files() }]);
+    let late = timed(1, NOW_US + 4, vec![document("/never", 1, |_| ())]);
+    for record in [&plain, &versioned, &gone, &emptied] {
+        apply(store, record.clone());
+    }
+    let last = SESSIONS_KEPT as u64 + 10;
+    for n in 10..=last {
+        let path = if n % 2 == 0 { "/a" } else { "/c" };
+        apply(store, timed(1, NOW_US + n, vec![document(path, 0, |o| o.size = n)]));
+    }
+    let before = (paths(store, 1), store.counts().unwrap());
+    assert_eq!(before.0, ["/a", "/c"]);
+    let outdated = Applied { outdated: true, ..Applied::default() };
+    for record in [plain, versioned, gone, emptied, late] {
+        assert_eq!(apply(store, record), outdated);
+    }
+    assert_eq!((paths(store, 1), store.counts().unwrap()), before);
+    let between = timed(1, NOW_US + last - 1, vec![document("/out of order", 1, |_| ())]);
+    assert_eq!(apply(store, between).changed, 1, "not older than those that are known");
+}
+
+/// See the name.
+pub fn what_local_callers_told_of_a_removed_number_stays_told(store: &dyn StateStore) {
+    let first = timed(0, NOW_US, vec![document("/local", 1, |_| ())]);
+    apply(store, first.clone());
+    apply(store, removed(1, 0, NOW_US + 1));
+    assert!(apply(store, first).outdated);
+    assert!(paths(store, 1).is_empty());
+    assert_eq!(apply(store, timed(0, NOW_US + 2, vec![document("/a", 1, |_| ())])).changed, 1);
+    assert_eq!(apply(store, timed(3, NOW_US, vec![document("/own", 1, |_| ())])).changed, 1);
+    assert_eq!(paths(store, 1), ["/own"], "a registered life begins without a past");
 }
 
 /// See the name.

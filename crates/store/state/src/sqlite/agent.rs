@@ -1,25 +1,22 @@
 //! One row of `agent`: the life whose documents are here, the sessions applied last, and what the
 //! agent is.
 
-use model::{AgentId, Overlay, Told};
+use model::{AgentId, Overlay, SessionRecord, Told};
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use sha1::{Digest as _, Sha1};
 
-use crate::limits::SESSIONS_KEPT;
-
-/// Bytes that a session's id is remembered by.
-const KEY_BYTES: usize = 8;
+use super::sessions::{Known, Sessions};
 
 const LOAD: &str = "SELECT incarnation, name, last_session, last_session_us, events, sessions,
-    overlay, metadata_version, groups_version FROM agent WHERE number = ?1";
+    overlay, metadata_version, groups_version, session_floor FROM agent WHERE number = ?1";
 const SAVE: &str = "INSERT INTO agent (number, incarnation, name, last_session, last_session_us,
-    events, sessions, overlay, metadata_version, groups_version)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    events, sessions, overlay, metadata_version, groups_version, session_floor)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
     ON CONFLICT (number) DO UPDATE SET
     incarnation = excluded.incarnation, name = excluded.name,
     last_session = excluded.last_session, last_session_us = excluded.last_session_us,
     events = excluded.events, sessions = excluded.sessions, overlay = excluded.overlay,
-    metadata_version = excluded.metadata_version, groups_version = excluded.groups_version";
+    metadata_version = excluded.metadata_version, groups_version = excluded.groups_version,
+    session_floor = excluded.session_floor";
 
 /// One row of `agent`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,8 +26,7 @@ pub(super) struct Agent {
     last_session: Option<String>,
     last_session_us: Option<i64>,
     pub(super) events: i64,
-    /// Keys of the sessions applied last, oldest first.
-    sessions: Vec<u8>,
+    sessions: Sessions,
     /// An [`Overlay`] as JSON; empty when there is none.
     overlay: String,
     metadata_version: u64,
@@ -45,13 +41,21 @@ impl Agent {
     }
 
     fn read(r: &Row<'_>) -> rusqlite::Result<Self> {
+        let (last_session, last_session_us): (Option<String>, Option<i64>) = (r.get(2)?, r.get(3)?);
+        let sessions = match (r.get::<_, Option<i64>>(9)?, &last_session) {
+            (Some(floor), _) => Sessions::stored(r.get(5)?, floor as u64),
+            (None, last) => Sessions::before_version_4(
+                last.as_deref().unwrap_or_default(),
+                last_session_us.unwrap_or(0) as u64,
+            ),
+        };
         Ok(Self {
             incarnation: r.get::<_, Option<i64>>(0)?.map(|i| i as u64),
             name: r.get(1)?,
-            last_session: r.get(2)?,
-            last_session_us: r.get(3)?,
+            last_session,
+            last_session_us,
             events: r.get(4)?,
-            sessions: r.get(5)?,
+            sessions,
             overlay: r.get(6)?,
             metadata_version: r.get::<_, i64>(7)? as u64,
             groups_version: r.get::<_, i64>(8)? as u64,
@@ -66,10 +70,11 @@ impl Agent {
             self.last_session,
             self.last_session_us,
             self.events,
-            self.sessions,
+            self.sessions.entries(),
             self.overlay,
             self.metadata_version as i64,
             self.groups_version as i64,
+            self.sessions.floor() as i64,
         ])?;
         Ok(())
     }
@@ -79,42 +84,38 @@ impl Agent {
         &self.name
     }
 
-    /// A life begins: nothing of a former one is left.
+    /// A life begins: nothing of a former one is left. Whoever speaks for a number without a
+    /// registered agent is the same as before, so that sessions of then stay applied.
     pub(super) fn begin(&mut self, life: u64) {
         self.end();
+        if life != 0 {
+            self.sessions = Sessions::default();
+        }
         self.incarnation = Some(life);
     }
 
     /// Its life has ended, and its sessions with it. What it was is kept for its events.
     pub(super) fn end(&mut self) {
-        self.incarnation = None;
+        match self.incarnation.take() {
+            Some(0) | None => self.sessions.forget_all(),
+            Some(_) => self.sessions = Sessions::default(),
+        }
         self.last_session = None;
         self.last_session_us = None;
-        self.sessions.clear();
         self.metadata_version = 0;
         self.groups_version = 0;
     }
 
-    /// Whether a session of this id is one of the last [`SESSIONS_KEPT`].
-    pub(super) fn knows(&self, session: &str) -> bool {
-        if session.is_empty() {
-            return false;
-        }
-        let key = key(session);
-        self.last_session.as_deref() == Some(session)
-            || self.sessions.chunks_exact(KEY_BYTES).any(|known| known == key)
+    /// Whether this session was applied before.
+    pub(super) fn knows(&self, session: &SessionRecord) -> Known {
+        self.sessions.known(session)
     }
 
     /// A session was applied.
-    pub(super) fn applied(&mut self, session: &str, at_us: u64) {
-        self.last_session = Some(session.to_owned());
-        self.last_session_us = Some(at_us as i64);
-        if session.is_empty() {
-            return;
-        }
-        self.sessions.extend_from_slice(&key(session));
-        let beyond = self.sessions.len().saturating_sub(SESSIONS_KEPT * KEY_BYTES);
-        self.sessions.drain(..beyond);
+    pub(super) fn applied(&mut self, session: &SessionRecord) {
+        self.last_session = Some(session.session.clone());
+        self.last_session_us = Some(session.received_at_us as i64);
+        self.sessions.applied(session);
     }
 
     /// What an ordinary session says besides: for an agent that is not registered it counts until
@@ -176,9 +177,4 @@ pub(super) fn read_overlay(text: &str, name: &str) -> Option<Overlay> {
         ("", name) => Some(Overlay { agent_name: name.to_owned(), ..Overlay::default() }),
         (text, _) => serde_json::from_str(text).ok(),
     }
-}
-
-fn key(session: &str) -> [u8; KEY_BYTES] {
-    let digest: [u8; 20] = Sha1::digest(session).into();
-    digest.first_chunk().copied().unwrap_or_default()
 }

@@ -15,6 +15,7 @@ use super::extract::{Columns, EventColumns};
 use super::kept::{Collection, Kept, kind_number};
 use super::packed::Packed;
 use super::replay;
+use super::sessions::Known;
 use super::statements::{Found, Put, Statements, store};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
 
@@ -181,9 +182,13 @@ impl<'c> Applier<'c> {
         if session.session.len() > SESSION_ID_BYTES_MAX {
             return Err(Stop::Unfit("the session's id is too long".into()));
         }
-        if self.kept.agent(self.db, session.agent)?.knows(&session.session) {
-            let skipped = replay::overtaken(self.db, session)?;
-            return Ok(Applied { replayed: true, skipped, ..applied });
+        match self.kept.agent(self.db, session.agent)?.knows(session) {
+            Known::No => {}
+            Known::Applied => {
+                let skipped = replay::overtaken(self.db, session)?;
+                return Ok(Applied { replayed: true, skipped, ..applied });
+            }
+            Known::Outdated => return Ok(Applied { outdated: true, ..applied }),
         }
         for (index, write) in session.writes.iter().enumerate() {
             let (id, outcome) = self.write(session, write)?;
@@ -201,7 +206,7 @@ impl<'c> Applier<'c> {
         if !session.writes.iter().any(|w| matches!(w, Write::Describe { .. })) {
             agent.mentioned(&session.overlay);
         }
-        agent.applied(&session.session, session.received_at_us);
+        agent.applied(session);
         Ok(applied)
     }
 

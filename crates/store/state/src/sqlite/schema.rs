@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered steps; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3];
+const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -137,6 +137,11 @@ ALTER TABLE removed ADD COLUMN through INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE removed ADD COLUMN name TEXT NOT NULL DEFAULT '';
 UPDATE removed SET through = (SELECT last_event FROM progress), name = agent.name
   FROM agent WHERE agent.number = removed.agent AND agent.incarnation IS NULL;
+";
+
+/// A session is known by its content too. Null in `session_floor`: `sessions` holds the keys of before.
+const STEP_4: &str = "
+ALTER TABLE agent ADD COLUMN session_floor INTEGER;
 ";
 
 /// Newest version known here.

@@ -107,6 +107,33 @@ fn a_database_of_version_1_opens() {
     assert_eq!(paths(&store, 1).len(), 3);
 }
 
+#[test]
+fn a_session_of_a_database_of_version_3_is_not_applied_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let at_us = 1_790_000_000_000_000;
+    let sent = |at_us: u64, path| {
+        let mut record = session(1, at_us, vec![document(path, 0, |_| ())]);
+        if let Record::Session(session) = &mut record {
+            session.session = format!("fim-{}", at_us << 12);
+        }
+        record
+    };
+    apply(&open(&file), sent(at_us, "/a"));
+    Connection::open(&file)
+        .unwrap()
+        .execute_batch(
+            "ALTER TABLE agent DROP COLUMN session_floor;
+             UPDATE agent SET sessions = x'0011223344556677'; PRAGMA user_version = 3;",
+        )
+        .unwrap();
+    let store = open(&file);
+    assert!(apply(&store, sent(at_us, "/a")).outdated);
+    assert!(apply(&store, sent(at_us - 1, "/b")).outdated);
+    assert_eq!(apply(&store, sent(at_us + 1, "/c")).changed, 1);
+    assert_eq!(paths(&store, 1), ["/a", "/c"]);
+}
+
 fn bless(fixture: &Path) {
     std::fs::create_dir_all(fixture.parent().unwrap()).unwrap();
     let dir = tempfile::tempdir().unwrap();

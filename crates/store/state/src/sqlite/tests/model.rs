@@ -13,6 +13,9 @@ use crate::conformance::{document, event, path_of, removal, session_of_life};
 use crate::limits::SESSIONS_KEPT;
 use crate::{ChangeQuery, DocumentQuery, StateStore};
 
+/// When the first session is sent, microseconds since the epoch.
+const FIRST_US: u64 = 1_790_000_000_000_000;
+
 /// One step.
 #[derive(Debug, Clone)]
 enum Step {
@@ -54,8 +57,10 @@ struct Life {
     documents: BTreeMap<String, (u64, u64)>,
     tombstones: BTreeMap<String, u64>,
     events: BTreeSet<String>,
-    /// Ids of the sessions applied last.
-    known: VecDeque<String>,
+    /// When the sessions applied last were sent.
+    known: VecDeque<u64>,
+    /// When the newest of those before them was sent, of an agent whose ids tell it.
+    floor: u64,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +112,9 @@ impl Life {
             self.remove(former);
         }
         self.current = Some(life);
-        self.known.clear();
+        if life != 0 {
+            self.floor = 0;
+        }
         true
     }
 
@@ -119,21 +126,25 @@ impl Life {
             return 0;
         }
         self.current = None;
-        self.known.clear();
+        let newest = self.known.drain(..).max().unwrap_or(0);
+        self.floor = if life == 0 { self.floor.max(newest) } else { 0 };
         self.tombstones.clear();
         let gone = self.documents.len() as u64;
         self.documents.clear();
         gone
     }
 
-    fn session(&mut self, id: String, writes: &[Small]) -> Applied {
+    fn session(&mut self, at: u64, timed: bool, writes: &[Small]) -> Applied {
         let mut applied = Applied::default();
-        if self.known.contains(&id) {
+        if self.known.contains(&at) {
             return Applied { replayed: true, skipped: self.overtaken(writes), ..applied };
         }
-        self.known.push_back(id);
+        if timed && at <= self.floor {
+            return Applied { outdated: true, ..applied };
+        }
+        self.known.push_back(at);
         if self.known.len() > SESSIONS_KEPT {
-            self.known.pop_front();
+            self.floor = self.floor.max(self.known.pop_front().unwrap());
         }
         for (index, write) in writes.iter().enumerate() {
             match self.write(write) {
@@ -216,7 +227,7 @@ impl Model {
             Step::Session { agent, life, writes } => {
                 let entry = self.agents.entry(*agent).or_default();
                 if entry.admit(*life) {
-                    entry.session(format!("fim-{at}"), writes)
+                    entry.session(at, timed(*agent), writes)
                 } else {
                     Applied { refused: true, ..Applied::default() }
                 }
@@ -258,11 +269,23 @@ impl Model {
     }
 }
 
+/// Whether the ids of its sessions tell their time.
+fn timed(agent: u32) -> bool {
+    agent == 2
+}
+
 fn record(step: &Step, at: u64) -> Option<Record> {
     match step {
         Step::Session { agent, life, writes } => {
             let writes = writes.iter().map(|w| w.write(at)).collect();
-            Some(session_of_life(*agent, *life, at, writes))
+            let mut record = session_of_life(*agent, *life, at, writes);
+            if let Record::Session(session) = &mut record
+                && timed(*agent)
+            {
+                session.received_at_us = FIRST_US + at;
+                session.session = format!("fim-{}", (FIRST_US + at) << 12);
+            }
+            Some(record)
         }
         Step::Remove { agent, life } => Some(Record::AgentRemoved {
             agent: AgentId(*agent),

@@ -1,0 +1,56 @@
+//! Large answers that wait for their reader: they are handed over in pieces, and hold their share of
+//! the bytes in flight and their place among the agent's requests until the last one. How long a reader
+//! may take is up to the connection ([`crate::header::Watched`]).
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, HttpBody};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Response};
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+
+use crate::admit::Share;
+use crate::lanes::Place;
+
+/// Bytes of a piece: about what a connection takes into its buffer at once.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// What is left of an answer.
+struct Unread {
+    bytes: Bytes,
+    _share: Share,
+    _place: Place,
+}
+
+/// An answer of JSON that counts until it is read.
+pub(crate) fn json(bytes: Vec<u8>, share: Share, place: Place) -> axum::response::Response {
+    let unread = Unread { bytes: bytes.into(), _share: share, _place: place };
+    let mut response = Response::new(Body::new(unread));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+impl HttpBody for Unread {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = self.bytes.len().min(PIECE_BYTES);
+        Poll::Ready((bytes > 0).then(|| Ok(Frame::data(self.bytes.split_to(bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.len() as u64)
+    }
+}

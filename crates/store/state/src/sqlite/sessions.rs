@@ -1,0 +1,267 @@
+//! Which sessions of an agent were applied: what keeps a request that comes again from writing.
+//!
+//! The last [`SESSIONS_KEPT`] are known by id and content. Of those before them one number stays, the
+//! floor: an id of the contract's form ends with a number that grows with time (`spec/sync.md` 1.3),
+//! so that an id at or below the floor that is not known is either a replay or of a clock that went
+//! back. Neither may write, and its sender is told so.
+
+use model::{SessionRecord, Write};
+use sha1::{Digest as _, Sha1};
+
+use crate::limits::SESSIONS_KEPT;
+
+/// Bytes that a session is known by.
+const KEY_BYTES: usize = 8;
+/// Bytes of one session here: its key, then its number, little-endian.
+const ENTRY_BYTES: usize = KEY_BYTES + 8;
+/// Bits of a session's number below its time.
+const COUNTER_BITS: u32 = 12;
+/// Numbers of an earlier time tell none, microseconds since the epoch: the year 2001.
+const TIME_US_MIN: u64 = 1_000_000_000_000_000;
+
+/// What is known of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It was not applied before.
+    No,
+    /// It was.
+    Applied,
+    /// Its id is older than those that are known: whether it was applied nobody can tell.
+    Outdated,
+}
+
+/// The sessions of one agent, as far as they are known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sessions {
+    /// Those applied last, oldest first.
+    entries: Vec<u8>,
+    /// Highest number of those applied before them; 0: none had one.
+    floor: u64,
+}
+
+impl Sessions {
+    pub(super) fn stored(entries: Vec<u8>, floor: u64) -> Self {
+        Self { entries, floor }
+    }
+
+    /// Of a database of a version before 4, which kept other keys: the last session stands for all.
+    pub(super) fn before_version_4(last: &str, at_us: u64) -> Self {
+        Self { entries: Vec::new(), floor: number(last).min(newest(at_us)) }
+    }
+
+    pub(super) fn entries(&self) -> &[u8] {
+        &self.entries
+    }
+
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub(super) fn known(&self, session: &SessionRecord) -> Known {
+        if session.session.is_empty() {
+            return Known::No;
+        }
+        let key = key(session);
+        if self.entries.chunks_exact(ENTRY_BYTES).any(|entry| entry.starts_with(&key)) {
+            return Known::Applied;
+        }
+        let number = number(&session.session);
+        if number != 0 && number <= self.floor { Known::Outdated } else { Known::No }
+    }
+
+    /// A session is applied.
+    pub(super) fn applied(&mut self, session: &SessionRecord) {
+        if session.session.is_empty() {
+            return;
+        }
+        self.entries.extend_from_slice(&key(session));
+        // One from the future must not shut out what comes once the clock is right again.
+        let number = number(&session.session).min(newest(session.received_at_us));
+        self.entries.extend_from_slice(&number.to_le_bytes());
+        let beyond = self.entries.len().saturating_sub(SESSIONS_KEPT * ENTRY_BYTES);
+        self.forget(beyond);
+    }
+
+    /// None of them is known any more, and none of them is applied again.
+    pub(super) fn forget_all(&mut self) {
+        self.forget(self.entries.len());
+    }
+
+    fn forget(&mut self, bytes: usize) {
+        let forgotten = self.entries.get(..bytes).unwrap_or_default();
+        let numbers = forgotten.chunks_exact(ENTRY_BYTES).filter_map(|entry| entry.last_chunk());
+        let newest = numbers.map(|number| u64::from_le_bytes(*number)).max().unwrap_or(0);
+        self.floor = self.floor.max(newest);
+        self.entries.drain(..bytes);
+    }
+}
+
+/// The number that an id ends with, if it tells a time: (microseconds since the epoch << 12) and a
+/// counter. Else 0.
+fn number(session: &str) -> u64 {
+    let last = session.rsplit('-').next().and_then(|last| last.parse().ok());
+    last.filter(|number| number >> COUNTER_BITS >= TIME_US_MIN).unwrap_or(0)
+}
+
+/// The highest number of that time.
+fn newest(at_us: u64) -> u64 {
+    at_us.saturating_add(1).saturating_mul(1 << COUNTER_BITS).saturating_sub(1)
+}
+
+/// Digest of id and content: the same id with other content is another session.
+fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
+    let mut all = Fields(Sha1::new());
+    all.bytes(session.session.as_bytes());
+    for write in &session.writes {
+        match write {
+            Write::Upsert { dataset, id, version, body } => {
+                all.head(0, dataset.name(), id, *version);
+                all.bytes(body);
+            }
+            Write::Delete { dataset, id, version } => all.head(1, dataset.name(), id, *version),
+            Write::Clean { dataset } => all.head(2, dataset.name(), "", 0),
+            Write::Event { id, body } => {
+                all.head(3, "", id, 0);
+                all.bytes(body);
+            }
+            Write::Describe { told, version, check } => {
+                all.head(4, if *check { "check" } else { "" }, &format!("{told:?}"), *version);
+                // What it tells. Of other sessions it may be the registry's word of the moment.
+                all.bytes(&serde_json::to_vec(&session.overlay).unwrap_or_default());
+            }
+        }
+    }
+    let digest: [u8; 20] = all.0.finalize().into();
+    digest.first_chunk().copied().unwrap_or_default()
+}
+
+/// Fields one after the other, each with its length.
+struct Fields(Sha1);
+
+impl Fields {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    fn head(&mut self, kind: u8, dataset: &str, id: &str, version: u64) {
+        self.0.update([kind]);
+        self.bytes(dataset.as_bytes());
+        self.bytes(id.as_bytes());
+        self.0.update(version.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{AgentId, Dataset, Incarnation, Overlay, Told};
+
+    use super::*;
+
+    const NOW_US: u64 = 1_790_000_000_000_000;
+
+    fn session(id: &str, received_at_us: u64, writes: Vec<Write>) -> SessionRecord {
+        SessionRecord {
+            agent: AgentId(1),
+            incarnation: Incarnation(1),
+            received_at_us,
+            session: id.into(),
+            overlay: Overlay::default(),
+            writes,
+        }
+    }
+
+    fn at(us: u64) -> SessionRecord {
+        session(&format!("fim-{}", us << COUNTER_BITS), us, Vec::new())
+    }
+
+    #[test]
+    fn only_a_number_of_our_time_tells_one() {
+        for id in ["", "fim", "fim-1", "fim-4096000", "fim-x", "1-fim", "fim-99999999999999999999"]
+        {
+            assert_eq!(number(id), 0, "{id}");
+        }
+        let id = (NOW_US << COUNTER_BITS) | 7;
+        for text in [format!("fim-a.b.c-{id}"), format!("{id}")] {
+            assert_eq!(number(&text), id);
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_outdated_and_what_came_out_of_order_is_not() {
+        let mut sessions = Sessions::default();
+        let kept = SESSIONS_KEPT as u64;
+        for n in 0..kept {
+            sessions.applied(&at(NOW_US + 10 * n));
+        }
+        // Two parts of an agent: the other's numbers lie in between.
+        assert_eq!(sessions.known(&at(NOW_US + 5)), Known::No);
+        assert_eq!(sessions.known(&at(NOW_US)), Known::Applied);
+        sessions.applied(&at(NOW_US + 10 * kept));
+        assert_eq!(sessions.known(&at(NOW_US)), Known::Outdated);
+        assert_eq!(sessions.known(&at(NOW_US - 1)), Known::Outdated);
+        assert_eq!(sessions.known(&at(NOW_US + 5)), Known::No);
+        assert_eq!(sessions.known(&session("fim-1", NOW_US, Vec::new())), Known::No);
+        sessions.forget_all();
+        assert_eq!(sessions.known(&at(NOW_US + 10 * kept)), Known::Outdated);
+        assert_eq!(sessions.known(&at(NOW_US + 10 * kept + 1)), Known::No);
+        let again = Sessions::stored(sessions.entries().to_vec(), sessions.floor());
+        assert_eq!(again, sessions);
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_shuts_nothing_out() {
+        let mut sessions = Sessions::default();
+        let year_us = 365 * 86_400_000_000;
+        let ahead = SessionRecord { received_at_us: NOW_US, ..at(NOW_US + year_us) };
+        sessions.applied(&ahead);
+        sessions.forget_all();
+        assert_eq!(sessions.known(&at(NOW_US + 1)), Known::No);
+        let old = Sessions::before_version_4(&ahead.session, NOW_US);
+        assert_eq!(old.known(&at(NOW_US)), Known::Outdated);
+        assert_eq!(old.known(&at(NOW_US + 1)), Known::No);
+    }
+
+    #[test]
+    fn each_part_of_a_session_is_in_its_key() {
+        let (files, packages) = (Dataset::fim_files(), Dataset::inventory_packages());
+        let upsert = |dataset: &Dataset, id: &str, version, body: &[u8]| Write::Upsert {
+            dataset: dataset.clone(),
+            id: id.into(),
+            version,
+            body: body.into(),
+        };
+        let delete =
+            |id: &str, version| Write::Delete { dataset: files.clone(), id: id.into(), version };
+        let describe =
+            |told, version, check| session("s", 1, vec![Write::Describe { told, version, check }]);
+        let named = Overlay { hostname: "h".into(), ..Overlay::default() };
+        let all = [
+            session("s", 1, vec![]),
+            session("t", 1, vec![]),
+            session("s", 1, vec![upsert(&files, "a", 1, b"{}")]),
+            session("s", 1, vec![upsert(&packages, "a", 1, b"{}")]),
+            session("s", 1, vec![upsert(&files, "b", 1, b"{}")]),
+            session("s", 1, vec![upsert(&files, "a", 2, b"{}")]),
+            session("s", 1, vec![upsert(&files, "a", 1, b"{ }")]),
+            session("s", 1, vec![upsert(&files, "a", 1, b"{}"), delete("a", 1)]),
+            session("s", 1, vec![delete("a", 1), upsert(&files, "a", 1, b"{}")]),
+            session("s", 1, vec![delete("a", 1)]),
+            session("s", 1, vec![delete("a", 0)]),
+            session("s", 1, vec![Write::Clean { dataset: files.clone() }]),
+            session("s", 1, vec![Write::Clean { dataset: packages.clone() }]),
+            session("s", 1, vec![Write::Event { id: "a".into(), body: b"{}".to_vec() }]),
+            session("s", 1, vec![Write::Event { id: "b".into(), body: b"{}".to_vec() }]),
+            describe(Told::Groups, 1, false),
+            describe(Told::Metadata, 1, false),
+            describe(Told::Groups, 2, false),
+            describe(Told::Groups, 1, true),
+            SessionRecord { overlay: named.clone(), ..describe(Told::Groups, 1, false) },
+        ];
+        let keys: std::collections::HashSet<_> = all.iter().map(key).collect();
+        assert_eq!(keys.len(), all.len());
+        let known = &all[2];
+        let later = SessionRecord { overlay: named, received_at_us: 2, ..known.clone() };
+        assert_eq!(key(&later), key(known), "when it came and what the registry said are not");
+    }
+}
