@@ -320,9 +320,13 @@ fn server_equals_disk_after_every_sequence_and_the_tables_losses_are_the_known_o
         let names: Vec<_> = sequence.iter().map(|op| op.name()).collect();
         writeln!(text, "{}", names.join(", ")).unwrap();
     };
-    losses.iter().for_each(|(_, sequence)| line(sequence));
+    for (_, sequence) in &losses {
+        line(sequence);
+    }
     line(&[]);
-    lost.iter().for_each(|sequence| line(sequence));
+    for sequence in &lost {
+        line(sequence);
+    }
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/reference-losses.txt");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&golden, &text).unwrap();
