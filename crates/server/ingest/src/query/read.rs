@@ -433,12 +433,8 @@ mod tests {
                 format!(r#"{{{what}, "apply": [{apply}], "range": {{"from": 0, "to": 99}}}}"#);
             let query = Query::parse(text.as_bytes()).unwrap();
             for looks in 0..12 {
-                let left = AtomicU32::new(looks);
-                let gone = move || {
-                    let before = left
-                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-                    before.is_err()
-                };
+                let asked = AtomicU32::new(0);
+                let gone = move || asked.fetch_add(1, Ordering::Relaxed) >= looks;
                 let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), gone);
                 let mut rows = Reader::new(&store, &query, &budget)
                     .samples(store.find(&series::Selector::metric("cpu")));
