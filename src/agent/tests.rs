@@ -11,6 +11,8 @@ use std::time::Duration;
 use detect::Rules;
 use env::clock::{Clock, SystemClock};
 use sync::{EnrollOptions, IdentityFolder};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::scan::Order;
 use super::{Agent, AgentSettings, Begin, Console, Ended, Left, Start};
@@ -185,5 +187,76 @@ async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done()
     let (server, _) = Server::start(&config).await.unwrap();
     assert_eq!(agent.ended().await, Some(Ended::Restart));
     agent.stop().await.unwrap();
+    server.stop().await.unwrap();
+}
+
+/// A line that passes everything on until it is told to swallow it, as one that drops packets.
+#[derive(Clone, Default)]
+struct Line {
+    swallows: Arc<AtomicBool>,
+    swallowed: Arc<AtomicBool>,
+}
+
+impl Line {
+    /// Lead to that address; at which URL it begins.
+    async fn lead_to(&self, to: String) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let line = self.clone();
+        tokio::spawn(async move {
+            while let Ok((agent, _)) = listener.accept().await {
+                let server = TcpStream::connect(&to).await.unwrap();
+                tokio::spawn(line.clone().carry(agent, server));
+            }
+        });
+        url
+    }
+
+    async fn carry(self, mut agent: TcpStream, mut server: TcpStream) {
+        let (mut from_agent, mut to_agent) = agent.split();
+        let (mut from_server, mut to_server) = server.split();
+        let answers = tokio::io::copy(&mut from_server, &mut to_agent);
+        let requests = async {
+            let mut buffer = vec![0; 16 * 1024];
+            while let Ok(n @ 1..) = from_agent.read(&mut buffer).await {
+                if self.swallows.load(Ordering::SeqCst) {
+                    self.swallowed.store(true, Ordering::SeqCst);
+                } else if to_server.write_all(&buffer[..n]).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            _ = answers => {}
+            () = requests => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_waits_for_no_answer_and_forgets_no_outcome() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut settings) = house(folder.path()).await;
+    settings.sync.heartbeat = Duration::from_millis(100);
+    let identity = IdentityFolder::new(&settings.folder);
+    let url = identity.load().unwrap().unwrap().server_url;
+    let to = url.trim_start_matches("https://").to_owned();
+    let line = Line::default();
+    identity.set_server_url(&line.lead_to(to).await).unwrap();
+    let agent = Agent::start(&settings, Console::new()).unwrap();
+    let outcome =
+        link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "3 files".into() };
+    while !agent.shared.scanned.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    line.swallows.store(true, Ordering::SeqCst);
+    agent.shared.outcomes.lock().push(outcome.clone());
+    agent.shared.beat.notify_one();
+    while !line.swallowed.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // An answer would be waited for twice as long.
+    let closed = tokio::time::timeout(Duration::from_mins(1), agent.close(true)).await;
+    assert_eq!(closed.unwrap().unwrap().outcomes, [outcome]);
     server.stop().await.unwrap();
 }
