@@ -25,7 +25,7 @@ use crate::model::Outcome;
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, TOMBSTONES_MAX, Wal};
 use crate::part::{Part, Shelf};
 use crate::record::{self, Tombstone};
-use crate::wait::{Slot, Ticket};
+use crate::wait::{Line, Slot, Ticket};
 
 /// Bytes of records that are logged together at most; half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -79,7 +79,25 @@ struct Queue {
     pending: VecDeque<Pending>,
     samples: usize,
     closed: bool,
-    wakers: Vec<Waker>,
+    line: Line,
+}
+
+/// A writer's place in the line; it is left when the writer goes, served or not.
+struct Turn<'a> {
+    core: &'a Core,
+    number: Option<u64>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let next = {
+            let mut queue = self.core.queue.lock();
+            queue.line.leave(number);
+            queue.line.first()
+        };
+        next.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// What the commit lock guards.
@@ -231,12 +249,13 @@ impl Core {
 
     pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         let mut pending = Some(self.pending(batch, ack)?);
+        let mut turn = Turn { core: self, number: None };
         std::future::poll_fn(|cx| {
             let mut queue = self.queue.lock();
-            match self.admit(&queue) {
+            match self.admit(&queue).map(|room| room && queue.line.is_turn(turn.number)) {
                 Err(e) => Poll::Ready(Err(e)),
                 Ok(false) => {
-                    queue.wakers.push(cx.waker().clone());
+                    turn.number = Some(queue.line.wait(turn.number, cx.waker()));
                     Poll::Pending
                 }
                 Ok(true) => match pending.take() {
@@ -314,11 +333,11 @@ impl Core {
         half.min(GROUP_BYTES_MAX)
     }
 
-    fn wake_writers(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
-        let wakers = std::mem::take(&mut queue.wakers);
+    fn wake_writers(&self, queue: parking_lot::MutexGuard<'_, Queue>) {
+        let first = queue.line.first();
         drop(queue);
         self.room.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+        first.into_iter().for_each(Waker::wake);
     }
 
     /// Heads became smaller, or sealing them failed: writers that wait look again.
