@@ -330,14 +330,14 @@ fn an_item_that_cannot_be_decoded_makes_the_agent_begin_anew_by_itself() {
     let (status, answer) = api.request("PUT", "/syscheck?agents_list=001").unwrap();
     assert_eq!(status, 200, "{answer}");
     agent.line("agent.db is damaged; starting anew");
-    agent.line("agent.db was damaged (content of an item in ");
+    agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     house.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     // Found at its start.
     damage();
     fs::write(house.tree.join("d2/f2"), "now longer content").unwrap();
     let agent = house.agent();
-    agent.line("agent.db was damaged (content of an item in ");
+    agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     house.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);

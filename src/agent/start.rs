@@ -198,8 +198,8 @@ fn announce(console: &Console, report: &OpenReport) {
         ));
     } else if let Some(dropped) = &report.dropped {
         console.line(&format!(
-            "agent.db: {} items could not be decoded and were dropped, the first of them {}; agent and \
-             server will be compared",
+            "agent.db: items that could not be decoded were dropped ({}, the first of them {}); agent \
+             and server will be compared",
             dropped.items, dropped.first
         ));
     } else if report.unclean {
