@@ -2,6 +2,7 @@
 //! run, another one that comes while it has something to tell.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,7 @@ use env::clock::{Clock, SystemClock};
 use sync::{EnrollOptions, IdentityFolder};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use super::scan::Order;
 use super::{Agent, AgentSettings, Begin, Console, Ended, Left, Start};
@@ -213,23 +215,24 @@ impl Line {
     }
 
     async fn carry(self, mut agent: TcpStream, mut server: TcpStream) {
-        let (mut from_agent, mut to_agent) = agent.split();
-        let (mut from_server, mut to_server) = server.split();
-        let answers = tokio::io::copy(&mut from_server, &mut to_agent);
-        let requests = async {
-            let mut buffer = vec![0; 16 * 1024];
-            while let Ok(n @ 1..) = from_agent.read(&mut buffer).await {
-                if self.swallows.load(Ordering::SeqCst) {
-                    self.swallowed.store(true, Ordering::SeqCst);
-                } else if to_server.write_all(&buffer[..n]).await.is_err() {
-                    return;
-                }
-            }
-        };
+        let (from_agent, mut to_agent) = agent.split();
+        let (mut from_server, to_server) = server.split();
         tokio::select! {
-            _ = answers => {}
-            () = requests => {}
+            _ = tokio::io::copy(&mut from_server, &mut to_agent) => {}
+            _ = self.requests(from_agent, to_server) => {}
         }
+    }
+
+    async fn requests(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
+        let mut buffer = vec![0; 16 * 1024];
+        while let n @ 1.. = from.read(&mut buffer).await? {
+            if self.swallows.load(Ordering::SeqCst) {
+                break;
+            }
+            to.write_all(&buffer[..n]).await?;
+        }
+        self.swallowed.store(true, Ordering::SeqCst);
+        std::future::pending().await
     }
 }
 
