@@ -225,14 +225,14 @@ impl Line {
 
     async fn requests(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
         let mut buffer = vec![0; 16 * 1024];
-        while let n @ 1.. = from.read(&mut buffer).await? {
+        loop {
+            let n @ 1.. = from.read(&mut buffer).await? else { return Ok(()) };
             if self.swallows.load(Ordering::SeqCst) {
-                break;
+                self.swallowed.store(true, Ordering::SeqCst);
+                return std::future::pending().await;
             }
             to.write_all(&buffer[..n]).await?;
         }
-        self.swallowed.store(true, Ordering::SeqCst);
-        std::future::pending().await
     }
 }
 
