@@ -1,6 +1,6 @@
 //! The listeners: HTTPS, plain HTTP on loopback, the unix socket.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 mod common;
 
@@ -177,22 +177,32 @@ async fn stopping_lets_a_request_in_flight_finish() {
 
 /// As many silent connections as there are places; then somebody has a question.
 #[tokio::test]
-async fn connections_on_which_nothing_comes_keep_nobody_out() {
+async fn silent_connections_make_room_the_longest_silent_first() {
     let world = world();
-    let address = "127.0.0.1:0".parse().unwrap();
-    let idle_time = Duration::from_millis(50);
-    let options =
-        ServeOptions { connections_max: 2, idle_time, ..ServeOptions::new(address, None) };
+    let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
+    let options = ServeOptions { connections_max: 2, ..options };
     let server = serve(options, world.router.clone()).await.unwrap();
     let address = server.local_addr().unwrap();
     let connect = async || TcpStream::connect(address).await.unwrap();
-    let asked = async || {
-        let answer = tokio::time::timeout(Duration::from_mins(1), ask(connect().await, "/healthz"));
-        assert!(answer.await.expect("no place").starts_with("HTTP/1.1 200 OK\r\n"));
-    };
-    let silent = [connect().await, connect().await];
-    asked().await;
-    drop(silent);
+    let mut silent = vec![connect().await, connect().await];
+    let answer = ask(connect().await, "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0, "closed");
+    let later = ask(silent.remove(1), "/healthz").await;
+    assert!(later.starts_with("HTTP/1.1 200 OK\r\n"), "{later}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn connections_on_which_nothing_comes_end() {
+    let world = world();
+    let address = "127.0.0.1:0".parse().unwrap();
+    let idle_time = Duration::from_millis(50);
+    let options = ServeOptions { idle_time, ..ServeOptions::new(address, None) };
+    let server = serve(options, world.router.clone()).await.unwrap();
+    let address = server.local_addr().unwrap();
+    let connect = async || TcpStream::connect(address).await.unwrap();
+    assert_eq!(connect().await.read(&mut [0]).await.unwrap(), 0);
     // One that answers pings, and one with a request that never ends.
     let io = hyper_util::rt::TokioIo::new(connect().await);
     let executor = hyper_util::rt::TokioExecutor::new();
@@ -205,9 +215,67 @@ async fn connections_on_which_nothing_comes_keep_nobody_out() {
     let driver = tokio::spawn(connection);
     let mut half = connect().await;
     half.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await.unwrap();
-    asked().await;
+    let _ = half.read_to_end(&mut Vec::new()).await;
+    let _ = driver.await.unwrap();
+    drop(sender);
+    server.shutdown().await;
+}
+
+/// `GOAWAY` (RFC 9113, section 6.8): what the server takes in hand before it is answered, what comes
+/// later is for another connection.
+#[tokio::test]
+async fn an_idle_connection_of_http2_is_ended_by_a_goodbye() {
+    const GOAWAY: u8 = 7;
+    let world = world();
+    let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
+    let options = ServeOptions { idle_time: Duration::from_millis(50), ..options };
+    let server = serve(options, world.router.clone()).await.unwrap();
+    let mut stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+    let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&empty_settings).await.unwrap();
+    let mut told = Vec::new();
+    stream.read_to_end(&mut told).await.unwrap();
+    let mut kinds = Vec::new();
+    let mut rest = told.as_slice();
+    while let Some((head, body)) = rest.split_first_chunk::<9>() {
+        let [a, b, c, kind, ..] = *head;
+        kinds.push(kind);
+        rest = body.split_at(u32::from_be_bytes([0, a, b, c]) as usize).1;
+    }
+    assert!(kinds.contains(&GOAWAY), "{kinds:?}");
+    server.shutdown().await;
+}
+
+/// The body leaves the program at once; its bytes leave it as the reader makes room.
+#[tokio::test]
+async fn an_answer_on_a_slow_line_is_not_cut_off_while_its_reader_takes_of_it() {
+    const BYTES: usize = 64 * 1024;
+    const IDLE: Duration = Duration::from_secs(2);
+    let body = "x".repeat(BYTES);
+    let router = axum::Router::new().route("/", axum::routing::get(async move || body));
+    let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
+    let server = serve(ServeOptions { idle_time: IDLE, ..options }, router).await.unwrap();
+    let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(executor)
+        .initial_stream_window_size(2_048)
+        .handshake(hyper_util::rt::TokioIo::new(stream))
+        .await
+        .unwrap();
+    let driver = tokio::spawn(connection);
+    let request = hyper::Request::get("http://localhost/");
+    let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let mut body = sender.send_request(request).await.unwrap().into_body();
+    let (mut taken, started) = (0, std::time::Instant::now());
+    while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+        taken += frame.unwrap().into_data().map_or(0, |data| data.len());
+        // Twice as long as nothing may happen.
+        let due = IDLE * 2 * u32::try_from(taken).unwrap() / BYTES as u32;
+        tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
+    }
+    assert_eq!(taken, BYTES);
     driver.abort();
-    drop((sender, half));
     server.shutdown().await;
 }
 

@@ -1,16 +1,23 @@
 //! Connections on which nothing happens do not keep their places: neither those on which no request
-//! comes, nor those whose reader takes nothing of the answers.
+//! comes, nor those whose reader takes nothing of the answers. An answer is taken when its bytes go to
+//! the socket, long after its body was handed over where the line is slow.
 
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
+
+/// What is written at once and has no more than this may be a ping of ours or the answer to one,
+/// bytes: it says of no answer that it is taken.
+const PING_BYTES: usize = 64;
 
 /// What happens on one connection.
 pub(super) struct Pulse {
@@ -19,6 +26,8 @@ pub(super) struct Pulse {
     /// `started`.
     moved_ms: AtomicU64,
     in_flight: AtomicUsize,
+    /// There was a request.
+    asked: AtomicBool,
 }
 
 /// How long nothing may happen.
@@ -32,17 +41,33 @@ pub(super) struct Quiet {
 
 impl Pulse {
     pub(super) fn new() -> Arc<Self> {
-        let (moved_ms, in_flight) = Default::default();
-        Arc::new(Self { started: Instant::now(), moved_ms, in_flight })
+        Self::since(Instant::now())
+    }
+
+    fn since(started: Instant) -> Arc<Self> {
+        let (moved_ms, in_flight, asked) = Default::default();
+        Arc::new(Self { started, moved_ms, in_flight, asked })
+    }
+
+    /// Whether there never was a request, and how long nothing has happened by now; `None` while a
+    /// request is under way.
+    pub(super) fn silence(&self, now: Instant) -> Option<(bool, Duration)> {
+        if self.in_flight.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
+        let silent = now.saturating_duration_since(self.started).saturating_sub(moved);
+        Some((!self.asked.load(Ordering::Relaxed), silent))
     }
 
     fn beat(&self) {
         self.moved_ms.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// A request has come; it is under way until its answer was taken whole or given up.
+    /// A request has come; it is under way until its answer was handed over whole or given up.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
         self.beat();
         InFlight(Arc::clone(self))
     }
@@ -105,8 +130,68 @@ impl HttpBody for Answered {
     }
 }
 
+/// A connection's bytes, with a look at how many are taken of answers.
+pub(super) struct Watched<S> {
+    pub(super) stream: S,
+    pub(super) pulse: Arc<Pulse>,
+}
+
+impl<S> Watched<S> {
+    fn took(&self, written: &Poll<io::Result<usize>>) {
+        if matches!(written, Poll::Ready(Ok(bytes)) if *bytes > PING_BYTES) {
+            self.pulse.beat();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.took(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.took(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     const QUIET: Quiet = Quiet { idle: Duration::from_mins(1), stalled: Duration::from_mins(10) };
@@ -123,5 +208,16 @@ mod tests {
         assert_eq!(left(601), None, "its reader takes nothing");
         drop(request);
         assert_eq!((left(59), left(61)), (Some(1.0), None));
+    }
+    #[tokio::test]
+    async fn a_connection_goes_on_while_its_reader_takes_of_an_answer_and_not_for_pings() {
+        let long = QUIET.idle * 2;
+        let started = Instant::now().checked_sub(long).expect("since the machine started");
+        let pulse = Pulse::since(started);
+        let mut stream = Watched { stream: tokio::io::sink(), pulse: Arc::clone(&pulse) };
+        stream.write_all(&[0; PING_BYTES]).await.expect("a sink");
+        assert!(pulse.left(QUIET, long).is_none());
+        stream.write_all(&[0; PING_BYTES + 1]).await.expect("a sink");
+        assert!(pulse.left(QUIET, long).is_some());
     }
 }

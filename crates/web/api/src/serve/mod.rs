@@ -1,9 +1,12 @@
 //! Listening: HTTPS, plain HTTP on loopback only, and a unix socket for local callers.
 //!
-//! Every request carries its [`Source`]. Limits: connections at once, in all and of one network; time
-//! for a TLS handshake, for a request's head, and without any request. Stopping lets requests in flight finish, for a bounded time.
+//! Every request carries its [`Source`]. Limits: connections at once, in all and of one network (beyond
+//! them the longest silent one is closed); time for a TLS handshake, for a request's head, and without
+//! any request. A connection is ended by a goodbye, and stopping lets requests in flight finish, both
+//! for a bounded time.
 
 mod idle;
+mod places;
 mod tls;
 mod unix;
 
@@ -11,8 +14,9 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -20,18 +24,18 @@ use axum::extract::Request;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::server::ResolvesServerCert;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::call::{Caller, Source};
-use crate::room::{Owner, Room};
-use idle::{Answered, Pulse, Quiet};
+use crate::room::Owner;
+use idle::{Answered, Pulse, Quiet, Watched};
+use places::Places;
 
 pub use tls::TlsPem;
 pub use unix::{UnixOptions, serve_unix};
@@ -46,8 +50,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long nothing may move of an answer that is under way; the longest operations are done sooner.
 const STALLED_TIME_MAX: Duration = Duration::from_mins(15);
-/// How often the log tells of connections that were refused.
-const TELL_EVERY: Duration = Duration::from_mins(1);
+/// How long an idle connection may take to end after its goodbye, at most.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: most often no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -81,7 +85,7 @@ pub struct ServeOptions {
     pub tls: Option<TlsPem>,
     /// What gives certificate and key anew at each handshake, in place of `tls`.
     pub resolver: Option<Arc<dyn ResolvesServerCert>>,
-    /// Connections at once.
+    /// Connections at once, and as many again of this machine.
     pub connections_max: usize,
     /// Those of one network (an IPv4 address, 64 bits of an IPv6 one) that is not this machine; 0: as
     /// many as all together.
@@ -213,28 +217,6 @@ fn start(local: Local, door: Door, router: Router, most: (usize, usize), idle: D
     Server { local, stop, task }
 }
 
-/// Connections that were refused since the log told of them.
-#[derive(Default)]
-struct TurnedAway {
-    since: u64,
-    told: Option<Instant>,
-}
-
-impl TurnedAway {
-    fn count(&mut self) {
-        self.since += 1;
-        if self.told.is_some_and(|at| at.elapsed() < TELL_EVERY) {
-            return;
-        }
-        let refused = self.since;
-        tracing::warn!(
-            refused,
-            "api: too many connections of one network: see api.max_connections_per_network"
-        );
-        *self = Self { since: 0, told: Some(Instant::now()) };
-    }
-}
-
 /// Until told to stop, or until the [`Server`] is dropped. So many connections in all, and of one
 /// network.
 async fn listen(
@@ -244,31 +226,26 @@ async fn listen(
     quiet: Quiet,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(connections_max));
-    // Below what there are of those, nobody waits here.
-    let networks = Room::new(connections_max, each_max);
-    let mut turned_away = TurnedAway::default();
-    let graceful = GracefulShutdown::new();
+    let mut places = Places::new(connections_max, each_max);
+    let (open, mut all_closed) = mpsc::channel::<()>(1);
     loop {
-        let next = async {
-            let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
-            Ok::<_, io::Error>((door.accept().await?, place))
-        };
         let taken = tokio::select! {
-            taken = next => taken,
+            taken = door.accept() => taken,
             _ = stopping.changed() => break,
         };
         match taken {
-            Ok((visitor, place)) => {
-                let Some(share) = networks.take(visitor.owner(), 1) else {
-                    turned_away.count();
-                    continue;
-                };
-                let watcher = graceful.watcher();
-                let router = router.clone();
+            Ok(visitor) => {
+                let Some(place) = places.take(visitor.owner()) else { continue };
+                let (router, stopping, open) = (router.clone(), stopping.clone(), open.clone());
                 tokio::spawn(async move {
-                    attend(visitor, router, watcher, quiet).await;
-                    drop((place, share));
+                    let pulse = Arc::clone(&place.pulse);
+                    tokio::select! {
+                        () = attend(visitor, router, stopping, (quiet, pulse)) => {}
+                        () = place.is_gone() => {
+                            tracing::debug!("api: a silent connection gave its place up");
+                        }
+                    }
+                    drop((place, open));
                 });
             }
             Err(cause) => {
@@ -277,26 +254,31 @@ async fn listen(
             }
         }
     }
-    drop(door);
-    if tokio::time::timeout(STOP_TIME_MAX, graceful.shutdown()).await.is_err() {
+    drop((door, open));
+    if tokio::time::timeout(STOP_TIME_MAX, all_closed.recv()).await.is_err() {
         tracing::warn!("api: stopped with requests still in flight");
     }
 }
 
-async fn attend(visitor: Visitor, router: Router, watcher: Watcher, quiet: Quiet) {
+async fn attend(
+    visitor: Visitor,
+    router: Router,
+    stopping: watch::Receiver<bool>,
+    life: (Quiet, Arc<Pulse>),
+) {
     match visitor {
         Visitor::Unix(stream, uid) => {
-            talk(stream, Source::Unix { uid }, router, watcher, quiet).await;
+            talk(stream, Source::Unix { uid }, router, stopping, life).await;
         }
         Visitor::Tcp(stream, address, acceptor) => {
             // Answers are small: waiting to fill a packet only delays them.
             let _ = stream.set_nodelay(true);
             let source = Source::Tcp(address);
             let Some(acceptor) = acceptor else {
-                return talk(stream, source, router, watcher, quiet).await;
+                return talk(stream, source, router, stopping, life).await;
             };
             match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => talk(stream, source, router, watcher, quiet).await,
+                Ok(Ok(stream)) => talk(stream, source, router, stopping, life).await,
                 Ok(Err(cause)) => tracing::debug!("api: {address}: TLS: {cause}"),
                 Err(_) => tracing::debug!("api: {address}: TLS: the handshake took too long"),
             }
@@ -304,11 +286,15 @@ async fn attend(visitor: Visitor, router: Router, watcher: Watcher, quiet: Quiet
     }
 }
 
-async fn talk<S>(stream: S, source: Source, router: Router, watcher: Watcher, quiet: Quiet)
-where
+async fn talk<S>(
+    stream: S,
+    source: Source,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+    (quiet, pulse): (Quiet, Arc<Pulse>),
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let pulse = Pulse::new();
     let seen = Arc::clone(&pulse);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let under_way = seen.begin();
@@ -323,11 +309,28 @@ where
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIME_MAX);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    tokio::select! {
-        ended = watcher.watch(connection) => if let Err(cause) = ended {
-            tracing::debug!("api: a connection ended badly: {cause}");
-        },
-        () = pulse.stops(quiet) => tracing::debug!("api: nothing came on a connection"),
+    let stream = Watched { stream, pulse: Arc::clone(&pulse) };
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let time = tokio::select! {
+        ended = connection.as_mut() => return tell(ended.map_err(|cause| cause.to_string())),
+        () = async {
+            // An error: nobody is left to say so.
+            let _ = stopping.wait_for(|stop| *stop).await;
+        } => STOP_TIME_MAX,
+        () = pulse.stops(quiet) => {
+            tracing::debug!("api: nothing came on a connection");
+            quiet.idle.min(GOODBYE_TIME_MAX)
+        }
+    };
+    // What was asked until the goodbye came is still answered.
+    connection.as_mut().graceful_shutdown();
+    if let Ok(ended) = tokio::time::timeout(time, connection).await {
+        tell(ended.map_err(|cause| cause.to_string()));
+    }
+}
+
+fn tell(ended: Result<(), String>) {
+    if let Err(cause) = ended {
+        tracing::debug!("api: a connection ended badly: {cause}");
     }
 }

@@ -1,0 +1,183 @@
+//! Places of connections: so many in all and of one network, and as many again for callers on this
+//! machine. When none is left, the connection on which nothing has happened for longest gives its own
+//! up, first of all one on which there never was a request: whoever holds connections without asking
+//! anything keeps nobody out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::idle::Pulse;
+use crate::room::Owner;
+
+/// How often the log tells that there are too many.
+const TELL_EVERY: Duration = Duration::from_mins(1);
+
+/// The places of one listener.
+pub(super) struct Places {
+    /// Of all networks together; also of this machine.
+    all_max: usize,
+    each_max: usize,
+    open: Arc<Mutex<HashMap<u64, Open>>>,
+    last: u64,
+    /// Since the log told of them.
+    refused: u64,
+    closed: u64,
+    told: Option<Instant>,
+}
+
+struct Open {
+    owner: Owner,
+    pulse: Arc<Pulse>,
+    wanted: Arc<Notify>,
+}
+
+/// A connection's place, given back when dropped.
+pub(super) struct Place {
+    number: u64,
+    open: Arc<Mutex<HashMap<u64, Open>>>,
+    /// What happens on the connection.
+    pub(super) pulse: Arc<Pulse>,
+    wanted: Arc<Notify>,
+}
+
+impl Places {
+    pub(super) fn new(all_max: usize, each_max: usize) -> Self {
+        Self {
+            all_max,
+            each_max: each_max.min(all_max),
+            open: Arc::default(),
+            last: 0,
+            refused: 0,
+            closed: 0,
+            told: None,
+        }
+    }
+
+    /// A place for one more; `None` when something happens on every other one.
+    pub(super) fn take(&mut self, owner: Owner) -> Option<Place> {
+        let mut open = self.open.lock();
+        let own = |other: &Open| other.owner == owner;
+        let beside = |other: &Open| other.owner.is_local() == owner.is_local();
+        let own_max = if owner.is_local() { self.all_max } else { self.each_max };
+        let crowded: Option<&dyn Fn(&Open) -> bool> =
+            if open.values().filter(|other| own(other)).count() >= own_max {
+                Some(&own)
+            } else if open.values().filter(|other| beside(other)).count() >= self.all_max {
+                Some(&beside)
+            } else {
+                None
+            };
+        if let Some(among) = crowded {
+            let now = Instant::now();
+            let silent = open.iter().filter(|(_, other)| among(other));
+            let silent = silent.filter_map(|(number, o)| Some((o.pulse.silence(now)?, *number)));
+            let longest = silent.max().map(|(_, number)| number);
+            self.closed += u64::from(longest.is_some());
+            self.refused += u64::from(longest.is_none());
+            let removed = longest.and_then(|number| open.remove(&number));
+            if self.told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+                let (refused, closed) = (self.refused, self.closed);
+                tracing::warn!(
+                    refused,
+                    closed,
+                    "api: too many connections: silent ones are closed, or new ones refused; see \
+                     api.max_connections and api.max_connections_per_network"
+                );
+                (self.refused, self.closed, self.told) = (0, 0, Some(Instant::now()));
+            }
+            removed?.wanted.notify_one();
+        }
+        self.last += 1;
+        let (pulse, wanted) = (Pulse::new(), Arc::new(Notify::new()));
+        let entry = Open { owner, pulse: Arc::clone(&pulse), wanted: Arc::clone(&wanted) };
+        open.insert(self.last, entry);
+        Some(Place { number: self.last, open: Arc::clone(&self.open), pulse, wanted })
+    }
+}
+
+impl Place {
+    /// Returns when another connection has been given it.
+    pub(super) async fn is_gone(&self) {
+        self.wanted.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.lock().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(address: &str) -> Owner {
+        Owner::from_network(address.parse().unwrap())
+    }
+
+    fn is_gone(place: &Place) -> bool {
+        !place.open.lock().contains_key(&place.number)
+    }
+
+    #[test]
+    fn one_network_has_its_share_and_this_machine_places_of_its_own() {
+        let mut places = Places::new(4, 2);
+        let mut held = Vec::new();
+        for (address, taken) in [
+            ("192.0.2.1", true),
+            ("192.0.2.1", true),
+            ("192.0.2.1", false),
+            ("::ffff:192.0.2.1", false),
+            ("2001:db8::1", true),
+            ("2001:db8::2", true),
+            ("2001:db8::3", false),
+            ("198.51.100.1", false),
+            ("127.0.0.1", true),
+            ("127.0.0.1", true),
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::1", false),
+        ] {
+            let place = places.take(from(address));
+            assert_eq!(place.is_some(), taken, "{address}, after {}", held.len());
+            // Something happens on each.
+            held.extend(place.map(|place| (place.pulse.begin(), place)));
+        }
+        held.remove(0);
+        assert!(places.take(from("192.0.2.1")).is_some(), "one of its own has ended");
+    }
+
+    #[test]
+    fn the_longest_silent_gives_its_place_up_and_first_one_that_never_asked() {
+        let mut places = Places::new(4, 4);
+        let take = |places: &mut Places| {
+            // Not in the same instant as the one before.
+            let begun = Instant::now();
+            while begun.elapsed().is_zero() {}
+            places.take(from("192.0.2.1")).expect("a place")
+        };
+        let asked = take(&mut places);
+        drop(asked.pulse.begin());
+        let [first, second] = [take(&mut places), take(&mut places)];
+        let busy = take(&mut places);
+        let request = busy.pulse.begin();
+        let mut all = vec![asked, first, second, busy];
+        let mut under_way = vec![request];
+        for gone in [1, 2] {
+            let newer = take(&mut places);
+            under_way.push(newer.pulse.begin());
+            assert!(is_gone(&all[gone]) && all.iter().filter(|p| is_gone(p)).count() == gone);
+            all.push(newer);
+        }
+        all.push(take(&mut places));
+        assert!(is_gone(&all[0]) && !is_gone(&all[3]), "idle, and with a request under way");
+        let last = take(&mut places);
+        assert!(is_gone(&all[6]) && !is_gone(&last));
+    }
+}
