@@ -1,5 +1,5 @@
-//! The threads that check passwords against their hashes: fewer than there are processors, and only
-//! for time that nobody else wants.
+//! The threads that hash passwords, to check them and to keep new ones: fewer than there are processors,
+//! and only for time that nobody else wants.
 //!
 //! A request that takes a fraction of a millisecond must not wait for a slice of a hash that takes
 //! fifty times as much. A lower nice value does not see to that: a task that wakes up is still put
@@ -18,27 +18,34 @@ use std::thread;
 use std::time::Duration;
 
 use argon2::Block;
+use argon2::password_hash::phc::Output;
+use env::random::Random;
 use parking_lot::Mutex;
 
+use crate::options::HashCost;
 use crate::{RegistryError, files, hashing};
 
-/// How long a login waits for a check for each login that may stand before it.
+/// How long a login waits for a hash for each login that may stand before it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A check that a login waits for.
-struct Check {
+/// What a login, or whoever sets a password, waits for.
+struct Task {
     password: String,
-    hash: String,
+    /// Names salt and cost.
+    like: String,
     /// Nobody waits for it any more.
     given_up: Arc<AtomicBool>,
-    right: SyncSender<bool>,
+    computed: SyncSender<Option<Output>>,
 }
+
+/// The threads are not let run.
+struct NotRun;
 
 /// The threads. They end when it is dropped.
 pub(crate) struct Hasher {
-    checks: Sender<Check>,
+    tasks: Sender<Task>,
     patience: Duration,
-    /// Its threads are not let run: somebody gave up, and none of them took a check since.
+    /// Its threads are not let run: somebody gave up, and none of them took a task since.
     starved: Arc<AtomicBool>,
 }
 
@@ -46,7 +53,7 @@ impl Hasher {
     /// For so many logins at once.
     pub(crate) fn start(logins: usize) -> Result<Self, RegistryError> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let (checks, queue) = channel();
+        let (tasks, queue) = channel();
         let queue = Arc::new(Mutex::new(queue));
         let starved = Arc::new(AtomicBool::new(false));
         for n in 0..threads(logins, processors) {
@@ -57,34 +64,51 @@ impl Hasher {
                 .map_err(|e| files::failed("hashing threads".as_ref(), &e.to_string()))?;
         }
         let patience = PATIENCE * u32::try_from(logins.max(1)).unwrap_or(u32::MAX);
-        Ok(Self { checks, patience, starved })
+        Ok(Self { tasks, patience, starved })
     }
 
     /// Whether the password belongs to the hash. Blocks for as long as that takes.
     pub(crate) fn verify(&self, password: &str, hash: &str) -> bool {
-        self.check(password, hash).unwrap_or_else(|| {
-            let mut memory = Vec::new();
-            hashing::verify(password, hash, &mut memory)
-        })
+        self.compute(password, hash).is_some_and(|computed| hashing::fits(hash, &computed))
     }
 
-    /// What the threads say; `None` when they are not let run.
-    fn check(&self, password: &str, hash: &str) -> Option<bool> {
+    /// Hash a new password with a salt of its own; PHC form. Blocks for as long as that takes.
+    pub(crate) fn hash(
+        &self,
+        password: &str,
+        cost: HashCost,
+        random: &dyn Random,
+    ) -> Result<String, RegistryError> {
+        let like = hashing::of_nothing(cost, random)?;
+        let computed = self.compute(password, &like);
+        let bad = || RegistryError::Hash("its cost is out of range".into());
+        hashing::with(&like, computed.ok_or_else(bad)?)
+    }
+
+    /// What the password comes to with a hash's salt and cost; `None`: that is none.
+    fn compute(&self, password: &str, like: &str) -> Option<Output> {
+        self.ask(password, like)
+            .unwrap_or_else(|NotRun| hashing::compute(password, like, &mut Vec::new()))
+    }
+
+    /// What the threads say.
+    fn ask(&self, password: &str, like: &str) -> Result<Option<Output>, NotRun> {
         if self.starved.load(Ordering::Acquire) {
-            return None;
+            return Err(NotRun);
         }
         let given_up = Arc::new(AtomicBool::new(false));
-        let (right, answer) = sync_channel(1);
-        let (password, hash) = (password.to_owned(), hash.to_owned());
-        self.checks.send(Check { password, hash, given_up: Arc::clone(&given_up), right }).ok()?;
-        let answer = answer.recv_timeout(self.patience).ok();
-        if answer.is_none() {
+        let (computed, answer) = sync_channel(1);
+        let (password, like) = (password.to_owned(), like.to_owned());
+        let task = Task { password, like, given_up: Arc::clone(&given_up), computed };
+        self.tasks.send(task).map_err(|_| NotRun)?;
+        let answer = answer.recv_timeout(self.patience).map_err(|_| NotRun);
+        if answer.is_err() {
             given_up.store(true, Ordering::Release);
             self.starved.store(true, Ordering::Release);
             // Whoever takes it runs: that is how this is found to be over.
-            let (right, _) = sync_channel(1);
-            let (password, hash) = (String::new(), String::new());
-            let _ = self.checks.send(Check { password, hash, given_up, right });
+            let (computed, _) = sync_channel(1);
+            let (password, like) = (String::new(), String::new());
+            let _ = self.tasks.send(Task { password, like, given_up, computed });
         }
         answer
     }
@@ -95,22 +119,22 @@ fn threads(logins: usize, processors: usize) -> usize {
     logins.min(processors.saturating_sub(1)).max(1)
 }
 
-fn work(queue: &Mutex<Receiver<Check>>, starved: &AtomicBool) {
+fn work(queue: &Mutex<Receiver<Task>>, starved: &AtomicBool) {
     step_back();
     // Kept: a hash takes megabytes, and making room for them anew takes the locks of all.
     let mut memory: Vec<Block> = Vec::new();
     loop {
-        // The lock is held while waiting: whoever has it takes the next check.
+        // The lock is held while waiting: whoever has it takes the next task.
         let next = queue.lock().recv();
-        let Ok(check) = next else { return };
+        let Ok(task) = next else { return };
         starved.store(false, Ordering::Release);
-        if check.given_up.load(Ordering::Acquire) {
+        if task.given_up.load(Ordering::Acquire) {
             continue;
         }
-        // A panic ends the check, not the thread: who waits for it makes it itself.
-        let verify = || hashing::verify(&check.password, &check.hash, &mut memory);
-        if let Ok(right) = catch_unwind(AssertUnwindSafe(verify)) {
-            let _ = check.right.try_send(right);
+        // A panic ends the task, not the thread: who waits for it does it itself.
+        let compute = || hashing::compute(&task.password, &task.like, &mut memory);
+        if let Ok(computed) = catch_unwind(AssertUnwindSafe(compute)) {
+            let _ = task.computed.try_send(computed);
         }
     }
 }
@@ -136,12 +160,8 @@ mod tests {
     use env::random::SystemRandom;
 
     use super::*;
-    use crate::options::HashCost;
 
-    fn hash(password: &str) -> String {
-        let cost = HashCost { memory_kib: 64, passes: 1, lanes: 1 };
-        hashing::hash(password, cost, &SystemRandom).unwrap()
-    }
+    const COST: HashCost = HashCost { memory_kib: 64, passes: 1, lanes: 1 };
 
     #[test]
     fn a_processor_is_left_to_everybody_else() {
@@ -153,29 +173,33 @@ mod tests {
     }
 
     #[test]
-    fn checks_of_different_cost_share_a_threads_memory() {
+    fn hashes_of_different_cost_share_a_threads_memory() {
         let hasher = Hasher::start(1).unwrap();
-        let cost = HashCost { memory_kib: 256, passes: 1, lanes: 2 };
-        let large = hashing::hash("Correct-Horse-9", cost, &SystemRandom).unwrap();
-        for hash in [hash("Correct-Horse-9"), large.clone(), hash("Correct-Horse-9"), large] {
+        let large = HashCost { memory_kib: 256, passes: 1, lanes: 2 };
+        for cost in [COST, large, COST, large] {
+            let hash = hasher.hash("Correct-Horse-9", cost, &SystemRandom).unwrap();
             assert!(hasher.verify("Correct-Horse-9", &hash));
             assert!(!hasher.verify("Correct-Horse-8", &hash));
         }
         assert!(!hasher.verify("Correct-Horse-9", "no hash"));
+        let none = HashCost { memory_kib: 0, passes: 0, lanes: 0 };
+        assert!(hasher.hash("Correct-Horse-9", none, &SystemRandom).is_err());
     }
 
     #[test]
-    fn a_login_goes_on_where_the_threads_are_not_let_run() {
-        // Nobody takes a check, as if they never ran.
-        let (checks, queue) = channel();
+    fn logins_and_new_passwords_go_on_where_the_threads_are_not_let_run() {
+        let hash = Hasher::start(1).unwrap().hash("Correct-Horse-9", COST, &SystemRandom).unwrap();
+        // Nobody takes a task, as if they never ran.
+        let (tasks, queue) = channel();
         let starved = Arc::new(AtomicBool::new(false));
         let hasher =
-            Hasher { checks, patience: Duration::from_millis(1), starved: Arc::clone(&starved) };
-        let hash = hash("Correct-Horse-9");
+            Hasher { tasks, patience: Duration::from_millis(1), starved: Arc::clone(&starved) };
         assert!(hasher.verify("Correct-Horse-9", &hash));
-        assert!(starved.load(Ordering::Acquire));
-        assert!(!hasher.verify("Correct-Horse-8", &hash), "at once, and no second check is left");
-        // The one that was left behind is passed over, and the threads count again.
+        assert!(starved.swap(false, Ordering::AcqRel));
+        let other = hasher.hash("Correct-Horse-8", COST, &SystemRandom).unwrap();
+        assert!(starved.load(Ordering::Acquire), "a new password was theirs to hash, too");
+        assert!(hasher.verify("Correct-Horse-8", &other), "at once: no further task is left");
+        // Those that were left behind are passed over, and the threads count again.
         drop(hasher);
         work(&Mutex::new(queue), &starved);
         assert!(!starved.load(Ordering::Acquire));

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
 use argon2::password_hash::phc::{Output, PasswordHash};
-use argon2::{Algorithm, Argon2, Block, Params, PasswordHasher, Version};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use env::random::Random;
@@ -25,23 +25,6 @@ const SALT_BYTES: usize = 16;
 /// Bytes of a hash.
 const HASH_BYTES: usize = 32;
 
-/// Hash with a fresh salt; PHC form.
-pub(crate) fn hash(
-    password: &str,
-    cost: HashCost,
-    random: &dyn Random,
-) -> Result<String, RegistryError> {
-    let bad = |e: &dyn std::fmt::Display| RegistryError::Hash(e.to_string());
-    let params =
-        Params::new(cost.memory_kib, cost.passes, cost.lanes, None).map_err(|e| bad(&e))?;
-    let mut salt = [0; SALT_BYTES];
-    random.fill(&mut salt)?;
-    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-        .hash_password_with_salt(password.as_bytes(), &salt)
-        .map(|hash| hash.to_string())
-        .map_err(|e| bad(&e))
-}
-
 /// A hash that no password is known for, at the cost of one: random bytes in the same form. It
 /// takes as long to check a password against as a real one, and no time to make.
 pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, RegistryError> {
@@ -58,21 +41,26 @@ pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, 
     ))
 }
 
-/// Whether the password belongs to the hash, at the cost that the hash names. `memory` is grown to
-/// what that needs, and can be used again.
-pub(crate) fn verify(password: &str, hash: &str, memory: &mut Vec<Block>) -> bool {
-    PasswordHash::new(hash)
-        .ok()
-        .and_then(|hash| Some(computed(password, &hash, memory)? == hash.hash?))
-        // The two are compared in constant time.
-        .unwrap_or(false)
+/// Whether this is what the hash says.
+pub(crate) fn fits(hash: &str, computed: &Output) -> bool {
+    // The two are compared in constant time.
+    PasswordHash::new(hash).is_ok_and(|hash| hash.hash.as_ref() == Some(computed))
 }
 
-/// The hash of the password by the rules that a hash names.
-fn computed(password: &str, like: &PasswordHash, memory: &mut Vec<Block>) -> Option<Output> {
+/// The hash with this in its place; PHC form.
+pub(crate) fn with(hash: &str, computed: Output) -> Result<String, RegistryError> {
+    let mut hash = PasswordHash::new(hash).map_err(|e| RegistryError::Hash(e.to_string()))?;
+    hash.hash = Some(computed);
+    Ok(hash.to_string())
+}
+
+/// What the password comes to with the salt and at the cost that a hash names. `memory` is grown to
+/// what that needs, and can be used again.
+pub(crate) fn compute(password: &str, like: &str, memory: &mut Vec<Block>) -> Option<Output> {
+    let like = PasswordHash::new(like).ok()?;
     let algorithm = Algorithm::new(like.algorithm.as_str()).ok()?;
     let version = Version::try_from(like.version?).ok()?;
-    let params = Params::try_from(like).ok()?;
+    let params = Params::try_from(&like).ok()?;
     let blocks = params.block_count();
     if memory.len() < blocks {
         memory.resize(blocks, Block::default());
@@ -154,17 +142,18 @@ mod tests {
     const COST: HashCost = HashCost { memory_kib: 8, passes: 1, lanes: 1 };
 
     #[test]
-    fn a_hash_of_nothing_is_one_like_any_other() {
+    fn a_hash_of_nothing_is_one_like_any_other_and_fits_no_password() {
         let nothing = of_nothing(COST, &SystemRandom).unwrap();
-        let real = hash("Correct-Horse-9", COST, &SystemRandom).unwrap();
-        let (nothing_read, real) = (PasswordHash::new(&nothing).unwrap(), PasswordHash::new(&real));
-        let real = real.unwrap();
-        assert_eq!(nothing_read.params, real.params);
-        assert_eq!((nothing_read.algorithm, nothing_read.version), (real.algorithm, real.version));
-        assert_eq!(nothing.len(), real.to_string().len());
         let mut memory = Vec::new();
-        assert!(!verify("", &nothing, &mut memory));
-        assert!(!verify("Correct-Horse-9", &nothing, &mut memory));
+        let computed = compute("Correct-Horse-9", &nothing, &mut memory).unwrap();
+        assert!(!fits(&nothing, &computed));
+        let real = with(&nothing, computed).unwrap();
+        assert!(fits(&real, &compute("Correct-Horse-9", &real, &mut memory).unwrap()));
+        assert!(!fits(&real, &compute("", &real, &mut memory).unwrap()));
+        assert_eq!(nothing.len(), real.len());
+        assert_eq!(nothing.rsplit_once('$').unwrap().0, real.rsplit_once('$').unwrap().0);
+        let again = of_nothing(COST, &SystemRandom).unwrap();
+        assert_ne!(nothing.split('$').nth(4), again.split('$').nth(4), "a salt of its own");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use state::registry::{RegistryStoreError, Revocation, RevocationTarget, Security
 
 use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, TOKEN_TTL_SECONDS_MAX};
 use crate::types::User;
-use crate::{LoginError, Registry, RegistryError, hashing, passwords};
+use crate::{LoginError, Registry, RegistryError, passwords};
 
 /// Shortest and longest name of a user, characters.
 const USER_NAME_CHARS: std::ops::RangeInclusive<usize> = 4..=64;
@@ -168,15 +168,15 @@ impl Registry {
         }
     }
 
-    /// Hash a new password on the threads that logins wait on, in their queue: no more hashes at
-    /// once than those, whoever asks for them. Blocks for as long as that takes.
+    /// Hash a new password as logins are checked, in their queue: no more hashes at once than those,
+    /// and none for time that others want. Blocks for as long as that takes.
     pub(crate) fn hash(&self, password: &str) -> Result<String, RegistryError> {
         let (registry, password) = (self.clone(), password.to_owned());
         let (done, hash) = std::sync::mpsc::sync_channel(1);
         let work = move || {
             let (cost, random) = (registry.inner.options.hash_cost, &*registry.inner.random);
             // Whoever waits for it is still there.
-            let _ = done.try_send(hashing::hash(&password, cost, random));
+            let _ = done.try_send(registry.inner.hasher.hash(&password, cost, random));
         };
         self.inner.hashing.submit(work).map_err(|_| RegistryStoreError::Busy)?;
         let ended = || RegistryError::Hash("the hashing thread ended".into());
