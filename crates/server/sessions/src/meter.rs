@@ -57,12 +57,10 @@ impl Meter {
     pub(crate) fn to_json(
         &self,
         now_us: u64,
-        in_flight: usize,
-        connections: usize,
+        gauges: &[(&str, usize)],
         (flushes, made): (u64, u64),
     ) -> Value {
         let counter = |name: String, c: &AtomicU64| json!({"name": name, "type": "counter", "value": c.load(Ordering::Relaxed)});
-        let gauge = |name: &str, n: usize| json!({"name": name, "type": "gauge", "value": n});
         let mut list: Vec<Value> = STATUSES
             .iter()
             .zip(&self.by_status)
@@ -87,8 +85,9 @@ impl Meter {
         for (name, n) in [("sync.bulk.flushes", flushes), ("sync.connections.total", made)] {
             list.push(json!({"name": name, "type": "counter", "value": n}));
         }
-        list.push(gauge("sync.inflight.bytes", in_flight));
-        list.push(gauge("sync.connections", connections));
+        for (name, n) in gauges {
+            list.push(json!({"name": name, "type": "gauge", "value": n}));
+        }
         let timestamp = model::timestamp::micros(now_us);
         json!({"name": "holdfast", "timestamp": timestamp, "metrics": list})
     }

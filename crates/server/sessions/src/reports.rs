@@ -82,6 +82,11 @@ impl Reports {
         kept.reports.get(&(agent, kind)).filter(|r| r.life == life).map(|r| r.text.clone())
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().reports.len()
+    }
+
     /// The agent was removed.
     pub(crate) fn forget(&self, agent: AgentId) {
         let mut kept = self.0.lock();

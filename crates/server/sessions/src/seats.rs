@@ -125,6 +125,11 @@ impl Seats {
         self.0.lock().get(&agent).is_some_and(|seat| seat.candidate.is_some())
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
     /// The agent was removed.
     pub(crate) fn forget(&self, agent: AgentId) {
         self.0.lock().remove(&agent);

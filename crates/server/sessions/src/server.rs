@@ -105,10 +105,15 @@ impl App {
     }
 
     pub(crate) fn counters(&self) -> serde_json::Value {
-        let connections = self.connections.load(Ordering::Relaxed);
+        let gauges = [
+            ("sync.inflight.bytes", self.budget.used()),
+            ("sync.connections", self.connections.load(Ordering::Relaxed)),
+            ("sync.seats", self.seats.count()),
+            ("sync.reports", self.reports.count()),
+        ];
         let made = self.connections_seen.load(Ordering::Relaxed);
         let totals = (self.commit.stats().batches, made);
-        self.meter.to_json(self.options.clock.now_us(), self.budget.used(), connections, totals)
+        self.meter.to_json(self.options.clock.now_us(), &gauges, totals)
     }
 }
 

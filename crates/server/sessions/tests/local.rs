@@ -178,6 +178,39 @@ async fn who_may_only_speak_for_agents_is_no_administrator() {
     server.stop().await;
 }
 
+/// However it was removed: over the agents' socket, by the API, or by another that took its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_kept_of_agents_that_are_removed() {
+    let server = Server::start();
+    for name in ["by-socket", "by-registry", "replaced"] {
+        let agent = server.enroll(name).await;
+        for route in ["/stats", "/config"] {
+            let asked = agent.http.post(server.url(route)).body("{}");
+            let asked = asked.header(link::HEADER_INSTANCE, "aa.bb.cc.10000");
+            assert_eq!(asked.send().await.unwrap().status(), 200);
+        }
+        let kept = |server: &Server| (server.counter("sync.seats"), server.counter("sync.reports"));
+        assert_eq!(kept(&server), (1, 2), "{name}");
+        match name {
+            "by-socket" => {
+                let head = format!("DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: {}\r\n", agent.id);
+                assert_eq!(server.local(&head, b"").await.status, 200);
+            }
+            "by-registry" => drop(server.registry.remove_agent(agent.id).unwrap().unwrap()),
+            _ => {
+                let force =
+                    registry::ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
+                let request = registry::EnrollRequest { name: name.into(), ..Default::default() };
+                let new =
+                    registry::InsertAgent { request, force: Some(force), ..Default::default() };
+                server.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+            }
+        }
+        assert_eq!(kept(&server), (0, 0), "{name}");
+    }
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_are_kept_and_metrics_are_shown() {
     let server = Server::start();
