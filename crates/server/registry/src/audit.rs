@@ -29,14 +29,14 @@ impl PendingAudit<'_> {
 }
 
 impl PendingAudit<'_> {
-    /// It was refused, as so much before of this user that the row is left out, where it is not
-    /// written yet.
+    /// It changed nothing, as so much before of this user that the row is left out, where it is not
+    /// written yet; else it says how it came to nothing.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn leave_out(mut self) -> Result<(), RegistryError> {
+    pub fn leave_out(mut self, outcome: AuditOutcome) -> Result<(), RegistryError> {
         self.ended = true;
-        Ok(self.registry.inner.store.drop_audit(None)?)
+        Ok(self.registry.inner.store.leave_out_audit(outcome)?)
     }
 }
 
@@ -99,7 +99,7 @@ impl Registry {
     /// # Errors
     /// When the store fails.
     pub fn leave_out_audit(&self, id: u64) -> Result<(), RegistryError> {
-        Ok(self.inner.store.drop_audit(Some(id))?)
+        Ok(self.inner.store.drop_audit(id)?)
     }
 
     fn entry(&self, user: &str, action: &str, detail: &str, outcome: AuditOutcome) -> AuditEntry {

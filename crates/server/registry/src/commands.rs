@@ -20,6 +20,15 @@ use crate::limits::{
 };
 use crate::{Registry, RegistryError};
 
+/// A command that was ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ordered {
+    /// Its number.
+    pub command: u64,
+    /// It was there: nothing is changed.
+    pub joined: bool,
+}
+
 /// One unfinished command.
 struct Open {
     kind: CommandKind,
@@ -202,19 +211,32 @@ impl Outstanding {
 }
 
 impl Registry {
-    /// Create a command for agents; durable when it returns, and handed out only then. Numbers
-    /// that are not registered are passed over. Unanswered ones expire after a day. Its number; that
-    /// of an unfinished one of the same kind and user, if exactly these agents have yet to answer it
-    /// and it has at least half its life left.
+    /// As [`Registry::order`]: the command's number.
     ///
     /// # Errors
-    /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
+    /// As there.
     pub fn create_command(
         &self,
         kind: CommandKind,
         agents: &[AgentId],
         user: &str,
     ) -> Result<u64, RegistryError> {
+        Ok(self.order(kind, agents, user)?.command)
+    }
+
+    /// Create a command for agents; durable when it returns, and handed out only then. Numbers
+    /// that are not registered are passed over. Unanswered ones expire after a day. It joins an
+    /// unfinished one of the same kind and user, if exactly these agents have yet to answer it and
+    /// it has at least half its life left.
+    ///
+    /// # Errors
+    /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
+    pub fn order(
+        &self,
+        kind: CommandKind,
+        agents: &[AgentId],
+        user: &str,
+    ) -> Result<Ordered, RegistryError> {
         let now_s = self.now().s;
         let mut agents = agents.to_vec();
         agents.sort_unstable();
@@ -224,15 +246,15 @@ impl Registry {
         let user = user.to_owned();
         let new =
             NewCommand { kind, agents, user, now_s, expires_at_s: now_s + COMMAND_TTL_SECONDS };
-        if let Some(id) = self.inner.outstanding.lock().same(&new) {
-            return Ok(id);
+        if let Some(command) = self.inner.outstanding.lock().same(&new) {
+            return Ok(Ordered { command, joined: true });
         }
         let id = self.inner.store.create_command(&new)?;
         if !new.agents.is_empty() {
             let open = Open::new(kind, &new.user, new.expires_at_s, &new.agents);
             self.inner.outstanding.lock().add(id, open);
         }
-        Ok(id)
+        Ok(Ordered { command: id, joined: false })
     }
 
     /// What the agent is to do; handed out again after a minute without an outcome, so the agent

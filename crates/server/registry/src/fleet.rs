@@ -127,6 +127,19 @@ impl Fleet {
         }
     }
 
+    /// The agent was given another key: it is never connected until it is heard from.
+    pub(crate) fn key_anew(&mut self, row: AgentRecord) {
+        let id = row.id;
+        let Some(live) = self.agents.get_mut(&id) else { return };
+        live.record.register_ip = row.register_ip;
+        live.record.added_at_s = row.added_at_s;
+        live.record.keepalive_at_s = None;
+        if live.record.groups != row.groups {
+            self.set_groups(id, row.groups);
+        }
+        self.become_status(id, (AgentStatus::NeverConnected, StatusCode::Ok, None), true);
+    }
+
     pub(crate) fn remove(&mut self, id: AgentId) {
         self.roll.remove(id);
         if let Some(live) = self.agents.remove(&id) {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use env::random::Random;
 use model::{AgentId, AgentStatus, Incarnation};
 use sha2::{Digest as _, Sha256};
-use state::registry::{AgentRow, LastScan, NewAgent, RegistryStore, RegistryStoreError};
+use state::registry::{LastScan, NewAgent, RegistryStore, RegistryStoreError};
 
 use crate::types::EnrollRequest;
 use crate::{EnrollError, Registry, RegistryError};
@@ -59,8 +59,17 @@ pub struct ImportReport {
 /// The number and the key of an agent that was inserted, and who had to make room.
 pub type Inserted = (AgentId, String, Vec<(AgentId, Incarnation)>);
 
-/// Writes the journal's removal records of agents' lives; refused, none of them ends.
-pub type RecordLives<'a> = &'a mut dyn FnMut(&[(AgentId, Incarnation)]) -> Result<(), String>;
+/// Who makes room for an agent that is inserted.
+#[derive(Debug, Clone, Copy)]
+pub struct Displaced<'a> {
+    /// Who goes, with the lives that end.
+    pub gone: &'a [(AgentId, Incarnation)],
+    /// The agent itself, inserted anew with its own number and name: it stays, with another key.
+    pub keyed_anew: Option<AgentId>,
+}
+
+/// Writes the journal's removal records of those who go; refused, nobody goes.
+pub type RecordLives<'a> = &'a mut dyn FnMut(Displaced<'_>) -> Result<(), String>;
 
 /// How the agent that stays in the way is told.
 fn rival(new: &NewAgent, name: String, id: AgentId) -> EnrollError {
@@ -75,9 +84,12 @@ fn rival(new: &NewAgent, name: String, id: AgentId) -> EnrollError {
 
 impl Registry {
     /// Add one agent with its key; durable when it returns. Its number, its key and who had to
-    /// make room. `record` writes the journal's removal records of those, when everything else is
-    /// decided and before it is durable, so that a crash in between leaves rows that can be removed
-    /// again and never documents of nobody.
+    /// make room. One that is there with the same number and name, and may be replaced, stays who it
+    /// is: it is given the key and is never connected again until it is heard from.
+    ///
+    /// `record` writes the journal's removal records once all has been found to be possible. Nobody
+    /// else waits for the journal's disk meanwhile. Ends the process in between, those rows are
+    /// removed when their agents speak or when it is asked again: never are there documents of nobody.
     ///
     /// # Errors
     /// As [`Registry::add_agents`]; `Refused` for a key that is too short; `DuplicateIp` for an
@@ -95,22 +107,66 @@ impl Registry {
             Some(key) => key.clone(),
             None => self.draw_key()?,
         };
-        let now = self.now();
-        let agent = self.new_agent(new.id, &new.request, Some(key.clone()), now.s)?;
+        let agent = self.new_agent(new.id, &new.request, Some(key.clone()), self.now().s)?;
+        let order = self.inner.decisions.lock();
+        let rivals = self.rivals(&agent, new.force, agent.now_s)?;
+        if rivals.is_empty() {
+            let (id, removed) = self.put_in_place(&[], &agent)?;
+            return Ok((id, key, removed));
+        }
+        self.inner.store.try_replace_agents(&rivals, &agent)?;
+        let (keyed_anew, lives) = self.displaced(&rivals, &agent);
+        drop(order);
+        let gone: Vec<_> =
+            lives.iter().filter(|(id, _)| Some(*id) != keyed_anew).copied().collect();
+        record(Displaced { gone: &gone, keyed_anew }).map_err(RegistryStoreError::Unrecorded)?;
         let _order = self.inner.decisions.lock();
-        let rivals = self.rivals(&agent, new.force, now.s)?;
-        let lives = |rows: &[AgentRow]| -> Vec<(AgentId, Incarnation)> {
-            rows.iter().map(|row| (row.record.id, row.record.incarnation)).collect()
-        };
-        let mut told = |rows: &[AgentRow]| {
-            if rows.is_empty() { Ok(()) } else { record(&lives(rows)) }
-        };
-        let (gone, row) = self.inner.store.replace_agents(&rivals, &agent, &mut told)?;
-        let removed = lives(&gone);
-        self.drop_now(&removed, now.s);
-        let id = row.record.id;
-        self.inner.fleet.write().insert(row, now);
+        let (id, removed) = self.put_in_place(&self.still(&lives), &agent)?;
         Ok((id, key, removed))
+    }
+
+    /// The lives of those in the way, and which of them is the agent itself.
+    fn displaced(
+        &self,
+        rivals: &[AgentId],
+        new: &NewAgent,
+    ) -> (Option<AgentId>, Vec<(AgentId, Incarnation)>) {
+        let fleet = self.inner.fleet.read();
+        let itself = |id: &AgentId| fleet.get(*id).is_some_and(|known| known.name == new.name);
+        let lives = rivals.iter().filter_map(|id| Some((*id, fleet.get(*id)?.incarnation)));
+        (new.id.filter(|id| rivals.contains(id)).filter(itself), lives.collect())
+    }
+
+    /// Those of them whose lives have not ended.
+    fn still(&self, lives: &[(AgentId, Incarnation)]) -> Vec<AgentId> {
+        let fleet = self.inner.fleet.read();
+        let same = |(id, life): &(AgentId, Incarnation)| {
+            fleet.get(*id).filter(|now| now.incarnation == *life).map(|now| now.id)
+        };
+        lives.iter().filter_map(same).collect()
+    }
+
+    /// Put the agent in the place of those in its way, in store and memory: its number, and who went.
+    /// The caller holds the lock of decisions.
+    fn put_in_place(
+        &self,
+        in_the_way: &[AgentId],
+        new: &NewAgent,
+    ) -> Result<(AgentId, Vec<(AgentId, Incarnation)>), EnrollError> {
+        let (gone, row) = self.inner.store.replace_agents(in_the_way, new)?;
+        let gone = gone.iter().map(|row| (row.record.id, row.record.incarnation));
+        let removed: Vec<(AgentId, Incarnation)> = gone.collect();
+        self.drop_now(&removed, new.now_s);
+        let id = row.record.id;
+        let mut certificates = self.inner.certificates.write();
+        let mut fleet = self.inner.fleet.write();
+        if fleet.get(id).is_some_and(|known| known.incarnation == row.record.incarnation) {
+            certificates.revoke(id, new.now_s);
+            fleet.key_anew(row.record);
+        } else {
+            fleet.insert(row, self.now());
+        }
+        Ok((id, removed))
     }
 
     /// Who has the name, the number or the address; all of them may be replaced by the rules.
@@ -212,14 +268,7 @@ impl Registry {
     ) -> Result<Vec<AgentId>, RegistryError> {
         let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
-        let ids: Vec<AgentId> = {
-            let fleet = self.inner.fleet.read();
-            let same = |(id, life): &(AgentId, Incarnation)| {
-                fleet.get(*id).filter(|now| now.incarnation == *life).map(|now| now.id)
-            };
-            lives.iter().filter_map(same).collect()
-        };
-        let rows = self.inner.store.remove_agents(&ids, purge, now_s)?;
+        let rows = self.inner.store.remove_agents(&self.still(lives), purge, now_s)?;
         let gone = rows.iter().map(|row| (row.record.id, row.record.incarnation));
         Ok(self.drop_now(&gone.collect::<Vec<_>>(), now_s))
     }

@@ -64,10 +64,11 @@ use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATION
 pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
 pub use attempts::network;
 pub use audit::PendingAudit;
+pub use commands::Ordered;
 pub use context::check_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
-pub use keys::{ForceRules, ImportReport, InsertAgent, Inserted, RecordLives};
+pub use keys::{Displaced, ForceRules, ImportReport, InsertAgent, Inserted, RecordLives};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use shown::ServerCertificate;

@@ -4,12 +4,21 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::time::Duration;
 
-use common::{house, named};
-use model::{AgentId, Incarnation};
+use common::{der, house, info, named, options};
+use env::clock::ManualClock;
+use env::random::{Random, SystemRandom};
+use model::{AgentId, AgentStatus};
 use registry::limits::AGENT_NUMBER_MAX;
-use registry::{EnrollError, EnrollRequest, ForceRules, InsertAgent, LastScan};
+use registry::{
+    CommandKind, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, LastScan, Outcome,
+    OutcomeState, Registry, RegistryStore as _, SqliteRegistry,
+};
+use tempfile::TempDir;
 
 #[test]
 fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
@@ -59,7 +68,7 @@ fn a_silent_agent_gives_way_and_a_living_one_does_not() {
     let old = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
     let rules = ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 };
     let new = InsertAgent { request: named("web"), force: Some(rules), ..InsertAgent::default() };
-    let mut record = |_: &[(AgentId, Incarnation)]| Ok(());
+    let mut record = |_: Displaced<'_>| Ok(());
     let refused = world.registry.insert_agent(&new, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateName { .. }), "registered just now: {refused}");
     world.after(61);
@@ -82,8 +91,8 @@ fn a_refused_insert_removes_nobody() {
     let request = EnrollRequest { ip: "192.0.2.7".into(), ..named("web") };
     let both = InsertAgent { request, force, ..InsertAgent::default() };
     let mut told = Vec::new();
-    let mut record = |gone: &[(AgentId, Incarnation)]| {
-        told.extend(gone.iter().map(|(id, _)| *id));
+    let mut record = |displaced: Displaced<'_>| {
+        told.extend(displaced.gone.iter().map(|(id, _)| *id));
         Ok(())
     };
     let refused = world.registry.insert_agent(&both, &mut record).unwrap_err();
@@ -93,7 +102,7 @@ fn a_refused_insert_removes_nobody() {
         InsertAgent { id: Some(young), request: named("web"), force, ..InsertAgent::default() };
     assert!(world.registry.insert_agent(&low, &mut record).is_err(), "the number is another's");
     let unrecorded = InsertAgent { request: named("web"), force, ..InsertAgent::default() };
-    let full = |_: &[(AgentId, Incarnation)]| Err("the disk is full".to_owned());
+    let full = |_: Displaced<'_>| Err("the disk is full".to_owned());
     let refused = world.registry.insert_agent(&unrecorded, &mut { full }).unwrap_err();
     assert!(refused.to_string().contains("the disk is full"), "{refused}");
     assert!(world.registry.agent(name).is_some() && told.is_empty(), "nobody had to go");
@@ -109,8 +118,8 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
     let new =
         InsertAgent { id: Some(old), request: named("next"), force, ..InsertAgent::default() };
     let mut told = Vec::new();
-    let mut record = |gone: &[(AgentId, Incarnation)]| {
-        told.extend_from_slice(gone);
+    let mut record = |displaced: Displaced<'_>| {
+        told.extend_from_slice(displaced.gone);
         Ok(())
     };
     let (id, _, removed) = world.registry.insert_agent(&new, &mut record).unwrap();
@@ -186,4 +195,150 @@ fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
     let new = InsertAgent { id, request, key: None, force: Some(force) };
     house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
     assert_eq!(house.registry.last_scan(ids[0]).unwrap(), LastScan::default());
+}
+
+/// However silent, and however young.
+const AT_ONCE: ForceRules = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
+
+#[test]
+fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
+    let house = house();
+    house.registry.create_group("web").unwrap();
+    let enrolled = house.enroll("web-1");
+    let id = enrolled.agent;
+    house.registry.set_agent_groups(id, &["web".into()]).unwrap();
+    house.registry.keepalive(id, &info("debian", "v1"));
+    let was = house.registry.agent(id).unwrap();
+    let order = house.registry.create_command(CommandKind::Rescan, &[id], "admin").unwrap();
+    house.after(61);
+    let key = Some("k".repeat(64));
+    let new = InsertAgent { id: Some(id), request: named("web-1"), key, force: Some(AT_ONCE) };
+    let mut told = Vec::new();
+    let mut record = |displaced: Displaced<'_>| {
+        told.push((displaced.gone.to_vec(), displaced.keyed_anew));
+        Ok(())
+    };
+    let (same, key, removed) = house.registry.insert_agent(&new, &mut record).unwrap();
+    assert_eq!((same, removed, told), (id, vec![], vec![(vec![], Some(id))]));
+    let now = house.registry.agent(id).unwrap();
+    assert_eq!((now.incarnation, &now.groups), (was.incarnation, &was.groups));
+    assert_eq!((now.status, now.keepalive_at_s), (AgentStatus::NeverConnected, None));
+    assert_eq!(now.added_at_s, was.added_at_s + 61);
+    assert_eq!(house.registry.client_key(id).unwrap(), key);
+    let der = der(&enrolled.certificate_pem);
+    assert!(house.registry.identify(&der).is_err(), "what it had before is not taken any more");
+    assert_eq!(house.registry.pending_commands(id)[0].id, order);
+    house.registry.flush().unwrap();
+    let stored = house.reopen();
+    assert_eq!(stored.registry.agent(id).unwrap(), now, "as it is in memory");
+    let counted = stored.registry.status_summary().unwrap();
+    assert_eq!((counted.never_connected, counted.total), (1, 1));
+}
+
+#[test]
+fn nobody_waits_for_the_journal_of_an_insertion() {
+    let house = house();
+    house.registry.add_agents(&[(None, named("web"))]).unwrap();
+    let request = named("web");
+    let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
+    let mut record = |_: Displaced<'_>| {
+        let (done, waiting) = mpsc::channel();
+        let registry = house.registry.clone();
+        std::thread::spawn(move || {
+            registry.create_group("meanwhile").unwrap();
+            registry.add_agents(&[(None, named("other"))]).unwrap();
+            done.send(()).unwrap();
+        });
+        waiting.recv_timeout(Duration::from_secs(20)).map_err(|e| e.to_string())
+    };
+    house.registry.insert_agent(&new, &mut record).unwrap();
+}
+
+#[test]
+fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
+    let house = house();
+    let old = house.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let request = named("web");
+    let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
+    let mut another = None;
+    let mut record = |displaced: Displaced<'_>| {
+        house.registry.remove_agents(displaced.gone, false).unwrap();
+        another = Some(house.registry.add_agents(&[(None, named("web"))]).unwrap()[0]);
+        Ok(())
+    };
+    let refused = house.registry.insert_agent(&new, &mut record).unwrap_err();
+    assert!(refused.to_string().contains("already registered"), "{refused}");
+    let another = another.unwrap();
+    assert_ne!(another, old);
+    assert!(house.registry.agent(another).is_some(), "nobody asked whether it may go");
+}
+
+#[test]
+fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
+    let house = house();
+    let names = ["one", "two", "three"].map(|name| (None, named(name)));
+    let ids = house.registry.add_agents(&names).unwrap();
+    let order = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    for id in &ids[..2] {
+        house.registry.pending_commands(*id);
+        let said = Outcome { state: OutcomeState::Acknowledged, detail: "of its own".into() };
+        assert!(house.registry.command_outcome(*id, order, &said));
+    }
+    let told = || -> Vec<_> {
+        let rows = house.registry.outcomes(order, None, None, 10).unwrap();
+        rows.into_iter().map(|row| (row.agent, row.state)).collect()
+    };
+    assert_eq!(told().len(), 3);
+    let lives = house.registry.revoke_agents(&ids[..1]).unwrap();
+    house.registry.remove_agents(&lives, true).unwrap();
+    assert_eq!(told().len(), 3, "nobody else has the number yet");
+    for (id, name) in [(ids[0], "given again"), (ids[1], "taken over")] {
+        let request = named(&name.replace(' ', "-"));
+        let new = InsertAgent { id: Some(id), request, key: None, force: Some(AT_ONCE) };
+        house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+    }
+    assert_eq!(told(), [(ids[2], OutcomeState::Pending)]);
+    let counts = house.registry.command(order).unwrap().unwrap().counts;
+    assert_eq!((counts.acknowledged, counts.pending, counts.total), (2, 1, 3), "what came of it");
+}
+
+/// Both have looked before one of them writes.
+struct InStep(Barrier);
+
+impl Random for InStep {
+    fn fill(&self, into: &mut [u8]) -> io::Result<()> {
+        self.0.wait();
+        SystemRandom.fill(into)
+    }
+}
+
+#[test]
+fn two_programs_at_a_first_start_give_the_same_keys() {
+    let folder = TempDir::new().unwrap();
+    let store = || SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let agent = state::registry::NewAgent {
+        id: None,
+        name: "web".into(),
+        register_ip: "any".into(),
+        groups: Vec::new(),
+        incarnation: model::Incarnation(1),
+        client_key: None,
+        now_s: 1,
+    };
+    store().add_agents(&[agent]).unwrap();
+    let step: Arc<dyn Random> = Arc::new(InStep(Barrier::new(2)));
+    let start = |own: &Path, store: SqliteRegistry| {
+        std::fs::create_dir(own).unwrap();
+        let clock = Arc::new(ManualClock::at(common::START_US));
+        Registry::open(Arc::new(store), own, clock, Arc::clone(&step), options()).unwrap()
+    };
+    let (first, second) = std::thread::scope(|scope| {
+        let [first, second] = ["first", "second"].map(|name| {
+            let (own, store, start) = (folder.path().join(name), store(), &start);
+            scope.spawn(move || start(&own, store))
+        });
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    let key = |registry: &Registry| registry.client_key(AgentId(1)).unwrap();
+    assert_eq!(key(&first), key(&second));
 }

@@ -58,9 +58,15 @@ pub enum StateError {
     /// A query beyond the limits.
     #[error("{0}")]
     Query(String),
-    /// No connection became free in time, or the query ran for too long.
-    #[error("{what}: too busy: try again later, or ask for less")]
+    /// No connection became free in time, or another process holds the database.
+    #[error("{what}: too busy: try again later")]
     Busy {
+        /// What was being done.
+        what: String,
+    },
+    /// The query ran for too long.
+    #[error("{what}: took too long: ask for less")]
+    TooLong {
         /// What was being done.
         what: String,
     },
@@ -69,7 +75,7 @@ pub enum StateError {
 impl StateError {
     /// Whether the same call may succeed later without a person's help.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Busy { .. })
+        matches!(self, Self::Full { .. } | Self::Busy { .. } | Self::TooLong { .. })
     }
 }
 
@@ -84,9 +90,8 @@ impl<T> Context<T> for Result<T, rusqlite::Error> {
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, OperationInterrupted};
         self.map_err(|source| match source.sqlite_error_code() {
             Some(DiskFull) => StateError::Full { what: what.to_owned() },
-            Some(DatabaseBusy | DatabaseLocked | OperationInterrupted) => {
-                StateError::Busy { what: what.to_owned() }
-            }
+            Some(DatabaseBusy | DatabaseLocked) => StateError::Busy { what: what.to_owned() },
+            Some(OperationInterrupted) => StateError::TooLong { what: what.to_owned() },
             _ => StateError::Sqlite { what: what.to_owned(), source },
         })
     }

@@ -17,6 +17,7 @@
 pub mod conformance;
 pub mod disk;
 pub mod error;
+pub mod lend;
 pub mod limits;
 pub mod meter;
 pub mod query;

@@ -10,19 +10,19 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use registry::Registry;
 use sigma::RuleFolder;
 use state::StateStore;
-use tokio::sync::Semaphore;
 
 use crate::limits::{
     ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_EACH_MAX, BODIES_BYTES_MAX,
-    DIGESTS_KEPT_MAX, LISTS_EACH_MAX, LISTS_MAX, LOCAL_BODIES_BYTES_MAX,
+    DIGESTS_KEPT_MAX, IdleRows, LISTS_EACH_MAX, LISTS_MAX, LOCAL_BODIES_BYTES_MAX,
     LOGIN_BODIES_BYTES_EACH_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
-    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RUNNING_MAX, Refusals, RequestRate,
-    STREAMS_EACH_MAX, STREAMS_MAX, WAITING_MAX,
+    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RequestRate, STREAMS_EACH_MAX,
+    STREAMS_MAX,
 };
 use crate::log_ring::LogRing;
 use crate::metrics::install_recorder;
 use crate::room::Room;
 use crate::token::{TokenKeyError, Tokens};
+use crate::turns::Turns;
 
 /// The server's configuration file, as whoever started the server reads it. Every failure is a text
 /// for people.
@@ -127,10 +127,8 @@ pub(crate) struct Api {
     pub(crate) commit: Arc<Commit>,
     pub(crate) tokens: Tokens,
     pub(crate) rate: RequestRate,
-    /// Store requests that may run at once.
-    pub(crate) running: Arc<Semaphore>,
-    /// Store requests that may run or wait.
-    pub(crate) waiting: Arc<Semaphore>,
+    /// Which store requests run.
+    pub(crate) turns: Turns,
     /// Bytes of bodies that may be in memory.
     pub(crate) bodies: Room,
     /// The same of logins.
@@ -139,8 +137,8 @@ pub(crate) struct Api {
     pub(crate) local_bodies: Room,
     /// Bytes of large answers that may wait for their readers.
     pub(crate) answers: Room,
-    /// What users were refused in this minute.
-    pub(crate) refusals: Refusals,
+    /// What users did in this minute that changed nothing.
+    pub(crate) idle_rows: IdleRows,
     /// Lists that may be sent while they are read.
     pub(crate) lists: Room,
     /// Event streams that may be open.
@@ -171,18 +169,17 @@ impl Api {
                 .series
                 .clone()
                 .map(|store| ingest::router(store, ingest::HttpOptions::default())),
+            turns: Turns::new(),
             options,
             registry,
             state,
             commit,
             tokens,
-            running: Arc::new(Semaphore::new(RUNNING_MAX)),
-            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             bodies: Room::new(BODIES_BYTES_MAX, BODIES_BYTES_EACH_MAX),
             login_bodies: Room::new(LOGIN_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_EACH_MAX),
             local_bodies: Room::new(LOCAL_BODIES_BYTES_MAX, LOCAL_BODIES_BYTES_MAX),
             answers: Room::new(ANSWERS_BYTES_MAX, ANSWERS_BYTES_EACH_MAX),
-            refusals: Refusals::default(),
+            idle_rows: IdleRows::default(),
             lists: Room::new(LISTS_MAX, LISTS_EACH_MAX),
             streams: Room::new(STREAMS_MAX, STREAMS_EACH_MAX),
             metrics: install_recorder(),

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,12 +12,13 @@ use parking_lot::Mutex;
 use registry::{Grants, Permitted, Registry};
 use serde::de::DeserializeOwned;
 use state::StateStore;
+use state::lend;
 use state::meter::{self, Cost};
 
 use crate::api::Api;
 use crate::error::Failure;
 use crate::parameters::Parameters;
-use crate::room::Share;
+use crate::room::{Owner, Share};
 use crate::token::Claims;
 
 /// Where a request comes from; the server puts it on every request of a connection.
@@ -112,6 +114,7 @@ pub(crate) struct Call {
     /// When nobody waits for the answer any more.
     pub(crate) deadline: Option<Instant>,
     cost: Mutex<Cost>,
+    unchanged: AtomicBool,
 }
 
 impl Call {
@@ -124,8 +127,28 @@ impl Call {
         body: Body,
         action: &'static str,
     ) -> Self {
-        let cost = Mutex::default();
-        Self { api, caller, source, authorization, parameters, body, action, deadline: None, cost }
+        let (deadline, cost, unchanged) = Default::default();
+        Self {
+            api,
+            caller,
+            source,
+            authorization,
+            parameters,
+            body,
+            action,
+            deadline,
+            cost,
+            unchanged,
+        }
+    }
+
+    /// What is done changes nothing that others see.
+    pub(crate) fn set_unchanged(&self) {
+        self.unchanged.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.unchanged.load(Ordering::Relaxed)
     }
 
     /// Whether somebody still waits for the answer: asked between steps of what may take long.
@@ -160,11 +183,16 @@ impl Call {
         let counted = move || {
             // What an earlier request on this thread left behind is not this one's.
             meter::take();
-            let done = work(&own);
+            let done = own.asks(|| work(&own));
             own.spend(meter::take());
             done
         };
         tokio::task::spawn_blocking(counted).await.map_err(|e| Failure::internal(&e))
+    }
+
+    /// Do something whose queries the caller asks.
+    pub(crate) fn asks<T>(&self, work: impl FnOnce() -> T) -> T {
+        lend::asked_by(Owner::who(&self.caller, self.source).name(), work)
     }
 
     /// Statements were run for it on other threads.

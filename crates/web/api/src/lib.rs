@@ -36,6 +36,7 @@ mod serve;
 mod shape;
 mod stream;
 mod token;
+mod turns;
 
 use std::sync::Arc;
 

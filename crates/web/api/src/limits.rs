@@ -51,8 +51,12 @@ pub const LIST_VALUES_MAX: usize = 100_000;
 pub const REQUEST_TIMEOUT_MS: u64 = 10_000;
 /// Store requests that run at once; others wait for their turn.
 pub const RUNNING_MAX: usize = 16;
+/// The same of one user; others wait for one of their own to end.
+pub const RUNNING_EACH_MAX: usize = RUNNING_MAX / 2;
 /// Store requests that run or wait; above it: 503.
 pub const WAITING_MAX: usize = 1_024;
+/// The same of one user.
+pub const WAITING_EACH_MAX: usize = 256;
 /// How long after its login a token may still be renewed, seconds: 12 hours.
 pub const SESSION_SECONDS_MAX: i64 = 12 * 3600;
 /// Verified tokens that are remembered.
@@ -64,8 +68,9 @@ pub const REQUESTS_PER_MINUTE_MAX: u32 = 300;
 pub const REQUESTS_PER_MINUTE_ALL_MAX: u32 = 6_000;
 /// Addresses counted one by one in a minute; what comes after shares one count.
 const ADDRESSES_MAX: usize = 65_536;
-/// Rows of the audit log a minute for what one user was refused; what is beyond is only logged.
-pub const REFUSED_ROWS_MAX: u32 = 100;
+/// Rows of the audit log a minute for what one user did that changed nothing, refused or not; what is
+/// beyond is only logged.
+pub const IDLE_ROWS_MAX: u32 = 100;
 /// Length of the counting window.
 const WINDOW: Duration = Duration::from_mins(1);
 
@@ -119,11 +124,11 @@ impl RequestRate {
     }
 }
 
-/// Counts what users are refused, in windows of a minute.
+/// Counts what users do that changes nothing, in windows of a minute.
 #[derive(Default)]
-pub(crate) struct Refusals(Mutex<(Duration, HashMap<String, u32>)>);
+pub(crate) struct IdleRows(Mutex<(Duration, HashMap<String, u32>)>);
 
-impl Refusals {
+impl IdleRows {
     /// Count one at `now` (a monotone clock); `false` when it is one too many for the audit log.
     pub(crate) fn admit(&self, user: &str, now: Duration) -> bool {
         let (started, users) = &mut *self.0.lock();
@@ -133,7 +138,7 @@ impl Refusals {
         }
         let own = users.entry(user.to_owned()).or_default();
         *own = own.saturating_add(1);
-        *own <= REFUSED_ROWS_MAX
+        *own <= IDLE_ROWS_MAX
     }
 }
 
@@ -145,14 +150,14 @@ mod tests {
     const B: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)));
 
     #[test]
-    fn what_one_user_is_refused_does_not_fill_the_audit_log() {
-        let refusals = Refusals::default();
+    fn what_one_user_does_in_vain_does_not_fill_the_audit_log() {
+        let rows = IdleRows::default();
         let now = Duration::from_secs(100);
-        for _ in 0..REFUSED_ROWS_MAX {
-            assert!(refusals.admit("reader", now));
+        for _ in 0..IDLE_ROWS_MAX {
+            assert!(rows.admit("reader", now));
         }
-        assert!(!refusals.admit("reader", now) && refusals.admit("other", now));
-        assert!(refusals.admit("reader", now + WINDOW + Duration::from_secs(1)));
+        assert!(!rows.admit("reader", now) && rows.admit("other", now));
+        assert!(rows.admit("reader", now + WINDOW + Duration::from_secs(1)));
     }
 
     #[test]

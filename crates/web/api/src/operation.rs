@@ -192,9 +192,9 @@ pub(crate) struct Operation {
     pub(crate) handler: Handler,
 }
 
-/// Operations that change nothing that others see or decide: one's own tokens, and rows of metrics, which
-/// come as the ports take them.
-const UNSEEN: &[&str] = &["security.renew", "security.logout", "series.write"];
+/// Operations that leave no row in the audit log: another token for the one shown, and rows of metrics,
+/// which come as the ports take them.
+const UNSEEN: &[&str] = &["security.renew", "series.write"];
 
 impl Operation {
     /// All its parameters.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::call::Caller;
+use crate::call::{Caller, Source};
 
 /// Room of some kind: places, or bytes.
 #[derive(Debug, Clone)]
@@ -40,6 +40,22 @@ impl Owner {
     pub(crate) fn from_network(ip: IpAddr) -> Self {
         let ip = ip.to_canonical();
         Self { name: registry::network(ip).to_string(), local: ip.is_loopback() }
+    }
+
+    /// Whoever asks: by network where they have not said who they are.
+    pub(crate) fn who(caller: &Caller, source: Option<Source>) -> Self {
+        match (caller, source.and_then(Source::ip)) {
+            (Caller::Anyone, Some(ip)) => Self::from_network(ip),
+            _ => Self::of(caller),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        self.local
     }
 
     pub(crate) fn of(caller: &Caller) -> Self {
@@ -74,6 +90,10 @@ impl Room {
 }
 
 impl Share {
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     /// As much more; `false` when that does not fit, and then it stays as it was.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
         let mut taken = self.room.taken.lock();

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use state::lend;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
@@ -188,6 +189,8 @@ fn sent(
     place: Share,
     patience: Patience,
 ) -> Body {
+    let (who, mut next) = (place.owner().name().to_owned(), next);
+    let next = move || lend::asked_by(&who, &mut next);
     let (sender, body) = patient(patience);
     let send = send_list(sender, frame, first, next);
     tokio::spawn(async move {

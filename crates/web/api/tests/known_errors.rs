@@ -5,11 +5,13 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
-use common::{world, world_with};
+use common::{cheap_logins, world, world_of, world_with};
+use registry::{HashCost, RegistryOptions};
 use serde_json::{Value, json};
 
 /// Path, status, number, and a part of the detail.
@@ -192,7 +194,7 @@ async fn one_address_too_eager_is_told_to_wait_and_this_machine_is_not() {
             assert_eq!(answer.status, StatusCode::OK);
         }
     }
-    world.clock.advance(std::time::Duration::from_secs(61));
+    world.clock.advance(Duration::from_secs(61));
     assert_eq!(world.get("/agents", "x").await.status, StatusCode::UNAUTHORIZED);
 }
 
@@ -293,4 +295,66 @@ async fn the_page_answers_navigations_and_the_api_programs() {
     let info = world.ok("/", &token).await;
     assert_eq!(info["data"]["hostname"], "server-host");
     assert_eq!(info["data"]["timestamp"], "2026-11-21T18:52:02Z");
+}
+
+/// Another program writes to the registry's database for as long as the test likes; the operation needs
+/// it, too.
+#[tokio::test]
+async fn a_request_that_takes_longer_than_it_may_is_given_up_unless_it_is_to_wait() {
+    const TIME: Duration = Duration::from_millis(50);
+    let world = world_with(|options| options.request_timeout_ms = TIME.as_millis() as u64);
+    let create = async |group: &str, more: &str| {
+        let headers = [("content-type", "application/json")];
+        let body = json!({"group_id": group}).to_string();
+        let local = Some(Source::Unix { uid: 0 });
+        world.send_from(local, "POST", &format!("/groups{more}"), &headers, body).await
+    };
+    let other = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let given_up = create("late", "").await;
+    assert_eq!(given_up.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(given_up.json()["error"], 3021, "{}", given_up.json());
+    let (waited, ()) = tokio::join!(create("patient", "?wait_for_complete=true"), async {
+        tokio::time::sleep(TIME * 4).await;
+        other.execute_batch("COMMIT").unwrap();
+    });
+    assert_eq!(waited.status, StatusCode::OK, "{}", waited.json());
+    // What was given up is done all the same, and stands in the audit log.
+    while !world.registry.groups().unwrap().iter().any(|group| group.name == "late") {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// One thread that hashes, one place in front of it, and more who want a password hashed.
+#[tokio::test]
+async fn what_there_is_no_time_for_now_is_told_when_to_come_back() {
+    let options = RegistryOptions {
+        login_workers: 1,
+        login_queue_max: 1,
+        hash_cost: HashCost { memory_kib: 64 * 1024, passes: 4, lanes: 1 },
+        ..cheap_logins()
+    };
+    let world = Arc::new(world_of(options, |_| {}));
+    let create = |n: usize| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move {
+            let user = json!({"username": format!("user-{n}"), "password": "New-Password-1"});
+            let headers = [("content-type", "application/json")];
+            let local = Some(Source::Unix { uid: 0 });
+            let body = user.to_string();
+            world.send_from(local, "POST", "/security/users", &headers, body).await
+        })
+    };
+    let asked: Vec<_> = (0..8).map(create).collect();
+    let mut answers = Vec::new();
+    for answer in asked {
+        answers.push(answer.await.unwrap());
+    }
+    let (done, busy): (Vec<_>, Vec<_>) =
+        answers.into_iter().partition(|answer| answer.status == StatusCode::OK);
+    assert!(!done.is_empty() && !busy.is_empty(), "{} done", done.len());
+    for answer in busy {
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{}", answer.json());
+        assert_eq!((&answer.json()["error"], answer.header("retry-after")), (&json!(1017), "1"));
+    }
 }

@@ -156,6 +156,52 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_keyed_anew_keeps_its_past_and_only_who_may_remove_it_does_that() {
+    let world = world();
+    let admin = world.admin().await;
+    let found = common::change("/etc/a", None, Some(&observed(0o644, 5)), common::NOW_US);
+    world.session(1, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
+    world.events(1, vec![found]).await;
+    world.registry.create_user("member", "Group-Member-1", false, &["readonly"]).unwrap();
+    let member = world.login("member", "Group-Member-1").await;
+    let force = json!({"enabled": true, "disconnected_time": {"enabled": false}});
+    let insert = json!({"name": "web-1", "ip": "192.0.2.7", "id": "001", "force": force});
+    let policy = registry::Policy {
+        id: 0,
+        name: "creates".into(),
+        actions: vec!["agent:create".into()],
+        resources: vec!["*:*:*".into()],
+        allow: true,
+    };
+    let change = |change| world.registry.change_security(change).unwrap();
+    let created = change(registry::SecurityChange::CreatePolicy(policy));
+    let owner = change(registry::SecurityChange::CreateRole { name: "creates".into() });
+    let (kind, position) = (registry::LinkKind::RolePolicy, None);
+    change(registry::SecurityChange::Link { kind, owner, member: created, position });
+    world.registry.create_user("creator", "Creates-Only-1", false, &["creates"]).unwrap();
+    let creator = world.login("creator", "Creates-Only-1").await;
+    let denied = ask(&world, "POST", "/agents/insert", &creator, Some(insert.clone())).await;
+    assert_eq!(denied.status, StatusCode::FORBIDDEN, "its present key would be worth nothing");
+    assert_eq!(world.registry.agent(AgentId(1)).unwrap().status, model::AgentStatus::Active);
+    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("001")));
+    let agent = world.ok("/agents?agents_list=001", &admin).await;
+    let agent = &agent["data"]["affected_items"][0];
+    assert_eq!(
+        (&agent["status"], &agent["registerIP"]),
+        (&json!("never_connected"), &json!("192.0.2.7"))
+    );
+    assert_eq!(agent["group"], json!(["default", "web"]));
+    assert_eq!(documents(&world, 1), 1);
+    let seen = world.ok("/changes?agents_list=001", &member).await;
+    assert_eq!(seen["data"]["affected_items"][0]["path"], "/etc/a");
+    assert_eq!(seen["data"]["affected_items"][0]["agent"]["name"], "web-1");
+    // What it tells from now on is of the same life.
+    world.session(1, vec![upsert("/etc/b", &observed(0o644, 5), 1)]).await;
+    assert_eq!(documents(&world, 1), 2);
+}
+
+#[tokio::test]
 async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
     let world = world();
     let admin = world.admin().await;

@@ -114,6 +114,38 @@ async fn one_network_whose_logins_never_end_keeps_no_other_from_logging_in() {
     held.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
+/// Another program writes to the registry's database meanwhile: whoever wants to write waits for it.
+#[tokio::test]
+async fn one_user_whose_requests_take_long_keeps_no_other_from_an_answer() {
+    let world = world();
+    let (admin, reader) = (world.admin().await, world.reader().await);
+    world.registry.flush().unwrap();
+    let other = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let create = |n: usize| {
+        let mut request = Request::post("/groups")
+            .header("authorization", format!("Bearer {admin}"))
+            .header("content-type", "application/json")
+            .body(Body::from(json!({"group_id": format!("g-{n}")}).to_string()))
+            .unwrap();
+        request.extensions_mut().insert(Source::Tcp("192.0.2.1:4000".parse().unwrap()));
+        tokio::spawn(world.router.clone().oneshot(request))
+    };
+    let waiting: Vec<_> = (0..2 * api::limits::RUNNING_MAX).map(create).collect();
+    for _ in 0..waiting.len() {
+        tokio::task::yield_now().await;
+    }
+    for path in ["/agents/summary/status", "/agents", "/syscheck/001"] {
+        world.ok(path, &reader).await;
+    }
+    world.reader().await;
+    assert!(waiting.iter().all(|request| !request.is_finished()), "they had to wait");
+    other.execute_batch("COMMIT").unwrap();
+    for request in waiting {
+        assert_eq!(request.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+}
+
 async fn ask(world: &World, method: &str, path: &str, token: &str, body: String) -> Answered {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -126,21 +158,34 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
     let mut reader = world.reader().await;
     world.registry.create_user("orders", "Ordering-All-1", false, &["agents_admin"]).unwrap();
     let orders = world.login("orders", "Ordering-All-1").await;
-    for _ in 0..300 {
+    let restart = async || ask(&world, "PUT", "/agents/001/restart", &orders, String::new()).await;
+    assert_eq!(restart().await.json()["error"], 0);
+    for _ in 0..100 {
         let renewed = ask(&world, "POST", "/security/user/renew", &reader, String::new()).await;
         reader = renewed.json()["data"]["token"].as_str().unwrap().to_owned();
         // Refused by what it names: the agent is not active.
         let refused = ask(&world, "PUT", "/agents/002/restart", &orders, String::new()).await;
         assert_eq!(refused.json()["error"], 1);
+        // The order of before: it has not been answered.
+        assert_eq!(restart().await.json()["error"], 0);
     }
     let log = world.registry.audit_log(None, 10_000).unwrap();
     let rows = |user: &str| log.iter().filter(|row| row.user == user).count();
-    assert_eq!((rows("reader"), rows("orders")), (0, api::limits::REFUSED_ROWS_MAX as usize));
+    assert_eq!((rows("reader"), rows("orders")), (0, 1 + api::limits::IDLE_ROWS_MAX as usize));
+    let of =
+        |outcome| log.iter().filter(|row| row.user == "orders" && row.outcome == outcome).count();
+    assert_eq!((of(AuditOutcome::Done), of(AuditOutcome::Unchanged)), (1, 50));
     // What is done stands there all the same.
-    let done = ask(&world, "PUT", "/agents/001/restart", &orders, String::new()).await;
+    let done = ask(&world, "PUT", "/agents/reload", &orders, String::new()).await;
     assert_eq!(done.json()["error"], 0);
-    let newest = &world.registry.audit_log(None, 1).unwrap()[0];
+    let newest = world.registry.audit_log(None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.outcome), ("orders", AuditOutcome::Done));
+    // A logout leaves a row of the kind that goes first.
+    let path = "/security/user/authenticate";
+    assert_eq!(ask(&world, "DELETE", path, &reader, String::new()).await.status, StatusCode::OK);
+    let newest = world.registry.audit_log(None, 1).unwrap().remove(0);
+    assert_eq!((newest.user.as_str(), newest.action.as_str()), ("reader", "security.logout"));
+    assert_eq!(newest.outcome, AuditOutcome::Unchanged);
 }
 
 #[tokio::test]

@@ -13,6 +13,8 @@ pub enum AuditOutcome {
     Begun,
     /// All of it is done.
     Done,
+    /// All of it is done, and nothing that others see is another than before.
+    Unchanged,
     /// Some of what was asked for was refused.
     Partly,
     /// Nothing was done: it may not be, or cannot.
@@ -23,13 +25,20 @@ pub enum AuditOutcome {
 
 impl AuditOutcome {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Begun, Self::Done, Self::Partly, Self::Refused, Self::Failed];
+    pub const ALL: [Self; 6] =
+        [Self::Begun, Self::Done, Self::Unchanged, Self::Partly, Self::Refused, Self::Failed];
+
+    /// Whether it left everything as it was: such rows are the first to go.
+    pub fn is_idle(self) -> bool {
+        matches!(self, Self::Unchanged | Self::Refused)
+    }
 
     /// The word in the database and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Begun => "begun",
             Self::Done => "done",
+            Self::Unchanged => "unchanged",
             Self::Partly => "partly",
             Self::Refused => "refused",
             Self::Failed => "failed",

@@ -21,7 +21,7 @@ pub const COMMANDS_USER_MAX: u64 = 500;
 pub const AUDIT_ROWS_MAX: u64 = 1_000_000;
 /// Rows of the audit log that are kept of what was refused: whoever may do nothing must not push out
 /// what others did.
-pub const AUDIT_REFUSED_ROWS_MAX: u64 = 100_000;
+pub const AUDIT_IDLE_ROWS_MAX: u64 = 100_000;
 /// Longest detail of an audit row or an outcome, bytes; longer ones are cut at a character.
 pub const DETAIL_BYTES_MAX: usize = 4096;
 /// Largest page of agents.

@@ -2,16 +2,14 @@
 //! policies, commands and the audit log, in `registry.db` (`docs/format/registry-db.md`).
 //!
 //! Invariants
-//! - Every write is durable (survives power loss) before its method returns, with some named
-//!   exceptions that lose nothing anyone was promised: [`RegistryStore::save_liveness`],
-//!   [`RegistryStore::save_configs`],
-//!   [`RegistryStore::save_certificate_uses`] and [`RegistryStore::save_outcomes`] survive a killed process, and the next durable write or
-//!   checkpoint makes them survive a power cut.
+//! - Every write is durable (survives power loss) before its method returns. Exceptions that lose
+//!   nothing anyone was promised survive a killed process, and with the next durable write or
+//!   checkpoint a power cut: [`RegistryStore::save_liveness`], [`RegistryStore::save_configs`],
+//!   [`RegistryStore::save_certificate_uses`] and [`RegistryStore::save_outcomes`].
 //! - Counters (status, group, operating system, version) are kept in the transaction that changes
 //!   what they count. Agent 000, the server itself, is in no counter.
-//! - An agent's number is given to another only where that one takes its place by name, in one
-//!   transaction and with an incarnation of its own, so that no late document of a removed agent
-//!   can be taken for its successor's.
+//! - An agent's number is given to another only when purged or replaced, with an incarnation of its
+//!   own: no late document of the former one can be taken for its successor's.
 //!
 //! All calls block; an async caller goes through `spawn_blocking`. Limits are the constants of
 //! [`limits`].
@@ -50,9 +48,6 @@ use model::AgentId;
 /// Issues a certificate for the number that the store has just drawn.
 pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>;
 
-/// Records the removal of agents just before it becomes durable; refused, it does not happen.
-pub type Record<'a> = &'a mut dyn FnMut(&[AgentRow]) -> Result<(), String>;
-
 /// The registry's durable side. See the module head for what survives what.
 ///
 /// Every method returns [`RegistryStoreError`] when the database fails; only further errors are
@@ -88,32 +83,36 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn revoke_enrolment_token(&self, digest: &[u8; 32]) -> StoreResult<bool>;
 
-    /// Use the token once and register an agent, in one transaction: draws the number, calls
-    /// `sign` for it, stores agent, groups and certificate.
+    /// Use the token once and register an agent with groups and what `sign` gives, in one transaction.
     ///
     /// # Errors
     /// `Token`, `DuplicateName`, `NotFound` (group), `Certificate`; then nothing was changed and
     /// the token was not used.
     fn enroll(&self, digest: &[u8; 32], agent: &NewAgent, sign: Sign<'_>) -> StoreResult<Enrolled>;
 
-    /// Register agents that an operator adds or imports (no token, no certificate yet), all or
-    /// none.
+    /// Register agents that are added or imported (no token, no certificate yet), all or none.
     ///
     /// # Errors
     /// `DuplicateName`, `NotFound` (group), `NumberUsed`.
     fn add_agents(&self, agents: &[NewAgent]) -> StoreResult<Vec<AgentRow>>;
 
-    /// Remove agents and register one in their place, in one transaction; the number of one that
-    /// goes may be taken over. `record` is called when all else is decided. Who went, and who came.
+    /// Remove agents and register one in their place, in one transaction; it may have the number of
+    /// one that goes, without its orders. One of its number and name is the agent itself: only key,
+    /// address, date and (if named) groups change, its certificates are revoked. Who went, who came.
     ///
     /// # Errors
-    /// As [`RegistryStore::add_agents`], and `Unrecorded`; then nothing was changed.
+    /// As [`RegistryStore::add_agents`]; then nothing was changed.
     fn replace_agents(
         &self,
         gone: &[AgentId],
         new: &NewAgent,
-        record: Record<'_>,
     ) -> StoreResult<(Vec<AgentRow>, AgentRow)>;
+
+    /// Whether [`RegistryStore::replace_agents`] would be done now: its errors. Changes nothing.
+    ///
+    /// # Errors
+    /// As there.
+    fn try_replace_agents(&self, gone: &[AgentId], new: &NewAgent) -> StoreResult<()>;
 
     /// The agents that bear this name, this number, or register with this address (`None`: it may
     /// be shared), ascending.
@@ -314,8 +313,7 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn save_outcomes(&self, rows: &[OutcomeRow]) -> StoreResult<()>;
 
-    /// Every outcome of the command that is not final becomes `state` (expired or cancelled).
-    /// How many.
+    /// Outcomes that are not final become `state` (expired or cancelled). How many.
     ///
     /// # Errors
     /// See [`RegistryStore`].
@@ -435,8 +433,8 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn setting_or(&self, name: &str, value: &str) -> StoreResult<String>;
 
-    /// Append to the audit log; the oldest rows beyond [`limits::AUDIT_ROWS_MAX`] go, of what was
-    /// refused those beyond [`limits::AUDIT_REFUSED_ROWS_MAX`].
+    /// Append to the audit log; the oldest rows beyond [`limits::AUDIT_ROWS_MAX`] go, of what
+    /// changed nothing those beyond [`limits::AUDIT_IDLE_ROWS_MAX`].
     ///
     /// # Errors
     /// See [`RegistryStore`].
@@ -475,12 +473,17 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn end_audit(&self, outcome: AuditOutcome) -> StoreResult<()>;
 
-    /// Say nothing of what this thread has begun, unless its row is written already: then it was
-    /// refused. With a number: take that row out again.
+    /// Say nothing of what this thread has begun; a row that is written already says `outcome`.
     ///
     /// # Errors
     /// See [`RegistryStore`].
-    fn drop_audit(&self, row: Option<u64>) -> StoreResult<()>;
+    fn leave_out_audit(&self, outcome: AuditOutcome) -> StoreResult<()>;
+
+    /// Take the row of this number out again.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn drop_audit(&self, id: u64) -> StoreResult<()>;
 
     /// As [`RegistryStore::end_audit`], of the row of this number.
     ///

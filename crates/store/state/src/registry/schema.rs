@@ -9,13 +9,14 @@ use super::{RegistryStoreError, StoreResult, defaults};
 const APPLICATION_ID: i64 = 0x4846_5247;
 
 /// The steps; step n leads from version n - 1 to n.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
     include_str!("schema_4.sql"),
     include_str!("schema_5.sql"),
     include_str!("schema_6.sql"),
+    include_str!("schema_7.sql"),
 ];
 
 /// The version that this program writes.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Context, StateError};
-use crate::limits::{READ_TIME_MAX, READER_WAIT};
+use crate::lend::Readers;
+use crate::limits::READ_TIME_MAX;
 
 /// Virtual machine steps between two looks at the clock.
 const STEPS_PER_CHECK: i32 = 20_000;
@@ -28,8 +28,7 @@ struct Reader {
 /// The connections for queries.
 pub(super) struct Pool {
     file: PathBuf,
-    free: Mutex<Vec<Reader>>,
-    freed: Condvar,
+    readers: Readers<Reader>,
     started: Instant,
     read_time_max: Duration,
 }
@@ -43,8 +42,7 @@ impl Pool {
             .context("open state.db for queries")?;
         Ok(Self {
             file: file.to_owned(),
-            free: Mutex::new(free),
-            freed: Condvar::new(),
+            readers: Readers::new(free),
             started,
             read_time_max: READ_TIME_MAX,
         })
@@ -56,13 +54,13 @@ impl Pool {
         what: &str,
         query: impl FnOnce(&Connection) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
-        let reader = self.take(what)?;
+        let held = self.readers.take();
+        let reader = held.as_ref().and_then(|held| held.reader.as_ref());
+        let reader = reader.ok_or_else(|| StateError::Busy { what: what.to_owned() })?;
         let until = self.started.elapsed() + self.read_time_max;
         reader.until_us.store(until.as_micros() as u64, Ordering::Relaxed);
         let answer = snapshot(&reader.db, what, query);
         reader.until_us.store(0, Ordering::Relaxed);
-        self.free.lock().push(reader);
-        self.freed.notify_one();
         answer
     }
 
@@ -72,25 +70,12 @@ impl Pool {
         what: &str,
         query: impl Fn(&Connection) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
-        self.free.lock().iter().try_for_each(|reader| snapshot(&reader.db, what, &query))
+        self.readers.each(|reader| snapshot(&reader.db, what, &query))
     }
 
     /// A connection of one's own, without a limit on its time.
     pub(super) fn detached(&self) -> Result<Connection, StateError> {
         Reader::open(&self.file, self.started).map(|r| r.db).context("open state.db for a copy")
-    }
-
-    fn take(&self, what: &str) -> Result<Reader, StateError> {
-        let end = Instant::now() + READER_WAIT;
-        let mut free = self.free.lock();
-        loop {
-            if let Some(reader) = free.pop() {
-                return Ok(reader);
-            }
-            if self.freed.wait_until(&mut free, end).timed_out() {
-                return Err(StateError::Busy { what: what.to_owned() });
-            }
-        }
     }
 }
 
@@ -141,7 +126,7 @@ mod tests {
         let error = pool
             .read("count", |db| db.query_row(endless, [], |r| r.get::<_, i64>(0)).context("count"))
             .unwrap_err();
-        assert!(matches!(error, StateError::Busy { .. }), "{error}");
+        assert!(matches!(error, StateError::TooLong { .. }), "{error}");
         let one = pool
             .read("count", |db| {
                 db.query_row("SELECT count(*) FROM a", [], |r| r.get::<_, i64>(0)).context("count")

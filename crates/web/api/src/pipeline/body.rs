@@ -40,10 +40,7 @@ pub(super) async fn read(
         (Access::Login, _) => (LOGIN_BODY_BYTES_MAX, &api.login_bodies),
         _ => (BODY_BYTES_MAX, &api.bodies),
     };
-    let owner = match (caller, parts.extensions.get::<Source>().copied().and_then(Source::ip)) {
-        (Caller::Anyone, Some(ip)) => Owner::from_network(ip),
-        _ => Owner::of(caller),
-    };
+    let owner = Owner::who(caller, parts.extensions.get::<Source>().copied());
     let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
     let too_large = length.is_some_and(|length| length > bytes_max as u64);
     if let Some(expect) = header(parts, &EXPECT)

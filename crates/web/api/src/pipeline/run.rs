@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use axum::response::Response;
 use model::AgentId;
 use registry::{AuditOutcome, PendingAudit, RegistryError};
+use state::lend;
 use state::meter::{self, Cost};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::headers;
 use crate::api::Api;
@@ -134,14 +134,17 @@ async fn blocking(
     request: Checked,
     code: fn(&Call) -> Result<Answer, Failure>,
 ) -> Result<Outcome, Failure> {
-    let places = admitted(api).await?;
+    let owner = Owner::who(&request.caller, request.source);
+    let turn = api.turns.take(owner.clone()).await;
+    let turn = turn.ok_or_else(|| Failure::busy("too many requests are waiting", 1))?;
     let api = Arc::clone(api);
-    // The places go along: a request that ran out of time keeps its own until it really ends.
+    // The turn goes along: a request that ran out of time keeps its own until it really ends.
     let work = move || {
-        let _places = places;
+        let _turn = turn;
         // What an earlier request on this thread left behind is not this one's.
         meter::take();
-        (carry_out(&api, request, code), meter::take())
+        let answer = lend::asked_by(owner.name(), || carry_out(&api, request, code));
+        (answer, meter::take())
     };
     tokio::task::spawn_blocking(work).await.map_err(|cause| Failure::internal(&cause))
 }
@@ -159,9 +162,12 @@ fn carry_out(
     let call = prepare(api, request).inspect_err(|_| row.refused(api))?;
     let pending = row.begin(api);
     let answer = code(&call);
-    let outcome = outcome_of(&answer);
-    if outcome == AuditOutcome::Refused && !row.counts(api) {
-        told(pending.leave_out());
+    let outcome = match outcome_of(&answer) {
+        AuditOutcome::Done if call.is_unchanged() => AuditOutcome::Unchanged,
+        outcome => outcome,
+    };
+    if outcome.is_idle() && !row.counts(api) {
+        told(pending.leave_out(outcome));
     } else {
         told(pending.end(outcome));
     }
@@ -193,11 +199,12 @@ impl Row {
         }
     }
 
-    /// Whether what was refused stands in the audit log: so many rows a minute of one user.
+    /// Whether what changed nothing stands in the audit log: so many rows a minute of one user.
     fn counts(&self, api: &Api) -> bool {
-        let counts = api.refusals.admit(&self.user, api.options.clock.monotonic());
+        let counts = api.idle_rows.admit(&self.user, api.options.clock.monotonic());
         if !counts {
-            tracing::warn!(user = self.user, action = self.action, "refused; not in the audit log");
+            let (user, action) = (&self.user, self.action);
+            tracing::warn!(user, action, "changed nothing; not in the audit log");
         }
         counts
     }
@@ -228,14 +235,6 @@ fn told(ended: Result<(), RegistryError>) {
     if let Err(cause) = ended {
         tracing::error!("a row of the audit log was not ended: {cause}");
     }
-}
-
-/// A place among those that run, and one among those that run or wait.
-async fn admitted(api: &Api) -> Result<[OwnedSemaphorePermit; 2], Failure> {
-    let full = || Failure::busy("too many requests are waiting", 1);
-    let waiting = Arc::clone(&api.waiting).try_acquire_owned().map_err(|_| full())?;
-    let running = Arc::clone(&api.running).acquire_owned().await.map_err(|_| full())?;
-    Ok([waiting, running])
 }
 
 /// What the operation's action is permitted on at all. A list is narrowed by its own code.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{AgentId, Incarnation, Record};
 use registry::{
-    AgentQuery, EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError,
+    AgentQuery, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError,
     RegistryStoreError,
 };
 use serde::{Deserialize, Serialize};
@@ -229,15 +229,19 @@ fn quick(call: &Call) -> Result<Answer, Failure> {
 fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let at_us = call.api.options.clock.now_us();
     let mut denied = Vec::new();
-    let mut record = |gone: &[(AgentId, Incarnation)]| {
+    let mut record = |displaced: Displaced<'_>| {
+        let Displaced { gone, keyed_anew } = displaced;
         let scope = call.scope_of(DELETE);
-        let kept = gone.iter().filter(|(agent, _)| !scope.holds(*agent));
-        denied.extend(kept.map(|(agent, _)| agent.to_string()));
+        let going = || gone.iter().map(|(agent, _)| *agent);
+        let kept = going().chain(keyed_anew).filter(|agent| !scope.holds(*agent));
+        denied.extend(kept.map(|agent| agent.to_string()));
         if !denied.is_empty() {
             return Err("the caller may not remove who is in the way".to_owned());
         }
-        let names: Vec<String> = gone.iter().map(|(agent, _)| agent.to_string()).collect();
-        call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
+        let names: Vec<String> = going().map(|agent| agent.to_string()).collect();
+        if !names.is_empty() {
+            call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
+        }
         gone.iter().copied().try_for_each(|(agent, incarnation)| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
             call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())

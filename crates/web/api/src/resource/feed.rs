@@ -115,7 +115,8 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
             }
         }
         let own = Arc::clone(call);
-        let looked = tokio::task::spawn_blocking(move || look(&own, through, true)).await;
+        let looked =
+            tokio::task::spawn_blocking(move || own.asks(|| look(&own, through, true))).await;
         look_now = match looked {
             Ok(Ok(found)) => found,
             Ok(Err(failure)) => return tracing::info!("event stream ends: {}", failure.detail),

@@ -168,11 +168,14 @@ fn send(
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
     agents.retain(|id| *id != AgentId::SERVER);
-    let command = if agents.is_empty() {
+    let ordered = if agents.is_empty() {
         None
     } else {
-        Some(call.registry().create_command(kind, &agents, &call.caller.name())?)
+        Some(call.registry().order(kind, &agents, &call.caller.name())?)
     };
+    if ordered.is_none_or(|ordered| ordered.joined) {
+        call.set_unchanged();
+    }
     let mut items = ItemWriter::default();
     for id in &agents {
         items.push(&id.to_string())?;
@@ -181,8 +184,8 @@ fn send(
     for (code, id) in failed {
         list.fail(code, id.to_string());
     }
-    Ok(Answer::List(match command {
-        Some(id) => list.with("command", json!(id)),
+    Ok(Answer::List(match ordered {
+        Some(ordered) => list.with("command", json!(ordered.command)),
         None => list,
     }))
 }

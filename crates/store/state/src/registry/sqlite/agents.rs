@@ -4,7 +4,7 @@ use model::{AgentId, AgentRecord, AgentStatus};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::rows::{self, AGENT_COLUMNS, GroupNames, bits, version_key};
-use super::{groups, users};
+use super::{certificates, commands, groups, users};
 use crate::registry::types::InfoRow;
 use crate::registry::{
     AgentRow, ConfigRow, ConfigState, LastScan, LivenessRow, NewAgent, RegistryStoreError,
@@ -112,7 +112,10 @@ pub(super) fn add(
         return Err(RegistryStoreError::DuplicateName { name, id });
     }
     let id = match new.id {
-        Some(id) if freed.contains(&id) => id,
+        Some(id) if freed.contains(&id) => {
+            commands::given_again(tx, id)?;
+            id
+        }
         wanted => draw_number(tx, wanted)?,
     };
     tx.prepare_cached(
@@ -146,6 +149,29 @@ pub(super) fn add(
     Ok(AgentRow { record, status_code: StatusCode::Ok, config: ConfigState::default() })
 }
 
+/// Whether the new one is an agent that is there already: it has its number and its name.
+pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<bool> {
+    let Some(id) = new.id else { return Ok(false) };
+    let sql = "SELECT 1 FROM agent WHERE id = ?1 AND id > 0 AND name = ?2";
+    Ok(tx.prepare_cached(sql)?.exists(params![id.0, new.name])?)
+}
+
+/// Give an agent that is there another key, address and date, and other groups where some are named;
+/// its certificates are revoked. All else is its own still.
+pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<AgentRow> {
+    let id = new.id.unwrap_or(AgentId::SERVER);
+    tx.prepare_cached(
+        "UPDATE agent SET client_key = ?2, register_ip = ?3, added_at_s = ?4
+         WHERE id = ?1 AND id > 0",
+    )?
+    .execute(params![id.0, new.client_key, new.register_ip, new.now_s])?;
+    certificates::revoke(tx, id, new.now_s)?;
+    if !new.groups.is_empty() {
+        groups::assign(tx, id, &new.groups)?;
+    }
+    one(tx, id, &groups::names(tx)?)?.ok_or_else(|| not_found(id))
+}
+
 /// Whoever asks for the number may have it again.
 pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
     rows::run(tx, "INSERT OR IGNORE INTO free_number VALUES (?1)", [id.0])?;
@@ -160,6 +186,7 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<Age
     let number = match wanted {
         Some(id) if id.0 < next => {
             if rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])? > 0 {
+                commands::given_again(tx, id)?;
                 return Ok(id);
             }
             return Err(RegistryStoreError::NumberUsed { id, next: AgentId(next) });

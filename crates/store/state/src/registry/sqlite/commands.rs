@@ -2,6 +2,8 @@
 //! agent gets a row of its own with its first outcome. The counts stand with the command and are
 //! changed in the transaction that changes an outcome.
 
+mod numbers;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -16,6 +18,8 @@ use crate::registry::{
     CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, OutcomeFilter, OutcomeRow,
     OutcomeState, Permitted, RegistryStoreError, StoreResult,
 };
+
+pub(super) use numbers::given_again;
 
 const COMMAND_COLUMNS: &str = "id, kind, user, created_at_s, expires_at_s, pending, sent, \
      acknowledged, failed, expired, cancelled";
@@ -95,13 +99,18 @@ impl Target {
     }
 }
 
+fn bytes_of(agents: &RoaringBitmap) -> StoreResult<Vec<u8>> {
+    let mut set = Vec::with_capacity(agents.serialized_size());
+    agents.serialize_into(&mut set).map_err(|e| corrupt("agents of a command", &e.to_string()))?;
+    Ok(set)
+}
+
 /// One row, however many agents it is for: an outcome gets its own when there is one.
 pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<u64> {
     make_room(tx, &new.user)?;
     let agents: RoaringBitmap =
         new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
-    let mut set = Vec::with_capacity(agents.serialized_size());
-    agents.serialize_into(&mut set).map_err(|e| corrupt("agents of a command", &e.to_string()))?;
+    let set = bytes_of(&agents)?;
     tx.prepare_cached(
         "INSERT INTO command (kind, user, created_at_s, expires_at_s, pending, agents, rest_at_s)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?3)",

@@ -1,4 +1,5 @@
-//! The connections: one writer, a few readers, one that checkpoints.
+//! The connections: one writer, a few readers, one reader for who somebody is and what they may do (so
+//! that nobody's lists keep others from logging in), one that checkpoints.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{counters, list, users};
-use crate::limits::{READ_TIME_MAX, READER_WAIT};
+use crate::lend::{Held, Readers};
+use crate::limits::READ_TIME_MAX;
 use crate::meter;
 use crate::registry::audit::{self, Pending};
 use crate::registry::{AgentQuery, RegistryStoreError, StoreResult, schema};
@@ -35,8 +37,9 @@ const CHECKPOINT_PAGES: i64 = 16 * 1024;
 pub struct SqliteRegistry {
     path: PathBuf,
     pub(super) writer: Mutex<Connection>,
-    readers: Mutex<Vec<Reader>>,
-    freed: Condvar,
+    readers: Readers<Reader>,
+    /// For users, roles, policies and settings, each looked up by its key.
+    keyed: Readers<Reader>,
     started: Instant,
     checkpointer: Mutex<Connection>,
 }
@@ -63,22 +66,6 @@ impl Reader {
     }
 }
 
-/// A reader that is given back when this is dropped.
-pub(super) struct Held<'a> {
-    store: &'a SqliteRegistry,
-    pub(super) reader: Option<Reader>,
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            reader.until_us.store(0, Ordering::Relaxed);
-            self.store.readers.lock().push(reader);
-            self.store.freed.notify_one();
-        }
-    }
-}
-
 impl SqliteRegistry {
     /// Open or create the database at `path` (mode 0600: it holds password hashes) and bring it
     /// to this program's version.
@@ -101,13 +88,15 @@ impl SqliteRegistry {
         writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         schema::migrate(&mut writer)?;
         let started = Instant::now();
-        let readers =
-            (0..readers.max(1)).map(|_| Reader::open(path, started)).collect::<StoreResult<_>>()?;
+        let open = |n| -> StoreResult<_> {
+            let readers: StoreResult<_> = (0..n).map(|_| Reader::open(path, started)).collect();
+            Ok(Readers::new(readers?))
+        };
         Ok(Self {
             path: path.to_owned(),
             writer: Mutex::new(writer),
-            readers: Mutex::new(readers),
-            freed: Condvar::new(),
+            readers: open(readers.max(1))?,
+            keyed: open(1)?,
             started,
             checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
         })
@@ -120,21 +109,25 @@ impl SqliteRegistry {
     /// When the database fails.
     pub fn warm(&self) -> StoreResult<()> {
         let page = AgentQuery { limit: 1, ..AgentQuery::default() };
-        for reader in self.readers.lock().iter_mut() {
+        self.readers.each(|reader| {
             let tx = reader.conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
             counters::summary(&tx)?;
             counters::overview(&tx)?;
             list::page(&tx, &page, 0)?;
-            list::ids(&tx, &AgentQuery::default(), 0)?;
-        }
-        Ok(())
+            list::ids(&tx, &AgentQuery::default(), 0).map(drop)
+        })
     }
 
     /// Have a test look at the connections of requests.
     #[cfg(test)]
     pub(super) fn watched(&self, mut watch: impl FnMut(&mut Connection)) {
         watch(&mut self.writer.lock());
-        self.readers.lock().iter_mut().for_each(|reader| watch(&mut reader.conn));
+        for readers in [&self.readers, &self.keyed] {
+            let _ = readers.each(|reader| {
+                watch(&mut reader.conn);
+                Ok::<(), ()>(())
+            });
+        }
     }
 
     /// Where the database is.
@@ -166,6 +159,15 @@ impl SqliteRegistry {
             audit::set(Pending::Written(id));
         }
         Ok(out)
+    }
+
+    /// Whether the work could be done: it is done and taken back.
+    pub(super) fn try_out(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<()>,
+    ) -> StoreResult<()> {
+        let mut conn = self.writer.lock();
+        work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
 
     /// Copy the log into the database, as far as no reader needs it. Holds up no write.
@@ -203,26 +205,35 @@ impl SqliteRegistry {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let mut held = self.take_reader()?;
+        self.read_with(self.take_reader()?, work)
+    }
+
+    /// As [`SqliteRegistry::read`], of rows by their keys, where nobody waits behind a list.
+    pub(super) fn read_keyed<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        self.read_with(self.keyed.take().ok_or(RegistryStoreError::Busy)?, work)
+    }
+
+    fn read_with<T>(
+        &self,
+        mut held: Held<'_, Reader>,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
         let Some(reader) = held.reader.as_mut() else { return Err(RegistryStoreError::Busy) };
         let until = self.started.elapsed() + READ_TIME_MAX;
         reader.until_us.store(until.as_micros() as u64, Ordering::Relaxed);
         let tx = reader.conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        work(&tx)
+        let done = work(&tx);
+        drop(tx);
+        reader.until_us.store(0, Ordering::Relaxed);
+        done
     }
 
     /// The first reader that is free.
-    pub(super) fn take_reader(&self) -> StoreResult<Held<'_>> {
-        let end = Instant::now() + READER_WAIT;
-        let mut free = self.readers.lock();
-        loop {
-            if let Some(reader) = free.pop() {
-                return Ok(Held { store: self, reader: Some(reader) });
-            }
-            if self.freed.wait_until(&mut free, end).timed_out() {
-                return Err(RegistryStoreError::Busy);
-            }
-        }
+    pub(super) fn take_reader(&self) -> StoreResult<Held<'_, Reader>> {
+        self.readers.take().ok_or(RegistryStoreError::Busy)
     }
 }
 

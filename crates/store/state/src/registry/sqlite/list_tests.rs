@@ -294,6 +294,22 @@ fn a_counter_waits_for_no_list_while_a_reader_is_free() {
 }
 
 #[test]
+fn who_somebody_is_and_what_they_may_do_waits_for_no_list() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open_with(&folder.path().join("registry.db"), 2).unwrap();
+    let roles = [store.roles().unwrap()[0].id];
+    store.create_user("joe", "hash", false, &roles).unwrap();
+    let id = store.user("joe").unwrap().unwrap().id;
+    let lists = [store.take_reader().unwrap(), store.take_reader().unwrap()];
+    assert!(store.user("joe").unwrap().is_some());
+    assert!(store.access(id, &roles, &["rbac_mode"]).unwrap().is_some());
+    store.policies(&roles).unwrap();
+    store.setting("rbac_mode").unwrap();
+    store.revocations().unwrap();
+    drop(lists);
+}
+
+#[test]
 fn a_change_and_its_row_of_the_audit_log_are_one_transaction() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();

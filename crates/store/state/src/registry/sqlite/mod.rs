@@ -28,7 +28,7 @@ use super::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, CertificateRow,
     CommandRow, ConfigRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount,
     LastScan, LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
-    OutcomeRow, OutcomeState, Overview, Permitted, Policy, Record, RegistryImage, RegistryStore,
+    OutcomeRow, OutcomeState, Overview, Permitted, Policy, RegistryImage, RegistryStore,
     RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary, UserRow,
 };
 
@@ -48,6 +48,21 @@ fn remove(tx: &Transaction<'_>, ids: &[AgentId], now_s: i64) -> StoreResult<Vec<
     let gone: Vec<AgentId> = rows.iter().map(|row| row.record.id).collect();
     commands::agents_gone(tx, &gone, now_s)?;
     Ok(rows)
+}
+
+/// Remove agents and register one in their place, or give the one of them that it is another key.
+fn replace(
+    tx: &Transaction<'_>,
+    gone: &[AgentId],
+    new: &NewAgent,
+) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
+    let known = new.id.filter(|id| gone.contains(id));
+    if known.is_none() || !agents::is_known(tx, new)? {
+        let rows = remove(tx, gone, new.now_s)?;
+        return Ok((rows, agents::add(tx, new, gone)?));
+    }
+    let others: Vec<AgentId> = gone.iter().copied().filter(|id| Some(*id) != known).collect();
+    Ok((remove(tx, &others, new.now_s)?, agents::key_anew(tx, new)?))
 }
 
 impl RegistryStore for SqliteRegistry {
@@ -99,14 +114,12 @@ impl RegistryStore for SqliteRegistry {
         &self,
         gone: &[AgentId],
         new: &NewAgent,
-        record: Record<'_>,
     ) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
-        self.write(|tx| {
-            let rows = remove(tx, gone, new.now_s)?;
-            let row = agents::add(tx, new, gone)?;
-            record(&rows).map_err(RegistryStoreError::Unrecorded)?;
-            Ok((rows, row))
-        })
+        self.write(|tx| replace(tx, gone, new))
+    }
+
+    fn try_replace_agents(&self, gone: &[AgentId], new: &NewAgent) -> StoreResult<()> {
+        self.try_out(|tx| replace(tx, gone, new).map(drop))
     }
 
     fn rivals(
@@ -275,7 +288,7 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn user(&self, name: &str) -> StoreResult<Option<UserRow>> {
-        self.read(|tx| users::one(tx, name))
+        self.read_keyed(|tx| users::one(tx, name))
     }
 
     fn users(&self) -> StoreResult<Vec<UserRow>> {
@@ -310,11 +323,11 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn roles(&self) -> StoreResult<Vec<super::RoleRef>> {
-        self.read(users::roles)
+        self.read_keyed(users::roles)
     }
 
     fn policies(&self, roles: &[u32]) -> StoreResult<Vec<Policy>> {
-        self.read(|tx| users::policies(tx, roles))
+        self.read_keyed(|tx| users::policies(tx, roles))
     }
 
     fn revoke_tokens(&self, revocation: &Revocation) -> StoreResult<()> {
@@ -322,7 +335,7 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn revocations(&self) -> StoreResult<Vec<Revocation>> {
-        self.read(users::revocations)
+        self.read_keyed(users::revocations)
     }
 
     fn clear_revocations(&self) -> StoreResult<()> {
@@ -330,7 +343,7 @@ impl RegistryStore for SqliteRegistry {
     }
 
     fn setting(&self, name: &str) -> StoreResult<Option<String>> {
-        self.read(|tx| users::setting(tx, name))
+        self.read_keyed(|tx| users::setting(tx, name))
     }
 
     fn revoke_and_set(
@@ -399,15 +412,16 @@ impl RegistryStore for SqliteRegistry {
         }
     }
 
-    fn drop_audit(&self, row: Option<u64>) -> StoreResult<()> {
-        if let Some(id) = row {
-            let sql = "DELETE FROM audit WHERE id = ?1";
-            return self.write_soft(|tx| Ok(rows::run(tx, sql, [rows::signed(id)]).map(drop)?));
-        }
+    fn leave_out_audit(&self, outcome: AuditOutcome) -> StoreResult<()> {
         match audit::take() {
             Pending::None | Pending::Waiting(_) => Ok(()),
-            Pending::Written(id) => self.finish_audit(id, AuditOutcome::Refused),
+            Pending::Written(id) => self.finish_audit(id, outcome),
         }
+    }
+
+    fn drop_audit(&self, id: u64) -> StoreResult<()> {
+        let sql = "DELETE FROM audit WHERE id = ?1";
+        self.write_soft(|tx| Ok(rows::run(tx, sql, [rows::signed(id)]).map(drop)?))
     }
 
     fn finish_audit(&self, id: u64, outcome: AuditOutcome) -> StoreResult<()> {

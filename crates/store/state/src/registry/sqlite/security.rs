@@ -12,7 +12,7 @@ use crate::registry::{
 
 impl SecurityStore for SqliteRegistry {
     fn user_by_id(&self, id: u32) -> StoreResult<Option<UserRow>> {
-        self.read(|tx| user(tx, id))
+        self.read_keyed(|tx| user(tx, id))
     }
 
     fn access(
@@ -21,7 +21,7 @@ impl SecurityStore for SqliteRegistry {
         roles: &[u32],
         settings: &[&str],
     ) -> StoreResult<Option<AccessRows>> {
-        self.read(|tx| access(tx, user, roles, settings))
+        self.read_keyed(|tx| access(tx, user, roles, settings))
     }
 
     fn security(&self) -> StoreResult<SecurityImage> {

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::rows::{self, cut, signed, unsigned};
 use crate::registry::limits::{
-    ADMIN_USER, ADMIN_USER_ID, AUDIT_REFUSED_ROWS_MAX, AUDIT_ROWS_MAX, DETAIL_BYTES_MAX,
+    ADMIN_USER, ADMIN_USER_ID, AUDIT_IDLE_ROWS_MAX, AUDIT_ROWS_MAX, DETAIL_BYTES_MAX,
     RESERVED_ID_MAX,
 };
 use crate::registry::{
@@ -201,26 +201,26 @@ pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> StoreResult<u64
         entry.outcome.name()
     ])?;
     let id = tx.last_insert_rowid().cast_unsigned();
-    if id.is_multiple_of(AUDIT_TRIM_ROWS) && id > AUDIT_REFUSED_ROWS_MAX {
-        trim_audit(tx, AUDIT_ROWS_MAX, AUDIT_REFUSED_ROWS_MAX)?;
+    if id.is_multiple_of(AUDIT_TRIM_ROWS) && id > AUDIT_IDLE_ROWS_MAX {
+        trim_audit(tx, AUDIT_ROWS_MAX, AUDIT_IDLE_ROWS_MAX)?;
     }
     Ok(id)
 }
 
-/// Keep the newest rows of what was refused, and of everything else.
-fn trim_audit(tx: &Transaction<'_>, kept_max: u64, refused_max: u64) -> StoreResult<()> {
+/// Keep the newest rows of what changed nothing, and of everything else.
+fn trim_audit(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> StoreResult<()> {
     rows::run(
         tx,
-        "DELETE FROM audit INDEXED BY audit_refused WHERE outcome = 'refused' AND id <=
-         (SELECT id FROM audit INDEXED BY audit_refused WHERE outcome = 'refused'
+        "DELETE FROM audit INDEXED BY audit_idle WHERE outcome IN ('refused', 'unchanged') AND id <=
+         (SELECT id FROM audit INDEXED BY audit_idle WHERE outcome IN ('refused', 'unchanged')
           ORDER BY id DESC LIMIT 1 OFFSET ?1)",
-        [signed(refused_max)],
+        [signed(idle_max)],
     )?;
     rows::run(
         tx,
-        "DELETE FROM audit INDEXED BY audit_kept WHERE outcome <> 'refused' AND id <=
-         (SELECT id FROM audit INDEXED BY audit_kept WHERE outcome <> 'refused'
-          ORDER BY id DESC LIMIT 1 OFFSET ?1)",
+        "DELETE FROM audit INDEXED BY audit_kept WHERE outcome NOT IN ('refused', 'unchanged')
+         AND id <= (SELECT id FROM audit INDEXED BY audit_kept
+          WHERE outcome NOT IN ('refused', 'unchanged') ORDER BY id DESC LIMIT 1 OFFSET ?1)",
         [signed(kept_max)],
     )?;
     Ok(())
@@ -272,7 +272,7 @@ mod tests {
     use crate::registry::SqliteRegistry;
 
     #[test]
-    fn what_was_refused_pushes_nothing_out_of_the_audit_log_that_was_done() {
+    fn what_changed_nothing_pushes_nothing_out_of_the_audit_log_that_was_done() {
         let folder = tempfile::TempDir::new().unwrap();
         let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
         let row = |outcome, n: u64| AuditEntry {
@@ -286,7 +286,9 @@ mod tests {
         let left = store.write(|tx| {
             for n in 0..20 {
                 audit(tx, &row(AuditOutcome::Done, n))?;
-                (0..10).try_for_each(|_| audit(tx, &row(AuditOutcome::Refused, n)).map(drop))?;
+                let refused = vec![row(AuditOutcome::Refused, n); 5];
+                let unchanged = vec![row(AuditOutcome::Unchanged, n); 5];
+                refused.iter().chain(&unchanged).try_for_each(|row| audit(tx, row).map(drop))?;
             }
             trim_audit(tx, 15, 7)?;
             audit_log(tx, None, 1_000)
@@ -296,6 +298,9 @@ mod tests {
             left.iter().filter(|row| row.outcome == outcome).map(|row| row.at_us).collect()
         };
         assert_eq!(of(AuditOutcome::Done), (5..20).rev().collect::<Vec<_>>());
-        assert_eq!(of(AuditOutcome::Refused), [19; 7]);
+        assert_eq!(
+            (of(AuditOutcome::Unchanged), of(AuditOutcome::Refused)),
+            (vec![19; 5], vec![19; 2])
+        );
     }
 }

@@ -44,8 +44,8 @@ pub(crate) struct AuditItem {
     action: String,
     /// Method, path, parameters and body; secrets masked.
     detail: String,
-    /// `done`; `partly` and `refused` where some or all of it was refused; `failed`; `begun` when the
-    /// server ended before it could say more.
+    /// `done`; `unchanged` where that changed nothing for others; `partly` and `refused` where some
+    /// or all of it was refused; `failed`; `begun` when the server ended before it could say more.
     outcome: &'static str,
 }
 

@@ -207,6 +207,8 @@ fn logout(call: &Call) -> Result<Answer, Failure> {
         return Err(no_account());
     };
     call.registry().revoke_tokens(RevocationTarget::User(*id))?;
+    // Its tokens are nobody else's business.
+    call.set_unchanged();
     Ok(Answer::Message(format!("User {name} was successfully logged out")))
 }
 

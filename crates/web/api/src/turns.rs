@@ -1,0 +1,106 @@
+//! Whose turn it is to ask the stores: a bounded number of requests run at once, of one user half of
+//! them, and a bounded number of each user waits. Of what runs, `state::lend` leaves a reader of each
+//! database to everybody else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::limits::{RUNNING_EACH_MAX, RUNNING_MAX, WAITING_EACH_MAX, WAITING_MAX};
+use crate::room::{Owner, Room, Share};
+
+/// Users and networks whose places are kept while nobody needs them.
+const OWNERS_KEPT_MAX: usize = 1_024;
+
+/// The places of those that run and of those that wait.
+pub(crate) struct Turns {
+    each: Mutex<HashMap<String, Arc<Semaphore>>>,
+    all: Arc<Semaphore>,
+    under_way: Room,
+}
+
+/// A request's place, given back when dropped.
+pub(crate) struct Turn {
+    _under_way: Share,
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Self {
+        Self {
+            each: Mutex::default(),
+            all: Arc::new(Semaphore::new(RUNNING_MAX)),
+            under_way: Room::new(WAITING_MAX, WAITING_EACH_MAX),
+        }
+    }
+
+    /// The next one that is free for this owner; `None` where too many wait already.
+    pub(crate) async fn take(&self, owner: Owner) -> Option<Turn> {
+        let own = self.places_of(&owner);
+        let under_way = self.under_way.take(owner, 1)?;
+        // Their own first: who waits for it keeps nobody else from a place among all.
+        let own = own.acquire_owned().await.ok()?;
+        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Turn { _under_way: under_way, _own: own, _all: all })
+    }
+
+    fn places_of(&self, owner: &Owner) -> Arc<Semaphore> {
+        let mut each = self.each.lock();
+        if let Some(places) = each.get(owner.name()) {
+            return Arc::clone(places);
+        }
+        if each.len() >= OWNERS_KEPT_MAX {
+            each.retain(|_, places| Arc::strong_count(places) > 1);
+        }
+        let most = if owner.is_local() { RUNNING_MAX } else { RUNNING_EACH_MAX };
+        let places = Arc::new(Semaphore::new(most));
+        each.insert(owner.name().to_owned(), Arc::clone(&places));
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::call::Caller;
+
+    fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn places_are_left_to_others_whatever_one_user_asks() {
+        let turns = Turns::new();
+        let from = |n: u8| Owner::from_network([192, 0, 2, n].into());
+        let mut held = Vec::new();
+        for _ in 0..RUNNING_EACH_MAX {
+            held.push(now_or_never(turns.take(from(1))).expect("at once"));
+        }
+        assert!(now_or_never(turns.take(from(1))).is_none());
+        held.push(now_or_never(turns.take(from(2))).expect("another one's"));
+        let root = Owner::of(&Caller::Local { uid: 0 });
+        while let Some(turn) = now_or_never(turns.take(root.clone())) {
+            held.push(turn);
+        }
+        assert_eq!(held.len(), RUNNING_MAX);
+        held.remove(0);
+        held.push(now_or_never(turns.take(from(1))).expect("its own again"));
+        drop(held);
+        for n in 0..=u8::MAX {
+            for third in 0..8 {
+                let owner = Owner::from_network([10, 0, third, n].into());
+                assert!(now_or_never(turns.take(owner)).is_some());
+            }
+        }
+        assert!(turns.each.lock().len() <= OWNERS_KEPT_MAX, "who needs none is forgotten");
+    }
+}
