@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{Dataset, ItemKey};
-use rusqlite::Connection;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
 
 use crate::body::Body;
 use crate::cycle::Cursor;
@@ -191,8 +192,8 @@ impl Catalog {
         format!("{:016x}", self.epochs.last().map_or(0, |e| e.1))
     }
 
-    /// Rebuild from the database. Also gives the highest version found in it, and the rows that cannot
-    /// be decoded.
+    /// Rebuild from the database. Also gives the highest version found in it, and the rows that
+    /// cannot be decoded.
     pub(crate) fn load(conn: &Connection) -> rusqlite::Result<(Self, u64, Vec<Unsound>)> {
         let mut catalog = Self { next_directory: 1, ..Self::default() };
         let mut last = catalog.load_datasets(conn)?;
@@ -224,7 +225,7 @@ impl Catalog {
     /// stop each scan and each cycle that meets it.
     fn load_items(&mut self, conn: &Connection) -> rusqlite::Result<(u64, Vec<Unsound>)> {
         let mut statement = conn.prepare(
-            "SELECT dataset, directory, seen, gone, observation, name FROM item \
+            "SELECT dataset, directory, seen, gone, observation, name, known FROM item \
              ORDER BY dataset, directory, name",
         )?;
         let mut rows = statement.query([])?;
@@ -239,13 +240,13 @@ impl Catalog {
                 files = state.as_ref().is_some_and(|state| state.name == Dataset::fim_files());
                 held = state.and_then(|state| state.directories.get_mut(&place.1));
             }
-            let seen = row.get::<_, i64>(2)? as u64;
+            let seen = row.get_ref(2)?.as_i64().unwrap_or(0) as u64;
             last = last.max(seen);
             if let Some(directory) = &mut held {
-                directory.load(row.get_ref(5)?.as_blob()?, seen);
+                directory.load(row.get_ref(5)?.as_bytes()?, seen);
             }
-            if !row.get::<_, bool>(3)? && !Body::is_sound(row.get_ref(4)?.as_blob()?, files) {
-                let name: Vec<u8> = row.get(5)?;
+            if !is_sound(row, files)? {
+                let name = row.get_ref(5)?.as_bytes()?.to_vec();
                 let path = held.as_ref().map_or(&[][..], |directory| &directory.path);
                 let key = ItemKey::new(path, name.clone());
                 let path = model::path::show_terminal(&key.path());
@@ -298,4 +299,17 @@ impl Catalog {
         )?;
         Ok((orphans > 0).then(|| format!("items in {orphans} unknown directories")))
     }
+}
+
+/// Whether an item, read as by [`Catalog::load_items`], can be used: each column of its type, and
+/// its content decoded.
+fn is_sound(row: &Row<'_>, files: bool) -> rusqlite::Result<bool> {
+    let typed = row.get_ref(2)?.as_i64().is_ok()
+        && row.get_ref(6)?.as_i64().is_ok()
+        && matches!(row.get_ref(5)?, ValueRef::Blob(_));
+    Ok(match (row.get_ref(3)?, row.get_ref(4)?) {
+        (ValueRef::Integer(0), ValueRef::Blob(bytes)) => typed && Body::is_sound(bytes, files),
+        (ValueRef::Integer(1), ValueRef::Blob(bytes)) => typed && bytes.is_empty(),
+        _ => false,
+    })
 }

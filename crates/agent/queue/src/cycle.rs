@@ -1,9 +1,10 @@
 //! Cycles: telling everything seen up to a moment, session by session.
 //!
 //! A walk goes through the directories by number and the names in each; it reads only directories,
-//! and blocks of large ones, whose newest item is pending, and hands out each pending item as it is when visited. The place
-//! reached is stored with every acknowledgement; nothing is written per item, but for items that
-//! are gone (their row goes) and items that the server skipped.
+//! and blocks of large ones, whose newest item is pending, and hands out each pending item as it is
+//! when visited, but for those born since the cycle began ([`crate::transition::Marks::is_due`]).
+//! The place reached is stored with every acknowledgement; nothing is written per item, but for
+//! items that are gone (their row goes) and items that the server skipped.
 
 use std::mem;
 use std::sync::Arc;
@@ -330,9 +331,11 @@ impl Inner {
     }
 }
 
-/// What is pending in a stretch of a directory; an item that is gone has an empty observation.
+/// What is due in a stretch of a directory, as [`crate::transition::Marks::is_due`] has it; an item
+/// that is gone has an empty observation.
 const PENDING: &str = "SELECT name, seen, observation FROM item \
-     WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5 ORDER BY name";
+     WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5 \
+     AND (seen <= ?6 OR known) ORDER BY name";
 
 /// Collect items of one stretch.
 fn fill_from(
@@ -342,7 +345,8 @@ fn fill_from(
     left: &mut usize,
     lease: &mut Lease,
 ) -> rusqlite::Result<Filled> {
-    let mut rows = select.query((walk.id, id, &names.from, names.to(), walk.told as i64))?;
+    let (told, leased) = (walk.told as i64, walk.leased as i64);
+    let mut rows = select.query((walk.id, id, &names.from, names.to(), told, leased))?;
     lease.enter(path);
     while let Some(row) = rows.next()? {
         let name = row.get_ref(0)?.as_blob()?;

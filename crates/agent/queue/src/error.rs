@@ -44,8 +44,8 @@ pub enum QueueError {
         /// What was tried.
         action: &'static str,
     },
-    /// Damaged content was found while running. The next opening drops what cannot be decoded, or moves
-    /// the file aside.
+    /// Damaged content was found while running. The next opening drops what cannot be decoded, or
+    /// moves the file aside.
     #[error("{}: damaged ({detail}): restart the agent to mend or rebuild it", path.display())]
     Corrupt {
         /// The database.

@@ -3,6 +3,9 @@
 //! An event's id is `epoch-seq`: seq from AUTOINCREMENT, the epoch in force when it was appended.
 //! A power cut may set seq back; the epoch drawn at the next opening keeps the ids apart, while
 //! events that were queued before keep theirs, so that one sent twice is known as the same.
+//!
+//! A body is read as bytes whatever its column is typed as: one flipped bit makes text of it, and
+//! what it says is whole.
 
 use model::Dataset;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -66,7 +69,7 @@ impl Inner {
             )?;
             let mut rows = select.query((after as i64, id))?;
             while let Some(row) = rows.next()? {
-                visit(row.get::<_, i64>(0)? as u64, row.get_ref(1)?.as_blob()?);
+                visit(row.get::<_, i64>(0)? as u64, row.get_ref(1)?.as_bytes()?);
             }
             Ok(())
         })
@@ -75,7 +78,7 @@ impl Inner {
     pub(crate) fn event(&self, seq: u64) -> Result<Option<Vec<u8>>, QueueError> {
         self.read(|conn| {
             conn.prepare_cached("SELECT body FROM event WHERE seq = ?1")?
-                .query_row([seq as i64], |row| row.get(0))
+                .query_row([seq as i64], |row| Ok(row.get_ref(0)?.as_bytes()?.to_vec()))
                 .optional()
         })
     }
@@ -107,7 +110,7 @@ fn oldest(
     let mut found = Vec::new();
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
-        let body = row.get_ref(1)?.as_blob()?;
+        let body = row.get_ref(1)?.as_bytes()?;
         bytes += body.len() + EVENT_OVERHEAD_BYTES;
         if bytes > byte_budget && !found.is_empty() {
             break;

@@ -14,8 +14,9 @@
 //! process; with [`Durability::Power`] a power cut too. After either, [`OpenReport::unclean`] is
 //! set, new events carry a new epoch, and everything held counts as possibly known to the server.
 //!
-//! Limits: one writing process (a lock file says so), readers beside it; [`QueueOptions::byte_limit`]
-//! bounds the events, never the state; a key has at most [`KEY_BYTES_MAX`] bytes.
+//! Limits: one writing process (a lock file says so), readers beside it;
+//! [`QueueOptions::byte_limit`] bounds the events, never the state; a key has at most
+//! [`KEY_BYTES_MAX`] bytes.
 //!
 //! All calls block on the disk; from async code use a blocking thread.
 
@@ -25,11 +26,14 @@ mod baseline;
 mod body;
 mod catalog;
 mod cycle;
+mod damage;
 mod directory;
 mod error;
 mod events;
 mod feed;
 mod gather;
+#[cfg(all(test, loom))]
+mod hand_off_model;
 mod lease;
 mod line;
 mod open;

@@ -1,5 +1,5 @@
-//! Opening agent.db: lock, checks, dropping rows that cannot be decoded, moving a damaged file aside,
-//! loading.
+//! Opening agent.db: lock, checks, dropping rows that cannot be decoded, moving a damaged file
+//! aside, loading.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -26,6 +26,10 @@ const DAMAGED_FILES_MAX: usize = 3;
 
 /// Rows that cannot be decoded in a file that is otherwise whole: with more of them it is damaged.
 const DROPPED_MAX: usize = 10_000;
+
+/// Runs in a row that met damage which no opening found: then the file is replaced, or else the
+/// agent would begin anew for ever.
+const DAMAGE_MET_MAX: i64 = 3;
 
 /// Names tried for the copy, one for each second.
 const COPY_NAMES_MAX: u64 = 1000;
@@ -168,8 +172,14 @@ impl Opening<'_> {
             }
             let newest = last;
             report.dropped = Some(drop_rows(&mut conn, &unsound)?);
-            (catalog, last, _) = Catalog::load(&conn)?;
+            let left;
+            (catalog, last, left) = Catalog::load(&conn)?;
+            if let Some(row) = left.first() {
+                return Err(Attempt::Damaged(format!("{} cannot be dropped", row.path)));
+            }
             last = last.max(newest);
+        } else if schema::meta(&conn, schema::META_DAMAGE_MET)?.unwrap_or(0) >= DAMAGE_MET_MAX {
+            return Err(Attempt::Damaged("damage that no opening finds was met again".into()));
         }
         if let Some(rebuilt) = &report.rebuilt {
             let copy = rebuilt.moved_to.display();
@@ -223,8 +233,8 @@ impl Opening<'_> {
         last: u64,
         report: &mut OpenReport,
     ) -> Result<(Writer, Catalog), Attempt> {
-        // Anew at every opening: a copy that was closed cleanly and is put back must not use ids that
-        // were told after it was made.
+        // Anew at every opening: a copy that was closed cleanly and is put back must not use ids
+        // that were told after it was made.
         let epoch = self
             .random
             .next_u64()
@@ -270,11 +280,28 @@ fn check(conn: &Connection) -> Result<(), Attempt> {
     if found != "ok" {
         return Err(Attempt::Damaged(found));
     }
-    Catalog::contradiction(conn)?.map_or(Ok(()), |found| Err(Attempt::Damaged(found)))
+    if let Some(found) = Catalog::contradiction(conn)? {
+        return Err(Attempt::Damaged(found));
+    }
+    let odd: i64 = conn.query_row(
+        "SELECT count(*) FROM event WHERE typeof(body) NOT IN ('blob', 'text')",
+        [],
+        |row| row.get(0),
+    )?;
+    if odd > 0 {
+        return Err(Attempt::Damaged(format!("{odd} events without a body")));
+    }
+    // Told again, such an item is refused again.
+    conn.execute(
+        "DELETE FROM exception WHERE typeof(name) <> 'blob' OR typeof(seen) <> 'integer' \
+            OR typeof(reason) <> 'text'",
+        [],
+    )?;
+    Ok(())
 }
 
-/// Drop the rows that cannot be decoded: what they held is found again by a scan and a check, and the
-/// events beside them stay.
+/// Drop the rows that cannot be decoded: what they held is found again by a scan and a check, and
+/// the events beside them stay.
 fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Attempt> {
     let first = unsound.first().map(|row| row.path.clone()).unwrap_or_default();
     if unsound.len() > DROPPED_MAX {
@@ -296,6 +323,7 @@ fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Atte
     )?;
     // Killed before the gap is told: agent and server are compared all the same.
     schema::set_meta(&tx, schema::META_CLEAN, 0)?;
+    schema::set_meta(&tx, schema::META_DAMAGE_MET, 0)?;
     tx.commit()?;
     tracing::error!(
         items = unsound.len(),

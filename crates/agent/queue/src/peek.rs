@@ -112,7 +112,9 @@ pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
 pub fn peek_note(path: &Path, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
     let read = || -> rusqlite::Result<Option<Vec<u8>>> {
         schema::open_reader(path)?
-            .query_row("SELECT value FROM note WHERE name = ?1", [name], |row| row.get(0))
+            .query_row("SELECT value FROM note WHERE name = ?1", [name], |row| {
+                Ok(row.get_ref(0)?.as_bytes()?.to_vec())
+            })
             .optional()
     };
     read().map_err(|source| QueueError::Sqlite {

@@ -3,18 +3,19 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use env::clock::Clock;
 use env::random::Random;
 use model::{Coverage, Dataset, EventBody, ItemKey, Names};
 use parking_lot::{Mutex, RwLock};
-use rusqlite::{Connection, ffi};
+use rusqlite::Connection;
 
 use crate::baseline::QueueBaseline;
 use crate::body::Body;
 use crate::catalog::{Catalog, Head};
 use crate::cycle::{AckOutcome, Cycle, Skip};
+use crate::damage::Damage;
 use crate::error::QueueError;
 use crate::events::EventLease;
 use crate::gather::ScanSink;
@@ -47,8 +48,8 @@ pub(crate) struct Inner {
     pub(crate) log_held_us: AtomicU64,
     /// Read transactions that are going on.
     pub(crate) reading: Arc<Reading>,
-    /// Damage was met: the next opening looks at the whole file.
-    pub(crate) damaged: AtomicBool,
+    /// What speaks against the file since it was opened.
+    pub(crate) damage: Damage,
     readers: Mutex<Vec<Connection>>,
     /// Of the lease that was answered last.
     pub(crate) lease_buffers: Mutex<Buffers>,
@@ -58,37 +59,6 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn closed(&self) -> QueueError {
         QueueError::Closed { path: self.path.clone() }
-    }
-
-    pub(crate) fn classify(&self, action: &'static str, error: rusqlite::Error) -> QueueError {
-        if open::is_damage(&error) {
-            self.damaged.store(true, Ordering::Relaxed);
-        }
-        open::classify(&self.path, action, error)
-    }
-
-    /// As [`Inner::classify`], for the writer: what leaves doubt about the disk closes it.
-    pub(crate) fn failed(
-        &self,
-        writer: &mut Writer,
-        action: &'static str,
-        error: rusqlite::Error,
-    ) -> QueueError {
-        let doubtful = error.sqlite_error().is_some_and(|cause| {
-            matches!(cause.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
-        });
-        if doubtful || open::is_damage(&error) {
-            tracing::error!(path = %self.path.display(), %error, "agent database closed");
-            writer.poisoned = Some(error.to_string());
-            self.damaged.store(true, Ordering::Relaxed);
-        }
-        self.classify(action, error)
-    }
-
-    pub(crate) fn undecodable(&self, key: &ItemKey) -> QueueError {
-        let name = model::path::show_terminal(&key.path());
-        self.damaged.store(true, Ordering::Relaxed);
-        QueueError::Corrupt { path: self.path.clone(), detail: format!("content of {name}") }
     }
 
     /// Number of the dataset; a new one is entered.
@@ -184,7 +154,7 @@ impl Queue {
             line: Writers::default(),
             log_held_us: AtomicU64::new(0),
             reading: Arc::default(),
-            damaged: AtomicBool::new(false),
+            damage: Damage::default(),
             readers: Mutex::default(),
             lease_buffers: Mutex::default(),
             lock: Mutex::new(Some(opened.lock)),
@@ -441,10 +411,16 @@ impl Queue {
         Snapshot::new(&self.inner, dataset)
     }
 
-    /// Whether content that cannot be decoded was met since it was opened. The next opening finds
-    /// it too, moves the file aside and begins a new one.
+    /// Content that cannot be decoded was met in a lease or a snapshot, which do not go through
+    /// this handle.
+    pub fn note_damage(&self) {
+        self.inner.damage.met();
+    }
+
+    /// Whether content that cannot be decoded was met since it was opened. The next opening drops
+    /// it, or moves the file aside and begins a new one.
     pub fn is_damaged(&self) -> bool {
-        self.inner.damaged.load(Ordering::Relaxed)
+        self.inner.damage.is_doubtful()
     }
 
     /// What it holds and costs.

@@ -109,12 +109,13 @@ pub(crate) fn pragma(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
     conn.pragma_query_value(None, name, |row| row.get(0))
 }
 
-/// A number of the `meta` table.
+/// A number of the `meta` table; one of an odd type is none.
 pub(crate) fn meta(conn: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
     use rusqlite::OptionalExtension as _;
     conn.prepare_cached("SELECT value FROM meta WHERE key = ?1")?
-        .query_row([key], |row| row.get(0))
+        .query_row([key], |row| Ok(row.get_ref(0)?.as_i64().ok()))
         .optional()
+        .map(Option::flatten)
 }
 
 /// Set a number of the `meta` table.
@@ -140,6 +141,8 @@ pub(crate) const META_CLEAN: &str = "clean";
 pub(crate) const META_CLOCK: &str = "clock";
 /// `meta`: events dropped by the byte limit.
 pub(crate) const META_DROPPED: &str = "events_dropped";
+/// `meta`: how often in a row a run ended after it had met damage.
+pub(crate) const META_DAMAGE_MET: &str = "damage_met";
 /// `meta`: 1 with [`Durability::Power`].
 pub(crate) const META_POWER: &str = "power";
 /// `meta`: 1 with [`Transaction::PerEvent`].

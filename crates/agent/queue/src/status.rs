@@ -160,7 +160,7 @@ impl Inner {
 /// When the oldest event happened.
 pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>> {
     conn.query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
-        Ok(event_time_us(row.get_ref(0)?.as_blob()?))
+        Ok(event_time_us(row.get_ref(0)?.as_bytes()?))
     })
     .optional()
 }

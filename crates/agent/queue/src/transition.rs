@@ -7,6 +7,7 @@
 //! Invariants, each covered by the tests of this file:
 //! - a row is dropped without telling only if no session can have carried it;
 //! - whatever changes after it was sent is pending again;
+//! - a cycle hands out all that was pending when it began, and ends whatever is born meanwhile;
 //! - `told` never passes an item that was not answered.
 
 /// One item, without its body.
@@ -51,6 +52,13 @@ impl Marks {
     /// Whether the row is still to be told.
     pub fn is_pending(self, row: Row) -> bool {
         row.seen > self.told
+    }
+
+    /// Whether the cycle hands the row out: pending, and not born after the cycle began. A newcomer
+    /// is the next cycle's: one that is outrun by newcomers would never end, and what lies before
+    /// its cursor would wait for ever. What changes faster than a cycle is no newcomer any more.
+    pub fn is_due(self, row: Row) -> bool {
+        self.is_pending(row) && (row.known || row.seen <= self.leased)
     }
 
     /// Whether any session, answered or not, may have carried the row.

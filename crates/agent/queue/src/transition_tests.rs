@@ -26,6 +26,17 @@ fn an_item_is_unknown_only_if_no_session_can_have_carried_it() {
 }
 
 #[test]
+fn a_cycle_hands_out_what_was_there_and_what_changed_and_no_newcomer() {
+    assert!(!CYCLE.is_due(row(10)) && CYCLE.is_due(row(11)) && CYCLE.is_due(row(20)));
+    let born = put(None, CYCLE, 21);
+    assert!(CYCLE.is_pending(born) && !CYCLE.is_due(born));
+    assert!(CYCLE.end(21).begin(21).is_due(born), "it is the next one's");
+    assert!(CYCLE.is_due(put(Some(row(15)), CYCLE, 22)));
+    assert!(CYCLE.is_due(put(Some(born), CYCLE, 23)), "changed since");
+    assert_eq!(delete(Some(born), CYCLE, 24).map(|gone| CYCLE.is_due(gone)), Some(true));
+}
+
+#[test]
 fn a_delete_drops_the_unknown_and_tells_of_the_known() {
     assert_eq!(delete(None, QUIET, 30), None);
     assert_eq!(delete(Some(row(26)), QUIET, 30), None);

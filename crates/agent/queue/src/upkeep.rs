@@ -213,10 +213,11 @@ impl Inner {
 
     /// The clean end: durable whatever the mode, then the log folded in.
     pub(crate) fn finish(&self, writer: &Writer) -> Result<(), QueueError> {
+        self.count_damage(&writer.conn);
         if let Some(detail) = &writer.poisoned {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
-        if self.damaged.load(Ordering::Relaxed) {
+        if self.damage.is_doubtful() {
             // No clean end: the next start looks at the whole file.
             return Ok(());
         }
@@ -227,6 +228,7 @@ impl Inner {
             // The flush of this commit covers all before it: the log is one file.
             conn.execute_batch("BEGIN IMMEDIATE")?;
             schema::set_meta(conn, schema::META_CLOCK, writer.clock.last() as i64)?;
+            schema::set_meta(conn, schema::META_DAMAGE_MET, 0)?;
             schema::set_meta(conn, schema::META_CLEAN, 1)?;
             conn.execute_batch("COMMIT")
         };
@@ -240,7 +242,7 @@ impl Inner {
     pub(crate) fn note(&self, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
         self.read(|conn| {
             conn.prepare_cached("SELECT value FROM note WHERE name = ?1")?
-                .query_row([name], |row| row.get(0))
+                .query_row([name], |row| Ok(row.get_ref(0)?.as_bytes()?.to_vec()))
                 .optional()
         })
     }
@@ -332,9 +334,10 @@ fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldes
     let mut oldest = Oldest::default();
     let mut freed = 0;
     while let Some(row) = rows.next()? {
-        let body = row.get_ref(2)?.as_blob()?;
+        let body = row.get_ref(2)?.as_bytes()?;
         oldest.last_seq = row.get(0)?;
-        oldest.add(row.get(1)?, body);
+        // Of an odd type: the queue's own.
+        oldest.add(row.get_ref(1)?.as_i64().unwrap_or(0), body);
         freed += body.len() as u64;
         if freed >= bytes {
             break;

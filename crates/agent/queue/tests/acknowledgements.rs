@@ -122,13 +122,58 @@ fn a_directory_born_during_a_cycle_waits_for_the_next_one() {
     assert_eq!(cycle(&queue), own(&[("/new/1", Some(2))]));
 }
 
+/// Names that only grow come behind the cursor as fast as they are told.
+#[test]
+fn a_cycle_ends_although_more_is_born_behind_its_cursor_than_it_tells() {
+    let (_folder, _, _, queue) = open_new();
+    let name = |n: u64| format!("/a/{n:06}");
+    apply(&queue, (1..=30).map(|n| base(&name(n), n)).collect());
+    queue.begin_cycle(&files()).unwrap();
+    let (mut told, mut newest) = (Vec::new(), 30);
+    while let Some(lease) = queue.lease(&files(), 6000).unwrap() {
+        let born = newest + 1..=newest + 2 * lease.items().len() as u64;
+        newest = *born.end();
+        apply(&queue, born.map(|n| base(&name(n), n)).collect());
+        // Before the cursor: it waits for the end of this cycle.
+        apply(&queue, vec![changed(&name(1), newest)]);
+        told.extend(paths(&lease));
+        assert!(told.len() <= 30, "it does not end");
+        queue.ack(lease, &[]).unwrap();
+    }
+    queue.end_cycle(&files()).unwrap();
+    assert_eq!(told, (1..=30).map(|n| (name(n), Some(n))).collect::<Vec<_>>());
+    let rest = cycle(&queue);
+    assert_eq!(rest.first(), Some(&(name(1), Some(newest))));
+    assert_eq!(rest[1..], (31..=newest).map(|n| (name(n), Some(n))).collect::<Vec<_>>());
+    assert_eq!(cycle(&queue), []);
+}
+
+/// It is told as it is found, in every cycle, however often it changes meanwhile.
+#[test]
+fn an_item_that_changes_faster_than_a_cycle_is_told_by_each() {
+    let (_folder, _, _, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    let mut content = 10;
+    for _ in 0..3 {
+        content += 1;
+        apply(&queue, vec![base("/a/1", content), base("/a/born", content)]);
+        queue.begin_cycle(&files()).unwrap();
+        apply(&queue, vec![base("/a/born", content + 1)]);
+        let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
+        assert!(paths(&lease).contains(&("/a/born".to_owned(), Some(content + 1))));
+        queue.ack(lease, &[]).unwrap();
+        queue.end_cycle(&files()).unwrap();
+    }
+}
+
 #[test]
 fn an_item_sent_after_the_mark_and_deleted_after_the_cycle_is_still_told() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     queue.begin_cycle(&files()).unwrap();
-    // Seen after the cycle began, yet sent by it.
+    // Seen after the cycle began, yet sent by it: changed once more, it is no newcomer.
     apply(&queue, vec![base("/a/2", 2)]);
+    apply(&queue, vec![base("/a/2", 3)]);
     let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
     assert_eq!(lease.items().len(), 2);
     queue.ack(lease, &[]).unwrap();

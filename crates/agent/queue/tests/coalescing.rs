@@ -160,7 +160,7 @@ impl Ours {
             self.end();
         }
         self.marks = self.marks.begin(self.clock.last());
-        match self.row.filter(|row| self.marks.is_pending(*row)) {
+        match self.row.filter(|row| self.marks.is_due(*row)) {
             Some(row) => {
                 assert!(row.gone || content.is_some());
                 self.flight =

@@ -16,7 +16,8 @@ use common::{apply, base, changed, gone, open_new_with};
 use model::{Coverage, CoverageKind, Dataset, EventBody};
 use queue::{DocumentStep, QueueOptions, Transaction};
 
-/// Transactions in the write-ahead log: frames that end one (sqlite.org/fileformat2.html#walformat).
+/// Transactions in the write-ahead log: frames that end one
+/// (sqlite.org/fileformat2.html#walformat).
 fn commits(path: &Path) -> usize {
     let log = std::fs::read(common::with_suffix(path, "-wal")).unwrap();
     let number = |at: usize| u32::from_be_bytes(log[at..at + 4].try_into().unwrap());

@@ -10,46 +10,20 @@
 
 mod common;
 
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
-    apply, base, baseline, changed, crash_image, cycle, open, open_new, own, try_open, with_suffix,
+    apply, assert_rebuilt, base, baseline, changed, crash_image, cycle, fill, open, open_new,
+    overwrite, own, try_open, with_suffix,
 };
 use env::clock::{Clock, SystemClock};
 use env::random::SystemRandom;
-use model::{CoverageKind, Dataset, EventBody};
+use model::Dataset;
 use queue::{Queue, QueueError, QueueOptions};
-
-fn fill(queue: &Queue) {
-    apply(queue, (0..2000).map(|n| base(&format!("/d{}/{n:05}", n / 50), n)).collect());
-}
-
-fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
-    let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-    file.seek(SeekFrom::Start(from)).unwrap();
-    file.write_all(bytes).unwrap();
-}
-
-/// The one coverage event of a rebuilt database.
-fn assert_rebuilt(queue: &Queue, report: &queue::OpenReport) {
-    let rebuilt = report.rebuilt.as_ref().expect("rebuilt");
-    assert!(report.created && report.needs_check() && report.items == 0);
-    assert!(rebuilt.moved_to.exists());
-    let lease = queue.lease_events(10, usize::MAX).unwrap();
-    assert_eq!(lease.items.len(), 1);
-    assert_eq!(lease.items[0].id, format!("{}-1", report.epoch));
-    let event: EventBody = serde_json::from_slice(&lease.items[0].body).unwrap();
-    let coverage = event.holdfast.coverage.unwrap();
-    assert_eq!(coverage.kind, CoverageKind::DatabaseRebuilt);
-    assert!(coverage.detail.contains("agent.db.corrupt-"), "{}", coverage.detail);
-    apply(queue, vec![base("/a/1", 1)]);
-    assert_eq!(cycle(queue), own(&[("/a/1", Some(1))]));
-}
 
 #[test]
 fn a_file_that_is_no_database_is_moved_aside() {
@@ -107,70 +81,6 @@ fn a_lost_directory_is_damage() {
     drop(db);
     let (queue, report) = open(&copy, &clock);
     assert_rebuilt(&queue, &report);
-}
-
-#[test]
-fn content_that_cannot_be_decoded_is_an_error_that_names_the_item_and_goes_at_the_next_opening() {
-    let (_folder, path, clock, queue) = open_new();
-    fill(&queue);
-    apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
-    cycle(&queue);
-    let told = queue.lease_events(9, usize::MAX).unwrap().items;
-    queue.close().unwrap();
-    let (queue, _) = open(&path, &clock);
-    let db = rusqlite::Connection::open(&path).unwrap();
-    db.execute("UPDATE item SET observation = x'ff00' WHERE directory = 5", []).unwrap();
-    drop(db);
-    let mut reader = queue.baseline(&common::files()).unwrap();
-    let refused = model::Baseline::directory(&mut reader, b"/d4", &mut Vec::new());
-    assert!(refused.unwrap_err().0.contains("/d4/"));
-    assert!(queue.is_damaged());
-    queue.close().unwrap();
-    let (queue, report) = open(&path, &clock);
-    assert_dropped(&queue, &report, 50, "/d4/00200");
-    // What else it held is still there, the events first of all.
-    assert_eq!((report.items, report.events), (1_952, 3));
-    let now = queue.lease_events(9, usize::MAX).unwrap().items;
-    assert_eq!(now[..2], told[..]);
-    assert_eq!(baseline(&queue, "/d3").len(), 50);
-    assert!(baseline(&queue, "/d4").is_empty());
-    apply(&queue, vec![base("/d4/00200", 7)]);
-    assert_eq!(cycle(&queue), own(&[("/d4/00200", Some(7))]));
-    queue.close().unwrap();
-    assert_eq!(queue::verify(&path).unwrap().problem_count, 0);
-    assert!(!open(&path, &clock).1.needs_check());
-}
-
-/// The gap that rows leave which could not be decoded.
-fn assert_dropped(queue: &Queue, report: &queue::OpenReport, items: u64, first: &str) {
-    let dropped = queue::Dropped { items, first: first.into() };
-    assert_eq!((report.dropped.as_ref(), report.rebuilt.as_ref()), (Some(&dropped), None));
-    assert!(report.needs_check() && !report.created);
-    let lease = queue.lease_events(99, usize::MAX).unwrap();
-    let last = lease.items.last().unwrap();
-    assert!(last.id.starts_with(&report.epoch), "an id that was never told");
-    let event: EventBody = serde_json::from_slice(&last.body).unwrap();
-    let coverage = event.holdfast.coverage.unwrap();
-    assert_eq!(coverage.kind, CoverageKind::DatabaseRebuilt);
-    assert!(coverage.detail.contains(first), "{}", coverage.detail);
-}
-
-/// One bit, and an observation looks like a document of another dataset.
-#[test]
-fn an_observation_that_looks_like_a_document_goes_too() {
-    let (_folder, path, clock, queue) = open_new();
-    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
-    let packages = Dataset::inventory_packages();
-    assert!(queue.put_document(&packages, b"bash", b"{}").unwrap());
-    queue.close().unwrap();
-    let db = rusqlite::Connection::open(&path).unwrap();
-    let flip = "UPDATE item SET observation = CAST(x'00' || substr(observation, 2) AS BLOB) \
-                WHERE name = x'31'";
-    assert_eq!(db.execute(flip, []).unwrap(), 1);
-    drop(db);
-    let (queue, report) = open(&path, &clock);
-    assert_dropped(&queue, &report, 1, "/a/1");
-    assert_eq!((report.items, baseline(&queue, "/a").len()), (2, 1));
 }
 
 /// Where the end of the events is looked up before anything else reads them.

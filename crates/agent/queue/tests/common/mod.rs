@@ -1,6 +1,7 @@
 //! What several test files share.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use env::clock::ManualClock;
 use env::random::SystemRandom;
 use model::document::NoNames;
 use model::{
-    Baseline as _, Batch, Change, ChangeKind, Dataset, Fields, ItemKey, Kind, Observation, Op,
-    Sink as _,
+    Baseline as _, Batch, Change, ChangeKind, CoverageKind, Dataset, EventBody, Fields, ItemKey,
+    Kind, Observation, Op, Sink as _,
 };
 use queue::{Lease, OpenReport, Queue, QueueError, QueueOptions, Skip, Transaction};
 
@@ -162,4 +163,46 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 pub(crate) fn own(expected: &[(&str, Option<u64>)]) -> Vec<(String, Option<u64>)> {
     expected.iter().map(|(path, size)| ((*path).to_owned(), *size)).collect()
+}
+
+/// 2,000 files in 40 folders.
+pub(crate) fn fill(queue: &Queue) {
+    apply(queue, (0..2000).map(|n| base(&format!("/d{}/{n:05}", n / 50), n)).collect());
+}
+
+/// Write over a part of a file.
+pub(crate) fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
+    let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(from)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+/// The one coverage event of a rebuilt database.
+pub(crate) fn assert_rebuilt(queue: &Queue, report: &OpenReport) {
+    let rebuilt = report.rebuilt.as_ref().expect("rebuilt");
+    assert!(report.created && report.needs_check() && report.items == 0);
+    assert!(rebuilt.moved_to.exists());
+    let lease = queue.lease_events(10, usize::MAX).unwrap();
+    assert_eq!(lease.items.len(), 1);
+    assert_eq!(lease.items[0].id, format!("{}-1", report.epoch));
+    let event: EventBody = serde_json::from_slice(&lease.items[0].body).unwrap();
+    let coverage = event.holdfast.coverage.unwrap();
+    assert_eq!(coverage.kind, CoverageKind::DatabaseRebuilt);
+    assert!(coverage.detail.contains("agent.db.corrupt-"), "{}", coverage.detail);
+    apply(queue, vec![base("/a/1", 1)]);
+    assert_eq!(cycle(queue), own(&[("/a/1", Some(1))]));
+}
+
+/// The gap that rows leave which could not be decoded.
+pub(crate) fn assert_dropped(queue: &Queue, report: &OpenReport, items: u64, first: &str) {
+    let dropped = queue::Dropped { items, first: first.into() };
+    assert_eq!((report.dropped.as_ref(), report.rebuilt.as_ref()), (Some(&dropped), None));
+    assert!(report.needs_check() && !report.created);
+    let lease = queue.lease_events(99, usize::MAX).unwrap();
+    let last = lease.items.last().unwrap();
+    assert!(last.id.starts_with(&report.epoch), "an id that was never told");
+    let event: EventBody = serde_json::from_slice(&last.body).unwrap();
+    let coverage = event.holdfast.coverage.unwrap();
+    assert_eq!(coverage.kind, CoverageKind::DatabaseRebuilt);
+    assert!(coverage.detail.contains(first), "{}", coverage.detail);
 }

@@ -1,0 +1,293 @@
+//! The hand-off between producers and the one who leases, acknowledges and returns, in every order
+//! of events (`make loom`).
+//!
+//! What threads share beside the [`Line`]: the writer, held from the first read of a transaction
+//! until the catalog mirrors its commit; the database, of which a reader sees one whole commit; and
+//! the catalog, read without the writer. Everything else of a queue belongs to whoever holds one of
+//! these. The steps here are those of `writer.rs` (`commit_line`, `transact`) and `cycle.rs`
+//! (`begin_cycle`, `lease`, `ack`, `end_cycle`) in their order, over the real line, catalog and
+//! transitions; a commit of SQLite is the swap of a map. Beginning a cycle without the writer, or
+//! letting go of it before the catalog follows, loses an item here.
+//!
+//! Checked: every event arrives once, those of one producer in their order; no version goes back;
+//! what a cycle began with is told by it and not again; and in the end the server holds what the
+//! database holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use loom::sync::{Arc, Mutex, RwLock};
+use loom::thread;
+use model::Dataset;
+
+use crate::catalog::{Catalog, Delta};
+use crate::line::Line;
+use crate::transition::{HybridClock, Row, acknowledge, delete, put};
+
+/// The one dataset and its one directory.
+const DATASET: i64 = 1;
+const DIRECTORY: i64 = 1;
+/// Times that a thread is interrupted in one order of events: all that a lost wake-up or a late
+/// mirror needs, and seconds instead of hours.
+const PREEMPTIONS_MAX: usize = 3;
+
+type Name = &'static str;
+
+/// What a producer wants committed: the item is there (or no longer), with an event of this number.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    name: Name,
+    gone: bool,
+    event: u32,
+}
+
+/// What SQLite holds: a reader has all of one commit.
+#[derive(Debug, Clone, Default)]
+struct Database {
+    items: BTreeMap<Name, Row>,
+    events: Vec<u32>,
+}
+
+/// What was handed out, in the order of names, and from where on.
+struct Lease {
+    cycle: u64,
+    from: Vec<u8>,
+    items: Vec<(Name, Row)>,
+}
+
+#[derive(Default)]
+struct Queue {
+    line: Line<Change, ()>,
+    writer: Mutex<HybridClock>,
+    database: Mutex<Database>,
+    catalog: RwLock<Catalog>,
+}
+
+impl Queue {
+    /// With these items, all told.
+    fn holding(names: &[Name]) -> Self {
+        let queue = Self::default();
+        let mut delta = Delta::default();
+        let mut database = Database::default();
+        let mut clock = HybridClock::default();
+        delta.created.insert((DATASET, b"/d".to_vec()), DIRECTORY);
+        for name in names {
+            let seen = clock.tick(0);
+            database.items.insert(*name, Row { seen, known: false, gone: false });
+            delta.touch((DATASET, DIRECTORY, 0), seen, 1);
+        }
+        let mut catalog = Catalog::default();
+        catalog.add_dataset(DATASET, Dataset::new("d"));
+        catalog.apply(delta);
+        let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
+        head.marks = head.marks.begin(clock.last()).end(clock.last());
+        *queue.writer.lock().unwrap() = clock;
+        *queue.database.lock().unwrap() = database;
+        *queue.catalog.write().unwrap() = catalog;
+        queue
+    }
+
+    fn submit(&self, change: Change) {
+        let answer = self.line.submit(change, 1, None, |changes| self.commit(&changes));
+        assert_eq!(answer, Some(()));
+    }
+
+    fn commit(&self, changes: &[Change]) -> Vec<()> {
+        let mut clock = self.writer.lock().unwrap();
+        let mut after = self.database.lock().unwrap().clone();
+        let mut delta = Delta::default();
+        {
+            let catalog = self.catalog.read().unwrap();
+            let marks = catalog.datasets[&DATASET].head.marks;
+            for change in changes {
+                let old = after.items.get(change.name).copied();
+                let seen = clock.tick(0);
+                let new = if change.gone {
+                    delete(old, marks, seen)
+                } else {
+                    Some(put(old, marks, seen))
+                };
+                let rows = i64::from(new.is_some()) - i64::from(old.is_some());
+                match new {
+                    Some(row) => after.items.insert(change.name, row),
+                    None => after.items.remove(change.name),
+                };
+                delta.touch((DATASET, DIRECTORY, 0), seen, rows);
+                after.events.push(change.event);
+            }
+        }
+        *self.database.lock().unwrap() = after;
+        self.catalog.write().unwrap().apply(delta);
+        drop(clock);
+        vec![(); changes.len()]
+    }
+
+    fn begin(&self) {
+        let clock = self.writer.lock().unwrap();
+        let mut catalog = self.catalog.write().unwrap();
+        let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
+        if !head.marks.unfinished {
+            head.marks = head.marks.begin(clock.last());
+            head.cycle += 1;
+            head.cursor = Default::default();
+        }
+    }
+
+    /// One item at most: the next lease goes on behind it.
+    fn lease(&self) -> Option<Lease> {
+        let (marks, cycle, from) = {
+            let catalog = self.catalog.read().unwrap();
+            let head = &catalog.datasets[&DATASET].head;
+            (head.marks, head.cycle, head.cursor.name.clone())
+        };
+        let directory = self.catalog.read().unwrap().directory(DATASET, DIRECTORY).cloned();
+        let stretches = directory.map(|held| held.newer(marks.told, &from)).unwrap_or_default();
+        if stretches.is_empty() {
+            return None;
+        }
+        let seen = self.database.lock().unwrap().clone();
+        let due = |(name, row): &(Name, Row)| name.as_bytes() >= &from[..] && marks.is_due(*row);
+        let items: Vec<_> = seen.items.into_iter().filter(due).take(1).collect();
+        (!items.is_empty()).then_some(Lease { cycle, from, items })
+    }
+
+    fn ack(&self, lease: &Lease) {
+        let _clock = self.writer.lock().unwrap();
+        let mut head = self.catalog.read().unwrap().datasets[&DATASET].head.clone();
+        assert_eq!((head.cycle, &head.cursor.name), (lease.cycle, &lease.from), "a stale lease");
+        let mut after = self.database.lock().unwrap().clone();
+        let mut delta = Delta::default();
+        for (name, sent) in &lease.items {
+            head.cursor.name = [name.as_bytes(), &[0]].concat();
+            let gone = sent.gone
+                && after.items.get(name).is_some_and(|row| acknowledge(*row, sent.seen).is_none());
+            if gone {
+                after.items.remove(name);
+                delta.touch((DATASET, DIRECTORY, 0), 0, -1);
+            }
+        }
+        *self.database.lock().unwrap() = after;
+        let mut catalog = self.catalog.write().unwrap();
+        catalog.apply(delta);
+        catalog.datasets.get_mut(&DATASET).unwrap().head = head;
+    }
+
+    fn end(&self) {
+        let clock = self.writer.lock().unwrap();
+        let database = self.database.lock().unwrap().clone();
+        let mut catalog = self.catalog.write().unwrap();
+        let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
+        let (marks, cursor) = (head.marks, &head.cursor.name[..]);
+        let ahead = database.items.iter().filter(|(name, _)| name.as_bytes() >= cursor);
+        for (name, row) in ahead {
+            assert!(!marks.is_pending(*row) || row.seen > marks.leased, "{name} is left over");
+        }
+        head.marks = marks.end(clock.last());
+        head.cursor = Default::default();
+    }
+
+    /// All events there are, in one session.
+    fn tell_events(&self, server: &mut Server) {
+        let lease = self.database.lock().unwrap().events.clone();
+        server.events.extend(&lease);
+        let _clock = self.writer.lock().unwrap();
+        let mut after = self.database.lock().unwrap().clone();
+        after.events.drain(..lease.len());
+        *self.database.lock().unwrap() = after;
+    }
+}
+
+#[derive(Default)]
+struct Server {
+    documents: BTreeMap<Name, Row>,
+    events: Vec<u32>,
+    /// Versions that a cycle began with and told.
+    settled: BTreeSet<(Name, u64)>,
+}
+
+impl Server {
+    fn take(&mut self, lease: &Lease) {
+        for (name, row) in &lease.items {
+            assert!(!self.settled.contains(&(*name, row.seen)), "{name} told again");
+            let before = self.documents.insert(*name, *row);
+            assert!(before.is_none_or(|before| before.seen <= row.seen), "{name} went back");
+        }
+    }
+}
+
+/// A cycle; the first session of it is lost once it has arrived, if `lose` says so.
+fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
+    queue.begin();
+    let leased = queue.catalog.read().unwrap().datasets[&DATASET].head.marks.leased;
+    while let Some(lease) = queue.lease() {
+        server.take(&lease);
+        if mem::take(&mut lose) {
+            continue;
+        }
+        queue.ack(&lease);
+        let began_with = lease.items.iter().filter(|(_, row)| row.seen <= leased);
+        server.settled.extend(began_with.map(|(name, row)| (*name, row.seen)));
+    }
+    queue.end();
+    queue.tell_events(server);
+}
+
+/// Producers, each with its changes, beside a cycle; then what is left is told.
+fn race(names: &'static [Name], first: &[Change], second: &[Change], lose: bool) {
+    let (first, second) = (first.to_vec(), second.to_vec());
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS_MAX);
+    builder.check(move || {
+        let queue = Arc::new(Queue::holding(names));
+        let producers: Vec<_> = [first.clone(), second.clone()]
+            .into_iter()
+            .map(|changes| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || changes.iter().for_each(|change| queue.submit(*change)))
+            })
+            .collect();
+        let mut server = Server::default();
+        cycle(&queue, &mut server, lose);
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        cycle(&queue, &mut server, false);
+        cycle(&queue, &mut server, false);
+        let database = queue.database.lock().unwrap().clone();
+        assert!(database.events.is_empty() && database.items.values().all(|row| !row.gone));
+        for change in first.iter().chain(&second) {
+            let told = server.documents.get(change.name).filter(|row| !row.gone);
+            let held = database.items.get(change.name);
+            assert_eq!(told.map(|row| row.seen), held.map(|row| row.seen), "{}", change.name);
+        }
+        for changes in [&first, &second] {
+            let own: Vec<u32> = changes.iter().map(|change| change.event).collect();
+            let told: Vec<u32> =
+                server.events.iter().copied().filter(|event| own.contains(event)).collect();
+            assert_eq!(told, own, "each event once, in its order");
+        }
+    });
+}
+
+const fn there(name: Name, event: u32) -> Change {
+    Change { name, gone: false, event }
+}
+
+const fn gone(name: Name, event: u32) -> Change {
+    Change { name, gone: true, event }
+}
+
+#[test]
+fn a_change_and_a_birth_beside_a_cycle_are_told_once_each() {
+    race(&["a", "z"], &[there("a", 1)], &[there("b", 2)], false);
+}
+
+#[test]
+fn a_delete_and_its_undoing_beside_a_cycle_whose_session_is_lost() {
+    race(&["a", "z"], &[gone("a", 1)], &[there("a", 2)], true);
+}
+
+#[test]
+fn two_changes_of_one_producer_beside_another_s() {
+    race(&["a", "z"], &[there("a", 1), gone("a", 2)], &[there("z", 3)], false);
+}

@@ -1,0 +1,229 @@
+//! Damage: a bit that a disk lost, content that cannot be decoded. What can be used goes on, what
+//! cannot goes alone and is told, and nothing sends the agent round and round.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::path::Path;
+
+use common::{
+    apply, assert_dropped, assert_rebuilt, base, baseline, changed, crash_image, cycle, fill, open,
+    open_new, overwrite, own,
+};
+use model::Dataset;
+use queue::QueueError;
+
+#[test]
+fn content_that_cannot_be_decoded_is_an_error_that_names_the_item_and_goes_at_the_next_opening() {
+    let (_folder, path, clock, queue) = open_new();
+    fill(&queue);
+    apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
+    cycle(&queue);
+    let told = queue.lease_events(9, usize::MAX).unwrap().items;
+    queue.close().unwrap();
+    let (queue, _) = open(&path, &clock);
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute("UPDATE item SET observation = x'ff00' WHERE directory = 5", []).unwrap();
+    drop(db);
+    let mut reader = queue.baseline(&common::files()).unwrap();
+    let refused = model::Baseline::directory(&mut reader, b"/d4", &mut Vec::new());
+    assert!(refused.unwrap_err().0.contains("/d4/"));
+    assert!(queue.is_damaged());
+    queue.close().unwrap();
+    let (queue, report) = open(&path, &clock);
+    assert_dropped(&queue, &report, 50, "/d4/00200");
+    // What else it held is still there, the events first of all.
+    assert_eq!((report.items, report.events), (1_952, 3));
+    let now = queue.lease_events(9, usize::MAX).unwrap().items;
+    assert_eq!(now[..2], told[..]);
+    assert_eq!(baseline(&queue, "/d3").len(), 50);
+    assert!(baseline(&queue, "/d4").is_empty());
+    apply(&queue, vec![base("/d4/00200", 7)]);
+    // What is found again is the next cycle's: the one that the unclean end began goes on before.
+    assert_eq!(cycle(&queue), []);
+    assert_eq!(cycle(&queue), own(&[("/d4/00200", Some(7))]));
+    queue.close().unwrap();
+    assert_eq!(queue::verify(&path).unwrap().problem_count, 0);
+    assert!(!open(&path, &clock).1.needs_check());
+}
+
+/// One bit, and an observation looks like a document of another dataset.
+#[test]
+fn an_observation_that_looks_like_a_document_goes_too() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
+    let packages = Dataset::inventory_packages();
+    assert!(queue.put_document(&packages, b"bash", b"{}").unwrap());
+    queue.close().unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let flip = "UPDATE item SET observation = CAST(x'00' || substr(observation, 2) AS BLOB) \
+                WHERE name = x'31'";
+    assert_eq!(db.execute(flip, []).unwrap(), 1);
+    drop(db);
+    let (queue, report) = open(&path, &clock);
+    assert_dropped(&queue, &report, 1, "/a/1");
+    assert_eq!((report.items, baseline(&queue, "/a").len()), (2, 1));
+}
+
+/// Flip one bit, as a disk may: the lowest one of the byte right before this content.
+fn flip_before(path: &Path, content: &[u8]) {
+    let all = std::fs::read(path).unwrap();
+    let places = all.windows(content.len()).enumerate().filter(|(_, w)| *w == content);
+    let [place] = places.map(|(place, _)| place - 1).collect::<Vec<_>>()[..] else {
+        panic!("not one such content")
+    };
+    overwrite(path, place as u64, &[all[place] ^ 1]);
+}
+
+/// A column's type as the engine tells it.
+fn types(path: &Path, query: &str) -> Vec<String> {
+    let db = rusqlite::Connection::open(path).unwrap();
+    let mut select = db.prepare(query).unwrap();
+    select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+/// Blob and text differ in one bit of the record's header, which no check of the engine looks at.
+#[test]
+fn an_event_whose_body_became_text_by_one_bit_is_leased_all_the_same() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
+    let told = queue.lease_events(9, usize::MAX).unwrap().items;
+    queue.close().unwrap();
+    // There its type ends: the dataset's number 1 takes no byte.
+    flip_before(&path, &told[0].body);
+    assert_eq!(types(&path, "SELECT typeof(body) FROM event"), ["text", "blob"]);
+    let check = types(&path, "PRAGMA integrity_check");
+    assert_eq!(check, ["ok"]);
+    assert_eq!(queue::verify(&path).unwrap().problem_count, 1);
+    let (queue, report) = open(&path, &clock);
+    assert!(!report.needs_check());
+    assert_eq!(queue.lease_events(9, usize::MAX).unwrap().items, told);
+    assert_eq!(queue.event(1).unwrap().as_ref(), Some(&told[0].body));
+    let mut bodies = Vec::new();
+    queue.events_after(&common::files(), 0, &mut |_, body| bodies.push(body.to_vec())).unwrap();
+    assert_eq!(bodies, told.iter().map(|event| event.body.clone()).collect::<Vec<_>>());
+    assert!(queue.status().unwrap().oldest_event_us.is_some());
+    let lease = queue.lease_events(9, usize::MAX).unwrap();
+    assert_eq!(queue.ack_events(lease).unwrap(), 2);
+    assert!(!queue.is_damaged());
+}
+
+/// One bit each, as SQL: 8-byte integer and real, zero and an empty text, blob and text.
+#[test]
+fn an_item_with_a_column_of_an_odd_type_goes_alone() {
+    for odd in [
+        "observation = CAST(observation AS TEXT)",
+        "seen = CAST(seen AS REAL) + 0.5",
+        "gone = CAST('' AS TEXT)",
+        "known = CAST('' AS TEXT)",
+        "gone = 1",
+    ] {
+        let (_folder, path, clock, queue) = open_new();
+        apply(&queue, vec![changed("/a/1", 1), base("/a/2", 2)]);
+        queue.close().unwrap();
+        let db = rusqlite::Connection::open(&path).unwrap();
+        let sql = format!("UPDATE item SET {odd} WHERE name = x'31'");
+        assert_eq!(db.execute(&sql, []).unwrap(), 1, "{odd}");
+        drop(db);
+        assert!(queue::verify(&path).unwrap().problem_count > 0, "{odd}");
+        let (queue, report) = open(&path, &clock);
+        assert_dropped(&queue, &report, 1, "/a/1");
+        assert_eq!((report.items, report.events), (1, 2), "{odd}");
+        assert_eq!(baseline(&queue, "/a"), [("2".to_owned(), 2)]);
+        assert_eq!(cycle(&queue), own(&[("/a/2", Some(2))]));
+    }
+}
+
+#[test]
+fn notes_and_numbers_of_an_odd_type_stop_nothing() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    let refuse = queue::Skip { index: 0, reason: model::SkipReason::Json, version: 0 };
+    common::cycle_skipping(&queue, &|_| vec![refuse]);
+    queue.meta_set("n", b"value").unwrap();
+    let (_image, copy) = crash_image(&path);
+    let db = rusqlite::Connection::open(&copy).unwrap();
+    db.execute_batch(
+        "UPDATE note SET value = CAST(value AS TEXT);
+         INSERT OR REPLACE INTO meta VALUES('events_dropped', CAST('' AS TEXT));
+         UPDATE exception SET reason = CAST(reason AS BLOB)",
+    )
+    .unwrap();
+    drop(db);
+    let (queue, report) = open(&copy, &clock);
+    assert_eq!((report.items, report.rebuilt, report.dropped), (1, None, None));
+    assert_eq!(queue.meta_get("n").unwrap().as_deref(), Some(&b"value"[..]));
+    assert_eq!(queue::peek_note(&copy, "n").unwrap().as_deref(), Some(&b"value"[..]));
+    assert_eq!(queue.status().unwrap().events_dropped, 0);
+    assert!(queue.snapshot(&common::files()).unwrap().exceptions().is_empty());
+    assert!(!queue.is_damaged());
+}
+
+/// An opening cannot look at everything: what it does not find must not send the agent round and
+/// round.
+#[test]
+fn damage_that_no_opening_finds_is_met_a_few_times_and_then_moved_aside() {
+    let (_folder, path, clock, queue) = open_new();
+    apply(&queue, vec![base("/a/1", 1)]);
+    queue.meta_set("n", b"value").unwrap();
+    queue.close().unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute("UPDATE note SET value = 1.5", []).unwrap();
+    drop(db);
+    for _ in 0..3 {
+        let (queue, report) = open(&path, &clock);
+        assert_eq!((report.rebuilt, report.items), (None, 1));
+        assert!(matches!(queue.meta_get("n"), Err(QueueError::Corrupt { .. })));
+        assert!(queue.is_damaged());
+        queue.close().unwrap();
+    }
+    let (queue, report) = open(&path, &clock);
+    assert_rebuilt(&queue, &report);
+    queue.close().unwrap();
+    let (queue, report) = open(&path, &clock);
+    assert!(!report.needs_check());
+    drop(queue);
+}
+
+#[test]
+fn a_clean_run_in_between_forgets_the_damage_of_before() {
+    let (_folder, path, clock, mut queue) = open_new();
+    for round in 0..8 {
+        if round % 3 > 0 {
+            queue.note_damage();
+        }
+        queue.close().unwrap();
+        let report;
+        (queue, report) = open(&path, &clock);
+        assert_eq!((report.unclean, report.rebuilt), (round % 3 > 0, None), "{round}");
+    }
+}
+
+/// With so many the file is no place to go on from.
+#[test]
+fn more_rows_than_can_be_dropped_move_the_file_aside() {
+    let (_folder, path, clock, queue) = open_new();
+    let items = |n: u64| base(&format!("/d{:02}/{n:05}", n / 500), n);
+    apply(&queue, (0..10_001).map(items).collect());
+    queue.close().unwrap();
+    let spoil = |but: &[u8]| {
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.execute("UPDATE item SET observation = x'ff00' WHERE name <> ?1", [but]).unwrap();
+    };
+    spoil(b"00000");
+    let (queue, report) = open(&path, &clock);
+    assert_dropped(&queue, &report, 10_000, "/d00/00001");
+    assert_eq!(report.items, 1);
+    apply(&queue, (0..10_001).map(items).collect());
+    queue.close().unwrap();
+    spoil(b"");
+    let (queue, report) = open(&path, &clock);
+    assert_rebuilt(&queue, &report);
+}
