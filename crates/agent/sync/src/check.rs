@@ -30,6 +30,9 @@ pub struct CheckReport {
     /// Nothing was done, and a check stays due: this agent had told nothing of the dataset yet, or
     /// the server compares no ranges while something is pending or refused.
     pub put_off: bool,
+    /// Everything was told again to a server that compares no ranges; whether it agrees now could
+    /// not be asked, since something is pending or refused.
+    pub unsure: bool,
 }
 
 /// What becomes of documents that only the server holds.
@@ -221,9 +224,9 @@ impl Syncer {
 
     /// Against an older server: everything is sent again over what it holds, so that its readers
     /// see every right document all the while. Only if it then still differs although nothing is
-    /// pending, so that it must hold too much, is the dataset emptied and sent once more: its contract
-    /// lists nothing and puts no two sessions into one transaction, and what this side no longer has
-    /// it cannot name.
+    /// pending, so that it must hold too much, is the dataset emptied and sent once more: its
+    /// contract lists nothing and puts no two sessions into one transaction, and what this side no
+    /// longer has it cannot name.
     async fn replace_all(
         &self,
         dataset: &Dataset,
@@ -236,12 +239,14 @@ impl Syncer {
         self.cycle(dataset).await?;
         let mut agreed = self.agrees_now(dataset).await?;
         if agreed == Agreed::No && surplus != Surplus::Keep {
-            // Pending before the server is emptied: a kill in between leaves nothing to be found out.
+            // Pending before the server is emptied: a kill in between leaves nothing to be found
+            // out.
             report.resent += self.resend_all(dataset).await?;
             self.clean(dataset).await?;
             self.cycle(dataset).await?;
             agreed = self.agrees_now(dataset).await?;
         }
+        report.unsure = agreed == Agreed::NotTold;
         let store = if let Agreed::With(store) = agreed { Some(store) } else { None };
         Ok(Compared { report, store })
     }

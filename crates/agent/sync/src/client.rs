@@ -258,6 +258,32 @@ mod tests {
         super::retry_after(&headers)
     }
 
+    /// Not this server's word, but one that something before it may say.
+    #[tokio::test]
+    async fn too_many_requests_are_a_busy_server_with_its_wish() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/stateful", listener.local_addr().unwrap());
+        let answering = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4096];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            let answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\
+                           Content-Length: 33\r\nConnection: close\r\n\r\n\
+                           {\"error\":\"busy\",\"detail\":\"later\"}";
+            stream.write_all(answer).await.unwrap();
+        });
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let from = From { instance: None, session: Some("fim-1") };
+        let error =
+            post(&http, &url, from, "text/plain", Bytes::from_static(b"x")).await.unwrap_err();
+        answering.await.unwrap();
+        assert!(matches!(error, SyncError::Busy { status: 429, .. }), "{error}");
+        assert!(error.is_transient() && error.to_string().contains("later"), "{error}");
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    }
+
     #[test]
     fn the_servers_wish_is_seconds_or_a_date_by_its_own_clock() {
         let now = "Sun, 06 Nov 1994 08:49:37 GMT";

@@ -4,13 +4,15 @@
 //! What must survive a restart is noted in the queue: which store was told, the last session that
 //! was answered, and that a check is due. A note of the store changes only when a check is done.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
 use link::json::{ConfigAnswer, ControlConfig, ControlScan};
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{Coverage, CoverageKind, Dataset};
+use parking_lot::Mutex;
 use queue::{Queue, QueueError};
 use tracing::{info, warn};
 
@@ -21,8 +23,8 @@ use crate::{Client, SyncError, backoff, enroll};
 const NOTE_STORE: &str = "sync.store";
 /// Note: the last session that was answered.
 const NOTE_SESSION: &str = "sync.session";
-/// Note: the last session that was sent, answered or not: one that the server knows and whose answer
-/// never came is none of a stranger.
+/// Note: the last session that was sent, answered or not: one that the server knows and whose
+/// answer never came is none of a stranger.
 const NOTE_SENT: &str = "sync.sent";
 /// Note: why a check is due; empty when none is.
 const NOTE_CHECK: &str = "sync.check";
@@ -41,11 +43,10 @@ pub(crate) struct Facts {
     /// There was an answer to a heartbeat.
     pub(crate) greeted: bool,
     check: Option<&'static str>,
-    /// The reason that heartbeats gave last, until a check is done or it is gone: it is raised once.
+    /// The reason that heartbeats gave last, until a check is done or it is gone: it is raised
+    /// once.
     raised: Option<&'static str>,
-    /// Counts the reasons for checks, so that one that comes up during a check stays.
-    reasons: u64,
-    /// [`Facts::reasons`] when the last finished check began.
+    /// Number of the last reason when the last finished check began.
     checked: u64,
     /// Set when the server is behind.
     behind: Option<Behind>,
@@ -64,6 +65,40 @@ pub(crate) struct Renewal {
 struct Behind {
     own: String,
     theirs: String,
+}
+
+/// The reasons for checks, counted so that one that comes up during a check stays, and noted so
+/// that it stays over restarts.
+#[derive(Debug, Default)]
+pub(crate) struct Reasons {
+    count: AtomicU64,
+    /// Held while the note is written.
+    note: Mutex<()>,
+}
+
+impl Reasons {
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// One came up: it counts before it is noted, so that no check that ends meanwhile forgets it.
+    fn raise(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn note(&self, queue: &Queue, reason: &str) -> Result<(), QueueError> {
+        let _writing = self.note.lock();
+        queue.meta_set(NOTE_CHECK, reason.as_bytes())
+    }
+
+    /// A check of everything up to reason number `checked` is done.
+    fn done(&self, queue: &Queue, checked: u64) -> Result<(), QueueError> {
+        let _writing = self.note.lock();
+        if self.count() == checked && text(queue, NOTE_CHECK)?.is_some() {
+            queue.meta_set(NOTE_CHECK, b"")?;
+        }
+        Ok(())
+    }
 }
 
 /// A check that has begun; see [`Syncer::begin_check`].
@@ -117,13 +152,13 @@ impl Syncer {
         {
             let mut facts = self.facts.lock();
             match reason {
-                Some(_) => facts.reasons += 1,
-                None if facts.reasons > facts.checked => return,
+                Some(_) => self.reasons.raise(),
+                None if self.reasons.count() > facts.checked => return,
                 None => {}
             }
             facts.check = reason;
         }
-        let noted = self.queue.meta_set(NOTE_CHECK, reason.unwrap_or_default().as_bytes());
+        let noted = self.reasons.note(&self.queue, reason.unwrap_or_default());
         if let Err(error) = noted {
             warn!(%error, "that a check is due could not be noted: a restart will not know it");
         }
@@ -299,18 +334,18 @@ impl Syncer {
         };
         match reason {
             Some(reason) if raised.is_none() => {
-                let queue = self.queue.clone();
+                let (queue, reasons) = (self.queue.clone(), Arc::clone(&self.reasons));
                 let gap = (reason == UNKNOWN_SESSIONS).then(|| self.memory_lost(own));
+                reasons.raise();
                 let note = move || {
                     let told = gap.map(|gap| queue.append_coverage(&Dataset::fim_files(), gap));
                     told.transpose()?;
-                    queue.meta_set(NOTE_CHECK, reason.as_bytes())
+                    reasons.note(&queue, reason)
                 };
                 blocking(note).await?;
                 let mut facts = self.facts.lock();
                 facts.check = Some(reason);
                 facts.raised = Some(reason);
-                facts.reasons += 1;
             }
             _ => {}
         }
@@ -320,7 +355,7 @@ impl Syncer {
     /// A check of all datasets begins.
     pub fn begin_check(&self) -> Begun {
         let facts = self.facts.lock();
-        Begun { reasons: facts.reasons, behind: facts.behind.clone() }
+        Begun { reasons: self.reasons.count(), behind: facts.behind.clone() }
     }
 
     /// What differed in every dataset is removed or pending: note with which store that was. No
@@ -329,8 +364,8 @@ impl Syncer {
     /// # Errors
     /// When that could not be noted.
     pub async fn end_check(&self, begun: Begun, store: String) -> Result<(), SyncError> {
-        let last = self.facts.lock().reasons == begun.reasons;
-        let queue = self.queue.clone();
+        let (queue, reasons, checked) =
+            (self.queue.clone(), Arc::clone(&self.reasons), begun.reasons);
         blocking(move || {
             if !store.is_empty() && text(&queue, NOTE_STORE)?.as_deref() != Some(store.as_str()) {
                 queue.meta_set(NOTE_STORE, store.as_bytes())?;
@@ -340,15 +375,12 @@ impl Syncer {
             {
                 note_session(&queue, &behind.theirs)?;
             }
-            if last && text(&queue, NOTE_CHECK)?.is_some() {
-                queue.meta_set(NOTE_CHECK, b"")?;
-            }
-            Ok(())
+            reasons.done(&queue, checked)
         })
         .await?;
         let mut facts = self.facts.lock();
-        facts.checked = begun.reasons;
-        if facts.reasons == begun.reasons {
+        facts.checked = checked;
+        if self.reasons.count() == checked {
             (facts.check, facts.raised) = (None, None);
         }
         Ok(())

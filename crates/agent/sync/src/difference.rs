@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use link::digest::{KeyRange, Sum, hash, key};
+use link::digest::{KeyRange, SPLIT_DIGITS_MAX, Sum, hash, key};
 use link::{DigestAnswer, DigestItem, DigestRequest};
 use model::ItemKey;
 use queue::ToldItem;
@@ -104,6 +104,8 @@ pub(crate) struct Descent<'a> {
     split: Vec<(KeyRange, u64)>,
     /// To be listed, likewise.
     list: Vec<(KeyRange, u64)>,
+    /// Most digits that a range is split by.
+    widest: u8,
     found: Differing,
 }
 
@@ -111,15 +113,15 @@ impl<'a> Descent<'a> {
     pub(crate) fn new(own: &'a Own, index: String) -> Self {
         let all = (KeyRange::ALL, own.0.len() as u64);
         let (split, list) = (vec![all], Vec::new());
-        Self { own, index, split, list, found: Differing::default() }
+        Self { own, index, split, list, widest: SPLIT_DIGITS_MAX, found: Differing::default() }
     }
 
     /// What to ask next; `None` when everything is known.
     pub(crate) fn question(&self) -> Option<DigestRequest> {
         let (ranges, split) = if let Some((first, n)) = self.split.last() {
-            let width = width(*first, *n);
+            let width = self.width(*first, *n);
             let most = RANGES_MAX.min(PARTS_MAX >> (4 * u32::from(width)));
-            let same = |(range, n): &&(KeyRange, u64)| self::width(*range, *n) == width;
+            let same = |(range, n): &&(KeyRange, u64)| self.width(*range, *n) == width;
             let asked = self.split.iter().rev().take_while(same).take(most);
             (asked.map(|(r, _)| r.name()).collect::<Vec<_>>(), width)
         } else {
@@ -189,16 +191,16 @@ impl<'a> Descent<'a> {
         }
     }
 
+    /// By how many digits a range is split.
+    fn width(&self, range: KeyRange, documents: u64) -> u8 {
+        let wide = documents > WIDE_ABOVE || range == KeyRange::ALL;
+        if wide && range.digits() + 2 <= DIGITS_MAX { self.widest } else { 1 }
+    }
+
     pub(crate) fn finish(mut self) -> Differing {
         self.found.ranges.sort_unstable();
         self.found
     }
-}
-
-/// By how many digits a range is split.
-fn width(range: KeyRange, documents: u64) -> u8 {
-    let wide = documents > WIDE_ABOVE || range == KeyRange::ALL;
-    if wide && range.digits() + 2 <= DIGITS_MAX { 2 } else { 1 }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! How much to put into one session: half after a 413 or when it did not get through in time, double
-//! again after some that were taken.
+//! How much to put into one session: half after a 413 or when it did not get through in time,
+//! double again after some that were taken.
 
 /// Smallest size that halving goes down to before it goes down to a single value, bytes.
 const BYTES_MIN: usize = 4 * 1024;

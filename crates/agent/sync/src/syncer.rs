@@ -14,7 +14,7 @@ use reqwest::StatusCode;
 use tracing::{debug, info, warn};
 
 use crate::client::{self, Client};
-use crate::control::{self, Facts, Renewal};
+use crate::control::{self, Facts, Reasons, Renewal};
 use crate::pace::Pace;
 use crate::session::{self, Draft, Refused, Room};
 use crate::{IdentityFolder, Machine, SyncError};
@@ -73,6 +73,7 @@ pub struct Syncer {
     pub(crate) names: Arc<dyn Names>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) facts: Mutex<Facts>,
+    pub(crate) reasons: Arc<Reasons>,
     /// This start of the program.
     pub(crate) instance: Instance,
     pub(crate) renewal: Mutex<Renewal>,
@@ -114,6 +115,7 @@ impl Syncer {
             names,
             clock,
             facts: Mutex::new(facts),
+            reasons: Arc::default(),
             instance,
             renewal: Mutex::default(),
             scan: Mutex::default(),

@@ -11,15 +11,11 @@
 mod common;
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Agent, Server, copy, file, files, packages, planted, put_back, torn};
+use common::{Agent, Finding, Server, copy, files, packages, planted, put_back, torn};
 use model::ItemKey;
-use model::document::NoNames;
-use model::traits::{Op, Sink as _};
-use sync::{CheckReport, Surplus};
+use sync::{CheckReport, Compared, Surplus};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,8 +66,8 @@ fn documents() -> u64 {
     std::env::var("HOLDFAST_DOCUMENTS").map_or(10_000, |n| n.parse().unwrap())
 }
 
-/// Let the server lose these documents and repair that while somebody reads; what it cost: bytes on the
-/// wire and round trips, with the handshake of a new connection.
+/// Let the server lose these documents and repair that while somebody reads; what it cost: bytes on
+/// the wire and round trips, with the handshake of a new connection.
 async fn repaired(lost: u64) -> (u64, u64) {
     let documents = documents();
     let server = Server::start().await;
@@ -169,21 +165,6 @@ async fn a_server_that_compares_no_ranges_is_not_emptied_for_what_is_only_pendin
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// Find new files once something has begun, until told to stop.
-async fn keep_finding(agent: &Agent, begun: impl Fn() -> bool, stop: &AtomicBool) {
-    let mut sink = agent.queue.sink(&files(), Arc::new(NoNames)).unwrap();
-    let mut n = 0;
-    while !stop.load(Ordering::SeqCst) {
-        if n > 0 || begun() {
-            n += 1;
-            agent.clock.advance(Duration::from_millis(1));
-            let key = ItemKey::of_path(format!("/etc/new{n}").as_bytes());
-            sink.apply(&mut vec![Op::Put { key, observation: file(n), change: None }]).unwrap();
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 /// What a scan finds while everything is told again is no reason to empty an older server.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_server_is_not_emptied_while_something_is_pending() {
@@ -194,42 +175,26 @@ async fn an_older_server_is_not_emptied_while_something_is_pending() {
     agent.cycle().await;
     server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
     let sessions = || server.counter("sync.sessions.committed");
-    let (before, stop) = (sessions(), AtomicBool::new(false));
+    let before = sessions();
+    let finding = Finding::begin(&agent);
     let checking = async {
         let compared = agent.syncer.check_part(&files(), Surplus::Remove).await;
-        stop.store(true, Ordering::SeqCst);
+        finding.go();
         compared
     };
-    let begun = || sessions() > before;
-    let finding = keep_finding(&agent, begun, &stop);
-    let (compared, ()) = tokio::join!(checking, finding);
-    let compared = compared.unwrap();
-    assert!(!compared.report.put_off && compared.report.resent == 60, "all was told again");
-    assert!(compared.store.is_none(), "it does not agree, and stays due");
+    let beginning = async {
+        while sessions() == before && !finding.goes() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        finding.go();
+    };
+    let (compared, ()) = tokio::join!(checking, beginning);
+    assert!(finding.end() > 0);
+    let Compared { report, store } = compared.unwrap();
+    assert!(!report.put_off && report.resent == 60, "all was told again");
+    assert!(report.unsure && store.is_none(), "whether it agrees is not known: it stays due");
     let planted = ItemKey::of_path(b"/var/not-there").document_id();
     assert!(server.held(&agent).contains_key(&planted), "it was emptied");
-}
-
-/// Against an older server the check cannot be made as things are: what is wrong is not found out anew
-/// with every heartbeat.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reason_for_a_check_is_raised_once() {
-    let server = Server::start().await;
-    let mut agent = server.agent("web").await;
-    agent.base("/etc", 3);
-    agent.cycle().await;
-    agent.queue.meta_set("sync.store", b"another").unwrap();
-    agent.beat().await;
-    let reason = agent.syncer.check_due().unwrap();
-    assert!(reason.contains("another one"), "{reason}");
-    agent.syncer.set_check_due(Some("a check was put off"));
-    agent.beat().await;
-    assert_eq!(agent.syncer.check_due(), Some("a check was put off"));
-    // Once a check is done it may come up again.
-    agent.repair().await;
-    agent.queue.meta_set("sync.store", b"a third").unwrap();
-    agent.beat().await;
-    assert_eq!(agent.syncer.check_due(), Some(reason));
 }
 
 /// The server has become stricter, and no heartbeat has told yet.
@@ -258,20 +223,6 @@ async fn what_only_the_server_holds_goes_once_all_there_is_was_looked_at() {
     let sure = agent.syncer.check_part(&files(), Surplus::Remove).await.unwrap();
     assert_eq!((sure.report.put_off, sure.report.removed), (false, 1));
     assert_eq!(server.held(&agent), agent.expected());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_check_that_broke_off_between_two_datasets_stays_due() {
-    let server = Server::start().await;
-    let mut agent = server.agent("web").await;
-    agent.base("/etc", 5);
-    agent.cycle().await;
-    agent.syncer.set_check_due(Some("the test asks for it"));
-    let _begun = agent.syncer.begin_check();
-    let first = agent.syncer.check_part(&files(), Surplus::Remove).await.unwrap();
-    assert!(first.report.matched && first.store.is_some());
-    // The agent is stopped before the next dataset.
-    assert!(agent.restart().syncer.check_due().is_some());
 }
 
 /// The weakness of pages by checksum: thousands of equal ones.

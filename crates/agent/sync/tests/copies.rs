@@ -37,7 +37,8 @@ async fn told_of_copies(server: &Server, count: usize) {
     }
 }
 
-/// A heartbeat gets through, as the running agent tries again: a connection just cut may be met once.
+/// A heartbeat gets through, as the running agent tries again: a connection just cut may be met
+/// once.
 async fn speaks(agent: &Agent) {
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while let Err(error) = agent.syncer.heartbeat(ControlAction::Notify, &[]).await {

@@ -11,13 +11,16 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Server, files, packages, planted};
+use common::{Finding, Server, files, packages, planted};
 use link::{ControlAction, ControlOutcome};
 use model::{Dataset, ItemKey};
 use registry::CommandKind;
 use registry::OutcomeState;
 use state::EventKind;
 use sync::{CycleReport, SyncError};
+
+/// How long a cycle that ends may take on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cycle_tells_everything_and_the_next_one_nothing() {
@@ -389,4 +392,20 @@ async fn a_session_whose_answer_never_came_is_no_strangers_after_a_restart() {
     let history = server.history(&agent);
     assert_eq!(history.len(), 1, "the change and no gap");
     assert_eq!(server.held(&agent), agent.expected());
+}
+
+/// Found faster than it is told, and always behind the place that the cycle has come to: it is the
+/// next cycle's, or what lies before that place would wait for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cycle_ends_beside_a_scan_that_finds_more_than_it_tells() {
+    let server = Server::start().await;
+    let mut agent = server.agent_of("web", 4 * 1024 * 1024).await;
+    agent.base("/etc", 60);
+    let finding = Finding::begin(&agent);
+    finding.go();
+    let cycle = tokio::time::timeout(PATIENCE, agent.cycle()).await;
+    let found = finding.end();
+    assert!(cycle.is_ok(), "{found} were found, and it does not end");
+    agent.cycle().await;
+    assert_eq!(server.held(&agent).len() as u64, 60 + found);
 }

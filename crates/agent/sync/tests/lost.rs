@@ -1,5 +1,5 @@
-//! After agent.db was lost: what changed meanwhile is told once, however often the comparison breaks
-//! off and whatever scans tell before it.
+//! After agent.db was lost: what changed meanwhile is told once, however often the comparison
+//! breaks off and whatever scans tell before it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

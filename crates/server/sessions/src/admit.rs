@@ -42,6 +42,19 @@ impl Budget {
     }
 }
 
+impl Share {
+    /// Take so many bytes in place of those before, however full the budget is: what they stand for
+    /// is there already.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        let used = &self.budget.0.used;
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => used.fetch_add(more, Ordering::AcqRel),
+            None => used.fetch_sub(self.bytes - bytes, Ordering::AcqRel),
+        };
+        self.bytes = bytes;
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.0.used.fetch_sub(self.bytes, Ordering::AcqRel);
@@ -64,5 +77,18 @@ mod tests {
         assert_eq!(budget.used(), 4);
         drop(b);
         assert!(budget.take(10).is_some());
+    }
+
+    #[test]
+    fn a_share_becomes_as_large_as_what_it_stands_for() {
+        let budget = Budget::new(10);
+        let mut share = budget.take(6).unwrap();
+        share.resize(2);
+        assert!(budget.take(9).is_none() && budget.take(8).is_some());
+        share.resize(12);
+        assert_eq!(budget.used(), 12);
+        assert!(budget.take(1).is_none());
+        drop(share);
+        assert_eq!(budget.used(), 0);
     }
 }

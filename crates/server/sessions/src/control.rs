@@ -18,6 +18,7 @@ use crate::body;
 use crate::identity::{Caller, Peer};
 use crate::options::SMALL_BODY_BYTES_MAX;
 use crate::server::App;
+use crate::unread;
 
 /// What an agent may write to, as it is announced.
 const INDICES: [&str; 5] = [
@@ -122,6 +123,11 @@ pub(crate) async fn configuration(
     let (parts, _) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
     app.seated(&peer, &parts.headers, &caller).await?;
+    // In no order, but a place: it may be megabytes, and counts until it is read.
+    let place = app
+        .lanes
+        .join(caller.agent)
+        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
     let groups = app.registry.agent(caller.agent).map(|record| record.groups);
     let groups = groups.ok_or_else(|| unknown(caller.agent))?;
     let merge = move |registry: &registry::Registry| {
@@ -131,7 +137,13 @@ pub(crate) async fn configuration(
         let detail = "the configuration of the agent's groups cannot be told: keep what you run";
         return Err(Refusal::new(StatusCode::CONFLICT, "no_configuration", detail));
     };
-    Ok(Json(ConfigAnswer { sum: merged.sum.clone(), text: merged.text.clone() }).into_response())
+    let mut share =
+        app.budget.take(merged.text.len()).ok_or_else(|| app.busy("too many bytes in flight"))?;
+    let answer = ConfigAnswer { sum: merged.sum.clone(), text: merged.text.clone() };
+    let bytes = serde_json::to_vec(&answer)
+        .map_err(|e| Refusal::internal(format!("configuration: {e}")))?;
+    share.resize(bytes.len());
+    Ok(unread::json(bytes, share, place))
 }
 
 fn unknown(agent: AgentId) -> Refusal {

@@ -15,8 +15,8 @@ use crate::answer::Refusal;
 use crate::body;
 use crate::identity::Peer;
 use crate::options::{
-    DIGEST_BODY_BYTES_MAX, DIGEST_ITEMS_MAX, DIGEST_PARTS_MAX, DIGEST_RANGE_BODY_BYTES_MAX,
-    DIGEST_RANGES_MAX, SMALL_BODY_BYTES_MAX,
+    DIGEST_BODY_BYTES_MAX, DIGEST_ITEM_BYTES, DIGEST_ITEMS_MAX, DIGEST_PART_BYTES,
+    DIGEST_PARTS_MAX, DIGEST_RANGE_BODY_BYTES_MAX, DIGEST_RANGES_MAX, SMALL_BODY_BYTES_MAX,
 };
 use crate::plan::documents;
 use crate::server::App;
@@ -38,11 +38,13 @@ pub(crate) async fn digest(
         Refusal::invalid(format!("index {:?} holds no documents here", asked.index))
     })?;
     let ranges = ranges(&asked)?;
-    let room = if asked.bodies { DIGEST_RANGE_BODY_BYTES_MAX } else { 0 };
-    let share = app.budget.take(room).ok_or_else(|| app.busy("too many bytes in flight"))?;
     let place =
         app.lanes.join(agent).ok_or_else(|| app.busy("too many requests of this agent at once"))?;
     let turn = place.turn().await;
+    // Before anything is read, so that an answer is not made in vain; and not while others of this
+    // agent are first.
+    let room = ranges.room(&asked);
+    let mut share = app.budget.take(room).ok_or_else(|| app.busy("too many bytes in flight"))?;
     app.commit.barrier().await?;
     let store = app.store.clone();
     let (split, bodies) = (asked.split, asked.bodies);
@@ -61,9 +63,8 @@ pub(crate) async fn digest(
     }
     let bytes = serde_json::to_vec(&DigestAnswer { store, ..answer })
         .map_err(|e| Refusal::internal(format!("digest: {e}")))?;
-    drop(share);
     // Until it is read, the answer counts among the bytes in flight and this agent's requests.
-    let share = app.budget.take(bytes.len()).ok_or_else(|| app.busy("too many bytes in flight"))?;
+    share.resize(bytes.len());
     Ok(unread::json(bytes, share, turn.over()))
 }
 
@@ -115,6 +116,15 @@ impl Asked {
         let after = self.sorted.partition_point(|p| range(p).is_some_and(|r| r.first <= key));
         let place = *self.sorted.get(after.checked_sub(1)?)?;
         range(&place).filter(|range| range.contains(key)).map(|range| (place, range))
+    }
+
+    /// Bytes that the answer takes, about.
+    fn room(&self, asked: &DigestRequest) -> usize {
+        match (asked.bodies, asked.split) {
+            (true, 0) => DIGEST_RANGE_BODY_BYTES_MAX,
+            (false, 0) => DIGEST_ITEMS_MAX * DIGEST_ITEM_BYTES,
+            (_, split) => (self.ranges.len() << (4 * u32::from(split))) * DIGEST_PART_BYTES,
+        }
     }
 
     /// First and last keys, in the order of the question.

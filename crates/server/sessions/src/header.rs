@@ -1,6 +1,6 @@
-//! How long a connection's other side may take: with a request's header, counted from its first byte (a
-//! connection that is idle between requests is another matter, and may be so for longer), and with
-//! reading an answer.
+//! How long a connection's other side may take: with a request's header, counted from its first
+//! byte (a connection that is idle between requests is another matter, and may be so for longer),
+//! and with reading an answer.
 
 use std::io;
 use std::pin::Pin;

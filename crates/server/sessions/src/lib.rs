@@ -8,8 +8,8 @@
 //! - Over TLS the certificate says who speaks, looked up anew for each request: a revoked
 //!   certificate is refused from the moment of its revocation. On the unix socket the kernel says
 //!   whose process it is, and a process that may connect may speak for any agent.
-//! - One instance at a time speaks as an agent: a copy of its identity on a second machine is refused
-//!   by name.
+//! - One instance at a time speaks as an agent: a copy of its identity on a second machine is
+//!   refused by name.
 //! - Nothing is read of a body before its sender is known and its length admitted; nothing waits
 //!   without bound. Beyond a limit the answer is 503 with Retry-After, or 413.
 //!

@@ -41,9 +41,14 @@ pub(crate) const REPORT_OVERHEAD_BYTES: usize = 256;
 pub(crate) const LANES_MAX: usize = 65_536;
 /// Most documents in one answer about ranges.
 pub(crate) const DIGEST_ITEMS_MAX: usize = 10_000;
+/// What one of them takes in an answer without its body, about, bytes.
+pub(crate) const DIGEST_ITEM_BYTES: usize = 160;
+/// What the sum of one part of a range takes, about, bytes.
+pub(crate) const DIGEST_PART_BYTES: usize = 40;
 /// Bodies of documents in one answer about ranges, bytes; the range that passes it is still whole.
 pub(crate) const DIGEST_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bodies of documents of one range, bytes; such an answer counts so much among the bytes in flight.
+/// Bodies of documents of one range, bytes; such an answer counts so much among the bytes in
+/// flight.
 pub(crate) const DIGEST_RANGE_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most ranges in one question.
 pub(crate) const DIGEST_RANGES_MAX: usize = 2_048;
@@ -99,8 +104,8 @@ pub struct Timeouts {
     pub body: Duration,
     /// From header to answer; then 504. What was begun is finished all the same.
     pub response: Duration,
-    /// How long an answer waits for a reader that takes nothing of it; then the connection ends. One
-    /// that takes it slowly has [`Timeouts::response`] for the whole.
+    /// How long an answer waits for a reader that takes nothing of it; then the connection ends.
+    /// One that takes it slowly has [`Timeouts::response`] for the whole.
     pub unread: Duration,
     /// How long stopping waits for requests in work.
     pub shutdown: Duration,
@@ -150,8 +155,8 @@ pub struct SessionsOptions {
     /// What `GET /metrics` answers on the unix socket to whoever accepts `text/plain`; everybody
     /// else gets this side's own counters as JSON.
     pub metrics: Option<Renderer>,
-    /// The boot of this host as its own agent names it (`link::Instance::boot`); empty when unknown.
-    /// An agent on this very boot need not wait for the silence of one on an earlier boot.
+    /// The boot of this host as its own agent names it (`link::Instance::boot`); empty when
+    /// unknown. An agent on this very boot need not wait for the silence of one on an earlier boot.
     pub boot: String,
     /// Where agents' metrics go; without it `POST /series` is 503.
     pub series: Option<series::Store>,

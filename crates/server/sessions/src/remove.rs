@@ -82,8 +82,8 @@ async fn registered(
 }
 
 /// The registry knows no such agent. Whatever life of the number the store holds documents of ends:
-/// that of local callers, or one that the registry has lost. Whoever speaks for it again begins anew.
-/// Whether there was such a life.
+/// that of local callers, or one that the registry has lost. Whoever speaks for it again begins
+/// anew. Whether there was such a life.
 async fn unregistered(app: &App, agent: AgentId) -> Result<bool, Refusal> {
     let known = app.read(move |state| state.agent_counts(agent)).await?;
     let Some(incarnation) = known.life else { return Ok(false) };

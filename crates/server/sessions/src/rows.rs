@@ -1,8 +1,8 @@
 //! `POST /series`: an agent's rows of metrics, into the series store (`docs/format/rows.md`).
 //!
 //! Answered 200 after everything is persisted. A row that is refused does not concern its
-//! neighbours and is not asked for again: the answer counts it, and says why where a limit of series
-//! was reached. Sending the same rows again changes nothing.
+//! neighbours and is not asked for again: the answer counts it, and says why where a limit of
+//! series was reached. Sending the same rows again changes nothing.
 
 use std::sync::Arc;
 

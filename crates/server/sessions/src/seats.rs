@@ -5,8 +5,8 @@
 //! - another machine never takes it: that identity was copied;
 //! - a new start on the same boot takes it at once (the agent itself sees to it that the process
 //!   before it has ended);
-//! - so does one on the server's own boot: after a restart of a host that is both there is nobody to
-//!   wait for;
+//! - so does one on the server's own boot: after a restart of a host that is both there is nobody
+//!   to wait for;
 //! - on another boot (a restart of the machine, or a copy that shares its machine id) a new start
 //!   takes it once the holder has said goodbye or has been silent for three of its heartbeats.
 //!   Until then it is told to come back; should the holder speak meanwhile, both run, and the

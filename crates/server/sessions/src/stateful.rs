@@ -20,6 +20,7 @@ use crate::meter::add;
 use crate::options::INLINE_BYTES_MAX;
 use crate::plan::{Plan, Task, Writes, plan};
 use crate::server::App;
+use crate::unread;
 
 /// A session whose body has arrived.
 struct Arrived {
@@ -29,7 +30,7 @@ struct Arrived {
     session: String,
     bytes: Vec<u8>,
     place: Place,
-    _share: Share,
+    share: Share,
 }
 
 pub(crate) async fn stateful(
@@ -50,7 +51,7 @@ pub(crate) async fn stateful(
     let share =
         app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let arrived = Arrived { peer, headers, caller, session, bytes, place, _share: share };
+    let arrived = Arrived { peer, headers, caller, session, bytes, place, share };
     // In a task of its own: it is finished in its place of the order even if the sender goes away.
     tokio::spawn(async move { take(&app, arrived).await }).await?
 }
@@ -72,7 +73,9 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
     let from = From { peer: &arrived.peer, headers: &arrived.headers, caller: &caller };
     match plan.task {
         Task::Commit(writes) => {
-            commit(app, &from, Work { session, writes, said: plan.said }, &turn).await
+            let work = Work { session, writes, said: plan.said };
+            let answer = commit(app, &from, work, &turn).await?;
+            Ok(unread::answer(&answer, arrived.share, turn.over()))
         }
         Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
         Task::Describe { told, version, check } => {
@@ -80,7 +83,8 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
             if caller.incarnation == Incarnation(0) {
                 writes.list.push(Write::Describe { told, version, check });
             }
-            commit(app, &from, Work { session, writes, said: plan.said }, &turn).await
+            let work = Work { session, writes, said: plan.said };
+            Ok(answered(StatusCode::OK, &commit(app, &from, work, &turn).await?))
         }
     }
 }
@@ -131,7 +135,7 @@ async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan,
     tokio::task::spawn_blocking(move || plan(&bytes, &limits, agent, app.cluster())).await?
 }
 
-async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<Response, Refusal> {
+async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<Answer, Refusal> {
     let Work { session, writes, said } = work;
     let Writes { list: writes, places, mut skipped } = writes;
     let caller = from.caller;
@@ -183,7 +187,7 @@ async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<R
     let mut answer = answer(app, caller, STATUS_OK).await?;
     answer.noop = noop;
     answer.skipped = skipped;
-    Ok(answered(StatusCode::OK, &answer))
+    Ok(answer)
 }
 
 fn tell_skipped(caller: &Caller, session: &str, skipped: &[Skipped]) {

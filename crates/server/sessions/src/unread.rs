@@ -1,6 +1,6 @@
-//! Large answers that wait for their reader: they are handed over in pieces, and hold their share of
-//! the bytes in flight and their place among the agent's requests until the last one. How long a reader
-//! may take is up to the connection ([`crate::header::Watched`]).
+//! Large answers that wait for their reader: they are handed over in pieces, and hold their share
+//! of the bytes in flight and their place among the agent's requests until the last one. How long a
+//! reader may take is up to the connection ([`crate::header::Watched`]).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,11 +8,13 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, Response};
+use axum::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use link::Answer;
 
 use crate::admit::Share;
+use crate::answer::answered;
 use crate::lanes::Place;
 
 /// Bytes of a piece: about what a connection takes into its buffer at once.
@@ -23,6 +25,18 @@ struct Unread {
     bytes: Bytes,
     _share: Share,
     _place: Place,
+}
+
+/// The answer to a session that was stored. A small one is gone once it is written; a large one,
+/// which names many values that were left out, counts until it is read.
+pub(crate) fn answer(answer: &Answer, mut share: Share, place: Place) -> axum::response::Response {
+    match serde_json::to_vec(answer) {
+        Ok(bytes) if bytes.len() > PIECE_BYTES => {
+            share.resize(bytes.len());
+            json(bytes, share, place)
+        }
+        _ => answered(StatusCode::OK, answer),
+    }
 }
 
 /// An answer of JSON that counts until it is read.

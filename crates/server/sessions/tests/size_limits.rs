@@ -186,6 +186,99 @@ async fn an_answer_that_nobody_reads_counts_and_ends_its_connection() {
     server.stop().await;
 }
 
+/// Values left out are named: of a whole session of them that is megabytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sessions_answer_that_nobody_reads_counts_too() {
+    let server = Server::with(|o| {
+        o.timeouts.unread = Duration::from_millis(300);
+        o.timeouts.idle = Duration::from_millis(500);
+    });
+    let agent = server.enroll("web").await;
+    server.until("idle connections end", |s| s.counter("sync.connections") == 0).await;
+    let left_out = |n: u32| {
+        let id = format!("{n:0500}");
+        link::Value { data: b"no document".to_vec(), ..document(&id, 1, 'a') }
+    };
+    let session = link::encode(&agent.delta((0..24_000).map(left_out).collect()));
+    let before = server.counter("sync.requests.total.200");
+    let mut stream = server.connect(Some(agent.identity())).await;
+    let head = format!(
+        "POST /stateful HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        session.len()
+    );
+    stream.write_all(&[head.as_bytes(), &session].concat()).await.unwrap();
+    stream.flush().await.unwrap();
+    server.until("it is answered", |s| s.counter("sync.requests.total.200") == before + 1).await;
+    assert!(server.counter("sync.inflight.bytes") > 0, "what is not read is still there");
+    server.until("the connection ends", |s| s.counter("sync.connections") == 0).await;
+    assert_eq!(server.counter("sync.inflight.bytes"), 0);
+    drop(stream);
+    let answer = agent.post("/stateful", session).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.json()["skipped"].as_array().unwrap().len(), 24_000);
+    server.stop().await;
+}
+
+/// What is said of it in JSON may be larger than what was counted for it: it is there already, and
+/// who asks again would never get it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_about_ranges_is_given_whatever_it_has_become() {
+    let server = Server::with(|o| o.limits.in_flight_bytes_max = 17 * 1024 * 1024);
+    let agent = server.enroll("web").await;
+    for n in 0..16 {
+        let mut value = document(&format!("f{n}"), 1, 'a');
+        let text = "\\\"".repeat(450_000);
+        let json = format!("{{\"file\":{{\"path\":\"/f{n}\"}},\"text\":\"{text}\"}}");
+        value.data = json.into_bytes();
+        assert_eq!(agent.send(&agent.delta(vec![value])).await.status, 200);
+    }
+    let asked = link::DigestRequest {
+        index: common::FILES.into(),
+        ranges: vec![String::new()],
+        split: 0,
+        bodies: true,
+    };
+    let answer: link::DigestAnswer = agent.json("/digest", &asked).await;
+    assert_eq!(answer.items.len(), 16);
+    server.until("its share is back", |s| s.counter("sync.inflight.bytes") == 0).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_groups_configuration_counts_among_the_bytes_and_the_agents_requests() {
+    let server = Server::with(|o| {
+        o.limits.in_flight_bytes_max = 50_000;
+        o.limits.agent_requests_max = 2;
+    });
+    let text = format!("[[watch]]\npath = \"/srv/{}\"\n", "a".repeat(200));
+    server.registry.set_group_config("default", &text).unwrap();
+    let (greedy, other) = (server.enroll("greedy").await, server.enroll("other").await);
+    let ask = async |agent: &Agent| {
+        let answer = agent.http.get(server.url("/configuration")).send().await.unwrap();
+        let retry = answer.headers().contains_key("retry-after");
+        (answer.status().as_u16(), retry, answer.text().await.unwrap())
+    };
+    let held = [stalled(&server, &greedy, 10).await, stalled(&server, &greedy, 10).await];
+    server.until("both are in", |s| s.counter("sync.inflight.bytes") == 20).await;
+    let refused = ask(&greedy).await;
+    assert_eq!((refused.0, refused.1), (503, true), "{}", refused.2);
+    assert_eq!(ask(&other).await.0, 200);
+    drop(held);
+    server.until("the shares are back", |s| s.counter("sync.inflight.bytes") == 0).await;
+    let held = stalled(&server, &greedy, 49_900).await;
+    server.until("the share is taken", |s| s.counter("sync.inflight.bytes") == 49_900).await;
+    let refused = ask(&other).await;
+    assert_eq!((refused.0, refused.1), (503, true), "{}", refused.2);
+    drop(held);
+    server.until("the share is back", |s| s.counter("sync.inflight.bytes") == 0).await;
+    let (status, _, answer) = ask(&other).await;
+    let answer: link::json::ConfigAnswer = serde_json::from_str(&answer).unwrap();
+    assert_eq!(status, 200);
+    assert!(answer.text.contains(&"a".repeat(200)) && !answer.sum.is_empty());
+    server.until("nothing is left", |s| s.counter("sync.inflight.bytes") == 0).await;
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn beyond_the_connections_the_answer_is_503() {
     let server = Server::with(|o| {

@@ -1,6 +1,8 @@
 //! A real server behind a small proxy, and agents with real queues that talk to it over real TLS.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
+mod finding;
+mod folders;
 mod proxy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,8 @@ use sync::{
 };
 use tempfile::TempDir;
 
+pub(crate) use finding::Finding;
+pub(crate) use folders::{copy, put_back};
 pub(crate) use proxy::Proxy;
 
 pub(crate) fn files() -> Dataset {
@@ -245,12 +249,26 @@ impl Server {
     }
 }
 
-/// The default options; with `HOLDFAST_TRANSACTION=per_event` each change has a transaction of its own.
+/// The default options; with `HOLDFAST_TRANSACTION=per_event` each change has a transaction of its
+/// own.
 fn queue_options() -> QueueOptions {
     let asked = std::env::var("HOLDFAST_TRANSACTION").unwrap_or_default();
     let per_event = asked == "per_event";
     let transaction = if per_event { Transaction::PerEvent } else { Transaction::Group };
     QueueOptions { transaction, ..QueueOptions::default() }
+}
+
+/// What an agent of these tests says of itself.
+pub(crate) fn sync_options(machine: &Machine, session_bytes: usize) -> SyncOptions {
+    SyncOptions {
+        module: "fim".into(),
+        version: "Holdfast test".into(),
+        hostname: "host".into(),
+        os: AgentOs { platform: "debian".into(), ..AgentOs::default() },
+        machine: machine.clone(),
+        heartbeat: std::time::Duration::from_secs(10),
+        session_bytes,
+    }
 }
 
 /// The machine of this number, on its first boot.
@@ -299,15 +317,7 @@ impl Agent {
             Arc::new(SystemRandom),
         )
         .unwrap();
-        let options = SyncOptions {
-            module: "fim".into(),
-            version: "Holdfast test".into(),
-            hostname: "host".into(),
-            os: AgentOs { platform: "debian".into(), ..AgentOs::default() },
-            machine: machine.clone(),
-            heartbeat: std::time::Duration::from_secs(10),
-            session_bytes,
-        };
+        let options = sync_options(machine, session_bytes);
         let syncer = Syncer::open(
             queue.clone(),
             IdentityFolder::new(folder.path()),
@@ -457,37 +467,4 @@ pub(crate) fn planted(path: &str, content: u64, version: u64) -> Write {
 pub(crate) fn torn(path: &str) -> Write {
     let id = ItemKey::of_path(path.as_bytes()).document_id();
     Write::Delete { dataset: files(), id, version: 0 }
-}
-
-/// A copy of a folder as it is, into a new one.
-pub(crate) fn copy(from: &Path) -> TempDir {
-    let to = tempfile::tempdir().unwrap();
-    copy_into(from, to.path());
-    to
-}
-
-/// Replace the content of a folder by that of another.
-pub(crate) fn put_back(from: &Path, to: &Path) {
-    for entry in fs::read_dir(to).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            fs::remove_dir_all(path).unwrap();
-        } else {
-            fs::remove_file(path).unwrap();
-        }
-    }
-    copy_into(from, to);
-}
-
-fn copy_into(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target: PathBuf = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            fs::create_dir(&target).unwrap();
-            copy_into(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }

@@ -1,0 +1,64 @@
+//! A scan that never pauses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use env::clock::ManualClock;
+use model::document::NoNames;
+use model::{ItemKey, Op, Sink as _};
+use queue::Queue;
+
+use super::{Agent, file, files};
+
+/// A thread that finds new files without a pause, whose names come behind those of `base`: once it
+/// is told to go, until it is told to end.
+pub(crate) struct Finding {
+    /// 0 it waits, 1 it goes, 2 it ends.
+    told: Arc<AtomicU8>,
+    thread: JoinHandle<u64>,
+}
+
+impl Finding {
+    pub(crate) fn begin(agent: &Agent) -> Self {
+        let told = Arc::new(AtomicU8::new(0));
+        let (queue, clock, flag) = (agent.queue.clone(), agent.clock.clone(), Arc::clone(&told));
+        let thread = std::thread::spawn(move || find(&queue, &clock, &flag));
+        Self { told, thread }
+    }
+
+    pub(crate) fn go(&self) {
+        self.told.store(1, Ordering::SeqCst);
+    }
+
+    /// Whether it was told to go.
+    pub(crate) fn goes(&self) -> bool {
+        self.told.load(Ordering::SeqCst) > 0
+    }
+
+    /// How many it found.
+    pub(crate) fn end(self) -> u64 {
+        self.told.store(2, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Find as the flag says; how many were found.
+fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
+    let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
+    let mut found = 0;
+    loop {
+        match flag.load(Ordering::SeqCst) {
+            0 => std::thread::yield_now(),
+            1 => {
+                found += 1;
+                clock.advance(Duration::from_millis(1));
+                let key = ItemKey::of_path(format!("/etc/new{found:09}").as_bytes());
+                let op = Op::Put { key, observation: file(found), change: None };
+                sink.apply(&mut vec![op]).unwrap();
+            }
+            _ => return found,
+        }
+    }
+}
