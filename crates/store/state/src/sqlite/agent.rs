@@ -41,19 +41,16 @@ impl Agent {
     }
 
     fn read(r: &Row<'_>) -> rusqlite::Result<Self> {
-        let (last_session, last_session_us): (Option<String>, Option<i64>) = (r.get(2)?, r.get(3)?);
-        let sessions = match (r.get::<_, Option<i64>>(9)?, &last_session) {
-            (Some(floor), _) => Sessions::stored(r.get(5)?, floor as u64),
-            (None, last) => Sessions::before_version_4(
-                last.as_deref().unwrap_or_default(),
-                last_session_us.unwrap_or(0) as u64,
-            ),
+        let entries: Vec<u8> = r.get(5)?;
+        let sessions = match r.get::<_, Option<i64>>(9)? {
+            Some(floor) => Sessions::stored(entries, floor as u64),
+            None => Sessions::before_version_4(&entries),
         };
         Ok(Self {
             incarnation: r.get::<_, Option<i64>>(0)?.map(|i| i as u64),
             name: r.get(1)?,
-            last_session,
-            last_session_us,
+            last_session: r.get(2)?,
+            last_session_us: r.get(3)?,
             events: r.get(4)?,
             sessions,
             overlay: r.get(6)?,

@@ -1,9 +1,9 @@
 //! Which sessions of an agent were applied: what keeps a request that comes again from writing.
 //!
-//! The last [`SESSIONS_KEPT`] are known by id and content. Of those before them one number stays, the
-//! floor: an id of the contract's form ends with a number that grows with time (`spec/sync.md` 1.3),
-//! so that an id at or below the floor that is not known is either a replay or of a clock that went
-//! back. Neither may write, and its sender is told so.
+//! The last [`SESSIONS_KEPT`] are known by id and content. Of those before them one number stays,
+//! the floor: an id of the contract's form ends with a number that grows with time (`spec/sync.md`
+//! 1.3), so that an id at or below the floor that is not known is either a replay or of a clock
+//! that went back. Neither may write, and its sender is told so.
 
 use model::{SessionRecord, Write};
 use sha1::{Digest as _, Sha1};
@@ -14,6 +14,8 @@ use crate::limits::SESSIONS_KEPT;
 const KEY_BYTES: usize = 8;
 /// Bytes of one session here: its key, then its number, little-endian.
 const ENTRY_BYTES: usize = KEY_BYTES + 8;
+/// In the place of a number: the entry's key is that of an id, whatever the content was.
+const BY_ID_ALONE: u64 = u64::MAX;
 /// Bits of a session's number below its time.
 const COUNTER_BITS: u32 = 12;
 /// Numbers of an earlier time tell none, microseconds since the epoch: the year 2001.
@@ -44,9 +46,11 @@ impl Sessions {
         Self { entries, floor }
     }
 
-    /// Of a database of a version before 4, which kept other keys: the last session stands for all.
-    pub(super) fn before_version_4(last: &str, at_us: u64) -> Self {
-        Self { entries: Vec::new(), floor: number(last).min(newest(at_us)) }
+    /// Of a database of a version before 4, whose sessions are known by their ids alone: the keys
+    /// of the last ones, oldest first. What came before them is not known.
+    pub(super) fn before_version_4(keys: &[u8]) -> Self {
+        let entry = |key: &[u8]| [key, &BY_ID_ALONE.to_le_bytes()[..]].concat();
+        Self { entries: keys.chunks_exact(KEY_BYTES).flat_map(entry).collect(), floor: 0 }
     }
 
     pub(super) fn entries(&self) -> &[u8] {
@@ -61,8 +65,12 @@ impl Sessions {
         if session.session.is_empty() {
             return Known::No;
         }
-        let key = key(session);
-        if self.entries.chunks_exact(ENTRY_BYTES).any(|entry| entry.starts_with(&key)) {
+        let (key, id) = (key(session), id_key(&session.session));
+        let is_it = |entry: &[u8]| {
+            entry.starts_with(&key)
+                || entry.ends_with(&BY_ID_ALONE.to_le_bytes()) && entry.starts_with(&id)
+        };
+        if self.entries.chunks_exact(ENTRY_BYTES).any(is_it) {
             return Known::Applied;
         }
         let number = number(&session.session);
@@ -90,7 +98,8 @@ impl Sessions {
     fn forget(&mut self, bytes: usize) {
         let forgotten = self.entries.get(..bytes).unwrap_or_default();
         let numbers = forgotten.chunks_exact(ENTRY_BYTES).filter_map(|entry| entry.last_chunk());
-        let newest = numbers.map(|number| u64::from_le_bytes(*number)).max().unwrap_or(0);
+        let numbers = numbers.map(|number| u64::from_le_bytes(*number));
+        let newest = numbers.filter(|number| *number != BY_ID_ALONE).max().unwrap_or(0);
         self.floor = self.floor.max(newest);
         self.entries.drain(..bytes);
     }
@@ -106,6 +115,12 @@ fn number(session: &str) -> u64 {
 /// The highest number of that time.
 fn newest(at_us: u64) -> u64 {
     at_us.saturating_add(1).saturating_mul(1 << COUNTER_BITS).saturating_sub(1)
+}
+
+/// Digest of the id alone, as versions before 4 kept it.
+fn id_key(session: &str) -> [u8; KEY_BYTES] {
+    let digest: [u8; 20] = Sha1::digest(session).into();
+    digest.first_chunk().copied().unwrap_or_default()
 }
 
 /// Digest of id and content: the same id with other content is another session.
@@ -217,9 +232,30 @@ mod tests {
         sessions.applied(&ahead);
         sessions.forget_all();
         assert_eq!(sessions.known(&at(NOW_US + 1)), Known::No);
-        let old = Sessions::before_version_4(&ahead.session, NOW_US);
-        assert_eq!(old.known(&at(NOW_US)), Known::Outdated);
-        assert_eq!(old.known(&at(NOW_US + 1)), Known::No);
+    }
+
+    /// An upgrade refuses nobody: neither who asks again whether the last session arrived, nor
+    /// another part of the agent whose numbers lie before it.
+    #[test]
+    fn sessions_of_before_version_4_are_known_by_their_ids_and_shut_out_none() {
+        let ids: Vec<String> =
+            (0..32).map(|n| at(NOW_US + 10 * n).session).chain(["untimed".into()]).collect();
+        let keys: Vec<u8> = ids.iter().flat_map(|id| id_key(id)).collect();
+        let mut old = Sessions::before_version_4(&keys);
+        let content = vec![Write::Clean { dataset: Dataset::fim_files() }];
+        for id in &ids {
+            assert_eq!(old.known(&session(id, NOW_US, content.clone())), Known::Applied, "{id}");
+        }
+        assert_eq!(old.known(&at(NOW_US + 5)), Known::No);
+        assert_eq!(old.known(&at(NOW_US - 1)), Known::No);
+        // They go as the others do, and leave no floor; those behind them do.
+        for n in 0..SESSIONS_KEPT as u64 {
+            old.applied(&at(NOW_US + 1_000 + n));
+        }
+        assert_eq!(old.known(&at(NOW_US + 5)), Known::No);
+        assert_eq!(old.known(&session("untimed", NOW_US, Vec::new())), Known::No);
+        old.applied(&at(NOW_US + 9_000));
+        assert_eq!(old.known(&at(NOW_US + 5)), Known::Outdated);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ::model::{AgentId, ChangeKind, Dataset, Position};
 use env::random::SeededRandom;
+use sha1::Digest as _;
 use tempfile::TempDir;
 
 use super::*;
@@ -108,7 +109,7 @@ fn a_database_of_version_1_opens() {
 }
 
 #[test]
-fn a_session_of_a_database_of_version_3_is_not_applied_again() {
+fn a_session_of_a_database_of_version_3_is_not_applied_again_and_shuts_out_none() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let at_us = 1_790_000_000_000_000;
@@ -120,18 +121,22 @@ fn a_session_of_a_database_of_version_3_is_not_applied_again() {
         record
     };
     apply(&open(&file), sent(at_us, "/a"));
-    Connection::open(&file)
-        .unwrap()
-        .execute_batch(
-            "ALTER TABLE agent DROP COLUMN session_floor;
-             UPDATE agent SET sessions = x'0011223344556677'; PRAGMA user_version = 3;",
-        )
+    // It kept the first bytes of the ids' digests.
+    let digest = sha1::Sha1::digest(format!("fim-{}", at_us << 12));
+    let keys = [b"another ", &digest[..8]].concat();
+    let db = Connection::open(&file).unwrap();
+    db.execute("UPDATE agent SET sessions = ?1", [keys]).unwrap();
+    db.execute_batch("ALTER TABLE agent DROP COLUMN session_floor; PRAGMA user_version = 3;")
         .unwrap();
+    drop(db);
     let store = open(&file);
-    assert!(apply(&store, sent(at_us, "/a")).outdated);
-    assert!(apply(&store, sent(at_us - 1, "/b")).outdated);
+    // Asked again because its answer was lost, it is answered as before.
+    assert!(apply(&store, sent(at_us, "/a")).replayed);
+    // Another part of the agent, whose numbers lie before it.
+    assert_eq!(apply(&store, sent(at_us - 1, "/b")).changed, 1);
+    assert!(apply(&store, sent(at_us, "/a")).replayed, "nor when it is written anew");
     assert_eq!(apply(&store, sent(at_us + 1, "/c")).changed, 1);
-    assert_eq!(paths(&store, 1), ["/a", "/c"]);
+    assert_eq!(paths(&store, 1), ["/a", "/b", "/c"]);
 }
 
 fn bless(fixture: &Path) {
