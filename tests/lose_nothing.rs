@@ -1,5 +1,6 @@
-//! Agent and server as real processes on a changing tree with deletes, killed with SIGKILL at random
-//! instants, and the network between them cut, half closed and held up: in the end the server's state is the disk, and every event that was acknowledged is there.
+//! Agent and server as real processes on a changing tree with deletes, killed with SIGKILL at
+//! random instants, and the network between them cut, half closed and held up: in the end the
+//! server's state is the disk, and every event that was acknowledged is there.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
+    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, queue_section, run,
+    stored,
 };
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use proxy::{Fault, Proxy};
@@ -92,8 +94,10 @@ impl Fleet {
         );
         let agent_toml = format!(
             "data = {:?}\nserver = \"https://127.0.0.1:{port}\"\n[scan]\ninterval = \"150ms\"\n\
-             background_priority = false\n[sync]\nheartbeat = \"200ms\"\n[[watch]]\npath = {tree:?}\n",
-            base.join("agent")
+             background_priority = false\n[sync]\nheartbeat = \"200ms\"\n{}[[watch]]\n\
+             path = {tree:?}\n",
+            base.join("agent"),
+            queue_section()
         );
         fs::write(base.join("server.toml"), server_toml).unwrap();
         fs::write(base.join("agent.toml"), agent_toml).unwrap();

@@ -1,5 +1,6 @@
-//! Documents vanish from the server's database, or the agent's database or identity is lost: the next
-//! start compares both sides, the server ends equal to the disk, and what changed meanwhile is told.
+//! Documents vanish from the server's database, or the agent's database or identity is lost: the
+//! next start compares both sides, the server ends equal to the disk, and what changed meanwhile is
+//! told.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,43 +14,15 @@
 )]
 
 mod common;
+#[path = "common/house.rs"]
+mod house;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
-};
+use common::{Api, differences, disk, eventually, run, stored};
+use house::{FILES, FOLDERS, House, has_packages, start};
 use rusqlite::Connection;
-
-/// Directories of the tree.
-const FOLDERS: usize = 8;
-/// Files in each.
-const FILES: usize = 25;
-
-fn configure(base: &Path, tree: &Path) {
-    let agents = free_port();
-    let server = format!(
-        "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-         max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n{NO_PORTS}",
-        base.join("server")
-    );
-    // Neither a scan nor a check by the clock: what repairs is the check after the kill.
-    let agent = format!(
-        "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
-         background_priority = false\n[inventory]\nroot = {:?}\n[sync]\nheartbeat = \"200ms\"\n\
-         [[watch]]\npath = {tree:?}\n",
-        base.join("agent"),
-        base.join("system")
-    );
-    fs::write(base.join("server.toml"), server).unwrap();
-    fs::write(base.join("agent.toml"), agent).unwrap();
-}
-
-fn start(base: &Path, role: &str) -> Running {
-    let config = base.join(format!("{role}.toml"));
-    Running::start(&[role, "--config", config.to_str().unwrap()], &base.join(format!("{role}.log")))
-}
 
 /// Take the documents below a folder out of the stopped server's database; how many.
 fn remove_documents(database: &Path, below: &Path) -> usize {
@@ -66,84 +39,6 @@ fn remove_documents(database: &Path, below: &Path) -> usize {
     }
     change.commit().unwrap();
     removed
-}
-
-/// Some files, and server and agent on them as separate processes.
-struct House {
-    base: PathBuf,
-    tree: PathBuf,
-}
-
-impl House {
-    fn new(name: &str) -> Self {
-        let base = folder(name);
-        let tree = base.join("tree");
-        for n in 0..FOLDERS * FILES {
-            let path = tree.join(format!("d{}/f{n}", n % FOLDERS));
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, format!("content {n}")).unwrap();
-        }
-        configure(&base, &tree);
-        let house = Self { base, tree };
-        house.install(&[("bash", "1"), ("old", "1")]);
-        house
-    }
-
-    /// These packages and no others are installed.
-    fn install(&self, packages: &[(&str, &str)]) {
-        let folder = self.base.join("system/var/lib/dpkg");
-        fs::create_dir_all(folder.join("info")).unwrap();
-        let stanza = |(name, version): &(&str, &str)| {
-            let state = "Status: install ok installed\nArchitecture: amd64";
-            format!("Package: {name}\n{state}\nVersion: {version}\nDescription: of a test\n\n")
-        };
-        let text: String = packages.iter().map(stanza).collect();
-        fs::write(folder.join("new"), text).unwrap();
-        fs::rename(folder.join("new"), folder.join("status")).unwrap();
-    }
-
-    fn data(&self) -> PathBuf {
-        self.base.join("server")
-    }
-
-    fn server(&self) -> (Running, Api) {
-        let server = start(&self.base, "server");
-        server.line("ready: ");
-        (server, Api::of(&self.data()))
-    }
-
-    fn agent(&self) -> Running {
-        start(&self.base, "agent")
-    }
-
-    /// Enrol; exit code and what was printed as an error.
-    fn enroll(&self, name: &str) -> (i32, String) {
-        let (code, token, error) = run(&["token", "--data", self.data().to_str().unwrap()]);
-        assert_eq!(code, 0, "{error}");
-        let config = self.base.join("agent.toml");
-        let config = config.to_str().unwrap();
-        let words = ["enroll", "--config", config, "--name", name, "--token", token.trim()];
-        let (code, _, error) = run(&words);
-        (code, error)
-    }
-
-    /// Remove the agent's files whose names begin so.
-    fn lose(&self, prefixes: &[&str]) {
-        for entry in fs::read_dir(self.base.join("agent")).unwrap() {
-            let entry = entry.unwrap();
-            let name = entry.file_name().into_string().unwrap();
-            if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
-                fs::remove_file(entry.path()).unwrap();
-            }
-        }
-    }
-
-    /// Wait until what the server holds of the agent is what is on the disk.
-    fn equal(&self, api: &Api, agent: &str) {
-        eventually("the server equals the disk", || {
-            differences(&disk(&self.tree), &stored(api, agent))
-        });
-    }
 }
 
 /// Kind, path and size before and after of every change of an agent, sorted.
@@ -312,32 +207,20 @@ fn an_older_database_put_back_takes_nothing_away_before_the_disk_was_scanned() {
 }
 
 #[test]
-fn an_item_that_cannot_be_decoded_makes_the_agent_begin_anew_by_itself() {
-    let house = House::new("undecodable");
+fn packages_that_are_watched_no_more_go_although_the_database_that_knew_them_is_lost() {
+    let house = House::new("unwatched-packages");
     let (server, api) = house.server();
-    assert_eq!(house.enroll("undecodable").0, 0);
+    assert_eq!(house.enroll("unwatched").0, 0);
     let agent = house.agent();
-    agent.line("synchronised: ");
-    house.equal(&api, "001");
-    let damage = || {
-        let db = Connection::open(house.base.join("agent/agent.db")).unwrap();
-        let sql = "UPDATE item SET observation = x'ff00' WHERE name = CAST('f9' AS BLOB)";
-        assert_eq!(db.execute(sql, []).unwrap(), 1);
-    };
-    // Found by the running agent.
-    damage();
-    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
-    let (status, answer) = api.request("PUT", "/syscheck?agents_list=001").unwrap();
-    assert_eq!(status, 200, "{answer}");
-    agent.line("agent.db is damaged; starting anew");
-    agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
+    eventually("packages are told", || has_packages(&api, &[("bash", "1"), ("old", "1")]));
     house.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
-    // Found at its start.
-    damage();
-    fs::write(house.tree.join("d2/f2"), "now longer content").unwrap();
+    house.lose(&["agent.db"]);
+    let config = house.base.join("agent.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("[inventory]\n", "[inventory]\npackages = false\n")).unwrap();
     let agent = house.agent();
-    agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
+    eventually("they go", || has_packages(&api, &[]));
     house.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);

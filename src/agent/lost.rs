@@ -30,11 +30,10 @@ pub(super) async fn settle(shared: &Arc<Shared>, what: Told) -> Result<bool, Syn
         Due::Now(watched) => watched,
     };
     let found = shared.syncer.tell_lost_changes(what.dataset(shared), watched).await?;
-    let own = shared.clone();
-    blocking(move || notes::set_compared(&own.queue, what)).await?;
     if found.created + found.modified + found.deleted > 0 {
         // What only the server holds goes with a check; the one that was due may have been made
-        // without this dataset.
+        // without this dataset. Before the comparison is noted as made: killed in between, it is
+        // made again and tells nothing twice.
         shared.syncer.set_check_due(Some("what changed while agent.db was lost is known"));
         shared.console.line(&format!(
             "compared{} with what the server was told before: {} created, {} modified, {} deleted",
@@ -44,6 +43,8 @@ pub(super) async fn settle(shared: &Arc<Shared>, what: Told) -> Result<bool, Syn
             found.deleted
         ));
     }
+    let own = shared.clone();
+    blocking(move || notes::set_compared(&own.queue, what)).await?;
     Ok(true)
 }
 

@@ -1,17 +1,19 @@
 //! The host's metrics: looked at on an interval, kept in a queue of their own (`metrics.db`) until
 //! the server has persisted them. First in, first out; above the queue's limit the oldest go, which
 //! is told as a gap.
+//!
+//! A queue that cannot be opened, or is damaged, costs metrics and nothing else: it is opened anew
+//! now and then, and files go on being watched.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use env::clock::{Clock, SystemClock};
 use env::random::{Random as _, SystemRandom};
 use host::metrics::{Look, Metrics};
-use model::{Coverage, Dataset, EventBody};
-use queue::{EventLease, Queue, QueueError, QueueOptions};
+use model::{Coverage, CoverageKind, Dataset, EventBody};
+use parking_lot::Mutex;
+use queue::{EventLease, OpenReport, Queue, QueueError, QueueOptions};
 use serde_json::json;
 use sync::{SyncError, backoff};
 use tokio::sync::{Notify, watch};
@@ -30,6 +32,9 @@ const BYTES_MAX: usize = 512 * 1024;
 /// How long the server is given to take rows when nothing was to be sent for a while.
 const SEND_EVERY: Duration = Duration::from_mins(1);
 
+/// How long a queue that was opened anew, or could not be opened, is left alone.
+pub(super) const REOPEN_AFTER: Duration = Duration::from_mins(10);
+
 /// The dataset that the queue's events are of.
 fn dataset() -> Dataset {
     Dataset::new("host-metrics")
@@ -37,9 +42,10 @@ fn dataset() -> Dataset {
 
 /// Looks, and sends what was seen.
 pub(super) struct HostMetrics {
-    queue: Queue,
+    path: PathBuf,
+    options: QueueOptions,
+    kept: Mutex<Kept>,
     shared: Arc<Shared>,
-    clock: Arc<SystemClock>,
     interval: Duration,
     metrics: Metrics,
     /// The agent's own metrics are told too.
@@ -49,14 +55,19 @@ pub(super) struct HostMetrics {
     ready: Notify,
 }
 
+/// The queue, as far as it can be used.
+#[derive(Default)]
+struct Kept {
+    queue: Option<Queue>,
+    /// Monotone time before which it is not opened anew.
+    not_before: Option<Duration>,
+    /// That it cannot be opened was said, and it could not be since.
+    told: bool,
+}
+
 impl HostMetrics {
-    /// Open the queue.
-    pub(super) fn open(
-        folder: &Path,
-        config: &MetricsConfig,
-        shared: Arc<Shared>,
-    ) -> anyhow::Result<Arc<Self>> {
-        let clock = Arc::new(SystemClock::new());
+    /// Open the queue, if that can be done.
+    pub(super) fn begin(folder: &Path, config: &MetricsConfig, shared: Arc<Shared>) -> Arc<Self> {
         let options = QueueOptions {
             byte_limit: u64::from(config.limit_mib) << 20,
             cache_bytes: 1 << 20,
@@ -64,19 +75,87 @@ impl HostMetrics {
             wal_autocheckpoint_pages: Some(500),
             ..QueueOptions::default()
         };
-        let random = Arc::new(SystemRandom);
-        let (queue, _) = Queue::open(&folder.join(FILE), options, clock.clone(), random)
-            .context("queue of metrics")?;
-        Ok(Arc::new(Self {
-            queue,
+        let metrics = Arc::new(Self {
+            path: folder.join(FILE),
+            options,
+            kept: Mutex::default(),
             shared,
-            clock,
             interval: config.interval,
             metrics: Metrics::new(Path::new("/"), &config.processes),
             own: config.own,
             sent: Sent::default(),
             ready: Notify::new(),
-        }))
+        });
+        metrics.queue();
+        metrics
+    }
+
+    /// The queue; a damaged one is opened anew, one that could not be opened is tried again. `None`
+    /// while nothing can be kept. Blocks on the disk.
+    fn queue(&self) -> Option<Queue> {
+        let mut kept = self.kept.lock();
+        if let Some(queue) = kept.queue.as_ref().filter(|queue| !queue.is_damaged()) {
+            return Some(queue.clone());
+        }
+        let now = self.shared.clock.monotonic();
+        if kept.not_before.is_some_and(|at| now < at) {
+            return None;
+        }
+        let damaged = kept.queue.take();
+        if let Some(damaged) = &damaged {
+            warn!("{FILE} is damaged: opened anew");
+            if let Err(problem) = damaged.close() {
+                debug!("{FILE}: {problem}");
+            }
+        }
+        let random = Arc::new(SystemRandom);
+        let opened =
+            Queue::open(&self.path, self.options.clone(), self.shared.clock.clone(), random);
+        if damaged.is_some() || opened.is_err() {
+            kept.not_before = Some(now + REOPEN_AFTER);
+        }
+        match opened {
+            Ok((queue, report)) => {
+                self.opened(&report);
+                kept.told = false;
+                kept.queue = Some(queue.clone());
+                Some(queue)
+            }
+            Err(problem) => {
+                if !std::mem::replace(&mut kept.told, true) {
+                    self.not_opened(&problem);
+                }
+                None
+            }
+        }
+    }
+
+    fn opened(&self, report: &OpenReport) {
+        if let Some(rebuilt) = &report.rebuilt {
+            self.shared.console.line(&format!(
+                "{FILE} was damaged ({}); kept as {}, a new one begins",
+                rebuilt.reason,
+                rebuilt.moved_to.display()
+            ));
+        }
+    }
+
+    /// Said to people, and told as a gap.
+    fn not_opened(&self, problem: &QueueError) {
+        warn!("metrics are not kept: {problem}");
+        self.shared.console.line(&format!("metrics are not kept: {problem}"));
+        let now_us = self.shared.clock.now_us();
+        let gap = Coverage {
+            kind: CoverageKind::Unreadable,
+            path: self.path.display().to_string(),
+            from_us: now_us,
+            to_us: now_us,
+            found: None,
+            detail: format!("metrics of this host are not kept: {problem}"),
+        };
+        if let Err(problem) = self.shared.queue.append_coverage(&self.shared.dataset, gap) {
+            warn!("that metrics are not kept is not told: {problem}");
+        }
     }
 
     /// Look until stopped. The first look comes at a random instant of the first interval, so that
@@ -101,24 +180,24 @@ impl HostMetrics {
                 }
                 Ok(Err(e)) => {
                     warn!("metrics were not kept: {e}");
-                    self.rebuild_if_damaged();
                 }
                 Err(_) => return,
             }
         }
     }
 
-    /// One look, kept; what could not be read.
+    /// One look, kept if that can be done; what could not be read.
     fn once(&self) -> Result<Vec<String>, QueueError> {
-        let time_us = self.clock.now_us();
+        let Some(queue) = self.queue() else { return Ok(Vec::new()) };
+        let time_us = self.shared.clock.now_us();
         let Look { mut rows, problems } = self.metrics.look();
-        rows.push(own::looks(&self.queue.status()?));
+        rows.push(own::looks(&queue.status()?));
         if self.own {
             rows.extend(own::rows(&self.shared.queue.status()?, &self.sent));
         }
         let rows: Vec<_> = rows.iter().map(|row| json!([row.name, row.values])).collect();
         let line = json!({ "time_ns": time_us.saturating_mul(1000), "rows": rows });
-        self.queue.append_events(&dataset(), vec![line.to_string().into_bytes()])?;
+        queue.append_events(&dataset(), vec![line.to_string().into_bytes()])?;
         Ok(problems)
     }
 
@@ -140,7 +219,6 @@ impl HostMetrics {
                 }
                 Err(problem) => {
                     self.sent.failed();
-                    self.rebuild_if_damaged();
                     report(failures, &problem);
                     let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
                     let wait = backoff::delay(failures, random, problem.retry_after());
@@ -157,9 +235,11 @@ impl HostMetrics {
     }
 
     /// Send everything there is, oldest first.
-    async fn send_all(&self) -> Result<(), SyncError> {
+    async fn send_all(self: &Arc<Self>) -> Result<(), SyncError> {
+        let own = self.clone();
+        let Some(kept) = blocking(move || own.queue()).await? else { return Ok(()) };
         loop {
-            let queue = self.queue.clone();
+            let queue = kept.clone();
             let lease = move || queue.lease_events(LOOKS_MAX, BYTES_MAX);
             let lease = blocking(lease).await??;
             if lease.items.is_empty() {
@@ -173,7 +253,7 @@ impl HostMetrics {
             };
             self.sent.answered(report.rows, report.refused);
             debug!(rows = report.rows, refused = report.refused, "metrics persisted");
-            let (queue, shared) = (self.queue.clone(), self.shared.clone());
+            let (queue, shared) = (kept.clone(), self.shared.clone());
             let done = move || {
                 let mut told = gaps.into_iter();
                 told.try_for_each(|gap| shared.queue.append_coverage(&shared.dataset, gap))?;
@@ -183,16 +263,18 @@ impl HostMetrics {
         }
     }
 
-    /// Damaged while it runs, only an opening mends it.
-    fn rebuild_if_damaged(&self) {
-        if self.queue.is_damaged() {
-            self.shared.rebuild(FILE);
-        }
+    /// Whether nothing can be kept now.
+    #[cfg(test)]
+    pub(super) fn is_off(&self) -> bool {
+        self.kept.lock().queue.as_ref().is_none_or(Queue::is_damaged)
     }
 
     /// Close the queue.
-    pub(super) fn close(&self) -> Result<(), QueueError> {
-        self.queue.close()
+    pub(super) fn close(&self) {
+        let closed = self.kept.lock().queue.take().map_or(Ok(()), |queue| queue.close());
+        if let Err(problem) = closed {
+            warn!("{FILE}: {problem}");
+        }
     }
 }
 

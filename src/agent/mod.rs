@@ -22,7 +22,7 @@ use std::thread;
 
 use anyhow::Context as _;
 use detect::{Cancel, Rules, SystemNames};
-use env::clock::{Clock as _, SystemClock};
+use env::clock::{Clock, SystemClock};
 use link::ControlAction;
 use model::Dataset;
 use parking_lot::Mutex;
@@ -141,7 +141,10 @@ struct Shared {
     dataset: Dataset,
     packages: Dataset,
     rules: Rules,
+    /// Packages are watched.
+    inventory: bool,
     console: Console,
+    clock: Arc<dyn Clock>,
     cancel: Cancel,
     orders: std::sync::mpsc::SyncSender<scan::Order>,
     /// Something is to be told.
@@ -164,10 +167,10 @@ fn now_us() -> u64 {
 }
 
 impl Shared {
-    /// A database of the agent's is damaged: the next start mends it or moves the file aside, and finds
+    /// The agent's database is damaged: the next start mends it or moves the file aside, and finds
     /// out what changed, so start anew.
-    fn rebuild(&self, database: &str) {
-        self.console.line(&format!("{database} is damaged; starting anew to rebuild it"));
+    fn rebuild(&self) {
+        self.console.line("agent.db is damaged; starting anew to rebuild it");
         // When there is no room the agent ends already.
         let _ = self.ended.try_send(Ended::Damaged);
     }
@@ -215,8 +218,8 @@ impl Agent {
         self.ended.recv().await
     }
 
-    /// Stop: the scan at the files in hand; a session in flight is told once more by the next start;
-    /// say goodbye, close the queue.
+    /// Stop: the scan at the files in hand; a session in flight is told once more by the next
+    /// start; say goodbye, close the queue.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.close(true).await.map(drop)
     }
@@ -238,9 +241,10 @@ impl Agent {
                 warn!("the server did not take the goodbye; it will notice by the silence");
             }
         }
-        let metrics = self.metrics.map_or(Ok(()), |metrics| metrics.close());
+        if let Some(metrics) = self.metrics {
+            metrics.close();
+        }
         self.shared.queue.close().context("agent's queue")?;
-        metrics.context("queue of metrics")?;
         let outcomes = std::mem::take(&mut *self.shared.outcomes.lock());
         // What was told as done, or broke, counts for whoever goes on, too.
         let ended = self.ended.try_recv().ok().filter(|ended| *ended != Ended::Configured);

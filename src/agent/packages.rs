@@ -1,9 +1,10 @@
 //! Installed packages: from the package database to the queue.
 //!
 //! One look compares the whole database with the documents in the queue and commits documents and
-//! events in one transaction (with `queue.transaction = "per_event"` each with its event). A database that has not been written since is not read again. One
-//! that is missing or not whole is a gap, told when it opens and when it closes; nothing is
-//! deleted for it.
+//! events in one transaction (with `queue.transaction = "per_event"` each with its event). A
+//! database that has not been written since is not read again, unless the queue may have lost
+//! something. One that is missing or not whole is a gap, told when it opens and when it closes;
+//! nothing is deleted for it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -75,6 +76,17 @@ pub(super) fn known(queue: &Queue) -> Result<Known, QueueError> {
 /// `None` while they are too many to be remembered.
 pub(super) fn moving(queue: &Queue) -> Result<Option<BTreeSet<String>>, QueueError> {
     Ok(load(queue)?.moving)
+}
+
+/// The queue may have lost some of what the last look put there: the next one reads everything,
+/// whether or not the package database was written since.
+pub(super) fn look_again(queue: &Queue) -> Result<(), QueueError> {
+    let last = load(queue)?;
+    if last.stamp.is_empty() {
+        return Ok(());
+    }
+    let again = Last { stamp: String::new(), ..last };
+    queue.meta_set(NOTE, &serde_json::to_vec(&again).unwrap_or_default())
 }
 
 fn load(queue: &Queue) -> Result<Last, QueueError> {

@@ -200,7 +200,7 @@ impl Scanning {
             error!("scan: {problem}");
             self.shared.console.line(&format!("scan failed: {problem}"));
             if self.shared.queue.is_damaged() {
-                self.shared.rebuild("agent.db");
+                self.shared.rebuild();
             }
         }
         // Even a scan that failed may have committed changes before.

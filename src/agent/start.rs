@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::{
     Agent, AgentSettings, Begin, Console, Left, ORDERS_MAX, Part, Shared, group, heart, metrics,
-    notes, scan, tell,
+    notes, packages, scan, tell,
 };
 use crate::config::{Durability, QueueConfig, Transaction};
 
@@ -77,16 +77,18 @@ impl Start<'_> {
         config: ControlConfig,
     ) -> anyhow::Result<Agent> {
         notes::begin(&queue)?;
+        let reason = check_reason(&report);
+        if reason.is_some() {
+            packages::look_again(&queue)?;
+        }
         let names = Arc::new(SystemNames::new());
         let identity = IdentityFolder::new(&settings.folder);
         let options = sync_options(settings);
         let syncer =
             Syncer::open(queue.clone(), identity, options, names.clone(), self.clock.clone())?;
         syncer.note_config(config);
-        if report.dropped.is_some() {
-            syncer.set_check_due(Some("items of agent.db could not be decoded"));
-        } else if report.needs_check() {
-            syncer.set_check_due(Some("the agent did not stop cleanly"));
+        if reason.is_some() {
+            syncer.set_check_due(reason);
         }
         let (orders, inbox) = std::sync::mpsc::sync_channel(ORDERS_MAX);
         let (ended, ended_inbox) = mpsc::channel(1);
@@ -97,7 +99,9 @@ impl Start<'_> {
             dataset: Dataset::fim_files(),
             packages: Dataset::inventory_packages(),
             rules: settings.rules.clone(),
+            inventory: settings.inventory.packages,
             console: self.console.clone(),
+            clock: self.clock.clone(),
             cancel: Cancel::new(),
             orders,
             tell: Notify::new(),
@@ -108,9 +112,9 @@ impl Start<'_> {
             restarting: AtomicU64::new(0),
             scanned: AtomicBool::new(false),
         });
-        let open =
-            || metrics::HostMetrics::open(&settings.folder, &settings.metrics, shared.clone());
-        let metrics = settings.metrics.enabled.then(open).transpose()?;
+        let begin =
+            || metrics::HostMetrics::begin(&settings.folder, &settings.metrics, shared.clone());
+        let metrics = settings.metrics.enabled.then(begin);
         let scanning = scan::Scanning::new(
             &shared,
             settings,
@@ -139,6 +143,14 @@ impl Start<'_> {
             tasks.push(tokio::spawn(guarded(part("task that sends metrics"), sending)));
         }
         Ok(Agent { shared, stop, tasks, metrics, scanner, ended: ended_inbox })
+    }
+}
+
+/// Why agent and server are to be compared after such an opening, if they are.
+fn check_reason(report: &OpenReport) -> Option<&'static str> {
+    match &report.dropped {
+        Some(_) => Some("items of agent.db could not be decoded"),
+        None => report.needs_check().then_some("the agent did not stop cleanly"),
     }
 }
 

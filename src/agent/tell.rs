@@ -21,7 +21,7 @@ const CYCLE_EVERY: Duration = Duration::from_mins(1);
 
 /// How long a database that may be behind both the disk and the server tells nothing: as a rule the
 /// first scan ends before, and a scan that hangs must not silence the agent.
-const HELD_FOR: Duration = Duration::from_mins(10);
+pub(super) const HELD_FOR: Duration = Duration::from_mins(10);
 
 /// Why a check stays due that could not be made as things are.
 const PUT_OFF: &str = "a check was put off";
@@ -36,8 +36,10 @@ enum Checked {
     Agreed(String),
     /// Nothing was done: it may be made in a moment, when what is pending is told.
     PutOff,
-    /// Everything was told again to a server that compares no ranges, and it still holds something
-    /// else: not again before the interval is over.
+    /// Everything was told again to a server that compares no ranges, and something became pending
+    /// meanwhile: whether it agrees is found out by the next check, not at once.
+    Unsure,
+    /// As before, and it still holds something else: not again before the interval is over.
     Differs,
 }
 
@@ -54,11 +56,12 @@ pub(super) async fn run(
             Instant::now()
         }
     };
+    let held_until = shared.clock.monotonic() + HELD_FOR;
     let mut teller = Teller {
         shared,
         check_at,
         check_interval: config.check_interval,
-        held_until: Instant::now() + HELD_FOR,
+        held_until,
         failures: 0,
         told: Vec::new(),
     };
@@ -91,8 +94,8 @@ struct Teller {
     shared: Arc<Shared>,
     check_at: Instant,
     check_interval: Duration,
-    /// Until when a database that may be behind waits for the first scan.
-    held_until: Instant,
+    /// Until when a database that may be behind waits for the first scan, monotone time.
+    held_until: Duration,
     /// Failures in a row.
     failures: u32,
     /// What was told whole at least once since the start.
@@ -141,7 +144,8 @@ impl Teller {
         // All of them before the first cycle: it tells events of any dataset.
         let mut settled = Vec::new();
         self.shared.syncer.greet().await?;
-        let held = self.shared.syncer.check_due().is_some() && Instant::now() < self.held_until;
+        let held = self.shared.syncer.check_due().is_some()
+            && self.shared.clock.monotonic() < self.held_until;
         if held && !self.scanned().await? {
             // The database may be behind both the disk and the server: what is pending in it may no
             // longer be so. The scan's end asks for the next cycle.
@@ -187,7 +191,7 @@ impl Teller {
             match checked {
                 Ok(Checked::Nothing) => {}
                 Ok(Checked::Agreed(agreed)) => store = store.map(|_| agreed),
-                Ok(Checked::PutOff) => store = None,
+                Ok(Checked::PutOff | Checked::Unsure) => store = None,
                 Ok(Checked::Differs) => (store, differs) = (None, true),
                 Err(problem) => {
                     self.shared.syncer.set_check_due(Some("a check broke off"));
@@ -224,6 +228,11 @@ impl Teller {
                 Known::Before
             }
             Told::Files => Known::Now,
+            // What the server holds of packages that are watched no more goes, also when a database
+            // that was lost since knew of them alone.
+            Told::Packages if !shared.inventory && shared.syncer.config().refused.is_empty() => {
+                Known::Now
+            }
             Told::Packages => self.packages().await?,
         };
         let surplus = match known {
@@ -255,6 +264,7 @@ impl Teller {
         Ok(match store {
             Some(store) => Checked::Agreed(store),
             None if found.put_off => Checked::PutOff,
+            None if found.unsure => Checked::Unsure,
             None => Checked::Differs,
         })
     }
@@ -263,9 +273,10 @@ impl Teller {
         self.shared.note(packages::known).await
     }
 
-    /// Whether a whole scan of this run has ended, and a look at packages. Before, the database may be behind both the disk
-    /// and the server (an older one put back, its last commits lost in a power cut): a check would
-    /// remove what it does not know yet and send again what is no longer so.
+    /// Whether a whole scan of this run has ended, and a look at packages. Before, the database may
+    /// be behind both the disk and the server (an older one put back, its last commits lost in a
+    /// power cut): a check would remove what it does not know yet and send again what is no longer
+    /// so.
     async fn scanned(&self) -> Result<bool, SyncError> {
         if !self.shared.scanned.load(Ordering::SeqCst) {
             return Ok(false);
@@ -301,18 +312,20 @@ impl Teller {
     }
 
     fn failed(&mut self, problem: &SyncError) -> Duration {
-        // A lease or a snapshot that cannot be decoded does not go through the queue's handle.
-        let corrupt = matches!(problem, SyncError::Queue(QueueError::Corrupt { .. }));
-        if corrupt || self.shared.queue.is_damaged() {
-            self.shared.rebuild("agent.db");
+        let damaged = matches!(problem, SyncError::Queue(QueueError::Corrupt { .. }));
+        if damaged {
+            self.shared.queue.note_damage();
         }
-        if self.failures == 0 {
+        if self.failures == 0 || damaged {
             if problem.is_transient() {
                 warn!("sync: {problem}");
             } else {
                 error!("sync: {problem}");
             }
             self.shared.console.line(&format!("not synchronised: {problem}; changes are kept"));
+        }
+        if self.shared.queue.is_damaged() {
+            self.shared.rebuild();
         }
         let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
         let wait = backoff::delay(self.failures, random, problem.retry_after());

@@ -1,11 +1,16 @@
-//! What an agent survives, with a real server: a part of it that dies, a configuration that does not
-//! run, another one that comes while it has something to tell.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+//! What an agent survives, with a real server: a part of it that dies, a configuration that does
+//! not run, another one that comes while it has something to tell.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +21,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
+mod held;
+mod metrics;
+mod refused;
+
 use super::scan::Order;
 use super::{Agent, AgentSettings, Begin, Console, Ended, Left, Start};
 use crate::config::{
@@ -23,6 +32,9 @@ use crate::config::{
     SyncConfig,
 };
 use crate::server::Server;
+
+/// How long what must happen may take on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The clock of the system, until the scanning thread finds it broken.
 struct BreakingClock {
@@ -47,6 +59,87 @@ impl Clock for BreakingClock {
         self.look();
         self.real.monotonic()
     }
+}
+
+/// The clock of the system, whose monotone side can be set ahead, and which keeps the scanning
+/// thread waiting while it is told to.
+struct HangingClock {
+    real: SystemClock,
+    ahead_us: AtomicU64,
+    hangs: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Default for HangingClock {
+    fn default() -> Self {
+        Self {
+            real: SystemClock::new(),
+            ahead_us: AtomicU64::new(0),
+            hangs: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+}
+
+impl HangingClock {
+    fn hang(&self) {
+        *self.hangs.lock().unwrap() = true;
+    }
+
+    fn go_on(&self) {
+        *self.hangs.lock().unwrap() = false;
+        self.changed.notify_all();
+    }
+
+    fn advance(&self, by: Duration) {
+        self.ahead_us.fetch_add(by.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    fn look(&self) {
+        if thread::current().name() == Some("scan") {
+            let hangs = self.hangs.lock().unwrap();
+            drop(self.changed.wait_while(hangs, |hangs| *hangs).unwrap());
+        }
+    }
+}
+
+impl Clock for HangingClock {
+    fn now_us(&self) -> u64 {
+        self.look();
+        self.real.now_us()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.look();
+        self.real.monotonic() + Duration::from_micros(self.ahead_us.load(Ordering::SeqCst))
+    }
+}
+
+/// Start with this clock.
+fn start(settings: &AgentSettings, clock: Arc<dyn Clock>) -> Agent {
+    let left = Left::default();
+    Start { own: settings, console: Console::new(), clock, begin: Begin::Start, left }
+        .run()
+        .unwrap()
+}
+
+/// Wait until it holds.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect(what);
+}
+
+/// Bytes of a file as the server of this house holds it.
+fn stored_bytes(folder: &Path, file: &Path) -> Option<usize> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let db = rusqlite::Connection::open_with_flags(folder.join("server/state.db"), flags).unwrap();
+    let size = "SELECT size FROM document WHERE path = ?1";
+    let found = db.query_row(size, [file.to_str().unwrap()], |row| row.get::<_, i64>(0));
+    found.ok().map(|bytes| bytes as usize)
 }
 
 /// A server and the settings of an agent that is enrolled with it.
@@ -119,10 +212,8 @@ async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_to
     super::group::store(&settings.folder, good).unwrap();
     let agent = Agent::start(&settings, Console::new()).unwrap();
     assert_eq!(told(&agent).sum, ::settings::sum(good));
-    // It can be read and laid over, but a part of the agent cannot start with it.
-    std::fs::create_dir(settings.folder.join(super::METRICS_FILE)).unwrap();
     let mut agent = agent;
-    for bad in ["[metrics]\nenabled = true\n", "torn [[wat", "[scan]\nthreads = 200\n"] {
+    for bad in ["torn [[wat", "[scan]\nthreads = 200\n"] {
         super::group::store(&settings.folder, bad).unwrap();
         agent = agent.reload(&settings).await.unwrap();
         let told = told(&agent);

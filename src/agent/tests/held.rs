@@ -1,0 +1,98 @@
+//! A database that may be behind both the disk and the server, because an older copy was put back:
+//! what is pending in it is told no sooner than a scan has ended, or has had ten minutes to.
+
+use model::document::NoNames;
+use model::{ItemKey, Kind, Observation, Op, Sink as _};
+use queue::{Queue, QueueOptions};
+
+use super::*;
+use crate::agent::tell::HELD_FOR;
+
+/// Bytes of the file when the copy was made, as the copy says it is, and as it is.
+const BEFORE: usize = 3;
+const PENDING: usize = 2;
+const NOW: usize = 6;
+
+/// An agent that was told everything, with an older copy of its database in which a change is
+/// pending that the disk has long overtaken; the file.
+async fn put_back(folder: &Path, settings: &AgentSettings) -> std::path::PathBuf {
+    let file = std::fs::canonicalize(folder).unwrap().join("tree/file");
+    let told = async |bytes: usize| {
+        std::fs::write(&file, "x".repeat(bytes)).unwrap();
+        let agent = Agent::start(settings, Console::new()).unwrap();
+        until("it is told", || stored_bytes(folder, &file) == Some(bytes)).await;
+        agent.stop().await.unwrap();
+    };
+    let database = settings.folder.join("agent.db");
+    told(BEFORE).await;
+    let older = std::fs::read(&database).unwrap();
+    told(NOW).await;
+    std::fs::write(&database, older).unwrap();
+    let clock = Arc::new(SystemClock::new());
+    let random = Arc::new(env::random::SystemRandom);
+    let (queue, report) = Queue::open(&database, QueueOptions::default(), clock, random).unwrap();
+    assert!(!report.needs_check());
+    let mut observation = Observation::empty(Kind::File);
+    observation.size = PENDING as u64;
+    let key = ItemKey::of_path(file.as_os_str().as_encoded_bytes());
+    let mut sink = queue.sink(&model::Dataset::fim_files(), Arc::new(NoNames)).unwrap();
+    sink.apply(&mut vec![Op::Put { key, observation, change: None }]).unwrap();
+    queue.close().unwrap();
+    file
+}
+
+/// Start on it with a scan that hangs, and see that nothing is told.
+async fn hold(
+    folder: &Path,
+    settings: &AgentSettings,
+    file: &Path,
+    clock: &Arc<HangingClock>,
+) -> Agent {
+    clock.hang();
+    let agent = start(settings, clock.clone());
+    until("the server is asked", || agent.shared.syncer.check_due().is_some()).await;
+    for _ in 0..50 {
+        agent.shared.tell.notify_one();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(stored_bytes(folder, file), Some(NOW));
+    }
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_pending_in_a_database_put_back_is_told_before_a_scan_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut settings) = house(folder.path()).await;
+    settings.sync.heartbeat = Duration::from_millis(100);
+    let file = put_back(folder.path(), &settings).await;
+    let clock = Arc::new(HangingClock::default());
+    let agent = hold(folder.path(), &settings, &file, &clock).await;
+    clock.go_on();
+    until("everything is told", || {
+        assert_eq!(stored_bytes(folder.path(), &file), Some(NOW), "the server went back");
+        let status = agent.shared.queue.status().unwrap();
+        let pending: u64 = status.datasets.iter().map(|dataset| dataset.pending).sum();
+        agent.shared.syncer.check_due().is_none() && pending == 0
+    })
+    .await;
+    agent.stop().await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_that_hangs_silences_the_agent_for_ten_minutes_and_no_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut settings) = house(folder.path()).await;
+    settings.sync.heartbeat = Duration::from_millis(100);
+    let file = put_back(folder.path(), &settings).await;
+    let clock = Arc::new(HangingClock::default());
+    let agent = hold(folder.path(), &settings, &file, &clock).await;
+    clock.advance(HELD_FOR);
+    agent.shared.tell.notify_one();
+    until("it is told all the same", || stored_bytes(folder.path(), &file) == Some(PENDING)).await;
+    // Once the scan goes on, the server ends with what is on the disk.
+    clock.go_on();
+    until("the disk is told", || stored_bytes(folder.path(), &file) == Some(NOW)).await;
+    agent.stop().await.unwrap();
+    server.stop().await.unwrap();
+}

@@ -1,0 +1,89 @@
+//! A queue of metrics that cannot be used costs metrics, and neither files nor a restart.
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::*;
+use crate::agent::METRICS_FILE;
+use crate::agent::metrics::REOPEN_AFTER;
+
+/// An agent that looks at its host ten times a second, of a server that is gone.
+async fn looking(folder: &Path) -> AgentSettings {
+    let (server, mut settings) = house(folder).await;
+    settings.metrics =
+        MetricsConfig { interval: Duration::from_millis(100), ..MetricsConfig::default() };
+    server.stop().await.unwrap();
+    settings
+}
+
+/// Looks kept in the queue.
+fn looks(settings: &AgentSettings) -> u64 {
+    // For a moment there may be none.
+    let Ok(db) = database(settings) else { return 0 };
+    db.query_row("SELECT count(*) FROM event", [], |row| row.get::<_, i64>(0)).unwrap_or(0) as u64
+}
+
+/// The database that is there, from outside.
+fn database(settings: &AgentSettings) -> rusqlite::Result<Connection> {
+    let path = settings.folder.join(METRICS_FILE);
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    db.busy_timeout(Duration::from_mins(1))?;
+    Ok(db)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_of_metrics_that_cannot_be_opened_is_told_and_tried_again_and_files_are_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = looking(folder.path()).await;
+    std::fs::write(folder.path().join("tree/file"), "watched").unwrap();
+    let path = settings.folder.join(METRICS_FILE);
+    std::fs::create_dir(&path).unwrap();
+    let clock = Arc::new(HangingClock::default());
+    let mut agent = start(&settings, clock.clone());
+    until("files are watched", || agent.shared.scanned.load(Ordering::SeqCst)).await;
+    let events = agent.shared.queue.lease_events(99, usize::MAX).unwrap();
+    let told = |event: &queue::Event| {
+        let body = String::from_utf8_lossy(&event.body).into_owned();
+        body.contains("metrics of this host are not kept")
+    };
+    assert_eq!(events.items.iter().filter(|event| told(event)).count(), 1);
+    std::fs::remove_dir(&path).unwrap();
+    clock.advance(REOPEN_AFTER);
+    until("looks are kept", || path.is_file() && looks(&settings) > 1).await;
+    assert!(agent.ended.try_recv().is_err(), "it goes on");
+    agent.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_of_metrics_that_is_damaged_is_opened_anew_without_a_restart_and_not_at_once_again()
+{
+    let folder = tempfile::tempdir().unwrap();
+    let settings = looking(folder.path()).await;
+    let clock = Arc::new(HangingClock::default());
+    let mut agent = start(&settings, clock.clone());
+    until("looks are kept", || looks(&settings) > 2).await;
+    let damage = || {
+        let db = database(&settings).unwrap();
+        assert!(db.execute("UPDATE event SET body = 1.5", []).unwrap() > 0);
+    };
+    let set_aside = || {
+        let names = std::fs::read_dir(&settings.folder).unwrap().map(|e| e.unwrap().file_name());
+        let names = names.map(|name| name.into_string().unwrap());
+        names
+            .filter(|name| name.starts_with("metrics.db.corrupt-") && !name.ends_with("-wal"))
+            .count()
+    };
+    damage();
+    until("it is set aside", || set_aside() == 1).await;
+    until("looks are kept again", || looks(&settings) > 2).await;
+    damage();
+    until("it is met again", || {
+        let kept = agent.metrics.as_ref().unwrap();
+        kept.is_off()
+    })
+    .await;
+    assert_eq!(set_aside(), 1, "not so soon again");
+    clock.advance(REOPEN_AFTER);
+    until("it is set aside again", || set_aside() == 2).await;
+    assert!(agent.ended.try_recv().is_err(), "it goes on");
+    agent.stop().await.unwrap();
+}

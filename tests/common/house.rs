@@ -1,0 +1,143 @@
+//! Some files and packages, and server and agent on them as separate processes.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::common::{
+    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, queue_section, run,
+    stored,
+};
+
+/// Directories of the tree.
+pub(crate) const FOLDERS: usize = 8;
+/// Files in each.
+pub(crate) const FILES: usize = 25;
+
+fn configure(base: &Path, tree: &Path) {
+    let agents = free_port();
+    let server = format!(
+        "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
+         max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n{NO_PORTS}",
+        base.join("server")
+    );
+    // Neither a scan nor a check by the clock: what repairs is the check after the kill.
+    let agent = format!(
+        "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
+         background_priority = false\n[inventory]\nroot = {:?}\n[sync]\nheartbeat = \"200ms\"\n\
+         {}[[watch]]\npath = {tree:?}\n",
+        base.join("agent"),
+        base.join("system"),
+        queue_section()
+    );
+    fs::write(base.join("server.toml"), server).unwrap();
+    fs::write(base.join("agent.toml"), agent).unwrap();
+}
+
+/// Start a role with its configuration.
+pub(crate) fn start(base: &Path, role: &str) -> Running {
+    let config = base.join(format!("{role}.toml"));
+    Running::start(&[role, "--config", config.to_str().unwrap()], &base.join(format!("{role}.log")))
+}
+
+/// Some files, and server and agent on them as separate processes.
+pub(crate) struct House {
+    pub(crate) base: PathBuf,
+    pub(crate) tree: PathBuf,
+}
+
+impl House {
+    /// With two packages; nothing runs.
+    pub(crate) fn new(name: &str) -> Self {
+        let base = folder(name);
+        let tree = base.join("tree");
+        for n in 0..FOLDERS * FILES {
+            let path = tree.join(format!("d{}/f{n}", n % FOLDERS));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("content {n}")).unwrap();
+        }
+        configure(&base, &tree);
+        let house = Self { base, tree };
+        house.install(&[("bash", "1"), ("old", "1")]);
+        house
+    }
+
+    /// These packages and no others are installed.
+    pub(crate) fn install(&self, packages: &[(&str, &str)]) {
+        let folder = self.base.join("system/var/lib/dpkg");
+        fs::create_dir_all(folder.join("info")).unwrap();
+        let stanza = |(name, version): &(&str, &str)| {
+            let state = "Status: install ok installed\nArchitecture: amd64";
+            format!("Package: {name}\n{state}\nVersion: {version}\nDescription: of a test\n\n")
+        };
+        let text: String = packages.iter().map(stanza).collect();
+        fs::write(folder.join("new"), text).unwrap();
+        fs::rename(folder.join("new"), folder.join("status")).unwrap();
+    }
+
+    /// The server's folder.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.base.join("server")
+    }
+
+    /// A server, ready.
+    pub(crate) fn server(&self) -> (Running, Api) {
+        let server = start(&self.base, "server");
+        server.line("ready: ");
+        (server, Api::of(&self.data()))
+    }
+
+    /// An agent, starting.
+    pub(crate) fn agent(&self) -> Running {
+        start(&self.base, "agent")
+    }
+
+    /// Enrol; exit code and what was printed as an error.
+    pub(crate) fn enroll(&self, name: &str) -> (i32, String) {
+        let (code, token, error) = run(&["token", "--data", self.data().to_str().unwrap()]);
+        assert_eq!(code, 0, "{error}");
+        let config = self.base.join("agent.toml");
+        let config = config.to_str().unwrap();
+        let words = ["enroll", "--config", config, "--name", name, "--token", token.trim()];
+        let (code, _, error) = run(&words);
+        (code, error)
+    }
+
+    /// Remove the agent's files whose names begin so.
+    pub(crate) fn lose(&self, prefixes: &[&str]) {
+        for entry in fs::read_dir(self.base.join("agent")).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+
+    /// Wait until what the server holds of the agent is what is on the disk.
+    pub(crate) fn equal(&self, api: &Api, agent: &str) {
+        eventually("the server equals the disk", || {
+            differences(&disk(&self.tree), &stored(api, agent))
+        });
+    }
+}
+
+/// Names and versions of the packages that the server holds.
+pub(crate) fn packages(api: &Api) -> Vec<(String, String)> {
+    let all = api.all("/states/inventory-packages");
+    let text = |package: &serde_json::Value, name: &str| package[name].as_str().unwrap().to_owned();
+    let mut found: Vec<_> = all
+        .iter()
+        .map(|item| &item["document"]["package"])
+        .map(|package| (text(package, "name"), text(package, "version")))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Whether it holds these and no others.
+pub(crate) fn has_packages(api: &Api, wanted: &[(&str, &str)]) -> Result<(), String> {
+    let found = packages(api);
+    let wanted: Vec<_> = wanted.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+    if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+}
