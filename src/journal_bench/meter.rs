@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use env::files::{Access, File, Files, Lock, RealFiles};
+use env::files::{Access, File, FileOver, Files, FilesOver, RealFiles};
 use journal::BLOCK_BYTES;
 use parking_lot::Mutex;
 
@@ -86,9 +86,9 @@ struct MeteredFile {
     dirty: Mutex<BTreeMap<u64, Box<[u8]>>>,
 }
 
-impl File for MeteredFile {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(into, offset)
+impl FileOver for MeteredFile {
+    fn under(&self) -> &dyn File {
+        &*self.file
     }
 
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
@@ -111,21 +111,13 @@ impl File for MeteredFile {
         self.meter.flush(dirty);
         Ok(())
     }
-
-    fn size(&self) -> io::Result<u64> {
-        self.file.size()
-    }
-
-    fn set_size(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_size(bytes)
-    }
-
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.file.allocate(bytes)
-    }
 }
 
-impl Files for Metered {
+impl FilesOver for Metered {
+    fn under(&self) -> &dyn Files {
+        &self.files
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         Ok(Arc::new(MeteredFile {
             file: self.files.open(path, access)?,
@@ -133,29 +125,5 @@ impl Files for Metered {
             dsync: access.dsync,
             dirty: Mutex::default(),
         }))
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.files.list(dir)
-    }
-
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.files.create_dir(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.files.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.files.remove(path)
-    }
-
-    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
-        self.files.persist_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.files.lock(path)
     }
 }

@@ -9,9 +9,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+mod over;
 mod real;
 mod sim;
 
+pub use over::{FileOver, FilesOver};
 pub use real::RealFiles;
 pub use sim::{Failure, Fault, SECTOR_BYTES, SimDisk};
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use env::files::{Access, File, Files, Lock, SimDisk};
+use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
 use journal::{Durability, Journal, Layout, Options};
 use support::{DIR, Noise};
 
@@ -46,10 +46,11 @@ struct MeteredFile {
     latency: Duration,
 }
 
-impl File for MeteredFile {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(into, offset)
+impl FileOver for MeteredFile {
+    fn under(&self) -> &dyn File {
+        &*self.file
     }
+
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
         for block in from.chunks(BLOCK) {
             // zlib itself, at its fastest: the model of a drive that compresses.
@@ -72,44 +73,22 @@ impl File for MeteredFile {
         }
         self.file.write_at(from, offset)
     }
-    fn persist(&self) -> io::Result<()> {
-        self.file.persist()
-    }
-    fn size(&self) -> io::Result<u64> {
-        self.file.size()
-    }
-    fn set_size(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_size(bytes)
-    }
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.file.allocate(bytes)
-    }
 }
 
-impl Files for Metered {
+impl FilesOver for Metered {
+    fn under(&self) -> &dyn Files {
+        &self.disk
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let file = self.disk.open(path, access)?;
         let (meter, latency) = (Arc::clone(&self.meter), self.latency);
         Ok(Arc::new(MeteredFile { file, meter, dsync: access.dsync, latency }))
     }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir(dir)
-    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.meter.names.fetch_add(1, Ordering::Relaxed);
         self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.persist_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.disk.lock(path)
     }
 }
 

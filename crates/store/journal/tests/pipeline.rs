@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use env::files::{Access, Failure, Fault, File, Files, Lock, SimDisk};
+use env::files::{Access, Failure, Fault, File, FileOver, Files, FilesOver, SimDisk};
 use journal::{AppendError, Durability, Journal, Layout, Options};
 use parking_lot::Mutex;
 use support::{DIR, Noise, options};
@@ -55,10 +55,11 @@ impl Queued {
     }
 }
 
-impl File for QueuedFile {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(into, offset)
+impl FileOver for QueuedFile {
+    fn under(&self) -> &dyn File {
+        &*self.file
     }
+
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
         let Some(cached) = &self.cached else { return self.file.write_at(from, offset) };
         let now = 1 + self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -70,44 +71,18 @@ impl File for QueuedFile {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
         written
     }
-    fn persist(&self) -> io::Result<()> {
-        self.file.persist()
-    }
-    fn size(&self) -> io::Result<u64> {
-        self.file.size()
-    }
-    fn set_size(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_size(bytes)
-    }
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.file.allocate(bytes)
-    }
 }
 
-impl Files for Queued {
+impl FilesOver for Queued {
+    fn under(&self) -> &dyn Files {
+        &self.disk
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let file = self.disk.open(path, access)?;
         let cached = access.dsync.then(|| self.disk.open(path, Access::WRITE)).transpose()?;
         let (under_way, most) = (Arc::clone(&self.under_way), Arc::clone(&self.most));
         Ok(Arc::new(QueuedFile { file, cached, noise: Arc::clone(&self.noise), under_way, most }))
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir(dir)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.persist_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.disk.lock(path)
     }
 }
 

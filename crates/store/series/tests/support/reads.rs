@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use env::files::{Access, File, Files, Lock, SimDisk};
+use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
 
 #[derive(Default)]
 struct State {
@@ -38,7 +38,11 @@ impl Reads {
 
 struct Opened(Arc<dyn File>, Arc<State>, String);
 
-impl File for Opened {
+impl FileOver for Opened {
+    fn under(&self) -> &dyn File {
+        &*self.0
+    }
+
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         self.1.count.fetch_add(1, Ordering::Relaxed);
         if self.1.failing.lock().unwrap().as_ref().is_some_and(|name| self.2.starts_with(name)) {
@@ -46,55 +50,15 @@ impl File for Opened {
         }
         self.0.read_at(into, offset)
     }
-
-    fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
-        self.0.write_at(from, offset)
-    }
-
-    fn persist(&self) -> io::Result<()> {
-        self.0.persist()
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.0.size()
-    }
-
-    fn set_size(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_size(bytes)
-    }
-
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.0.allocate(bytes)
-    }
 }
 
-impl Files for Reads {
+impl FilesOver for Reads {
+    fn under(&self) -> &dyn Files {
+        &self.disk
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         Ok(Arc::new(Opened(self.disk.open(path, access)?, Arc::clone(&self.state), name)))
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.persist_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.disk.lock(path)
     }
 }
