@@ -81,7 +81,7 @@ impl HostMetrics {
             kept: Mutex::default(),
             shared,
             interval: config.interval,
-            metrics: Metrics::new(Path::new("/"), &config.processes),
+            metrics: Metrics::new(Path::new("/"), &config.processes, &config.ignore_interfaces),
             own: config.own,
             sent: Sent::default(),
             ready: Notify::new(),

@@ -116,6 +116,7 @@ pub(crate) struct MetricsConfig {
     #[serde(deserialize_with = "duration")]
     pub(crate) interval: Duration,
     pub(crate) processes: Vec<String>,
+    pub(crate) ignore_interfaces: Vec<String>,
     pub(crate) own: bool,
     pub(crate) limit_mib: u32,
 }
@@ -123,12 +124,21 @@ pub(crate) struct MetricsConfig {
 impl Default for MetricsConfig {
     fn default() -> Self {
         let interval = Duration::from_secs(10);
-        Self { enabled: true, interval, processes: Vec::new(), own: false, limit_mib: 64 }
+        Self {
+            enabled: true,
+            interval,
+            processes: Vec::new(),
+            ignore_interfaces: host::metrics::ignored_interfaces(),
+            own: false,
+            limit_mib: 64,
+        }
     }
 }
 
 /// Most processes that are looked at by name.
 const PROCESSES_MAX: usize = 64;
+/// Most patterns of interfaces that are left out.
+const IGNORED_MAX: usize = 64;
 /// Longest name of a process, bytes (`TASK_COMM_LEN` less its end, proc(5)).
 const PROCESS_BYTES_MAX: usize = 15;
 
@@ -143,6 +153,16 @@ impl MetricsConfig {
                 bail!(
                     "metrics.processes: {name:?} is no name as in /proc/PID/comm: 1 to \
                      {PROCESS_BYTES_MAX} bytes"
+                );
+            }
+        }
+        let ignored = &self.ignore_interfaces;
+        within("the number of metrics.ignore_interfaces", &ignored.len(), &0, &IGNORED_MAX)?;
+        for pattern in ignored {
+            if pattern.is_empty() || pattern.trim_end_matches('*').contains('*') {
+                bail!(
+                    "metrics.ignore_interfaces: {pattern:?} is neither a name such as \"tun0\" nor how \
+                     names begin, such as \"veth*\""
                 );
             }
         }

@@ -6,6 +6,7 @@
 //! other rows are there. Limits: [`ROWS_MAX`], [`TEXT_BYTES_MAX`], [`PROCESSES_MAX`].
 
 mod process;
+mod space;
 mod system;
 
 use std::fs::File;
@@ -18,6 +19,15 @@ pub const ROWS_MAX: usize = 512;
 pub const TEXT_BYTES_MAX: u64 = 4 << 20;
 /// Most processes that are looked at for those with a name.
 pub const PROCESSES_MAX: usize = 100_000;
+
+/// Interfaces that are left out by default: the host's ends of containers' links and their bridges. Each
+/// start of a container names new ones, which would stay series as long as samples are kept.
+const INTERFACES_IGNORED: [&str; 6] = ["veth*", "cali*", "lxc*", "eni*", "br-*", "tap*"];
+
+/// The patterns of interfaces that are left out by default.
+pub fn ignored_interfaces() -> Vec<String> {
+    INTERFACES_IGNORED.map(str::to_owned).into()
+}
 
 /// Values that share a name, tags and a time.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,27 +69,34 @@ impl Look {
 pub struct Metrics {
     root: PathBuf,
     names: Vec<String>,
+    ignored: Vec<String>,
+    space: space::Space,
 }
 
 impl Metrics {
-    /// Of the system below `root` (`/`), and of processes with these names (the 15 bytes of
-    /// `/proc/PID/comm`).
-    pub fn new(root: &Path, names: &[String]) -> Self {
-        Self { root: root.to_owned(), names: names.to_vec() }
+    /// Of the system below `root` (`/`), of processes with these names (the 15 bytes of
+    /// `/proc/PID/comm`), without interfaces that match one of `ignored`: a name, or how names begin
+    /// and `*`.
+    pub fn new(root: &Path, names: &[String], ignored: &[String]) -> Self {
+        let (names, ignored) = (names.to_vec(), ignored.to_vec());
+        Self { root: root.to_owned(), names, ignored, space: space::Space::default() }
     }
 
-    /// Look now. Blocks on the kernel alone: no network file system is asked.
+    /// Look now. Blocks on the kernel alone, and some seconds at most: no network file system is asked,
+    /// and a local one that does not answer is passed over.
     pub fn look(&self) -> Look {
         let mut look = Look::default();
         look.part("/proc/stat", |look| system::stat(&self.text("stat")?, look));
         look.part("/proc/loadavg", |look| system::load(&self.text("loadavg")?, look));
         look.part("/proc/meminfo", |look| system::memory(&self.text("meminfo")?, look));
-        look.part("/proc/net/dev", |look| system::network(&self.text("net/dev")?, look));
+        look.part("/proc/net/dev", |look| {
+            system::network(&self.text("net/dev")?, &self.ignored, look)
+        });
         look.part("/proc/diskstats", |look| {
             let whole = |device: &str| self.root.join("sys/block").join(device).exists();
             system::disks(&self.text("diskstats")?, whole, look)
         });
-        look.part("/proc/self/mounts", |look| system::space(&self.text("self/mounts")?, look));
+        look.part("/proc/self/mounts", |look| self.space.rows(&self.text("self/mounts")?, look));
         if !self.names.is_empty() {
             look.part("/proc", |look| process::named(&self.root.join("proc"), &self.names, look));
         }
@@ -121,7 +138,7 @@ mod tests {
     #[test]
     fn this_machine_has_metrics_and_all_of_them_are_numbers() {
         let own = text(Path::new("/proc/self/comm")).unwrap();
-        let look = Metrics::new(Path::new("/"), &[own.trim().to_owned()]).look();
+        let look = Metrics::new(Path::new("/"), &[own.trim().to_owned()], &[]).look();
         assert_eq!(look.problems, Vec::<String>::new());
         for wanted in ["cpu.user|", "load.1|", "memory.total|", "process.count|"] {
             assert!(look.rows.iter().any(|row| row.name.starts_with(wanted)), "{wanted}: {look:?}");
@@ -135,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_and_gives_no_row() {
-        let look = Metrics::new(Path::new("/does/not/exist"), &["x".into()]).look();
+        let look = Metrics::new(Path::new("/does/not/exist"), &["x".into()], &[]).look();
         assert_eq!((look.rows.len(), look.problems.len()), (0, 7), "{look:?}");
     }
 

@@ -1,9 +1,13 @@
 //! Processes with a name: how many, their processor time, memory, reads and writes.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::system::TICKS_PER_SECOND;
 use super::{Look, PROCESSES_MAX, text};
+
+/// `ESRCH`: what `/proc/PID` files of a process that has ended answer when they were open.
+const GONE: i32 = 3;
 
 /// Sums over the processes of one name.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,6 +51,12 @@ pub(super) fn named(proc: &Path, names: &[String], look: &mut Look) -> Option<()
 fn add(folder: &Path, sum: &mut Sum) {
     let stat = text(&folder.join("stat"));
     let Some(ticks) = stat.as_deref().and_then(ticks) else { return };
+    let io = match std::fs::read_to_string(folder.join("io")) {
+        Ok(text) => Some(text),
+        // It has ended since its name was read: the others' reads and writes are told.
+        Err(e) if e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(GONE) => return,
+        Err(_) => None,
+    };
     sum.count += 1;
     sum.ticks += ticks;
     // Threads of the kernel have no memory of their own.
@@ -54,7 +64,6 @@ fn add(folder: &Path, sum: &mut Sum) {
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse().ok());
     sum.resident_bytes += resident.unwrap_or(0_u64) * 1024;
-    let io = text(&folder.join("io"));
     let bytes = |name: &str| {
         let line = io.as_deref()?.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().parse::<u64>().ok()
@@ -80,6 +89,33 @@ fn ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_ends_meanwhile_takes_nothing_of_the_others_along() {
+        let proc = tempfile::tempdir().unwrap();
+        let process = |number: &str| {
+            let folder = proc.path().join(number);
+            std::fs::create_dir(&folder).unwrap();
+            let stat = "7 (a) S 1 1 1 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 1 0 5 1000 77 1844";
+            for (name, text) in [("comm", "a\n"), ("stat", stat), ("status", "VmRSS:\t8 kB\n")] {
+                std::fs::write(folder.join(name), text).unwrap();
+            }
+            folder.join("io")
+        };
+        let rows = || {
+            let mut look = Look::default();
+            named(proc.path(), &["a".to_owned()], &mut look).unwrap();
+            look.rows.into_iter().map(|row| row.values).collect::<Vec<_>>()
+        };
+        std::fs::write(process("7"), "read_bytes: 10\nwrite_bytes: 20\n").unwrap();
+        // Its files are there as long as they were: `io` went first.
+        process("8");
+        let all = vec![vec![1.0, 0.42, 8192.0], vec![10.0, 20.0]];
+        assert_eq!(rows(), all);
+        // One that may not be asked: what the others say would pass for all.
+        std::fs::create_dir(process("9")).unwrap();
+        assert_eq!(rows(), [[2.0, 0.84, 16384.0]]);
+    }
 
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {

@@ -1,19 +1,11 @@
 //! The system as a whole: processors, load, memory, network, disks, space.
 
-use std::collections::BTreeSet;
-
-use rustix::fs::statvfs;
-
 use super::Look;
 
 /// Clock ticks in a second, as the kernel tells times to programs (`USER_HZ`, proc(5)).
 pub(super) const TICKS_PER_SECOND: f64 = 100.0;
 /// Bytes of a sector in `/proc/diskstats`, whatever the device's own are.
 const SECTOR_BYTES: f64 = 512.0;
-/// Most file systems that are asked for their space.
-const MOUNTS_MAX: usize = 128;
-/// How names of the host's ends of containers' links begin.
-const CONTAINER_LINK: &str = "veth";
 
 fn numbers<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<f64>> {
     words.map(|word| word.parse::<u64>().ok().map(|n| n as f64)).collect()
@@ -90,15 +82,15 @@ pub(super) fn memory(text: &str, look: &mut Look) -> Option<()> {
     Some(())
 }
 
-/// `/proc/net/dev`: two lines of heads, then `name: 8 numbers of receiving 8 of sending`. The ends of
-/// containers' links are left out: each start of one names new ones, that would stay series for good.
-pub(super) fn network(text: &str, look: &mut Look) -> Option<()> {
+/// `/proc/net/dev`: two lines of heads, then `name: 8 numbers of receiving 8 of sending`; interfaces
+/// that match one of `ignored` are left out.
+pub(super) fn network(text: &str, ignored: &[String], look: &mut Look) -> Option<()> {
     for line in text.lines().skip(2) {
         let (name, rest) = line.split_once(':')?;
         let n = numbers(rest.split_ascii_whitespace())?;
         let values = [0, 1, 2, 3, 8, 9, 10, 11].map(|i| n.get(i).copied());
         let values = values.into_iter().collect::<Option<Vec<_>>>()?;
-        if name.trim_start().starts_with(CONTAINER_LINK) {
+        if ignored.iter().any(|pattern| matches(pattern, name.trim())) {
             continue;
         }
         let names = [
@@ -114,6 +106,11 @@ pub(super) fn network(text: &str, look: &mut Look) -> Option<()> {
         look.row(&names, ("interface", name.trim()), values);
     }
     Some(())
+}
+
+/// Whether a name is a pattern, or begins as one that ends in `*`.
+fn matches(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(name == pattern, |begin| name.starts_with(begin))
 }
 
 /// `/proc/diskstats`: major, minor, name, then at least 11 numbers; whole devices that were used.
@@ -148,40 +145,6 @@ pub(super) fn disks(text: &str, whole: impl Fn(&str) -> bool, look: &mut Look) -
     Some(())
 }
 
-/// The space of each local file system, in bytes, and its files; one mount of each device.
-pub(super) fn space(text: &str, look: &mut Look) -> Option<()> {
-    let mut seen = BTreeSet::new();
-    for line in text.lines() {
-        let mut words = line.split(' ');
-        let (device, mount) = (words.next()?, words.next()?);
-        if !device.starts_with("/dev/") || seen.len() >= MOUNTS_MAX || !seen.insert(device) {
-            continue;
-        }
-        let mount = unescaped(mount);
-        // One that went away meanwhile, or is hidden from this process.
-        let Ok(stat) = statvfs(&*mount) else { continue };
-        let bytes = |blocks: u64| blocks as f64 * stat.f_frsize as f64;
-        let values = vec![
-            bytes(stat.f_blocks),
-            bytes(stat.f_bfree),
-            bytes(stat.f_bavail),
-            stat.f_files as f64,
-            stat.f_ffree as f64,
-        ];
-        let names =
-            ["space.total", "space.free", "space.available", "space.files", "space.files_free"];
-        look.row(&names, ("mount", &mount), values);
-    }
-    Some(())
-}
-
-/// `/proc/mounts` writes space, tab, line end and `\` as `\` and three octal digits.
-fn unescaped(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (code, sign)| text.replace(code, sign))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +166,7 @@ mod tests {
         assert_eq!(rows[0].1, [0.2, 1.18, 2.12, 80.0]);
         let text = "h\nh\n  lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
                     veth1a2b3c: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
-        let rows = of(|look| network(text, look)).unwrap();
+        let rows = of(|look| network(text, &["veth*".into()], look)).unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].1, [1.0, 2.0, 3.0, 4.0, 9.0, 10.0, 11.0, 12.0]);
         assert!(rows[0].0.ends_with(" interface=lo"));
@@ -212,7 +175,22 @@ mod tests {
         let rows = of(|look| disks(text, |name| name == "sda", look)).unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].1, [1.0, 1536.0, 5.0, 3584.0, 1.0, 2.0]);
-        assert_eq!(unescaped("/a\\040b\\134c"), "/a b\\c");
+    }
+
+    #[test]
+    fn interfaces_of_containers_are_left_out_unless_they_are_asked_for() {
+        let names =
+            ["eth0", "cali0a1b2c3d4e5", "lxc5f00", "eni0a1b2c3d4e5", "br-0a1b2c3d4e5f", "br0"];
+        let line = |name| format!("{name}: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n");
+        let text = "h\nh\n".to_owned() + &names.map(line).concat();
+        let left = |ignored: &[String]| {
+            let rows = of(|look| network(&text, ignored, look)).unwrap();
+            let names = rows.iter().map(|(name, _)| name.rsplit_once('=').unwrap().1.to_owned());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(left(&super::super::ignored_interfaces()), ["eth0", "br0"]);
+        assert_eq!(left(&[]).len(), names.len());
+        assert_eq!(left(&["br0".into()]).len(), names.len() - 1, "a name is itself alone");
     }
 
     #[test]
@@ -221,7 +199,7 @@ mod tests {
         assert!(of(|look| stat("cpu  1 2 3 4 5 6 7 x\nctxt 1\n", look)).is_none());
         assert!(of(|look| load("0.1 NaN 0.2 1/2 3", look)).is_none());
         assert!(of(|look| memory("MemTotal: 5 kB\n", look)).is_none());
-        assert!(of(|look| network("h\nh\nlo: 1 2\n", look)).is_none());
+        assert!(of(|look| network("h\nh\nlo: 1 2\n", &[], look)).is_none());
         assert!(of(|look| disks("8 0 sda 1 2\n", |_| true, look)).is_none());
     }
 }

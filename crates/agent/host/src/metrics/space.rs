@@ -1,0 +1,179 @@
+//! The space of local file systems, in bytes, and their files.
+//!
+//! One that does not answer (a disk that is gone behind a driver in user space) would keep its caller
+//! for ever. So mounts are asked on a thread, which is left behind with a mount that takes longer than
+//! [`PATIENCE`]; that mount is not asked again before the thread has its answer.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::statvfs;
+
+use super::Look;
+
+/// Most file systems that are asked for their space.
+const MOUNTS_MAX: usize = 128;
+/// Longest time that one is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// File systems that are waited for in vain in one look; those behind them have no rows in it.
+const SILENT_MAX: usize = 3;
+
+/// Total, free and available bytes, files, files that are free.
+type Values = [f64; 5];
+/// What tells the values of a mount; `None` of one that went away or is hidden from this process.
+type Ask = Arc<dyn Fn(&str) -> Option<Values> + Send + Sync>;
+/// A mount that did not answer, and where its answer will be.
+type Silent = (String, Receiver<Option<Values>>);
+
+/// See the module. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Space {
+    ask: Ask,
+    silent: Arc<Mutex<Vec<Silent>>>,
+}
+
+impl fmt::Debug for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Space").finish_non_exhaustive()
+    }
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        Self { ask: Arc::new(of), silent: Arc::default() }
+    }
+}
+
+impl Space {
+    /// Rows of the mounts that `/proc/self/mounts` names; one of each device.
+    pub(super) fn rows(&self, text: &str, look: &mut Look) -> Option<()> {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.retain(|(_, answer)| matches!(answer.try_recv(), Err(TryRecvError::Empty)));
+        let (known, mut left): (Vec<String>, Vec<String>) =
+            mounts(text)?.into_iter().partition(|m| silent.iter().any(|(mount, _)| mount == m));
+        look.problems.extend(known.iter().map(|mount| said_nothing(mount)));
+        for _ in 0..SILENT_MAX {
+            if left.is_empty() {
+                break;
+            }
+            let Some((answered, answers)) = self.ask(&left, look) else { break };
+            let mut behind = left.split_off(answered);
+            let mount = behind.remove(0);
+            look.problems.push(said_nothing(&mount));
+            silent.push((mount, answers));
+            left = behind;
+        }
+        Some(())
+    }
+
+    /// Ask mounts one after the other. How many answered before one that does not, and where its
+    /// answer will be; `None` when all did.
+    fn ask(&self, mounts: &[String], look: &mut Look) -> Option<(usize, Receiver<Option<Values>>)> {
+        let (send, answers) = channel();
+        let (ask, asked) = (Arc::clone(&self.ask), mounts.to_vec());
+        let run = move || {
+            // Nobody waits any more: the rest was asked meanwhile.
+            let _ = asked.iter().try_for_each(|mount| send.send(ask(mount)));
+        };
+        if let Err(e) = std::thread::Builder::new().name("space".into()).spawn(run) {
+            look.problems.push(format!("space of file systems: {e}"));
+            return None;
+        }
+        for (at, mount) in mounts.iter().enumerate() {
+            match answers.recv_timeout(PATIENCE) {
+                Ok(values) => row(mount, values, look),
+                Err(RecvTimeoutError::Timeout) => return Some((at, answers)),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+}
+
+fn said_nothing(mount: &str) -> String {
+    format!("space of {mount}: the file system does not answer; unmount it if it is gone")
+}
+
+fn row(mount: &str, values: Option<Values>, look: &mut Look) {
+    let names = ["space.total", "space.free", "space.available", "space.files", "space.files_free"];
+    if let Some(values) = values {
+        look.row(&names, ("mount", mount), values.to_vec());
+    }
+}
+
+fn of(mount: &str) -> Option<Values> {
+    let stat = statvfs(mount).ok()?;
+    let bytes = |blocks: u64| blocks as f64 * stat.f_frsize as f64;
+    let (files, free) = (stat.f_files as f64, stat.f_ffree as f64);
+    Some([bytes(stat.f_blocks), bytes(stat.f_bfree), bytes(stat.f_bavail), files, free])
+}
+
+/// One mount of each local device.
+fn mounts(text: &str) -> Option<Vec<String>> {
+    let (mut seen, mut mounts) = (BTreeSet::new(), Vec::new());
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let (device, mount) = (words.next()?, words.next()?);
+        if device.starts_with("/dev/") && seen.len() < MOUNTS_MAX && seen.insert(device) {
+            mounts.push(unescaped(mount));
+        }
+    }
+    Some(mounts)
+}
+
+/// `/proc/mounts` writes space, tab, line end and `\` as `\` and three octal digits.
+fn unescaped(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (code, sign)| text.replace(code, sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "/dev/a / ext4 rw 0 0\nproc /proc proc rw 0 0\n/dev/b /gone fuseblk rw 0 0\n\
+                          /dev/a /again ext4 rw 0 0\n/dev/c /a\\040b ext4 rw 0 0\n";
+
+    #[test]
+    fn a_mount_that_does_not_answer_keeps_no_other_from_its_row_and_is_not_asked_again() {
+        let hang = Arc::new(Mutex::new(()));
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (door, log) = (Arc::clone(&hang), Arc::clone(&asked));
+        let ask: Ask = Arc::new(move |mount: &str| {
+            log.lock().unwrap().push(mount.to_owned());
+            if mount == "/gone" {
+                drop(door.lock());
+            }
+            Some([5.0, 4.0, 3.0, 2.0, 1.0])
+        });
+        let space = Space { ask, silent: Arc::default() };
+        let look = || {
+            let mut look = Look::default();
+            space.rows(MOUNTS, &mut look).unwrap();
+            let mounts =
+                look.rows.iter().map(|row| row.name.rsplit_once('=').unwrap().1.to_owned());
+            (mounts.collect::<Vec<_>>(), look.problems.len())
+        };
+        let held = hang.lock().unwrap();
+        for _ in 0..2 {
+            assert_eq!(look(), (vec!["/".to_owned(), "/a\\ b".into()], 1));
+        }
+        let times = asked.lock().unwrap().iter().filter(|mount| *mount == "/gone").count();
+        assert_eq!(times, 1);
+        drop(held);
+        // Once its answer is there.
+        while look().0.len() < 3 {}
+        assert_eq!(look().1, 0);
+    }
+
+    #[test]
+    fn what_proc_writes_in_octal_is_read() {
+        assert_eq!(mounts(MOUNTS).unwrap(), ["/", "/gone", "/a b"]);
+        assert_eq!(unescaped("/a\\040b\\134c"), "/a b\\c");
+        assert!(mounts("nonsense\n").is_none());
+    }
+}
