@@ -6,33 +6,30 @@
 //! somebody opens on this machine writes or reads here.
 //!
 //! Limits: [`WRITE_BYTES_MAX`], [`WRITES_BYTES_MAX`], [`QUERY_BYTES_MAX`], [`QUERIES_MAX`],
-//! [`NAMES_MAX`], [`UNREAD_TIME_MAX`]; a query ends after ten minutes, or when it holds too much
-//! memory.
+//! [`NAMES_MAX`], [`UNREAD_TIME_MAX`], [`WHOLE_BYTES_MAX`]; a query ends after ten minutes, or when it
+//! holds too much memory.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use hyper::body::Frame;
 use series::{Store, WriteError};
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::guard::Token;
 use crate::query;
 
+mod answer;
 mod write;
+use answer::answer;
+pub use answer::{UNREAD_TIME_MAX, WHOLE_BYTES_MAX};
 pub use write::{WRITE_BYTES_MAX, WRITES_BYTES_MAX};
 
 /// Largest query, in bytes.
@@ -44,10 +41,6 @@ pub const QUERIES_MAX: usize = 16;
 pub const NAMES_MAX: usize = 4;
 /// Longest time that a request waits for others.
 const TURN_TIME_MAX: Duration = Duration::from_secs(10);
-/// Longest time that a query waits for a client that reads nothing of its answer.
-pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
-/// Pieces of an answer that wait for the client; the query waits then.
-const PIECES_MAX: usize = 4;
 
 /// For whom the query port is.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +60,8 @@ struct Rooms {
     names: Arc<Semaphore>,
     /// How long a request waits for `names`.
     turn_time: Duration,
+    /// How long a query may take.
+    query_time: Duration,
     memory: query::Memory,
 }
 
@@ -76,6 +71,7 @@ impl Default for Rooms {
             queries: Arc::new(Semaphore::new(QUERIES_MAX)),
             names: Arc::new(Semaphore::new(NAMES_MAX)),
             turn_time: TURN_TIME_MAX,
+            query_time: query::QUERY_TIME_MAX,
             memory: query::Memory::default(),
         }
     }
@@ -83,7 +79,10 @@ impl Default for Rooms {
 
 /// The routes of the query port, over one store.
 pub fn router(store: Store, options: HttpOptions) -> Router {
-    let rooms = Extension(Rooms::default());
+    routes(store, options, Rooms::default())
+}
+
+fn routes(store: Store, options: HttpOptions, rooms: Rooms) -> Router {
     Router::new()
         .route("/api/query", post(run_query))
         .route("/api/search", post(search))
@@ -93,7 +92,7 @@ pub fn router(store: Store, options: HttpOptions) -> Router {
         .route("/api/version", get(version))
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
-        .layer(rooms)
+        .layer(Extension(rooms))
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
         .merge(write::routes())
         .fallback(nothing)
@@ -197,12 +196,13 @@ async fn turn(rooms: &Rooms) -> Result<OwnedSemaphorePermit, Response> {
 async fn search(
     State(store): State<Store>,
     Extension(rooms): Extension<Rooms>,
+    version: Version,
     body: Bytes,
 ) -> Response {
     match (query::Query::parse_search(&body), turn(&rooms).await) {
         (Err(e), _) => query_error(&e),
         (_, Err(busy)) => busy,
-        (Ok(query), Ok(permit)) => answer(store, query, &rooms, permit),
+        (Ok(query), Ok(permit)) => answer(store, query, &rooms, permit, version).await,
     }
 }
 
@@ -254,78 +254,15 @@ async fn delete(
 async fn run_query(
     State(store): State<Store>,
     Extension(rooms): Extension<Rooms>,
+    version: Version,
     body: Bytes,
 ) -> Response {
     let Ok(permit) = Arc::clone(&rooms.queries).try_acquire_owned() else {
         return busy(format!("-{QUERIES_MAX} queries are being answered; ask again later\r\n"));
     };
     match query::Query::parse(&body) {
-        Ok(query) => answer(store, query, &rooms, permit),
+        Ok(query) => answer(store, query, &rooms, permit, version).await,
         Err(e) => query_error(&e),
-    }
-}
-
-/// Answer a query piece by piece, as its client takes them.
-fn answer(
-    store: Store,
-    query: query::Query,
-    rooms: &Rooms,
-    permit: OwnedSemaphorePermit,
-) -> Response {
-    let (send, receive) = mpsc::channel(PIECES_MAX);
-    let cut = Arc::new(AtomicBool::new(false));
-    let pieces = Pieces { pieces: receive, cut: Arc::clone(&cut) };
-    let client = send.clone();
-    let gone = move || client.is_closed();
-    let budget = query::Budget::new(query::QUERY_TIME_MAX, rooms.memory.clone(), gone);
-    let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || {
-        // The client going away, or reading nothing, ends the query.
-        query::run(&store, &query, &budget, |piece| {
-            let patience = budget.left().min(UNREAD_TIME_MAX);
-            runtime.block_on(hand_over(&send, piece, patience, &cut))
-        });
-        cut.fetch_or(budget.over().is_some(), Ordering::AcqRel);
-        drop((budget, permit));
-    });
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(pieces)).into_response()
-}
-
-/// Give the client a piece of its answer; whether to go on. `cut` tells of a client that read
-/// nothing for so long that the answer ends here.
-async fn hand_over(
-    send: &mpsc::Sender<Bytes>,
-    piece: Bytes,
-    patience: Duration,
-    cut: &AtomicBool,
-) -> bool {
-    let sent = timeout(patience, send.send(piece)).await;
-    cut.fetch_or(sent.is_err(), Ordering::AcqRel);
-    matches!(sent, Ok(Ok(())))
-}
-
-/// An answer on its way.
-struct Pieces {
-    pieces: mpsc::Receiver<Bytes>,
-    /// The answer is not whole: its end must not look like one.
-    cut: Arc<AtomicBool>,
-}
-
-impl hyper::body::Body for Pieces {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let piece = ready!(self.pieces.poll_recv(cx));
-        let broken = piece.is_none() && self.cut.swap(false, Ordering::AcqRel);
-        Poll::Ready(if broken {
-            Some(Err(std::io::Error::other("the answer was cut")))
-        } else {
-            piece.map(|bytes| Ok(Frame::data(bytes)))
-        })
     }
 }
 
@@ -354,10 +291,8 @@ fn failed(error: &WriteError) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
-    use hyper::body::Body as _;
     use series::{Ack, Batch, StoreOptions, Wal};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -382,8 +317,8 @@ mod tests {
         let (_folder, store) = store();
         let rooms = Rooms::default();
         let ask = async || {
-            run_query(State(store.clone()), Extension(rooms.clone()), Bytes::from_static(LARGE))
-                .await
+            let (store, rooms) = (State(store.clone()), Extension(rooms.clone()));
+            run_query(store, rooms, Version::HTTP_11, Bytes::from_static(LARGE)).await
         };
         let mut unread = Vec::new();
         for _ in 0..QUERIES_MAX {
@@ -409,7 +344,8 @@ mod tests {
         let of = || (State(store.clone()), Extension(rooms.clone()));
         let ask = async || {
             let (store, rooms) = of();
-            search(store, rooms, Bytes::from_static(br#"{"select": "many"}"#)).await
+            let body = Bytes::from_static(br#"{"select": "many"}"#);
+            search(store, rooms, Version::HTTP_11, body).await
         };
         let mut unread = Vec::new();
         for _ in 0..NAMES_MAX {
@@ -430,19 +366,28 @@ mod tests {
         assert_eq!(ask().await.status(), StatusCode::OK);
     }
 
-    #[tokio::test]
-    async fn an_answer_that_nobody_reads_is_cut_and_its_end_is_an_error() {
-        let (send, pieces) = mpsc::channel(1);
-        let cut = Arc::new(AtomicBool::new(false));
-        let mut answer = Pieces { pieces, cut: Arc::clone(&cut) };
-        let piece = || Bytes::from_static(b"+cpu host=a\r\n");
-        let short = Duration::from_millis(1);
-        assert!(hand_over(&send, piece(), short, &cut).await);
-        assert!(!hand_over(&send, piece(), short, &cut).await, "there is no room for another");
-        drop(send);
-        let mut next = async || poll_fn(|cx| Pin::new(&mut answer).poll_frame(cx)).await;
-        assert!(next().await.unwrap().is_ok());
-        assert!(next().await.unwrap().is_err());
-        assert!(next().await.is_none());
+    /// What a client of HTTP/1.0 gets of a store whose queries may take so long.
+    async fn asked_by_an_old_client(query_time: Duration, body: &[u8]) -> String {
+        let (_folder, store) = store();
+        let rooms = Rooms { query_time, ..Rooms::default() };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = axum::serve(listener, routes(store, HttpOptions::default(), rooms));
+        let serving = tokio::spawn(async move { serve.await });
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head = format!("POST /api/query HTTP/1.0\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        serving.abort();
+        answer
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_client_without_chunks_learns_that_its_answer_is_cut() {
+        let whole = asked_by_an_old_client(query::QUERY_TIME_MAX, LARGE).await;
+        assert_eq!(whole.matches("+cpu host=a").count(), 30_000);
+        let cut = asked_by_an_old_client(Duration::ZERO, LARGE).await;
+        assert!(cut.contains("\r\n\r\n-Query took longer"), "{cut:?}");
     }
 }

@@ -81,7 +81,11 @@ impl Share {
     /// What a row adds to the share of its line.
     pub(super) fn of(self, cells: &Cells) -> f64 {
         let values = values(cells).into_iter().flatten();
-        if self.of_values { values.sum() } else { values.count() as f64 }
+        match cells {
+            _ if self.of_values => values.sum(),
+            Cells::Text(_) => 1.0,
+            _ => values.count() as f64,
+        }
     }
 }
 

@@ -264,6 +264,9 @@ impl Query {
                 for function in list {
                     self.apply.push(Function::read(function)?);
                 }
+                if self.apply.iter().filter_map(Function::share).count() > 1 {
+                    return Err("Field apply has frequent-items or heavy-hitters once".into());
+                }
             }
             // An expression by itself, or in an object.
             "eval" => {

@@ -183,6 +183,10 @@ const CASES: &[(&str, &str)] = &[
         "cpu dc=1 host=b,35,60\n",
     ),
     (
+        r#""select-events": "!log", "apply": [{"name": "frequent-items", "error": 0.1, "portion": 0.1}]"#,
+        "!log host=a,22,2\n",
+    ),
+    (
         r#""join": ["cpu", "mem"], "where": {"host": "a"}, "eval": "cpu+mem", "limit": 1"#,
         "cpu|mem dc=1 host=a,10,11\n",
     ),
@@ -260,6 +264,8 @@ fn what_is_no_number_is_not_the_most_of_anything() {
     }
 }
 
+const TWO_SHARES: &str = r#"{"name": "heavy-hitters", "error": 0, "portion": 0.1}, {"name": "frequent-items", "error": 0, "portion": 0.1}"#;
+
 #[test]
 fn what_cannot_be_asked_is_refused_and_says_why() {
     let (_folder, store) = store();
@@ -278,6 +284,7 @@ fn what_cannot_be_asked_is_refused_and_says_why() {
             ")",
         ),
         (&*format!(r#"{{"select": "cpu", "apply": [{{"name": "top"}}], {range}}}"#), "apply"),
+        (&*format!(r#"{{"select": "cpu", "apply": [{TWO_SHARES}], {range}}}"#), "once"),
         (&*format!(r#"{{"select": "cpu", "order-by": "size", {range}}}"#), "order-by"),
         (&*format!(r#"{{"select": "cpu", "filter": {{"cpux": {{"gt": 9}}}}, {range}}}"#), "cpux"),
         (&*format!(r#"{{"select-events": "log", "filter": {{"gt": 9}}, {range}}}"#), "filter"),
