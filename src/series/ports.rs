@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ingest::{Guard, HttpOptions, Protocol, Token};
@@ -13,6 +14,9 @@ use tokio::task::JoinSet;
 
 use crate::agent::Console;
 use crate::config::{Listen, SeriesConfig};
+
+/// How often a port that another program has is tried again.
+const TRY_EVERY: Duration = Duration::from_mins(1);
 
 /// What ports on other than loopback addresses need.
 #[derive(Default)]
@@ -52,7 +56,8 @@ impl Ports {
     /// a port which nobody named gives way to it.
     ///
     /// # Errors
-    /// When a port that is named cannot be had. One that is not is left out, and that is logged.
+    /// When a port that is named cannot be had. One that is not is left out, which is logged, and tried
+    /// again every minute.
     pub(crate) async fn open(
         store: Option<&Store>,
         config: &SeriesConfig,
@@ -69,17 +74,63 @@ impl Ports {
         for (name, named, port, protocol) in lines {
             let Some(Listen::At(address)) = port else { continue };
             let opened = ports.open_lines(store, (name, address), protocol, secrets).await;
-            allow(name, address, named.is_some(), opened)?;
+            if !allow(name, address, named.is_some(), opened)? {
+                ports.lines_later(store, (name, address), protocol);
+            }
         }
         if let Some(Listen::At(address)) = all.udp {
             let opened = ports.open_udp(store, address).await;
-            allow("udp", address, config.udp.is_some(), opened)?;
+            if !allow("udp", address, config.udp.is_some(), opened)? {
+                ports.udp_later(store, address);
+            }
         }
         if let Some(Listen::At(address)) = all.http {
             let opened = ports.open_http(store, config, address, secrets).await;
-            allow("http", address, config.http.is_some(), opened)?;
+            if !allow("http", address, config.http.is_some(), opened)? {
+                ports.http_later(store, config, address);
+            }
         }
         Ok(ports)
+    }
+
+    // What nobody named is on loopback: it needs no secrets.
+
+    fn lines_later(
+        &mut self,
+        store: &Store,
+        (name, address): (&'static str, SocketAddr),
+        protocol: Protocol,
+    ) {
+        let (store, stop) = (store.clone(), self.stop.subscribe());
+        self.tasks.spawn(async move {
+            let bind = || TcpListener::bind(address);
+            if let Some(listener) = later(name, TRY_EVERY, stop.clone(), bind).await {
+                ingest::serve_tcp(listener, protocol, store, Guard::default(), stop).await;
+            }
+        });
+    }
+
+    fn udp_later(&mut self, store: &Store, address: SocketAddr) {
+        let (store, stop) = (store.clone(), self.stop.subscribe());
+        self.tasks.spawn(async move {
+            let bind = || UdpSocket::bind(address);
+            if let Some(socket) = later("udp", TRY_EVERY, stop.clone(), bind).await {
+                udp(socket, store, stop).await;
+            }
+        });
+    }
+
+    fn http_later(&mut self, store: &Store, config: &SeriesConfig, address: SocketAddr) {
+        let options = HttpOptions { token: None, cors_origins: config.cors_origins.clone() };
+        let router = ingest::router(store.clone(), options);
+        let mut stop = self.stop.subscribe();
+        self.tasks.spawn(async move {
+            let serve = || api::serve(api::ServeOptions::new(address, None), router.clone());
+            if let Some(server) = later("http", TRY_EVERY, stop.clone(), serve).await {
+                let _ = stop.wait_for(|stop| *stop).await;
+                server.shutdown().await;
+            }
+        });
     }
 
     async fn open_lines(
@@ -136,23 +187,50 @@ impl Ports {
     }
 }
 
-/// A port that nobody named may be in use by another program: the rest goes on without it.
+/// Open what another program has as soon as it may be had; `None` when that is to stop.
+async fn later<T, E, F: Future<Output = Result<T, E>>>(
+    name: &'static str,
+    every: Duration,
+    mut stop: watch::Receiver<bool>,
+    open: impl Fn() -> F,
+) -> Option<T> {
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return None,
+            () = tokio::time::sleep(every) => {}
+        }
+        if let Ok(opened) = open().await {
+            tracing::info!("series {name}: the port could be had now");
+            is_open(name, true);
+            return Some(opened);
+        }
+    }
+}
+
+/// Tell `/metrics` whether a port is open.
+fn is_open(name: &'static str, open: bool) {
+    metrics::gauge!("holdfast_series_port_open", "name" => name).set(f64::from(u8::from(open)));
+}
+
+/// A port that nobody named may be in use by another program: the rest goes on without it. Whether it
+/// is open.
 fn allow(
-    name: &str,
+    name: &'static str,
     address: SocketAddr,
     named: bool,
     opened: anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
+    is_open(name, opened.is_ok());
     match opened {
         Err(e) if !named => {
             tracing::warn!(
-                "series {name}: nothing listens on {address}, the rest goes on: {e:#}; end what has \
-                 it, or set series.{name} in server.toml (of `up`: --{name}) to another HOST:PORT or \
+                "series {name}: nothing listens on {address} before it is free, the rest goes on: {e:#}; \
+                 end what has it, or set series.{name} in server.toml (of `up`: --{name}) to another HOST:PORT or \
                  to off"
             );
-            Ok(())
+            Ok(false)
         }
-        other => other,
+        other => other.map(|()| true),
     }
 }
 
@@ -175,4 +253,31 @@ fn guard(name: &str, address: SocketAddr, secrets: &Secrets) -> anyhow::Result<G
     let tls = ingest::tls(Arc::clone(certificate));
     let tls = tls.map_err(|e| anyhow::anyhow!("series {name}: certificate: {e}"))?;
     Ok(Guard { tls: Some(tls), token: Some(token.clone()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_was_taken_is_opened_when_it_is_free() {
+        let (stop, stopped) = watch::channel(false);
+        let short = Duration::from_millis(1);
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, tries) = (taken.local_addr().unwrap(), AtomicU32::new(0));
+        let taken = std::sync::Mutex::new(Some(taken));
+        let open = || async {
+            let free = tries.fetch_add(1, Ordering::Relaxed) == 3;
+            drop(free.then(|| taken.lock().unwrap().take()));
+            TcpListener::bind(address).await
+        };
+        let opened = later("test", short, stopped.clone(), open).await.unwrap();
+        assert_eq!(opened.local_addr().unwrap(), address);
+        assert_eq!(tries.load(Ordering::Relaxed), 4);
+        stop.send_replace(true);
+        let bind = || TcpListener::bind(address);
+        assert!(later("test", TRY_EVERY, stopped, bind).await.is_none());
+    }
 }
