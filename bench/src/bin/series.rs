@@ -55,10 +55,8 @@ fn main() -> anyhow::Result<()> {
         ["--child", dir, "replay"] => cases::replay(Path::new(dir)),
         ["--child", dir, "reopen"] => cases::reopen(Path::new(dir)),
         ["--child", dir, "query"] => cases::query(Path::new(dir)),
-        ["--child", _, "codec"] => {
-            cases::codec();
-            Ok(())
-        }
+        ["--child", dir, "codec"] => cases::codec(Path::new(dir)),
+        ["table"] => speeds::publish(&Results::load("series", |_, _| false)?),
         parts => compare(parts),
     }
 }
@@ -184,7 +182,7 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
         results.save("series")?;
     }
     fresh()?;
-    speeds::table(&results);
+    speeds::publish(&results)?;
     results.print(SUBJECT);
     Ok(())
 }

@@ -269,7 +269,7 @@ fn timed(name: &str, mut run: impl FnMut() -> anyhow::Result<usize>) -> anyhow::
 }
 
 /// The codec alone, by the CPU time of one thread.
-pub fn codec() {
+pub fn codec(dir: &Path) -> anyhow::Result<()> {
     const ROUNDS: usize = 600;
     for kind in ["gauges", "counters", "floats"] {
         let walk = crate::generate::walk(Kind::named(kind), 720 * 64);
@@ -285,4 +285,30 @@ pub fn codec() {
         say(&format!("codec {kind} decode"), values / (decoded - encoded));
         say(&format!("codec {kind} bytes"), bytes as f64 / walk.len() as f64);
     }
+    record(dir)
+}
+
+/// The log's records of batches as rows over a socket come: so many points are read at once.
+fn record(dir: &Path) -> anyhow::Result<()> {
+    const ROUNDS: usize = 1000;
+    const TIMES: i64 = 3;
+    let (store, _) = Store::open(dir, options("off"))?;
+    let mut generator = Generator::new(&store, Kind::Gauges, crate::ROWS)?;
+    let mut batch = Batch::new();
+    // The walks have gone apart by then.
+    for time in 0..1000 {
+        if time < 1000 - TIMES {
+            batch.clear();
+        }
+        generator.fill(&mut batch, time, 0, crate::ROWS)?;
+    }
+    let (mut room, points) = (Vec::new(), batch.samples() as f64);
+    let began = cpu(ClockId::ThreadCPUTime);
+    for _ in 0..ROUNDS {
+        series::probe::record(std::hint::black_box(&batch), &mut room);
+    }
+    let took = cpu(ClockId::ThreadCPUTime) - began;
+    say("codec record encode", points * ROUNDS as f64 / took);
+    say("codec record bytes", room.len() as f64 / points);
+    Ok(store.close()?)
 }

@@ -12,7 +12,7 @@ use crate::client::{Http, disk_of, rss_of};
 use crate::generate::{BEGIN_NS, COLUMNS, Kind as Data, STEP_S, Walks};
 use crate::payload::{Protocol, Stream, dictionaries, piece};
 use crate::questions::{Question, escaped, questions};
-use crate::speeds::Run;
+use crate::speeds::{Run, WALS};
 use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
@@ -91,9 +91,9 @@ pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<(
     let times = if quick() { 200 } else { 3000 };
     let files = (0..FILES).map(|i| make_file(i, times)).collect::<anyhow::Result<Vec<_>>>()?;
     for round in 0..if quick() { 1 } else { 3 } {
-        let mut speeds = [0.0; 2];
-        for turn in [round % 2, (round + 1) % 2] {
-            let wal = ["off", "always"][turn];
+        let mut speeds = [0.0; WALS.len()];
+        for turn in (round..round + WALS.len()).map(|turn| turn % WALS.len()) {
+            let wal = WALS[turn];
             let mut subject = Subject::start(Kind::Ours(wal), &fresh()?, None)?;
             let run = Run::of(&mut subject, |subject| stream(&files, times, subject))?;
             let case = format!("gzip files in parallel, wal {wal}");
@@ -104,8 +104,10 @@ pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<(
             }
             speeds[turn] = run.speed();
         }
-        let case = "gzip files in parallel, wal on/off";
-        results.add(case, "holdfast", "speed_ratio", "ratio", speeds[1] / speeds[0]);
+        for (shown, speed) in [("on/off", speeds[1]), ("interval/off", speeds[2])] {
+            let case = format!("gzip files in parallel, wal {shown}");
+            results.add(&case, "holdfast", "speed_ratio", "ratio", speed / speeds[0]);
+        }
     }
     for path in files {
         std::fs::remove_file(path)?;

@@ -1,10 +1,11 @@
 //! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
 //! beside the peers that speak the protocol. Every run sends for the same time.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick};
 
 use crate::client::written_of;
@@ -196,7 +197,7 @@ fn arrived(subject: &mut Subject) -> anyhow::Result<f64> {
 }
 
 const OFF_AND_ON: [&str; 2] = ["off", "always"];
-const WALS: [&str; 3] = ["off", "always", "interval"];
+pub const WALS: [&str; 3] = ["off", "always", "interval"];
 
 /// Rows of a dictionary: connections, kinds of values, cores.
 pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
@@ -267,34 +268,53 @@ fn takes(peer: &Kind, protocol: Protocol) -> bool {
     }
 }
 
-/// The table in the shape of the published one: for every case that ran with the log off and on.
-pub fn table(results: &Results) {
-    println!(
-        "\n| | log | 10 M points take | write rate | relative speed | CPU | written | log |\n\
-         |---|---|---|---|---|---|---|---|"
+/// Where the table stands in `bench/README.md`.
+const TABLE_BEGINS: &str = "<!-- series: the log off and on -->\n";
+const TABLE_ENDS: &str = "<!-- series: end -->\n";
+
+/// The table in the shape of the published one, for every case that ran with the log off and on:
+/// printed, and put in the place of the one in `bench/README.md`.
+pub fn publish(results: &Results) -> anyhow::Result<()> {
+    let table = table(results);
+    println!("\n{table}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let text = std::fs::read_to_string(&path)?;
+    let place = text.split_once(TABLE_BEGINS).zip(text.split_once(TABLE_ENDS));
+    let ((before, _), (_, behind)) = place.context("bench/README.md has no place for the table")?;
+    let text = format!("{before}{TABLE_BEGINS}{table}{TABLE_ENDS}{behind}");
+    Ok(std::fs::write(path, text)?)
+}
+
+fn table(results: &Results) -> String {
+    let mut table = String::from(
+        "| what is written | log | 10 M points take | write rate | relative speed | CPU of the server \
+         | written | log |\n|---|---|---|---|---|---|---|---|\n",
     );
-    let ratios = results.rows_where(|case| case.contains(", wal on/off"));
-    for (case, _, metric, _, ratio) in ratios {
-        if metric != "speed_ratio" || case.starts_with("in-process") {
+    let offs = results.rows_where(|case| case.contains(", wal off"));
+    for (off, _, metric, _, _) in offs {
+        if metric != "points_per_second" || off.starts_with("in-process") {
             continue;
         }
-        for wal in OFF_AND_ON {
-            let of = case.replace("wal on/off", &format!("wal {wal}"));
-            let figure = |metric| results.get(&of, "holdfast", metric);
+        for (wal, ratio) in [("off", ""), ("interval", "interval/off"), ("always", "on/off")] {
+            let case = |wal: &str| off.replace("wal off", &format!("wal {wal}"));
+            let figure = |metric| results.get(&case(wal), "holdfast", metric);
+            let Some(speed) = figure("points_per_second") else { continue };
+            let measured = || results.get(&case(ratio), "holdfast", "speed_ratio");
+            let relative = if wal == "off" { Some(1.0) } else { measured() };
             let shown = |value: Option<f64>, unit: &str| {
-                value.map_or_else(|| "-".into(), |v| format!("{v:.3}{unit}"))
+                value.map_or_else(|| "-".into(), |v| format!("{v:.2}{unit}"))
             };
-            println!(
-                "| {} | {wal} | {} | {} | {:.3} | {} | {} | {} |",
-                case.replace(", wal on/off", ""),
-                shown(figure("points_per_second").map(|speed| 1e7 / speed), " s"),
-                shown(figure("points_per_second").map(|speed| speed / 1e6), " M points/s"),
-                if wal == "off" { 1.0 } else { ratio },
-                shown(figure("cpu_us_per_point"), " us/point"),
-                shown(figure("written_bytes_per_point"), " B/point"),
-                shown(figure("log_bytes_per_point"), " B/point"),
+            table += &format!(
+                "| {} | {wal} | {:.2} s | {:.2} M/s | {} | {:.3} us | {} | {} |\n",
+                off.replace(", wal off", ""),
+                1e7 / speed,
+                speed / 1e6,
+                shown(relative, ""),
+                figure("cpu_us_per_point").unwrap_or_default(),
+                shown(figure("written_bytes_per_point"), " B"),
+                shown(figure("log_bytes_per_point"), " B"),
             );
         }
     }
-    println!();
+    table
 }
