@@ -36,6 +36,10 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
             report.elapsed.as_secs_f64()
         ));
     }
+    if report.passed_over_batches > 0 {
+        console
+            .line(&format!("passed over: {} batches that had failed", report.passed_over_batches));
+    }
     let ports = Ports::open(Some(&store), &config, &secrets).await?;
     tell_ports(&console, &ports.open);
     let scheme = if secrets.certificate.is_some() { "https" } else { "http" };

@@ -47,7 +47,7 @@ impl<'a> Intake<'a> {
             oldest_ns,
             newest_ns: store.newest_ns(),
             batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
-            batch: Batch::new(),
+            batch: store.batch(),
             full: Vec::new(),
             refusals: Vec::new(),
             refused: 0,
@@ -134,7 +134,9 @@ impl<'a> Intake<'a> {
 
     /// The batches and what was refused.
     pub fn finish(mut self) -> Taken {
-        if !self.batch.is_empty() {
+        if self.batch.is_empty() {
+            self.store.spare(self.batch);
+        } else {
             self.full.push(self.batch);
         }
         Taken {

@@ -148,6 +148,15 @@ impl Batch {
         self.event_text.clear();
     }
 
+    /// Memory that it holds, whatever is in it, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let words = [&self.rows, &self.integers, &self.event_rows, &self.event_lengths];
+        4 * words.iter().map(|v| v.capacity()).sum::<usize>()
+            + 2 * self.columns.capacity()
+            + 8 * (self.times.capacity() + self.values.capacity() + self.event_times.capacity())
+            + self.event_text.capacity()
+    }
+
     /// Events with their rows and times.
     pub(crate) fn events(&self) -> impl Iterator<Item = (u32, i64, &[u8])> {
         let mut begin = 0;

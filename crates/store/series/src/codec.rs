@@ -60,7 +60,8 @@ pub(crate) struct Scratch {
 pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &mut Vec<u8>) {
     debug_assert!(values.len() <= COLUMN_VALUES_MAX);
     let Some(first) = values.first().copied() else { return };
-    if values.iter().fold(0, |all, v| all | (v ^ first)) == 0 {
+    // Where the last one differs the others need no look.
+    if values.last() == Some(&first) && values.iter().fold(0, |all, v| all | (v ^ first)) == 0 {
         into.push(if kind == Kind::F64 { CONSTANT } else { CONSTANT_INTEGER });
         into.extend_from_slice(&first.to_le_bytes());
         return;
@@ -232,13 +233,13 @@ pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<
     digits.clear();
     if all_whole::<1_000_000_000>(times) {
         into.push(9);
-        digits.extend(times.iter().map(|t| t / 1_000_000_000));
+        divide::<1_000_000_000>(times, digits);
     } else if all_whole::<1_000_000>(times) {
         into.push(6);
-        digits.extend(times.iter().map(|t| t / 1_000_000));
+        divide::<1_000_000>(times, digits);
     } else if all_whole::<1_000>(times) {
         into.push(3);
-        digits.extend(times.iter().map(|t| t / 1_000));
+        divide::<1_000>(times, digits);
     } else {
         into.push(0);
         digits.extend_from_slice(times);
@@ -247,8 +248,24 @@ pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<
 }
 
 /// Whether a power of ten divides them all; one that is known when this is compiled costs no division.
+/// Of times that follow each other and are the same, as those of many rows are, one is looked at.
 fn all_whole<const TEN: i64>(times: &[i64]) -> bool {
-    times.iter().fold(0, |all, t| all | (t % TEN)) == 0
+    let mut before = 0;
+    times.iter().all(|time| {
+        let seen = std::mem::replace(&mut before, *time) == *time;
+        seen || time % TEN == 0
+    })
+}
+
+/// Times divided by a power of ten, to the end of `into`.
+fn divide<const TEN: i64>(times: &[i64], into: &mut Vec<i64>) {
+    let (mut before, mut divided) = (0, 0);
+    into.extend(times.iter().map(|time| {
+        if *time != before {
+            (before, divided) = (*time, time / TEN);
+        }
+        divided
+    }));
 }
 
 /// Read `count` times to the end of `into`.

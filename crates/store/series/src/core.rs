@@ -24,8 +24,10 @@ use crate::manifest::Manifest;
 use crate::model::Outcome;
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, TOMBSTONES_MAX, Wal};
 use crate::part::{Part, Shelf};
+use crate::pending::{Pending, Spares, What};
 use crate::record::{self, Tombstone};
-use crate::wait::{Line, Slot, Ticket};
+use crate::unread::Unread;
+use crate::wait::{Line, Ticket};
 
 /// Bytes of records that are logged together at most; half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -49,29 +51,6 @@ pub(crate) struct Live {
     pub(crate) tombstones: Arc<Vec<Tombstone>>,
     /// Last position applied.
     pub(crate) position: u64,
-}
-
-pub(crate) enum What {
-    Batch(Batch),
-    Delete(Tombstone),
-}
-
-impl What {
-    fn samples(&self) -> usize {
-        match self {
-            Self::Batch(batch) => batch.samples(),
-            Self::Delete(_) => 0,
-        }
-    }
-}
-
-pub(crate) struct Pending {
-    pub(crate) what: What,
-    pub(crate) record: Vec<u8>,
-    pub(crate) ack: Ack,
-    pub(crate) slot: Arc<Slot>,
-    /// Rows that were forgotten before its own were looked up.
-    forgotten: u64,
 }
 
 #[derive(Default)]
@@ -129,10 +108,10 @@ pub(crate) struct Core {
     /// Held while files are written: seals, merges and retention come one after another.
     pub(crate) maintain: Mutex<Manifest>,
     pub(crate) counters: Counters,
+    /// Batches that were stored, to be filled again.
+    pub(crate) spares: Spares,
     pub(crate) trouble: Mutex<Option<String>>,
-    /// Partitions whose parts could not be merged: merges leave them alone until then, by the clock's
-    /// monotone side.
-    pub(crate) damaged: Mutex<BTreeMap<i64, Duration>>,
+    pub(crate) unread: Mutex<Unread>,
     /// Idle rows by the part in which a look found them.
     pub(crate) held: Mutex<HashMap<u64, RoaringBitmap>>,
     /// Looks for rows to be forgotten that are due, and whether the catalogue's file still has the
@@ -179,8 +158,9 @@ impl Core {
             commit: Mutex::new(committer),
             maintain: Mutex::new(manifest),
             counters: Counters::default(),
+            spares: Spares::default(),
             trouble: Mutex::new(None),
-            damaged: Mutex::default(),
+            unread: Mutex::default(),
             held: Mutex::default(),
             looks: AtomicU32::new(0),
             names_on_disk: AtomicBool::new(false),
@@ -215,7 +195,7 @@ impl Core {
             return Err(WriteError::TooOld { time_ns: *time, oldest_ns });
         }
         let logged = self.journal.read().is_some();
-        let record = if logged { record::batch(&batch) } else { Vec::new() };
+        let record = if logged { self.spares.record(&batch) } else { Vec::new() };
         Ok(Pending { what: What::Batch(batch), record, ack, slot: Arc::default(), forgotten })
     }
 
@@ -401,7 +381,7 @@ impl Core {
             let samples = match pending.what {
                 What::Batch(batch) => {
                     self.apply(&batch, position);
-                    batch.samples() as u64
+                    self.spares.give(batch, pending.record)
                 }
                 What::Delete(tombstone) => {
                     self.bury(Tombstone { position, ..tombstone });

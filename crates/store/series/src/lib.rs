@@ -59,6 +59,7 @@ mod open;
 mod options;
 mod pages;
 mod part;
+mod pending;
 #[doc(hidden)]
 pub mod probe;
 mod query;
@@ -69,6 +70,7 @@ mod seal;
 mod sharing;
 mod store;
 mod table;
+mod unread;
 mod wait;
 
 pub use backup::{BackupReport, backup};

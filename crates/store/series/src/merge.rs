@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use roaring::RoaringBitmap;
 
@@ -22,8 +21,6 @@ use crate::table::{Table, Want, Work};
 const GROWTH: u64 = 4;
 /// Parts of a partition that is still written from which on they are merged.
 const RUN_MIN: usize = 4;
-/// Time after which a partition whose merge was refused by the operating system is tried again.
-const RETRY_AFTER: Duration = Duration::from_mins(5);
 /// Parts of a partition from which on all are merged, however large.
 const PARTS_MAX: usize = 8;
 /// Partitions that are merged together at most, and the bytes from which on no other joins them:
@@ -55,8 +52,8 @@ impl Core {
         // A delete whose record is not known to be sealed may be lost with the log.
         let tombstones = manifest.tombstones.clone();
         let finished = self.now_ns().saturating_sub(FINISHED_NS);
-        let (damaged, now) = (self.damaged.lock().clone(), self.options.clock.monotonic());
-        let whole = |p: &i64| damaged.get(p).is_none_or(|until| *until <= now);
+        let now = self.options.clock.monotonic();
+        let whole = |p: &i64| self.unread.lock().may_merge(*p, now);
         let is_finished = |p: i64| partition_range(p).to_ns < finished;
         let (mut runs, mut bytes) = (Vec::new(), 0);
         for (partition, parts) in parts.iter().filter(|(p, _)| whole(p)) {
@@ -86,21 +83,13 @@ impl Core {
         Ok(false)
     }
 
-    /// Remember a partition that cannot be merged, so that the others go on.
+    /// Remember a partition that cannot be read, so that the others go on.
     pub(crate) fn noting<T>(
         &self,
         partition: i64,
         done: Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let until = match &done {
-            Err(WriteError::Corrupt(_)) => Some(Duration::MAX),
-            // Too many open files, for instance: that may be over later.
-            Err(WriteError::Io { .. }) => Some(self.options.clock.monotonic() + RETRY_AFTER),
-            _ => None,
-        };
-        if let Some(until) = until {
-            self.damaged.lock().insert(partition, until);
-        }
+        self.unread.lock().note(partition, &done, self.options.clock.monotonic());
         done
     }
 

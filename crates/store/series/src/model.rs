@@ -360,6 +360,9 @@ pub struct OpenReport {
     pub replayed_batches: u64,
     /// Samples and events replayed.
     pub replayed_samples: u64,
+    /// Batches of the log that were passed over: of rows that were forgotten before they were written.
+    /// Their writers were told that they failed.
+    pub passed_over_batches: u64,
     /// It was closed in good order.
     pub clean: bool,
     /// Row series known.

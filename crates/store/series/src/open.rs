@@ -147,13 +147,8 @@ impl Core {
         let end = base + recovery.last_position;
         if end > manifest.sealed {
             let from = (manifest.sealed + 1).saturating_sub(base);
-            let first = recovery.first_position;
-            if first > from {
-                let what = format!(
-                    "the log begins at record {first}, but those from {from} on are in no part: put \
-                     back what was taken away there, or the last backup"
-                );
-                return Err(Damage { file: dir, offset: first, what }.into());
+            if let Some(gap) = gap(&dir, recovery.first_position, from) {
+                return Err(gap.into());
             }
             self.replay(&dir, &journal, from, base, report)?;
         } else if end < manifest.sealed {
@@ -227,6 +222,7 @@ impl Core {
                     // Of a row that was forgotten: its writer was told that it failed.
                     Err(WriteError::UnknownRow(row)) if row < self.catalog.rows() => {
                         tracing::warn!(position, row, "a batch that had failed is passed over");
+                        report.passed_over_batches += 1;
                         return Some(());
                     }
                     known => known.ok()?,
@@ -239,6 +235,15 @@ impl Core {
         }
         Some(())
     }
+}
+
+/// What a log lacks that begins at record `first` where those from `from` on are in no part.
+fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
+    let what = format!(
+        "the log begins at record {first}, but those from {from} on are in no part: put back what \
+         was taken away there, or the last backup"
+    );
+    (first > from).then(|| Damage { file: dir.to_owned(), offset: first, what })
 }
 
 /// What is wrong with the files of a store that is not open, one line each; nothing is changed.
@@ -260,9 +265,25 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenErr
         found.extend(part.verify().into_iter().map(|e| e.to_string()));
     }
     let log = dir.join("log");
-    if files.list(&log).is_ok_and(|names| names.iter().any(|n| n.starts_with("segment-"))) {
+    let names = files.list(&log).unwrap_or_default();
+    if names.iter().any(|n| n.starts_with("segment-")) || manifest.log_expected > 0 {
         match journal::verify_with(&**files, &log) {
-            Ok(report) => found.extend(report.damage.iter().map(ToString::to_string)),
+            Ok(report) => {
+                found.extend(report.damage.iter().map(ToString::to_string));
+                let (base, sealed) = (manifest.log_base, manifest.sealed);
+                let from = (sealed + 1).saturating_sub(base);
+                let unsealed = base + report.last_position > sealed;
+                let gap = gap(&log, report.first_position, from).filter(|_| unsealed);
+                found.extend(gap.map(|gap| gap.to_string()));
+                let (end, expected) = (report.last_position, manifest.log_expected);
+                if end < expected {
+                    found.push(format!(
+                        "{}: the log ends at record {end}, but {expected} was acknowledged: put back \
+                         what was taken away there, or the last backup",
+                        log.display()
+                    ));
+                }
+            }
             Err(e) => found.push(e.to_string()),
         }
     }

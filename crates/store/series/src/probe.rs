@@ -1,5 +1,6 @@
 //! Insides for measurements and fuzzers.
 
+use crate::batch::Batch;
 use crate::bytes::Input;
 use crate::catalog::Catalog;
 use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
@@ -47,6 +48,12 @@ impl Probe {
         }
         values
     }
+}
+
+/// The log's record of a batch, in place of what `room` holds.
+pub fn record(batch: &Batch, room: &mut Vec<u8>) {
+    room.clear();
+    *room = record::batch(batch, std::mem::take(room));
 }
 
 /// Bytes that claim to be a column of so many values: read, written and read again they are the
@@ -113,7 +120,7 @@ pub fn file(bytes: &[u8]) {
     let _ = Manifest::decode(&whole);
     match record::decode(bytes, 7) {
         Some(Record::Batch(batch)) => {
-            let again = record::batch(&batch);
+            let again = record::batch(&batch, Vec::new());
             let Some(Record::Batch(back)) = record::decode(&again, 7) else {
                 panic!("a batch that was read cannot be written")
             };

@@ -106,11 +106,10 @@ thread_local! {
     static ROOM: std::cell::RefCell<Room> = std::cell::RefCell::default();
 }
 
-/// The record of a batch.
-pub(crate) fn batch(batch: &Batch) -> Vec<u8> {
+/// The record of a batch, in the room that an empty vector has.
+pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
     ROOM.with_borrow_mut(|room| {
-        let mut bytes =
-            Vec::with_capacity(64 + batch.values.len() * 3 + batch.event_text.len() * 2);
+        bytes.reserve(64 + batch.values.len() * 3 + batch.event_text.len() * 2);
         bytes.push(BATCH);
         rows(batch, room, &mut bytes);
         events(batch, room, &mut bytes);
@@ -124,7 +123,14 @@ fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
     for times in batch.times.chunks(COLUMN_VALUES_MAX) {
         codec::encode_times(times, &mut room.scratch, into);
     }
-    numbers(batch.columns.iter().map(|c| i64::from(*c)), room, into);
+    match same_columns(batch) {
+        Some(columns) => {
+            for _ in batch.columns.chunks(COLUMN_VALUES_MAX) {
+                integers::encode_same(i64::from(columns), into);
+            }
+        }
+        None => numbers(batch.columns.iter().map(|c| i64::from(*c)), room, into),
+    }
     push_varint(into, batch.integers.len() as u64);
     for index in &batch.integers {
         push_varint(into, u64::from(*index));
@@ -169,11 +175,16 @@ fn by_column<'a>(
     room.chunks_exact(rows)
 }
 
+/// The number of columns, if all rows have as many.
+fn same_columns(batch: &Batch) -> Option<u16> {
+    let first = *batch.columns.first()?;
+    batch.columns.iter().all(|c| *c == first).then_some(first)
+}
+
 /// The number of columns, if values are logged column by column.
 fn transposed(batch: &Batch) -> Option<usize> {
-    let first = *batch.columns.first()?;
-    let same = batch.columns.iter().all(|c| *c == first);
-    (same && first > 1 && batch.rows.len() >= TRANSPOSE_ROWS_MIN).then_some(usize::from(first))
+    let columns = same_columns(batch).filter(|columns| *columns > 1).map(usize::from);
+    columns.filter(|_| batch.rows.len() >= TRANSPOSE_ROWS_MIN)
 }
 
 fn events(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
@@ -315,7 +326,7 @@ mod tests {
             for (id, time, text) in events {
                 it.push_event(Row { id, columns: 1, events: true }, time, text.as_bytes()).unwrap();
             }
-            let bytes = batch(&it);
+            let bytes = batch(&it, Vec::new());
             let Some(Record::Batch(back)) = decode(&bytes, 1) else { panic!("not a batch") };
             prop_assert_eq!(back, it);
         }

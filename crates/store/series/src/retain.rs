@@ -18,6 +18,24 @@ use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, STEPS_S};
 use crate::table::{Table, Work};
 
+/// A roll-up that is alone from then on.
+#[derive(Clone, Copy)]
+pub(crate) struct Alone {
+    /// Width of its buckets, in seconds.
+    step_s: u32,
+    /// There are too many bytes: nothing stays in place of what is not larger.
+    must_shrink: bool,
+}
+
+/// What a roll-up is made of.
+#[derive(Clone, Copy)]
+struct Sources {
+    /// Not only of the roll-up before.
+    with_samples: bool,
+    /// What the operating system does not read is left out, as damage is.
+    lost: bool,
+}
+
 /// Whether a roll-up of a finished partition is to be made, or made anew.
 pub(crate) fn is_due(
     parts: &[Arc<Part>],
@@ -45,16 +63,22 @@ impl Core {
     /// Drop partitions that are older, or more, than the retention keeps.
     pub(crate) fn retain(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
-        // One step at a time: what is written meanwhile does not wait for all of them.
-        while self.retain_once(&mut self.maintain.lock(), &mut outcome)? {
-            if self.due()
-                && let Err(e) = self.seal()
-            {
-                // It is tried again; steps make room.
-                tracing::warn!("series: {e}");
-            }
-        }
+        while self.retain_step(&mut outcome)? {}
         Ok(outcome)
+    }
+
+    /// One step of that, so that what is written meanwhile does not wait for all of them; whether there
+    /// may be more to do.
+    pub(crate) fn retain_step(&self, outcome: &mut MergeOutcome) -> Result<bool, WriteError> {
+        let more = self.retain_once(&mut self.maintain.lock(), outcome)?;
+        if more
+            && self.due()
+            && let Err(e) = self.seal()
+        {
+            // It is tried again; steps make room.
+            tracing::warn!("series: {e}");
+        }
+        Ok(more)
     }
 
     fn retain_once(
@@ -80,11 +104,12 @@ impl Core {
         // Otherwise what outlives its samples would in the end leave no room for any.
         let crowded = over && retention.bytes_max.is_some_and(|max| alone_bytes > max / 2);
         // What cannot be read now keeps nothing behind it from going.
-        let (damaged, now) = (self.damaged.lock().clone(), self.options.clock.monotonic());
-        let readable = |p: &i64| damaged.get(p).is_none_or(|until| *until <= now);
+        let now = self.options.clock.monotonic();
+        let readable = |p: &i64| self.unread.lock().may_go(*p, now);
         let oldest = parts.iter().find(|(p, _)| readable(p)).filter(|_| !crowded);
         if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
-            let done = self.drop_samples(manifest, *p, parts, rollups.get(p), outcome);
+            let by_size = !self.is_past(*p, retention.age);
+            let done = self.drop_samples(manifest, (*p, by_size), parts, rollups.get(p), outcome);
             return self.noting(*p, done).map(|()| true);
         }
         let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
@@ -92,15 +117,19 @@ impl Core {
             let age = if is_fine(rollup) { rollup_age } else { hourly_age };
             over || (rollup.meta.alone && self.is_past(**p, Some(age.unwrap_or_default())))
         };
-        let mut due = alone().filter(|(p, _)| readable(p)).filter(due);
-        let Some((p, rollup)) = due.next() else { return Ok(false) };
-        let hourly = hourly_age.is_some() && !self.is_past(*p, hourly_age);
-        if is_fine(rollup) && hourly && !over {
-            let done = self.roll(manifest, *p, Some(STEPS_S[1]), outcome);
-            self.noting(*p, done)?;
-        } else {
-            self.drop_parts(manifest, std::slice::from_ref(rollup), outcome)?;
+        let due: Vec<_> = alone().filter(|(p, _)| readable(p)).filter(due).collect();
+        let widens = |(p, rollup): &&(&i64, &Arc<Part>)| {
+            is_fine(rollup) && hourly_age.is_some() && !self.is_past(**p, hourly_age)
+        };
+        // Before any goes whole, all that may stay wider do.
+        if let Some((p, _)) = due.iter().find(widens) {
+            let must_shrink = over && !self.is_past(**p, rollup_age);
+            let alone = Alone { step_s: STEPS_S[1], must_shrink };
+            let done = self.roll(manifest, **p, Some(alone), outcome);
+            return self.noting(**p, done).map(|()| true);
         }
+        let Some((_, rollup)) = due.first() else { return Ok(false) };
+        self.drop_parts(manifest, std::slice::from_ref(rollup), outcome)?;
         Ok(true)
     }
 
@@ -148,7 +177,7 @@ impl Core {
     fn drop_samples(
         &self,
         manifest: &mut Manifest,
-        partition: i64,
+        (partition, must_shrink): (i64, bool),
         parts: &[Arc<Part>],
         rollup: Option<&Arc<Part>>,
         outcome: &mut MergeOutcome,
@@ -159,16 +188,15 @@ impl Core {
         }
         let fine = self.options.rollup_age.is_some();
         let step_s = if fine { STEPS_S[0] } else { STEPS_S[1] };
-        self.roll(manifest, partition, Some(step_s), outcome)
+        self.roll(manifest, partition, Some(Alone { step_s, must_shrink }), outcome)
     }
 
-    /// Make the roll-up of a partition anew. With a step it is alone from then on, in buckets of
-    /// that width, and the samples go in the same moment.
+    /// Make the roll-up of a partition anew. If it is to be alone the samples go in the same moment.
     pub(crate) fn roll(
         &self,
         manifest: &mut Manifest,
         partition: i64,
-        alone: Option<u32>,
+        alone: Option<Alone>,
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
         // A delete whose record is not known to be sealed may be lost with the log.
@@ -183,16 +211,28 @@ impl Core {
             id: manifest.next_part,
             file: manifest.next_part,
             partition,
-            step_s: alone.or(before.map(|r| r.meta.step_s)).unwrap_or(STEPS_S[0]),
+            step_s: alone.map(|a| a.step_s).or(before.map(|r| r.meta.step_s)).unwrap_or(STEPS_S[0]),
             position_min: sources().map(|p| ends(p).0).min().unwrap_or_default(),
             position_max: sources().map(|p| ends(p).1).max().unwrap_or_default(),
             alone: alone.is_some() || before.is_some(),
             ..PartMeta::default()
         };
         manifest.next_part += 1;
-        let written = self.write_rollup(&snapshot, meta, manifest.sealed, with_samples);
+        let now = self.options.clock.monotonic();
+        let lost = alone.is_some() && self.unread.lock().is_lost(partition, now);
+        let from = Sources { with_samples, lost };
+        let written = self.write_rollup(&snapshot, meta, manifest.sealed, from);
         let samples = if alone.is_some() { parts.as_slice() } else { &[] };
         let gone: Vec<Arc<Part>> = samples.iter().chain(&rollup).cloned().collect();
+        if let Ok(written) = &written
+            && alone.is_some_and(|alone| alone.must_shrink)
+        {
+            let before: u64 = gone.iter().map(|p| p.meta.bytes).sum();
+            if written.iter().map(|m| m.bytes).sum::<u64>() >= before {
+                self.remove_files(&[meta]);
+                return self.drop_parts(manifest, &gone, outcome);
+            }
+        }
         self.put(manifest, &gone, &[meta], written, outcome)
     }
 
@@ -201,16 +241,22 @@ impl Core {
         snapshot: &Snapshot,
         meta: PartMeta,
         sealed: u64,
-        with_samples: bool,
+        of: Sources,
     ) -> Result<Vec<PartMeta>, WriteError> {
+        // It goes now: what can be read of the others is kept.
+        let pass = |e: ReadError| {
+            if !(meta.alone && (of.lost || matches!(e, ReadError::Corrupt(_)))) {
+                return Err(e);
+            }
+            tracing::warn!("roll-up: {e}");
+            Ok(())
+        };
         let (parts, rollup) = snapshot.files_of(meta.partition);
         let mut rows = RoaringBitmap::new();
         for part in parts.iter().chain(&rollup) {
             match part.rows() {
                 Ok(some) => rows |= some,
-                // It goes now: what can be read of the others is kept.
-                Err(e @ ReadError::Corrupt(_)) if meta.alone => tracing::warn!("roll-up: {e}"),
-                Err(e) => return Err(e.into()),
+                Err(e) => pass(e)?,
             }
         }
         let mut work = Work::default();
@@ -221,29 +267,17 @@ impl Core {
             let mut metrics = Vec::with_capacity(usize::from(columns));
             // What rows share counts once, with the first of them.
             let shared = self.catalog.sharing().of(row).to_vec();
-            for of in (0..columns).map(|column| (row, column)) {
-                let others = shared.iter().filter(|s| s.own == of.1).map(|s| (s.row, s.column));
+            for column in 0..columns {
+                let others = shared.iter().filter(|s| s.own == column).map(|s| (s.row, s.column));
                 let others: Vec<_> = others.collect();
                 let (partition, step_s) = (meta.partition, meta.step_s);
-                let from = (with_samples, others.as_slice());
-                let found = snapshot.rolled(of, partition, step_s, from, &mut work);
-                metrics.push(readable(found, meta.alone)?);
+                let from = (of.with_samples, others.as_slice());
+                let found = snapshot.rolled((row, column), partition, step_s, from, &mut work);
+                metrics.push(found.or_else(|e| pass(e).map(|()| Buckets::new()))?);
             }
             let any = metrics.iter().any(|m| !m.is_empty());
             Ok(any.then(|| rollup::table(&metrics)))
         })
-    }
-}
-
-/// What could be read; where the samples go now, what is damaged is left out. What the operating system
-/// refused may be read the next time.
-fn readable(found: Result<Buckets, ReadError>, alone: bool) -> Result<Buckets, WriteError> {
-    match found {
-        Err(e @ ReadError::Corrupt(_)) if alone => {
-            tracing::warn!("roll-up: {e}");
-            Ok(Buckets::new())
-        }
-        other => Ok(other?),
     }
 }
 

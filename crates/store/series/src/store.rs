@@ -83,11 +83,11 @@ impl Core {
 
     /// Seal, merge and retain when it is time, until the store is closed.
     fn maintain(&self) {
-        let (mut ticks, mut rested) = (0, Duration::ZERO);
+        let (mut ticks, mut rested, mut retaining) = (0, Duration::ZERO, false);
         let mut looks = (self.options.clock.monotonic(), 0);
         loop {
             let mut stop = self.tick.lock();
-            if !*stop && !self.due() {
+            if !*stop && !self.due() && !retaining {
                 self.ticked.wait_for(&mut stop, TICK);
             }
             if *stop {
@@ -103,10 +103,12 @@ impl Core {
             let merges = sealed.is_ok() && now >= rested;
             let merged = if merges { self.merge_once(&mut outcome).map(|_| ()) } else { sealed };
             rested = rested.max(self.options.clock.monotonic() + self.rest(outcome.bytes_written));
-            let retained =
-                if ticks % RETAIN_TICKS == 0 { self.retain().map(|_| ()) } else { Ok(()) };
+            // Merges come between the steps of a retention that has much to do.
+            retaining |= ticks % RETAIN_TICKS == 0;
+            let retained = if retaining { self.retain_step(&mut outcome) } else { Ok(false) };
+            retaining = matches!(retained, Ok(true));
             let forgotten = self.forget_in_time(&mut looks);
-            if let Err(e) = merged.and(retained).and(forgotten)
+            if let Err(e) = merged.and(retained.map(drop)).and(forgotten)
                 && !self.stopping.load(Ordering::Acquire)
             {
                 tracing::warn!("series: {e}");
@@ -233,6 +235,16 @@ impl Store {
     /// takes with it.
     pub fn batch_bytes_max(&self) -> usize {
         usize::try_from(self.0.core.options.segment_bytes / 2).unwrap_or(usize::MAX)
+    }
+
+    /// An empty batch, with the memory of one that was stored before where there is one.
+    pub fn batch(&self) -> Batch {
+        self.0.core.spares.batch()
+    }
+
+    /// Keep the memory of a batch that is not stored.
+    pub fn spare(&self, batch: Batch) {
+        self.0.core.spares.give(batch, Vec::new());
     }
 
     /// Store a batch. Returns when it is as durable as asked for, and in the head.

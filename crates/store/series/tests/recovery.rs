@@ -171,10 +171,30 @@ fn a_log_that_lost_its_first_segment_is_refused_by_name() {
     let refused = Store::open(Path::new("/series"), options(&image, Wal::Always));
     let refused = refused.map(drop).unwrap_err().to_string();
     assert!(refused.contains("/series/log") && refused.contains("begins at record"), "{refused}");
+    let files: Arc<dyn Files> = Arc::new(image);
+    assert_eq!(series::verify(Path::new("/series"), &files).unwrap(), [refused]);
+}
+
+#[test]
+fn a_log_that_lost_its_last_segments_is_told_by_verify() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    (0..300).for_each(|number| spread(&store, number));
+    store.seal().unwrap();
+    let image = disk.kill();
+    let log = Path::new("/series/log");
+    let segments = image.list(log).unwrap();
+    let last = segments.iter().rfind(|name| name.starts_with("segment-")).unwrap();
+    image.remove(&log.join(last)).unwrap();
+    assert!(Store::open(Path::new("/series"), options(&image, Wal::Always)).is_err());
+    let files: Arc<dyn Files> = Arc::new(image);
+    let found = series::verify(Path::new("/series"), &files).unwrap();
+    assert!(found.len() == 1 && found[0].contains("the log ends at record"), "{found:?}");
 }
 
 #[test]
 fn what_a_writer_was_told_has_failed_does_not_come_back_without_its_name() {
+    let mut passed_over = 0;
     for call in 1..=5 {
         let disk = SimDisk::new(1);
         let (store, _) = open(&disk, Wal::Always);
@@ -199,7 +219,9 @@ fn what_a_writer_was_told_has_failed_does_not_come_back_without_its_name() {
         let (store, report) = open(&disk.kill(), Wal::Always);
         assert_eq!((contents(&store), report.replayed_samples), (model, 0), "call {call}");
         assert_eq!(store.stats().rows_active, 0, "call {call}");
+        passed_over += report.passed_over_batches;
     }
+    assert_eq!(passed_over, 2, "batches that are passed over are counted");
 }
 
 #[test]

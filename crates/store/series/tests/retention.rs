@@ -18,6 +18,7 @@ use std::time::Duration;
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
 use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
+use support::reads::Reads;
 use support::{Model, PARTITION_S, contents, options};
 
 const SECOND: i64 = 1_000_000_000;
@@ -218,4 +219,135 @@ fn what_is_due_is_sealed_between_the_steps_of_a_long_retention() {
     let after = store.stats();
     assert_eq!(after.rollups, 3);
     assert_eq!(after.sealed_position, after.position, "{after:?}");
+}
+
+/// A store whose samples go after two partitions, while what is said of 5 minutes stays for longer than
+/// any test goes on.
+fn rolling(disk: &SimDisk, clock: &ManualClock, reads: &Reads) -> Store {
+    let partition = Duration::from_secs(PARTITION_S as u64);
+    let options = StoreOptions {
+        retention: Retention { age: Some(2 * partition), bytes_max: None },
+        rollup_age: Some(1000 * partition),
+        rollups_beside: false,
+        clock: Arc::new(clock.clone()),
+        files: Arc::new(reads.clone()),
+        ..options(disk, Wal::Always)
+    };
+    Store::open(Path::new("/series"), options).unwrap().0
+}
+
+/// A part with so many samples of one series in a partition, a second apart.
+fn part(store: &Store, partition: i64, from: i64, samples: i64) {
+    let row = store.row(b"load host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in from..from + samples {
+        batch.push(row, (partition * PARTITION_S + i) * SECOND, &[(i as f64).sin()]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+}
+
+#[test]
+fn a_partition_that_is_never_read_again_goes_after_a_day_of_trying() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let reads = Reads::of(&disk);
+    let store = rolling(&disk, &clock, &reads);
+    (0..3).for_each(|partition| part(&store, partition, 0, 10));
+    let oldest = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    reads.fail(Some(&oldest));
+    clock.advance(Duration::from_secs(6 * PARTITION_S as u64));
+    let mut hours = 0;
+    while store.stats().parts > 0 {
+        let refused = (0..10).filter(|_| {
+            clock.advance(Duration::from_mins(6));
+            store.retain().is_err()
+        });
+        hours += i64::from(refused.count() > 0);
+        assert!(hours < 30, "{:?}", store.stats());
+    }
+    assert!(hours > 20, "it went after {hours} hours of refusals");
+    assert_eq!(store.stats().rollups, 2);
+}
+
+#[test]
+fn a_partition_whose_merge_found_damage_goes_when_it_is_old() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let store = rolling(&disk, &clock, &Reads::of(&disk));
+    part(&store, 0, 0, 200);
+    let first = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    part(&store, 0, 200, 200);
+    disk.flip(&Path::new("/series/parts").join(first), 500, 2);
+    clock.advance(Duration::from_secs(PARTITION_S as u64 * 3 / 2));
+    assert!(store.merge().is_err());
+    clock.advance(Duration::from_secs(2 * PARTITION_S as u64));
+    store.retain().unwrap();
+    assert_eq!(store.stats().parts, 0);
+}
+
+#[test]
+fn by_size_hours_are_kept_where_five_minutes_are_too_much() {
+    const BYTES_MAX: u64 = 200_000;
+    let disk = SimDisk::new(1);
+    let year = Duration::from_hours(24 * 365);
+    let options = StoreOptions {
+        retention: Retention { age: None, bytes_max: Some(BYTES_MAX) },
+        rollup_age: Some(year),
+        hourly_age: Some(10 * year),
+        clock: Arc::new(ManualClock::at(0)),
+        ..options(&disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    for partition in 0..60 {
+        let mut batch = Batch::new();
+        for host in 0..5 {
+            let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+            for i in 0..720 {
+                let time = (partition * PARTITION_S + i * 10) * SECOND;
+                batch.push(row, time, &[(time as f64).sin()]).unwrap();
+            }
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+        store.retain().unwrap();
+        let stats = store.stats();
+        assert!(stats.part_bytes + stats.rollup_bytes <= BYTES_MAX, "{partition}: {stats:?}");
+        assert!(stats.partitions > 0, "partition {partition} went as soon as it was there");
+    }
+    let stats = store.stats();
+    assert!(stats.rollup_bytes > BYTES_MAX / 4, "nothing was too much: {stats:?}");
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
+    assert_eq!((all.count, all.first_ns), (60 * 720, 0), "{stats:?}");
+}
+
+#[test]
+fn by_size_nothing_stays_in_place_of_samples_that_are_smaller() {
+    let disk = SimDisk::new(1);
+    let open = |bytes_max| {
+        let options = StoreOptions {
+            retention: Retention { age: None, bytes_max: Some(bytes_max) },
+            rollup_age: Some(Duration::from_hours(24 * 365)),
+            rollups_beside: false,
+            clock: Arc::new(ManualClock::at(0)),
+            ..options(&disk, Wal::Always)
+        };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let store = open(u64::MAX);
+    for partition in 0..24 {
+        let mut batch = Batch::new();
+        for host in 0..20 {
+            let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+            batch.push(row, partition * PARTITION_S * SECOND, &[f64::from(host) / 7.0]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+    }
+    let bytes = store.stats().part_bytes;
+    store.close().unwrap();
+    let store = open(bytes / 2);
+    store.retain().unwrap();
+    let stats = store.stats();
+    assert!(stats.part_bytes + stats.rollup_bytes <= bytes / 2, "{stats:?}");
+    assert!(stats.partitions >= 11 && stats.rollups == 0, "{stats:?}");
 }

@@ -22,6 +22,12 @@ for_wide_registers! {
     pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) = append;
 }
 
+/// Append up to a column of the same value, as [`encode`] does.
+pub(crate) fn encode_same(value: i64, into: &mut Vec<u8>) {
+    into.push(PLAIN | REGULAR);
+    push_signed(into, value);
+}
+
 #[inline(always)]
 pub(super) fn append(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
     let Some(first) = values.first().copied() else { return };
@@ -46,7 +52,9 @@ pub(super) fn append(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
         }
     };
     let base = rest.first().copied().unwrap_or_default();
-    if rest.iter().fold(0, |all, v| all | (v ^ base)) == 0 {
+    // Where the last one differs the others need no look.
+    let same = rest.last().is_none_or(|last| *last == base);
+    if same && rest.iter().fold(0, |all, v| all | (v ^ base)) == 0 {
         if let Some(mode) = into.get_mut(at) {
             *mode |= REGULAR;
         }

@@ -121,6 +121,16 @@ fn a_random_walk_of_two_decimals_takes_little_more_than_its_noise() {
 }
 
 #[test]
+fn what_repeats_has_the_bytes_that_all_of_it_has() {
+    for (value, count) in [(0, 1), (10, 2), (-7, 128), (256, 2048)] {
+        let (mut all, mut one) = (Vec::new(), Vec::new());
+        integers::encode(&vec![value; count], &mut Vec::new(), &mut all);
+        integers::encode_same(value, &mut one);
+        assert_eq!(all, one);
+    }
+}
+
+#[test]
 fn regular_times_take_a_few_bytes() {
     let times: Vec<i64> =
         (0..1000).map(|i| 1_700_000_000_000_000_000 + i * 10_000_000_000).collect();

@@ -1,5 +1,5 @@
-//! Loops that are compiled twice: for every processor, and for those with wide registers (AVX2), which
-//! are asked for when it runs. Both do the same arithmetic and give the same bits.
+//! Loops that are compiled three times: for every processor, and for those with wide registers (AVX2,
+//! AVX-512), which are asked for when it runs. All do the same arithmetic and give the same bits.
 
 /// A function that is `$plain`, which must be inlined into it, compiled for wide registers where the
 /// processor has them.
@@ -15,6 +15,19 @@ macro_rules! for_wide_registers {
                 #[target_feature(enable = "avx2")]
                 fn wide($($arg: $type),*) $(-> $out)? {
                     $plain($($arg),*)
+                }
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                fn widest($($arg: $type),*) $(-> $out)? {
+                    $plain($($arg),*)
+                }
+                if std::arch::is_x86_feature_detected!("avx512f")
+                    && std::arch::is_x86_feature_detected!("avx512bw")
+                    && std::arch::is_x86_feature_detected!("avx512dq")
+                    && std::arch::is_x86_feature_detected!("avx512vl")
+                {
+                    #[expect(unsafe_code, reason = "a function for some processors has no safe call")]
+                    // SAFETY: the processor has what the function is compiled for.
+                    return unsafe { widest($($arg),*) };
                 }
                 if std::arch::is_x86_feature_detected!("avx2") {
                     #[expect(unsafe_code, reason = "a function for some processors has no safe call")]

@@ -1,0 +1,104 @@
+//! What waits for the log, and what is kept of it when it is stored: the memory of batches and records
+//! is used again, so that a busy writer asks the system for none.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::batch::Batch;
+use crate::options::Ack;
+use crate::record::{self, Tombstone};
+use crate::wait::Slot;
+
+/// Batches that are kept, and records, at most.
+const SPARES_MAX: usize = 16;
+/// Memory of a batch, or a record, that is kept, in bytes.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+
+pub(crate) enum What {
+    Batch(Batch),
+    Delete(Tombstone),
+}
+
+impl What {
+    pub(crate) fn samples(&self) -> usize {
+        match self {
+            Self::Batch(batch) => batch.samples(),
+            Self::Delete(_) => 0,
+        }
+    }
+}
+
+pub(crate) struct Pending {
+    pub(crate) what: What,
+    pub(crate) record: Vec<u8>,
+    pub(crate) ack: Ack,
+    pub(crate) slot: Arc<Slot>,
+    /// Rows that were forgotten before its own were looked up.
+    pub(crate) forgotten: u64,
+}
+
+/// Empty batches and records, with their memory.
+#[derive(Default)]
+pub(crate) struct Spares(Mutex<(Vec<Batch>, Vec<Vec<u8>>)>);
+
+impl Spares {
+    /// An empty batch.
+    pub(crate) fn batch(&self) -> Batch {
+        self.0.lock().0.pop().unwrap_or_default()
+    }
+
+    /// The record of a batch.
+    pub(crate) fn record(&self, batch: &Batch) -> Vec<u8> {
+        let room = self.0.lock().1.pop().unwrap_or_default();
+        record::batch(batch, room)
+    }
+
+    /// Keep the memory of a batch and its record; how many samples were in it.
+    pub(crate) fn give(&self, mut batch: Batch, mut record: Vec<u8>) -> u64 {
+        let samples = batch.samples() as u64;
+        batch.clear();
+        record.clear();
+        let mut spares = self.0.lock();
+        if spares.0.len() < SPARES_MAX && batch.memory() <= SPARE_BYTES_MAX {
+            spares.0.push(batch);
+        }
+        let is_room = (1..=SPARE_BYTES_MAX).contains(&record.capacity());
+        if spares.1.len() < SPARES_MAX && is_room {
+            spares.1.push(record);
+        }
+        samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Row;
+
+    #[test]
+    fn the_memory_of_batches_is_used_again_and_bounded() {
+        let spares = Spares::default();
+        let mut batch = spares.batch();
+        batch.push(Row { id: 1, columns: 2, events: false }, 7, &[1.0, 2.0]).unwrap();
+        let record = spares.record(&batch);
+        let of = |record: &Vec<u8>| record.as_ptr();
+        let (values, bytes) = (batch.values.as_ptr(), of(&record));
+        assert_eq!(spares.give(batch, record), 2);
+        let mut batch = spares.batch();
+        assert!(batch.is_empty() && batch.values.as_ptr() == values);
+        batch.push(Row { id: 1, columns: 1, events: false }, 8, &[3.0]).unwrap();
+        assert_eq!(of(&spares.record(&batch)), bytes);
+        batch.values.reserve(SPARE_BYTES_MAX);
+        spares.give(batch, vec![0; 2 * SPARE_BYTES_MAX]);
+        let kept = || {
+            let kept = spares.0.lock();
+            (kept.0.len(), kept.1.len())
+        };
+        assert_eq!(kept(), (0, 0), "what is large goes");
+        for _ in 0..2 * SPARES_MAX {
+            spares.give(Batch::new(), vec![0; 100]);
+        }
+        assert_eq!(kept(), (SPARES_MAX, SPARES_MAX));
+    }
+}
