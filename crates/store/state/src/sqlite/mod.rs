@@ -34,6 +34,7 @@ use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
 use model::{AgentId, Applied, Dataset, Incarnation, Overlay, Position, Record};
 use parking_lot::Mutex;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::StateStore;
@@ -386,9 +387,15 @@ fn open_writer(file: &Path) -> Result<Connection, StateError> {
         }
         return Err(error).context("open state.db");
     }
+    keep_plans(&db).context("open state.db")?;
     db.set_prepared_statement_cache_capacity(WRITER_STATEMENTS);
     rusqlite::vtab::array::load_module(&db).context("open state.db")?;
     Ok(db)
+}
+
+/// Else a bound LIMIT would have a statement prepared anew for each value.
+fn keep_plans(db: &Connection) -> rusqlite::Result<()> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// Copy the log into the database and flush both; whether all of it was copied.

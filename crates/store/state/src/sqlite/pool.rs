@@ -77,6 +77,15 @@ impl Pool {
     pub(super) fn detached(&self) -> Result<Connection, StateError> {
         Reader::open(&self.file, self.started).map(|r| r.db).context("open state.db for a copy")
     }
+
+    /// Have a test look at the free connections.
+    #[cfg(test)]
+    pub(super) fn watched(&self, mut watch: impl FnMut(&mut Connection)) {
+        let _ = self.readers.each(|reader| {
+            watch(&mut reader.db);
+            Ok::<(), ()>(())
+        });
+    }
 }
 
 fn snapshot<T>(
@@ -94,6 +103,7 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(file, flags)?;
         crate::meter::attach(&mut db)?;
+        super::keep_plans(&db)?;
         db.pragma_update(None, "cache_size", READER_CACHE)?;
         db.set_prepared_statement_cache_capacity(READER_STATEMENTS);
         let until_us = Arc::new(AtomicU64::new(0));

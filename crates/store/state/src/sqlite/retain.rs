@@ -73,7 +73,8 @@ pub(super) fn events(
     }
     let candidates = oldest(&tx, dropped.newest.unwrap_or_default()).context(WHAT)?;
     let mut stored: i64 = tx
-        .query_row("SELECT coalesce(sum(bytes), 0) FROM event_kind_count", [], |r| r.get(0))
+        .prepare_cached("SELECT coalesce(sum(bytes), 0) FROM event_kind_count")
+        .and_then(|mut sum| sum.query_row([], |r| r.get(0)))
         .context(WHAT)?;
     let cutoff = now_us.saturating_sub(policy.age_us_max);
     let bytes_max = i64::try_from(policy.event_bytes_max).unwrap_or(i64::MAX);
@@ -95,7 +96,9 @@ pub(super) fn events(
         applier.kept().agent(&tx, AgentId(event.agent)).context(WHAT)?.events -= 1;
     }
     let Some(last) = last else { return Ok(false) };
-    tx.execute("DELETE FROM event WHERE number <= ?1", [last]).context(WHAT)?;
+    tx.prepare_cached("DELETE FROM event WHERE number <= ?1")
+        .and_then(|mut delete| delete.execute([last]))
+        .context(WHAT)?;
     let id = own.unwrap_or_else(|| format!("retention-{now_us}-{last}"));
     tell(&tx, &mut applier, &id, now_us, dropped).context(WHAT)?;
     dropped.coverage = Some(id);
@@ -135,14 +138,11 @@ fn tell(
         return applier.server_event(id, now_us, &event);
     }
     let body = event.to_json();
-    let before: i64 =
-        db.query_row("SELECT length(body) FROM event WHERE agent = 0 AND id = ?1", [id], |r| {
-            r.get(0)
-        })?;
-    db.execute(
-        "UPDATE event SET body = ?2, found_us = ?3 WHERE agent = 0 AND id = ?1",
-        params![id, body, dropped.to_us as i64],
-    )?;
+    let before: i64 = db
+        .prepare_cached("SELECT length(body) FROM event WHERE agent = 0 AND id = ?1")?
+        .query_row([id], |r| r.get(0))?;
+    db.prepare_cached("UPDATE event SET body = ?2, found_us = ?3 WHERE agent = 0 AND id = ?1")?
+        .execute(params![id, body, dropped.to_us as i64])?;
     applier.kept().count_events(EventKind::Coverage, 0, body.len() as i64 - before);
     Ok(())
 }
@@ -168,7 +168,8 @@ pub(super) fn tombstones(db: &mut Connection, now_us: u64) -> Result<u64, StateE
             .and_then(|mut s| s.execute([collection]))
             .context(WHAT)?;
     }
-    tx.execute("UPDATE progress SET tombstones = tombstones - ?1", [old.len() as i64])
+    tx.prepare_cached("UPDATE progress SET tombstones = tombstones - ?1")
+        .and_then(|mut update| update.execute([old.len() as i64]))
         .context(WHAT)?;
     tx.commit().context(WHAT)?;
     Ok(old.len() as u64)

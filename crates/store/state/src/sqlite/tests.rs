@@ -2,6 +2,7 @@
 //! query of the API walks a whole table.
 
 mod model;
+mod prepared;
 
 use std::path::Path;
 use std::sync::Arc;
