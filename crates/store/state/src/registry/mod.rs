@@ -15,6 +15,7 @@
 //! [`limits`].
 
 mod audit;
+mod command;
 mod defaults;
 mod error;
 mod glance;
@@ -27,6 +28,10 @@ mod sqlite;
 mod types;
 
 pub use audit::{AuditEntry, AuditOutcome};
+pub use command::{
+    Command, CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, Outcome,
+    OutcomeFilter, OutcomeRow, OutcomeState,
+};
 pub use error::{RegistryStoreError, StoreResult};
 pub use glance::{GroupConfig, GroupCount, LastScan, Overview, StatusSummary, Summary};
 pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, DistinctPage, Sort};
@@ -37,10 +42,9 @@ pub use security::{
 };
 pub use sqlite::SqliteRegistry;
 pub use types::{
-    AgentRow, CertificateRow, Command, CommandCounts, CommandKind, CommandRow, ConfigRow,
-    ConfigState, Enrolled, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate,
-    NewCommand, NewEnrolmentToken, OpenCommand, Outcome, OutcomeFilter, OutcomeRow, OutcomeState,
-    Policy, RegistryImage, Revocation, RevocationTarget, RoleRef, StatusCode, UserRow,
+    AgentRow, CertificateRow, ConfigRow, ConfigState, Enrolled, EnrolmentTokenRow, InfoRow,
+    LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy, RegistryImage, Revocation,
+    RevocationTarget, RoleRef, StatusCode, UserRow,
 };
 
 use model::AgentId;

@@ -363,7 +363,7 @@ pub(super) fn one(
     let sql = format!("SELECT {COMMAND_COLUMNS} FROM command WHERE id = ?1 AND NOT ({DROPPED})");
     let row = tx.prepare_cached(&sql)?.query_and_then([signed(id)], command)?.next().transpose()?;
     let Some(row) = row else { return Ok(None) };
-    let row = within(tx, row, scope)?;
+    let row = within(tx, row, scope, &named(scope))?;
     let outcomes =
         if row.counts.total == 0 { Vec::new() } else { outcomes(tx, id, scope, filter)? };
     Ok(Some((row, outcomes)))
@@ -377,12 +377,12 @@ pub(super) fn newest(
     let sql =
         format!("SELECT {COMMAND_COLUMNS} FROM command WHERE NOT ({DROPPED}) ORDER BY id DESC");
     let mut statement = tx.prepare_cached(&sql)?;
-    let mut seen = Vec::new();
+    let (mut seen, named) = (Vec::new(), named(scope));
     let mut rows = statement.query_and_then([], command)?;
     while (seen.len() as u64) < limit
         && let Some(row) = rows.next()
     {
-        let row = within(tx, row?, scope)?;
+        let row = within(tx, row?, scope, &named)?;
         // What is about none of the caller's agents is not told, and takes no place of the page.
         if scope.is_all() || row.counts.total > 0 {
             seen.push(row);
@@ -391,57 +391,61 @@ pub(super) fn newest(
     Ok(seen)
 }
 
-/// The command with the counts of the scope's agents alone.
-fn within(tx: &Transaction<'_>, mut row: CommandRow, scope: &Permitted) -> StoreResult<CommandRow> {
+/// The command with the counts of the scope's agents alone, of which `named` are those that it names.
+fn within(
+    tx: &Transaction<'_>,
+    mut row: CommandRow,
+    scope: &Permitted,
+    named: &RoaringBitmap,
+) -> StoreResult<CommandRow> {
     let all = row.counts;
     row.counts = match scope {
         Permitted::All => all,
-        Permitted::Only(ids) => counts_of(tx, row.id, ids)?,
-        Permitted::Except(ids) => {
-            let hidden = counts_of(tx, row.id, ids)?;
-            CommandCounts {
-                pending: all.pending.saturating_sub(hidden.pending),
-                sent: all.sent.saturating_sub(hidden.sent),
-                acknowledged: all.acknowledged.saturating_sub(hidden.acknowledged),
-                failed: all.failed.saturating_sub(hidden.failed),
-                expired: all.expired.saturating_sub(hidden.expired),
-                cancelled: all.cancelled.saturating_sub(hidden.cancelled),
-                total: all.total.saturating_sub(hidden.total),
-            }
-        }
+        Permitted::Only(_) => counts_of(tx, &row, named)?,
+        Permitted::Except(_) => all.without(counts_of(tx, &row, named)?),
     };
     Ok(row)
 }
 
-/// How far these agents alone are.
-fn counts_of(tx: &Transaction<'_>, id: u64, agents: &[AgentId]) -> StoreResult<CommandCounts> {
-    let mut counts = CommandCounts::default();
-    let mut add = |state, n| {
-        counts.total += n;
-        *match state {
-            OutcomeState::Pending => &mut counts.pending,
-            OutcomeState::Sent => &mut counts.sent,
-            OutcomeState::Acknowledged => &mut counts.acknowledged,
-            OutcomeState::Failed => &mut counts.failed,
-            OutcomeState::Expired => &mut counts.expired,
-            OutcomeState::Cancelled => &mut counts.cancelled,
-        } += n;
+/// The agents that a scope names: once for all commands that are looked at.
+fn named(scope: &Permitted) -> RoaringBitmap {
+    match scope {
+        Permitted::All => RoaringBitmap::new(),
+        Permitted::Only(ids) | Permitted::Except(ids) => ids.iter().map(|agent| agent.0).collect(),
+    }
+}
+
+/// How far these agents alone are. Rows are looked for of those that the command is for; of none of
+/// them, or of all, nothing is.
+fn counts_of(
+    tx: &Transaction<'_>,
+    row: &CommandRow,
+    agents: &RoaringBitmap,
+) -> StoreResult<CommandCounts> {
+    let target = Target::of(tx, row.id)?;
+    let asked = match &target {
+        Some(target) if target.agents.is_subset(agents) => return Ok(row.counts),
+        Some(target) => &target.agents & agents,
+        None => agents.clone(),
     };
+    let mut counts = CommandCounts::default();
+    if asked.is_empty() {
+        return Ok(counts);
+    }
     let mut statement = tx.prepare_cached(
         "SELECT state, count(*) FROM command_outcome
          WHERE command = ?1 AND agent IN rarray(?2) GROUP BY state",
     )?;
-    let asked = array(agents.iter().map(|agent| i64::from(agent.0)));
-    let mut rows = statement.query(params![signed(id), asked])?;
+    let ids = array(asked.iter().map(i64::from));
+    let mut rows = statement.query(params![signed(row.id), ids])?;
     let mut with_row = 0;
     while let Some(row) = rows.next()? {
         let n = unsigned(row, 1)?;
         with_row += n;
-        add(state(row.get(0)?)?, n);
+        counts.add(state(row.get(0)?)?, n);
     }
-    if let Some(target) = Target::of(tx, id)? {
-        let asked: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
-        add(target.rest, target.agents.intersection_len(&asked).saturating_sub(with_row));
+    if let Some(target) = target {
+        counts.add(target.rest, asked.len().saturating_sub(with_row));
     }
     Ok(counts)
 }

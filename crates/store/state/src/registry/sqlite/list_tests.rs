@@ -9,8 +9,8 @@ use super::*;
 use crate::registry::sqlite::distinct::distinct;
 use crate::registry::sqlite::{SqliteRegistry, agents, commands, counters, users};
 use crate::registry::{
-    AuditEntry, AuditOutcome, CommandKind, NewCommand, OutcomeFilter, RegistryStore as _,
-    SecurityStore as _,
+    AuditEntry, AuditOutcome, CommandKind, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState,
+    RegistryStore as _, SecurityStore as _,
 };
 
 fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
@@ -211,6 +211,51 @@ fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
     for (sql, plan) in statements {
         assert!(!grows(&plan) && !sorts(&plan), "{sql}: {plan:?}");
     }
+}
+
+/// Others' commands are passed over by their sets: no outcome of theirs is looked for.
+#[test]
+fn commands_of_other_agents_cost_a_narrowed_caller_no_look_at_outcomes() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let order = |agents: std::ops::RangeInclusive<u32>| {
+        let new = NewCommand {
+            kind: CommandKind::Restart,
+            agents: agents.map(AgentId).collect(),
+            user: "admin".into(),
+            now_s: 0,
+            expires_at_s: 60,
+        };
+        store.create_command(&new).unwrap()
+    };
+    let outcome = |command, agent| OutcomeRow {
+        command,
+        agent: AgentId(agent),
+        state: OutcomeState::Failed,
+        detail: String::new(),
+        at_s: 1,
+    };
+    let (own, both) = (order(1..=3), order(3..=6));
+    let others: Vec<u64> = (0..20).map(|_| order(5..=9)).collect();
+    let rows = [outcome(own, 1), outcome(both, 3), outcome(both, 6), outcome(others[0], 5)];
+    store.save_outcomes(&rows).unwrap();
+    let counted = |scope: &Permitted| {
+        let mut seen = Vec::new();
+        let statements = ran_on(&store, |tx| {
+            for row in commands::newest(tx, 500, scope).unwrap() {
+                seen.push((row.id, row.counts.pending, row.counts.failed, row.counts.total));
+            }
+        });
+        let looks = statements.iter().filter(|(sql, _)| sql.contains("FROM command_outcome"));
+        (seen, looks.count())
+    };
+    let ids = |list: &[u32]| std::sync::Arc::new(list.iter().copied().map(AgentId).collect());
+    let only = counted(&Permitted::Only(ids(&[1, 2, 3])));
+    assert_eq!(only, (vec![(both, 0, 1, 1), (own, 2, 1, 3)], 1), "all of its own need no look");
+    let (except, looks) = counted(&Permitted::Except(ids(&[3])));
+    assert_eq!(looks, 2);
+    assert_eq!(except[20..], [(both, 2, 1, 3), (own, 1, 1, 2)]);
+    assert_eq!(except[19], (others[0], 4, 1, 5));
 }
 
 #[test]

@@ -1,0 +1,230 @@
+//! Commands to agents, and each agent's outcome.
+
+use model::AgentId;
+use serde::{Deserialize, Serialize};
+
+/// What agents are told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CommandKind {
+    /// Scan everything again now.
+    Rescan,
+    /// Restart the agent's program.
+    Restart,
+    /// Drop the connection and connect again.
+    Reconnect,
+    /// Take over the groups' configuration.
+    Configure,
+}
+
+impl CommandKind {
+    /// All of them by number.
+    pub const ALL: [Self; 4] = [Self::Rescan, Self::Restart, Self::Reconnect, Self::Configure];
+
+    /// The word on the wire and in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rescan => "rescan",
+            Self::Restart => "restart",
+            Self::Reconnect => "reconnect",
+            Self::Configure => "configure",
+        }
+    }
+
+    /// The kind behind a word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|k| k.name() == name)
+    }
+}
+
+/// A command as one agent gets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Command {
+    /// Its number.
+    pub id: u64,
+    /// What to do.
+    pub kind: CommandKind,
+}
+
+/// A command to create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCommand {
+    /// What to do.
+    pub kind: CommandKind,
+    /// Who.
+    pub agents: Vec<AgentId>,
+    /// Who asked for it.
+    pub user: String,
+    /// Now, seconds since the epoch.
+    pub now_s: i64,
+    /// When an unfinished outcome counts as expired, seconds since the epoch.
+    pub expires_at_s: i64,
+}
+
+/// How far one agent is with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeState {
+    /// Not handed out yet.
+    Pending,
+    /// Handed out, no answer yet.
+    Sent,
+    /// Done, the agent says.
+    Acknowledged,
+    /// Not done, the agent says.
+    Failed,
+    /// Its time passed without an answer.
+    Expired,
+    /// Taken back.
+    Cancelled,
+}
+
+impl OutcomeState {
+    /// All of them by number.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Sent,
+        Self::Acknowledged,
+        Self::Failed,
+        Self::Expired,
+        Self::Cancelled,
+    ];
+
+    /// The word in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Sent => "sent",
+            Self::Acknowledged => "acknowledged",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The state behind a word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    /// Whether nothing follows it. An agent's own answer still replaces `expired` and
+    /// `cancelled`: it is the truth about what happened.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Pending | Self::Sent)
+    }
+}
+
+/// One agent's outcome of one command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutcomeRow {
+    /// Which command.
+    pub command: u64,
+    /// Whose.
+    pub agent: AgentId,
+    /// How far.
+    pub state: OutcomeState,
+    /// What the agent said.
+    pub detail: String,
+    /// Since when, seconds since the epoch.
+    pub at_s: i64,
+}
+
+/// What an agent reports of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Acknowledged or failed.
+    pub state: OutcomeState,
+    /// In words.
+    pub detail: String,
+}
+
+/// How many agents are how far; kept with the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct CommandCounts {
+    /// Not handed out yet.
+    pub pending: u64,
+    /// Handed out, no answer yet.
+    pub sent: u64,
+    /// Done.
+    pub acknowledged: u64,
+    /// Not done.
+    pub failed: u64,
+    /// No answer in time.
+    pub expired: u64,
+    /// Taken back.
+    pub cancelled: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+impl CommandCounts {
+    /// As many more of a state.
+    pub(crate) fn add(&mut self, state: OutcomeState, n: u64) {
+        self.total += n;
+        *match state {
+            OutcomeState::Pending => &mut self.pending,
+            OutcomeState::Sent => &mut self.sent,
+            OutcomeState::Acknowledged => &mut self.acknowledged,
+            OutcomeState::Failed => &mut self.failed,
+            OutcomeState::Expired => &mut self.expired,
+            OutcomeState::Cancelled => &mut self.cancelled,
+        } += n;
+    }
+
+    /// What is left without these.
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self {
+            pending: self.pending.saturating_sub(other.pending),
+            sent: self.sent.saturating_sub(other.sent),
+            acknowledged: self.acknowledged.saturating_sub(other.acknowledged),
+            failed: self.failed.saturating_sub(other.failed),
+            expired: self.expired.saturating_sub(other.expired),
+            cancelled: self.cancelled.saturating_sub(other.cancelled),
+            total: self.total.saturating_sub(other.total),
+        }
+    }
+}
+
+/// A command with its counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CommandRow {
+    /// Its number.
+    pub id: u64,
+    /// What to do.
+    pub kind: CommandKind,
+    /// Who asked for it.
+    pub user: String,
+    /// When, seconds since the epoch.
+    pub created_at_s: i64,
+    /// When unfinished outcomes expire, seconds since the epoch.
+    pub expires_at_s: i64,
+    /// How far it is.
+    pub counts: CommandCounts,
+}
+
+/// A command that is not finished, and who has not answered it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCommand {
+    /// Its number.
+    pub id: u64,
+    /// What to do.
+    pub kind: CommandKind,
+    /// Who ordered it.
+    pub user: String,
+    /// When it expires, seconds since the epoch.
+    pub expires_at_s: i64,
+    /// Who has not answered, ascending.
+    pub agents: Vec<AgentId>,
+}
+
+/// Which outcomes of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutcomeFilter {
+    /// Only those of this state.
+    pub state: Option<OutcomeState>,
+    /// Only those of agents with a higher number.
+    pub after: Option<AgentId>,
+    /// At most so many.
+    pub limit: u64,
+}
