@@ -5,9 +5,12 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
@@ -36,10 +39,19 @@ impl Client {
     }
 
     pub fn unix(socket: &Path) -> anyhow::Result<Self> {
-        let stream = UnixStream::connect(socket)
-            .with_context(|| socket.display().to_string())?;
+        let stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
         Ok(Self { stream: BufReader::new(Box::new(stream)), head: String::new() })
+    }
+
+    /// Over TLS, as an agent connects.
+    pub fn tls(address: SocketAddr, config: Arc<ClientConfig>) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        let session = ClientConnection::new(config, ServerName::try_from("localhost")?)?;
+        let stream = BufReader::new(Box::new(StreamOwned::new(session, stream)) as Box<_>);
+        Ok(Self { stream, head: String::new() })
     }
 
     /// With a token on every request.
@@ -60,7 +72,8 @@ impl Client {
         lines: &str,
         body: &[u8],
     ) -> anyhow::Result<Answer> {
-        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{}{lines}", self.head);
+        let mut request =
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{}{lines}", self.head);
         if !body.is_empty() || method != "GET" {
             request.push_str(&format!("Content-Length: {}\r\n", body.len()));
         }

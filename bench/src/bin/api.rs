@@ -11,6 +11,8 @@
 
 #[path = "../api/beats.rs"]
 mod beats;
+#[path = "../api/churn.rs"]
+mod churn;
 #[path = "../api/client.rs"]
 mod client;
 #[path = "../api/config.rs"]
@@ -177,7 +179,7 @@ fn one_server(
     let server = Server::start(binary, data, "")?;
     let token = server.login()?;
     if part == "churn" {
-        return orders::churn(&server, &token, results);
+        return churn::run(&server, data, &token, results);
     }
     reads::each(&server, &token, AGENTS, if quick() { 20 } else { 200 }, results)?;
     reads::socket(&server, AGENTS, results)?;
