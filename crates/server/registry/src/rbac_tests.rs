@@ -1,5 +1,3 @@
-use std::fmt::Write as _;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -169,58 +167,4 @@ fn a_scope_is_resolved_anew_only_when_a_group_that_it_names_has_changed() {
     fleet.web += 1;
     grants.agents("agent:read", &fleet);
     assert_eq!(fleet.asked.get(), 2);
-}
-
-/// Policies of roles of one's own: an effect and the resources.
-type Own = &'static [(bool, &'static [&'static str])];
-
-const OWN: [(&str, Own); 11] = [
-    ("nothing", &[]),
-    ("one agent", &[(true, &["agent:id:001"])]),
-    ("one group", &[(true, &["agent:group:web", "group:id:web"])]),
-    ("all agents", &[(true, &["agent:id:*", "group:id:*"])]),
-    ("all but one agent", &[(true, &["agent:id:*"]), (false, &["agent:id:002"])]),
-    (
-        "all but one group",
-        &[(true, &["agent:id:*", "group:id:*"]), (false, &["agent:group:db", "group:id:db"])],
-    ),
-    ("deny, then allow", &[(false, &["agent:group:db"]), (true, &["agent:id:*"])]),
-    ("in both groups", &[(true, &["agent:group:web&agent:group:db"])]),
-    (
-        "one agent while in a group",
-        &[(true, &["agent:id:002&agent:group:web", "agent:id:003&agent:group:web"])],
-    ),
-    ("deny one agent", &[(false, &["agent:id:001"])]),
-    ("deny a group", &[(false, &["agent:group:web", "group:id:web"])]),
-];
-
-/// Which agents and groups a role reaches, by mode: `openapi/rbac-own.txt`.
-#[test]
-fn roles_of_ones_own_reach_what_the_table_says() {
-    let mut table = String::from(
-        "# mode | role | agents of agent:read, 001 in web, 002 in web and db, 003 in db | groups of group:read\n",
-    );
-    for mode in [RbacMode::White, RbacMode::Black] {
-        for (role, policies) in OWN {
-            let own = policies.iter().map(|(allow, resources)| {
-                let mut own = policy(*allow, resources);
-                own.actions.push("group:read".into());
-                own
-            });
-            let grants = grants(mode, own.collect());
-            let agents: Vec<String> =
-                one_by_one(&grants).into_iter().map(|id| AgentId(id).to_string()).collect();
-            assert_eq!(scope(&grants), one_by_one(&grants), "{role}");
-            let may = |group: &&str| grants.permit("group:read", &[("group:id", group)]);
-            let groups: Vec<&str> = ["web", "db"].into_iter().filter(may).collect();
-            let (mode, agents, groups) = (mode.name(), agents.join(" "), groups.join(" "));
-            writeln!(table, "{mode} | {role} | {agents} | {groups}").unwrap();
-        }
-    }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../openapi/rbac-own.txt");
-    if std::env::var_os("HOLDFAST_BLESS").is_some() {
-        std::fs::write(path, &table).unwrap();
-    }
-    let known = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(table, known, "HOLDFAST_BLESS=1 writes it anew");
 }

@@ -1,0 +1,269 @@
+//! What roles of one's own reach: role x action x resource, in both modes, by asking the operations.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::excessive_nesting,
+    reason = "helpers of tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use common::{TestFile, World, golden, world_with};
+use model::AgentId;
+use registry::{LinkKind, Policy, RbacMode, SecurityChange};
+
+const PASSWORD: &str = "Own-Roles-1";
+
+/// Policies of a role, in their order: an effect and the resources.
+type Own = &'static [(bool, &'static [&'static str])];
+
+/// Every action of the table in each of them.
+const OWN: [(&str, Own); 11] = [
+    ("nothing", &[]),
+    ("one of each", &[(true, ONE)]),
+    ("one group", &[(true, &["agent:group:web", "group:id:web"])]),
+    ("all", &[(true, ALL)]),
+    ("all but one of each", &[(true, ALL), (false, ONE)]),
+    ("all but one group", &[(true, ALL), (false, &["agent:group:db", "group:id:db"])]),
+    (
+        "deny, then allow",
+        &[(false, &["agent:group:db", "user:id:100", "rule:file:a.yml"]), (true, ALL)],
+    ),
+    ("in both groups", &[(true, &["agent:group:web&agent:group:db"])]),
+    (
+        "one agent while in a group",
+        &[(true, &["agent:id:002&agent:group:web", "agent:id:003&agent:group:web"])],
+    ),
+    ("deny one of each", &[(false, ONE)]),
+    ("deny a group", &[(false, &["agent:group:web", "group:id:web"])]),
+];
+
+const ONE: &[&str] = &[
+    "agent:id:001",
+    "group:id:web",
+    "node:id:node01",
+    "role:id:100",
+    "rule:file:a.yml",
+    "user:id:100",
+];
+
+const ALL: &[&str] =
+    &["agent:id:*", "group:id:*", "node:id:*", "role:id:*", "rule:file:*", "user:id:*"];
+
+/// An action on a type of resource, and the request that asks it: of all these at once where they
+/// stand in `LIST`, else of one after the other in place of `ONE`. What removes comes last.
+struct Asked {
+    action: &'static str,
+    kind: &'static str,
+    ids: &'static [&'static str],
+    request: (&'static str, &'static str, &'static str),
+}
+
+const fn asked(
+    action: &'static str,
+    kind: &'static str,
+    ids: &'static [&'static str],
+    request: (&'static str, &'static str, &'static str),
+) -> Asked {
+    Asked { action, kind, ids, request }
+}
+
+const AGENTS: &[&str] = &["000", "001", "002", "003"];
+const GROUPS: &[&str] = &["web", "db"];
+const USERS: &[&str] = &["100", "101"];
+const FILES: &[&str] = &["a.yml", "b.yml"];
+const NODES: &[&str] = &["node01", "other"];
+
+const ASKED: &[Asked] = &[
+    asked("agent:read", "agent:id", AGENTS, ("GET", "/agents?agents_list=LIST", "")),
+    asked("agent:restart", "agent:id", AGENTS, ("PUT", "/agents/restart?agents_list=LIST", "")),
+    asked("syscheck:run", "agent:id", AGENTS, ("PUT", "/syscheck?agents_list=LIST", "")),
+    asked("group:read", "group:id", GROUPS, ("GET", "/groups?groups_list=LIST", "")),
+    asked(
+        "group:update_config",
+        "group:id",
+        GROUPS,
+        ("PUT", "/groups/ONE/configuration", "<agent_config/>"),
+    ),
+    asked("security:read", "user:id", USERS, ("GET", "/security/users?user_ids=LIST", "")),
+    asked(
+        "security:update",
+        "user:id",
+        USERS,
+        ("PUT", "/security/users/ONE", r#"{"password":"Other-Word-2"}"#),
+    ),
+    asked("security:read", "role:id", USERS, ("GET", "/security/roles?role_ids=LIST", "")),
+    asked(
+        "security:update",
+        "role:id",
+        USERS,
+        ("PUT", "/security/roles/ONE", r#"{"name":"renamed-ONE"}"#),
+    ),
+    asked("rules:read", "rule:file", FILES, ("GET", "/rules/files?filename=LIST", "")),
+    asked("cluster:read", "node:id", NODES, ("GET", "/cluster/nodes?nodes_list=LIST", "")),
+    asked(
+        "cluster:update_config",
+        "node:id",
+        NODES,
+        ("PUT", "/cluster/ONE/configuration", "# all as it is"),
+    ),
+    asked("rules:delete", "rule:file", FILES, ("DELETE", "/rules/files/ONE", "")),
+    asked(
+        "agent:delete",
+        "agent:id",
+        &["001", "002", "003"],
+        ("DELETE", "/agents?agents_list=LIST&status=all&older_than=0s", ""),
+    ),
+    asked("group:delete", "group:id", GROUPS, ("DELETE", "/groups?groups_list=LIST", "")),
+];
+
+const RULE: &str = "title: new
+id: 1c6ddc5f-33ef-4b69-8e41-906ce0c34f00
+logsource:
+  product: linux
+detection:
+  one:
+    file.path: /a
+  condition: one
+";
+
+/// 001 in web, 002 in web and db, 003 in db; users and roles 100 and 101, files a.yml and b.yml.
+async fn world() -> World {
+    let world = world_with(|options| {
+        options.requests_per_minute_max = 0;
+        options.config = Some(Arc::new(TestFile::default()));
+    });
+    world.registry.create_group("db").unwrap();
+    for (agent, groups) in [(1, vec!["web"]), (2, vec!["web", "db"]), (3, vec!["db"])] {
+        let groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
+        world.registry.set_agent_groups(AgentId(agent), &groups).unwrap();
+    }
+    world.registry.create_user("other", PASSWORD, false, &["readonly"]).unwrap();
+    for name in ["some", "other"] {
+        let role = SecurityChange::CreateRole { name: name.into() };
+        world.registry.change_security(role).unwrap();
+    }
+    let admin = world.admin().await;
+    for file in FILES {
+        let rule = RULE.replace("1c6ddc5f", if *file == "a.yml" { "1c6ddc5f" } else { "2c6ddc5f" });
+        let (status, body) =
+            send(&world, ("PUT", &format!("/rules/files/{file}"), &rule), &admin).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+    }
+    world
+}
+
+async fn send(
+    world: &World,
+    (method, path, body): (&str, &str, &str),
+    token: &str,
+) -> (StatusCode, serde_json::Value) {
+    let bearer = format!("Bearer {token}");
+    let kind = match body.get(..1) {
+        Some("<") => "application/xml",
+        Some("t" | "#") => "application/octet-stream",
+        _ => "application/json",
+    };
+    let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
+    let answer = world.send(method, path, &headers, body.to_owned()).await;
+    (answer.status, answer.json())
+}
+
+/// A token of somebody whose only role has these policies.
+async fn who_has(world: &World, own: Own, mode: RbacMode) -> (String, u32) {
+    let role = world.registry.change_security(SecurityChange::CreateRole { name: "own".into() });
+    let role = role.unwrap();
+    for (at, (allow, resources)) in own.iter().enumerate() {
+        let mut actions: Vec<String> = ASKED.iter().map(|asked| asked.action.to_owned()).collect();
+        actions.sort_unstable();
+        actions.dedup();
+        let policy = Policy {
+            id: 0,
+            name: format!("own-{at}"),
+            actions,
+            resources: resources.iter().map(|text| (*text).to_owned()).collect(),
+            allow: *allow,
+        };
+        let member = world.registry.change_security(SecurityChange::CreatePolicy(policy)).unwrap();
+        let (kind, owner) = (LinkKind::RolePolicy, role);
+        let link = SecurityChange::Link { kind, owner, member, position: None };
+        world.registry.change_security(link).unwrap();
+    }
+    world.registry.change_security_config(None, Some(mode)).unwrap();
+    // A token of the second in which all end would be one of them.
+    world.clock.advance(std::time::Duration::from_secs(2));
+    world.registry.create_user("owner", PASSWORD, false, &["own"]).unwrap();
+    (world.login("owner", PASSWORD).await, role)
+}
+
+/// Which of them the request reached: what was denied is told with 4000.
+async fn reached(world: &World, asked: &Asked, token: &str) -> Vec<&'static str> {
+    let (method, path, body) = asked.request;
+    if path.contains("LIST") {
+        let path = path.replace("LIST", &asked.ids.join(","));
+        let (status, answer) = send(world, (method, &path, body), token).await;
+        if status == StatusCode::FORBIDDEN {
+            assert_eq!(answer["error"], 4000, "{path}: {answer}");
+            return Vec::new();
+        }
+        assert_eq!(status, StatusCode::OK, "{path}: {answer}");
+        let failed = answer["data"]["failed_items"].as_array().unwrap();
+        let denied = failed.iter().filter(|item| item["error"]["code"] == 4000);
+        let denied: Vec<String> = denied.map(|item| item["id"].to_string()).collect();
+        let held = |id: &&str| denied.iter().any(|ids| ids.contains(&format!("\"{id}\"")));
+        return asked.ids.iter().copied().filter(|id| !held(id)).collect();
+    }
+    let mut reached = Vec::new();
+    for id in asked.ids {
+        let (path, body) = (path.replace("ONE", id), body.replace("ONE", id));
+        let (status, answer) = send(world, (method, &path, &body), token).await;
+        if status == StatusCode::FORBIDDEN {
+            assert_eq!(answer["error"], 4000, "{path}: {answer}");
+        } else {
+            // There is no such node.
+            assert!(status == StatusCode::OK || *id == "other", "{path}: {answer}");
+            reached.push(*id);
+        }
+    }
+    reached
+}
+
+/// What the policies say, without an operation.
+fn permitted(world: &World, asked: &Asked, role: u32) -> Vec<&'static str> {
+    let grants = world.registry.grants(&[role]).unwrap();
+    let may = |id: &&str| match (asked.kind, id.parse::<AgentId>()) {
+        ("agent:id", Ok(agent)) => world.registry.permits_agent(&grants, asked.action, agent),
+        (kind, _) => grants.permit(asked.action, &[(kind, id)]),
+    };
+    asked.ids.iter().copied().filter(may).collect()
+}
+
+#[tokio::test]
+async fn roles_of_ones_own_reach_what_the_table_says() {
+    let mut table = String::from(
+        "# 001 is in web, 002 in web and db, 003 in db, 000 in none\n\
+         # mode | role | action | resource | which of them it reaches\n",
+    );
+    for mode in [RbacMode::White, RbacMode::Black] {
+        for (name, own) in OWN {
+            let world = world().await;
+            let (token, role) = who_has(&world, own, mode).await;
+            for asked in ASKED {
+                let expected = permitted(&world, asked, role);
+                let reached = reached(&world, asked, &token).await;
+                let Asked { action, kind, ids, .. } = asked;
+                assert_eq!(reached, expected, "{mode:?}, {name}: {action} on {kind} of {ids:?}");
+                let (mode, reached) = (mode.name(), reached.join(" "));
+                let row = format!("{mode} | {name} | {action} | {kind} | {reached}");
+                table.push_str(row.trim_end());
+                table.push('\n');
+            }
+        }
+    }
+    golden("../../../openapi/rbac-own.txt", &table);
+}
