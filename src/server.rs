@@ -396,6 +396,7 @@ fn api_router(
         requests_per_minute_all_max: config.api.max_request_per_minute_all,
         request_timeout_ms: config.api.request_timeout.as_millis() as u64,
         cors_origins: config.api.cors_origins.clone(),
+        trusted_proxies: config.api.trusted_proxies.clone(),
         log: crate::logging::ring(),
         config: config_file(config)?,
         rules: Some(rules),

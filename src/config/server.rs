@@ -1,6 +1,6 @@
 //! `server.toml`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -109,6 +109,7 @@ pub(crate) struct ApiConfig {
     pub(crate) max_request_per_minute_all: u32,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_network: usize,
+    pub(crate) trusted_proxies: Vec<IpAddr>,
     #[serde(deserialize_with = "duration")]
     pub(crate) request_timeout: Duration,
     pub(crate) cors_origins: Vec<String>,
@@ -134,6 +135,7 @@ impl Default for ApiConfig {
             max_request_per_minute_all: 6_000,
             max_connections: 1_024,
             max_connections_per_network: 256,
+            trusted_proxies: Vec::new(),
             request_timeout: Duration::from_secs(10),
             cors_origins: Vec::new(),
             token_timeout: Duration::from_mins(15),

@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -71,6 +72,8 @@ pub struct ApiOptions {
     pub requests_per_minute_all_max: u32,
     /// Origins whose pages may call the API from a browser; `*` is any.
     pub cors_origins: Vec<String>,
+    /// Addresses of proxies whose `X-Forwarded-For` is believed; none by default.
+    pub trusted_proxies: Vec<IpAddr>,
     /// How long a request may take unless it says `wait_for_complete`, milliseconds.
     pub request_timeout_ms: u64,
     /// The latest lines of the log, for `/manager/logs`.
@@ -97,6 +100,7 @@ impl ApiOptions {
             requests_per_minute_max: REQUESTS_PER_MINUTE_MAX,
             requests_per_minute_all_max: REQUESTS_PER_MINUTE_ALL_MAX,
             cors_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
             request_timeout_ms: REQUEST_TIMEOUT_MS,
             log: LogRing::default(),
             config: None,

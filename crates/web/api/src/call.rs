@@ -26,6 +26,8 @@ use crate::token::Claims;
 pub enum Source {
     /// A TCP connection.
     Tcp(SocketAddr),
+    /// A TCP connection of a proxy that is trusted, which names this address; never this machine.
+    Proxied(IpAddr),
     /// The unix socket, with the peer's user id as the kernel names it; already admitted.
     Unix {
         /// User id of the peer.
@@ -38,6 +40,7 @@ impl Source {
     pub fn is_local(self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Proxied(_) => false,
             Self::Unix { .. } => true,
         }
     }
@@ -46,6 +49,7 @@ impl Source {
     pub fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip().to_canonical()),
+            Self::Proxied(ip) => Some(ip.to_canonical()),
             Self::Unix { .. } => None,
         }
     }

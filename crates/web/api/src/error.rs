@@ -2,6 +2,8 @@
 //!
 //! The numbers are those that clients of the 4.x API know; the texts are ours.
 
+use std::borrow::Cow;
+
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -11,7 +13,7 @@ pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) title: &'static str,
     pub(crate) detail: String,
-    pub(crate) remediation: Option<&'static str>,
+    pub(crate) remediation: Option<Cow<'static, str>>,
     /// Absent where a request does not fit the description.
     pub(crate) code: Option<u16>,
     /// `Retry-After`, seconds.
@@ -248,7 +250,7 @@ const TABLE: &[Row] = &[
         6002,
         StatusCode::NOT_ACCEPTABLE,
         "this operation takes another content type",
-        "send the body as application/json",
+        "send the body as one that it takes",
     ),
     row(
         6004,
@@ -281,7 +283,7 @@ impl Failure {
             status: row.status,
             title: title(row.status),
             detail: detail.into(),
-            remediation: Some(row.remedy),
+            remediation: Some(row.remedy.into()),
             code: Some(row.code),
             retry_after_s: None,
             allow: None,
@@ -354,8 +356,8 @@ impl Failure {
         let mut fields = Map::new();
         fields.insert("title".into(), self.title.into());
         fields.insert("detail".into(), self.detail.as_str().into());
-        if let Some(remedy) = self.remediation {
-            fields.insert("remediation".into(), remedy.into());
+        if let Some(remedy) = &self.remediation {
+            fields.insert("remediation".into(), remedy.as_ref().into());
         }
         if self.code.is_some_and(|code| !LIMITS.contains(&code)) {
             fields.insert(
@@ -368,6 +370,14 @@ impl Failure {
         }
         Value::Object(fields)
     }
+}
+
+/// Every number with its HTTP status, text and remedy, ascending: for the reference.
+pub fn error_codes() -> Vec<(u16, u16, &'static str, &'static str)> {
+    let row = |row: &Row| (row.code, row.status.as_u16(), row.text, row.remedy);
+    let mut rows: Vec<_> = TABLE.iter().map(row).collect();
+    rows.sort_unstable();
+    rows
 }
 
 /// Text and remedy of a code, for `failed_items`.

@@ -47,6 +47,7 @@ use state::StateStore;
 
 pub use api::{ApiError, ApiOptions, ConfigFile};
 pub use call::Source;
+pub use error::error_codes;
 pub use log_ring::{LogLine, LogRing};
 pub use metrics::install_recorder;
 pub use openapi::json as openapi_json;

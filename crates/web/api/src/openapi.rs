@@ -18,6 +18,7 @@ use utoipa::openapi::{
 
 use crate::envelope::{JSON, PROBLEM};
 use crate::operation::{Access, Kind, Operation, Parameter, Place, Shape, Verb, is_content_type};
+use crate::parameters::NAME_CHARS_MAX;
 use crate::resource;
 
 /// The document as indented JSON with a final newline.
@@ -140,7 +141,14 @@ fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
 /// Whether it is refused when what it names is not there; other operations on things tell that in
 /// the list of what failed.
 fn names_one(operation: &Operation) -> bool {
-    let ours = ["/changes/{", "/commands/{", "/v1/agents/{", "/v1/agents/ids/groups/{"];
+    let ours = [
+        "/changes/{",
+        "/commands/{",
+        "/events/stream",
+        "/states/{",
+        "/v1/agents/{",
+        "/v1/agents/ids/groups/{",
+    ];
     operation.parameters().any(|parameter| parameter.name == "group_id")
         || ours.iter().any(|path| operation.path.starts_with(path))
 }
@@ -243,6 +251,9 @@ fn describe_parameter(parameter: &Parameter) -> ApiParameter {
         .build()
 }
 
+/// What a name is made of.
+const NAMES: &str = "^[\\w\\-.%]+$";
+
 fn kind_schema(kind: Kind) -> Schema {
     let pattern = |pattern: &str| {
         ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build()
@@ -267,7 +278,13 @@ fn kind_schema(kind: Kind) -> Schema {
             .into(),
         Kind::Text => text(),
         Kind::Alphanumeric => pattern("^[\\w,\\-.+:/() ]+$").into(),
-        Kind::Name => pattern("^[\\w\\-.%]+$").into(),
+        Kind::Name => pattern(NAMES).into(),
+        Kind::AgentName => ObjectBuilder::new()
+            .schema_type(Type::String)
+            .pattern(Some(NAMES))
+            .max_length(Some(NAME_CHARS_MAX))
+            .build()
+            .into(),
         Kind::GroupName => pattern("^[A-Za-z0-9._\\-]{1,128}$").into(),
         Kind::Search => pattern("^[^;|&^*>]+$").into(),
         Kind::Sort => pattern("^[\\w\\-,+. ]+$").into(),
@@ -278,7 +295,7 @@ fn kind_schema(kind: Kind) -> Schema {
         Kind::Id => pattern("^[0-9]+$").into(),
         Kind::Position => whole().minimum(Some(0)).build().into(),
         Kind::Number => pattern("^[0-9]{3,}$").into(),
-        Kind::Names => ArrayBuilder::new().items(pattern("^[\\w\\-.%]+$")).build().into(),
+        Kind::Names => ArrayBuilder::new().items(pattern(NAMES)).build().into(),
         Kind::GroupNames => {
             ArrayBuilder::new().items(pattern("^[A-Za-z0-9._\\-]{1,128}$")).build().into()
         }

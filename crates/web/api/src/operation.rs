@@ -89,6 +89,8 @@ pub(crate) enum Kind {
     Alphanumeric,
     /// One name: letters, digits, `_`, `-`, `.` and `%`.
     Name,
+    /// The name of an agent to be: as [`Kind::Name`], at most 128 characters.
+    AgentName,
     /// Name of a group: ASCII letters, digits, `_`, `-` and `.`; 1 to 128.
     GroupName,
     /// Text to look for, without the characters of other languages' conditions.

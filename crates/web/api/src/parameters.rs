@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use model::{AgentId, timestamp};
 
 use crate::error::Failure;
-use crate::limits::{LIST_VALUES_MAX, PARAMETER_BYTES_MAX};
+use crate::limits::PARAMETER_BYTES_MAX;
 use crate::operation::{Kind, Operation, Parameter, Place};
 
 /// Shortest agent number on a path, digits.
@@ -170,6 +170,7 @@ fn has_length(parameter: &Parameter, text: &str) -> Result<(), Failure> {
         Kind::Text
             | Kind::Alphanumeric
             | Kind::Name
+            | Kind::AgentName
             | Kind::GroupName
             | Kind::Search
             | Kind::Sort
@@ -189,14 +190,18 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     has_length(parameter, text)?;
     match parameter.kind {
         Kind::Whole { min, max, .. } => whole(parameter, text, min, max),
-        Kind::Flag => match text.to_ascii_lowercase().as_str() {
-            "true" => Ok(Value::Flag(true)),
-            "false" => Ok(Value::Flag(false)),
-            _ => Err(wrong_type(parameter, "boolean")),
+        Kind::Flag => match flag(text) {
+            Some(set) => Ok(Value::Flag(set)),
+            None => Err(wrong_type(parameter, "boolean")),
         },
         Kind::Text => Ok(Value::Text(text.to_owned())),
         Kind::Alphanumeric => formed(text, "alphanumeric", text.chars().all(is_alphanumeric)),
-        Kind::Name => formed(text, "names", text.chars().all(is_name)),
+        Kind::AgentName if text.chars().count() > NAME_CHARS_MAX => {
+            let name = parameter.name;
+            let rule = format!("Failed validating 'maxLength' in schema - '{name}'");
+            Err(Failure::bad(format!("'{}' is too long. {rule}", shorten(text))))
+        }
+        Kind::Name | Kind::AgentName => formed(text, "names", text.chars().all(is_name)),
         Kind::GroupName => formed(text, "group_names", is_group(text)),
         Kind::Sort => formed(text, "sort", text.chars().all(is_sort)),
         Kind::Search => formed(text, "search", !text.contains(NOT_SEARCHED)),
@@ -237,8 +242,23 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     }
 }
 
+/// A flag's value, in any case: clients write `true`, `True`, `TRUE`.
+fn flag(text: &str) -> Option<bool> {
+    let is = |word: &str| text.eq_ignore_ascii_case(word);
+    is("true").then_some(true).or_else(|| is("false").then_some(false))
+}
+
+/// What a query says of a flag before its parameters are checked; as forms do, the last of several
+/// values counts.
+pub(crate) fn flag_of(query: &[(String, String)], name: &str) -> bool {
+    let last = query.iter().rev().find(|(known, _)| known == name);
+    last.and_then(|(_, text)| flag(text)).unwrap_or(false)
+}
+
 /// Longest name of a group, characters.
 const GROUP_NAME_CHARS_MAX: usize = 128;
+/// Longest name of an agent, characters.
+pub(crate) const NAME_CHARS_MAX: usize = 128;
 /// What no text to look for holds.
 const NOT_SEARCHED: &[char] = &[';', '|', '&', '^', '*', '>'];
 
@@ -322,7 +342,7 @@ fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             list.push(AgentId(number));
         }
     }
-    if list.len() > LIST_VALUES_MAX || (parameter.kind == Kind::Number && list.len() != 1) {
+    if parameter.kind == Kind::Number && list.len() != 1 {
         return Err(no_format(text, "numbers"));
     }
     Ok(Value::Agents(list))

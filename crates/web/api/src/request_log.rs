@@ -50,9 +50,8 @@ impl Line {
 
 fn source(source: Option<Source>) -> String {
     match source {
-        Some(Source::Tcp(address)) => address.ip().to_canonical().to_string(),
         Some(Source::Unix { .. }) => "unix".into(),
-        None => "-".into(),
+        other => other.and_then(Source::ip).map_or_else(|| "-".into(), |ip| ip.to_string()),
     }
 }
 

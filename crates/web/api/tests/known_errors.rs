@@ -68,6 +68,8 @@ const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
     ("/commands/4711", 404, None, "no such command: 4711"),
     ("/commands/x", 400, None, "expected 'integer'"),
     ("/states/a%27b", 400, None, "is not a 'names'"),
+    ("/states/fim-filez", 404, None, "no such dataset: fim-filez; that of files is fim-files"),
+    ("/events/stream?agents_list=077,078", 404, Some(1701), "agent does not exist"),
     ("/nothing/here", 404, None, "404: Not Found"),
     ("/agents/", 404, None, "404: Not Found"),
 ];
@@ -88,6 +90,67 @@ async fn every_known_error_has_its_status_number_and_text() {
             assert!(!body["remediation"].as_str().unwrap().is_empty(), "{path}: {body}");
             assert_eq!(body["dapi_errors"]["node01"]["error"], body["detail"], "{path}");
         }
+    }
+}
+
+#[tokio::test]
+async fn no_agent_is_named_longer_than_the_description_says() {
+    let world = world();
+    let admin = world.admin().await;
+    let bearer = format!("Bearer {admin}");
+    let quick = async |name: &str| {
+        let path = format!("/agents/insert/quick?agent_name={name}");
+        world.send("POST", &path, &[("authorization", bearer.as_str())], Body::empty()).await
+    };
+    assert_eq!(quick(&"a".repeat(128)).await.status, StatusCode::OK);
+    let refused = quick(&"b".repeat(129)).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    let body = refused.json();
+    assert_eq!(body.get("error"), None, "{body}");
+    let detail = body["detail"].as_str().unwrap();
+    assert!(
+        detail.ends_with("is too long. Failed validating 'maxLength' in schema - 'agent_name'")
+    );
+}
+
+/// Every operation that reads, with all of its flags as clients in Python spell them, on a server
+/// that gives a request no time at all unless it wants to wait.
+#[tokio::test]
+async fn flags_hold_however_clients_spell_them() {
+    let world = world_with(|options| options.request_timeout_ms = 0);
+    let local = Some(Source::Unix { uid: 0 });
+    let ask = async |path: &str| world.send_from(local, "GET", path, &[], Body::empty()).await;
+    let document: Value = serde_json::from_str(&api::openapi_json()).unwrap();
+    let mut tried = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let parameters = methods["get"]["parameters"].as_array().cloned().unwrap_or_default();
+        let flags = parameters.iter().filter(|p| p["schema"]["type"] == "boolean");
+        let flags: Vec<&str> = flags.map(|p| p["name"].as_str().unwrap()).collect();
+        if !flags.contains(&"wait_for_complete") || path.contains('{') {
+            continue;
+        }
+        let needed = parameters.iter().filter(|p| p["required"] == true);
+        if needed.count() > 0 {
+            continue;
+        }
+        tried += 1;
+        for word in ["True", "TRUE", "tRuE"] {
+            let query: Vec<String> = flags.iter().map(|name| format!("{name}={word}")).collect();
+            let path = format!("{path}?{}", query.join("&"));
+            let answer = ask(&path).await;
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            assert_ne!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{path}: {text}");
+            assert!(!text.contains("boolean"), "{path}: {text}");
+        }
+    }
+    assert!(tried > 20, "{tried} operations");
+    let waits = "/agents?wait_for_complete=true&pretty";
+    for (query, indented) in
+        [("=True", true), ("=false&pretty=TRUE", true), ("=True&pretty=False", false)]
+    {
+        let answer = ask(&format!("{waits}{query}")).await;
+        assert_eq!(answer.status, StatusCode::OK, "{query}");
+        assert_eq!(answer.body.contains(&b'\n'), indented, "pretty{query}");
     }
 }
 
@@ -149,6 +212,11 @@ async fn bodies_are_json_of_the_described_shape_and_size() {
     let json_type = "application/json";
     let xml = post("application/xml", b"<a/>".to_vec()).await;
     assert_eq!((xml.status, &xml.json()["error"]), (StatusCode::NOT_ACCEPTABLE, &json!(6002)));
+    assert_eq!(xml.json()["remediation"], "send the body as application/json");
+    let headers = [("authorization", bearer.as_str()), ("content-type", json_type)];
+    let group = world.send("PUT", "/groups/web/configuration", &headers, "{}").await.json();
+    let remedy = group["remediation"].as_str().unwrap();
+    assert!(remedy.contains("application/xml") && !remedy.contains("json"), "{remedy}");
     assert_eq!(post(json_type, b"{".to_vec()).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(post(json_type, b"{\"userz\":1}".to_vec()).await.status, StatusCode::BAD_REQUEST);
     let group = post(json_type, b"{\"groups\":[\"nope\"]}".to_vec()).await;
@@ -156,6 +224,17 @@ async fn bodies_are_json_of_the_described_shape_and_size() {
     let large = vec![b' '; api::limits::BODY_BYTES_MAX + 1];
     assert_eq!(post(json_type, large).await.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(post(json_type, b"{\"uses\":2}".to_vec()).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_the_series_store_refuses_is_told_as_a_text() {
+    let world = world();
+    let bearer = format!("Bearer {}", world.admin().await);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "text/plain")];
+    let refused = world.send("POST", "/series/write", &headers, "cpu value=").await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(!detail.is_empty() && !detail.contains('{'), "{detail}");
 }
 
 #[tokio::test]

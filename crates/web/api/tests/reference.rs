@@ -1,5 +1,5 @@
-//! The table of operations in `docs/reference/` is made from the description that the server
-//! itself gives; `HOLDFAST_BLESS=1` writes it anew.
+//! The tables of operations and of errors in `docs/reference/` are made from what the server itself
+//! answers; `HOLDFAST_BLESS=1` writes them anew.
 
 #![allow(
     clippy::unwrap_used,
@@ -49,4 +49,21 @@ fn the_table_of_operations_is_the_committed_one() {
         }
     }
     common::golden("../../../docs/reference/api-operations.md", &text);
+}
+
+#[test]
+fn the_table_of_errors_is_the_committed_one() {
+    let mut text = String::from(
+        "# Errors of the REST API\n\nMade from the program's own table. A failed request answers with \
+         the status, and the number stands in `error`; of things named one by one, those that fail \
+         stand under `failed_items` with number, text and remedy, and the status is 200. A request \
+         may have a text of its own where it can be more precise. Failures without a number, and all \
+         else: [api.md](api.md).\n\n\
+         | number | status | text | remedy |\n|---|---|---|---|\n",
+    );
+    for (code, status, said, remedy) in api::error_codes() {
+        let cell = |text: &str| text.replace('|', "\\|");
+        writeln!(text, "| {code} | {status} | {} | {} |", cell(said), cell(remedy)).unwrap();
+    }
+    common::golden("../../../docs/reference/api-errors.md", &text);
 }

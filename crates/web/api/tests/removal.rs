@@ -48,6 +48,17 @@ async fn an_empty_filter_is_refused_and_never_means_all() {
 }
 
 #[tokio::test]
+async fn all_among_statuses_is_every_status() {
+    let world = world();
+    let admin = world.admin().await;
+    for (id, status) in [("002", "all,active"), ("003", "active,all")] {
+        let path = format!("/agents?agents_list={id}&status={status}&older_than=0s");
+        let removed = ask(&world, "DELETE", &path, &admin, None).await.json();
+        assert_eq!(removed["data"]["affected_items"], json!([id]), "{status}: {removed}");
+    }
+}
+
+#[tokio::test]
 async fn an_agent_whose_removal_the_journal_refuses_stays_and_can_be_removed_again() {
     let world = world();
     let admin = world.admin().await;

@@ -79,6 +79,21 @@ async fn plain_http_is_served_on_loopback_only() {
 }
 
 #[tokio::test]
+async fn a_path_longer_than_http_takes_is_refused_and_the_next_request_answered() {
+    let world = world();
+    let server = plain(&world).await;
+    let address = server.local_addr().unwrap();
+    // 60 and 78 thousand bytes.
+    for (numbers, status) in [(10_000, "401"), (13_000, "414"), (1, "401")] {
+        let path = format!("/agents?agents_list={}", vec!["12345"; numbers].join(","));
+        let answer = ask(TcpStream::connect(address).await.unwrap(), &path).await;
+        let wanted = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&wanted), "{numbers} numbers: {}", &answer[..40]);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn https_presents_the_certificate_that_the_ca_signed() {
     let world = world();
     let pair = world.registry.issue_server_certificate(&[]).unwrap();

@@ -4,6 +4,7 @@
 mod body;
 mod cors;
 mod headers;
+mod proxy;
 mod run;
 
 use std::sync::Arc;
@@ -66,13 +67,22 @@ struct Seen {
     cost: Cost,
 }
 
-async fn answer(api: Arc<Api>, route: Route, request: Request) -> Response {
+async fn answer(api: Arc<Api>, route: Route, mut request: Request) -> Response {
     let started = Instant::now();
-    let source = request.extensions().get::<Source>().copied();
+    let peer = request.extensions().get::<Source>().copied();
+    let named = proxy::source(&api.options.trusted_proxies, peer, request.headers());
+    let source = *named.as_ref().unwrap_or(&peer);
+    if let Some(source) = source {
+        request.extensions_mut().insert(source);
+    }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let origin = cors::allowed(&api.options.cors_origins, request.headers());
     let mut seen = Seen::default();
-    let mut response = match respond(&api, &route, request, &mut seen).await {
+    let answered = match named {
+        Ok(_) => respond(&api, &route, request, &mut seen).await,
+        Err(failure) => Err(failure),
+    };
+    let mut response = match answered {
         Ok(response) => response,
         Err(failure) if bare(source, &path) => headers::plain(&failure),
         Err(failure) => headers::problem(&failure, api.node()),

@@ -19,7 +19,7 @@ use crate::call::{Body, Call, Caller, Source};
 use crate::envelope::{Answer, JSON};
 use crate::error::Failure;
 use crate::operation::{Access, Answering, Handler, Operation, is_content_type};
-use crate::parameters::Parameters;
+use crate::parameters::{Parameters, flag_of};
 use crate::room::Owner;
 
 /// A request whose sender is known.
@@ -38,7 +38,7 @@ pub(super) struct Checked {
 
 impl Checked {
     fn asks_for(&self, flag: &str) -> bool {
-        self.query.iter().any(|(name, value)| name == flag && value == "true")
+        flag_of(&self.query, flag)
     }
 }
 
@@ -333,7 +333,10 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<Call, Failure> {
         let essence = kind.split(';').next().unwrap_or_default().trim();
         if !wanted.split(", ").any(|one| essence.eq_ignore_ascii_case(one)) {
             let kind: String = kind.chars().take(60).collect();
-            return Err(Failure::detailed(6002, format!("Invalid content-type ({kind})")));
+            let mut failure = Failure::detailed(6002, format!("Invalid content-type ({kind})"));
+            let wanted = wanted.replace(", ", " or ");
+            failure.remediation = Some(format!("send the body as {wanted}").into());
+            return Err(failure);
         }
     }
     let action = match request.operation.access {

@@ -79,7 +79,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "agents.insert_quick",
         about: "Add an agent by its name alone.",
         access: action("agent:create", "*:*"),
-        parameters: &[COMMON, &[required("agent_name", Kind::Name, "Name of the agent.")]],
+        parameters: &[COMMON, &[required("agent_name", Kind::AgentName, "Name of the agent.")]],
         body: None,
         shape: Shape::Plain("AgentKey"),
         handler: Handler::Blocking(quick),
@@ -320,6 +320,10 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     if query.older_than_s == Some(0) {
         // However young: also who was heard from in this second.
         query.older_than_s = None;
+    }
+    if parameters.list("status").iter().any(|status| status == "all") {
+        // Beside others, too.
+        query.status.clear();
     }
     let matching: Vec<AgentId> = {
         let all = call.registry().agent_ids(&query)?;

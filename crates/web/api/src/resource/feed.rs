@@ -68,7 +68,11 @@ fn open(call: Arc<Call>) -> Answering {
         let place = call.api.streams.take(Owner::of(&call.caller), 1).ok_or_else(full)?;
         let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
         let behind = since.unwrap_or_default();
-        let first = call.blocking(move |call| look(call, behind, since.is_some())).await??;
+        let begin = move |call: &Call| {
+            let first = look(call, behind, since.is_some())?;
+            expect_anybody(call).map(|()| first)
+        };
+        let first = call.blocking(begin).await??;
         let (sender, body) = stream::body();
         tokio::spawn(async move {
             let fed = feed(&call, first, &sender);
@@ -78,6 +82,18 @@ fn open(call: Arc<Call>) -> Answering {
         });
         Ok(Answer::Stream(Stream { content_type: SSE, body }))
     })
+}
+
+/// That of the agents that were named somebody is there, or was: else nothing would ever come.
+fn expect_anybody(call: &Call) -> Result<(), Failure> {
+    let Some(named) = call.parameters.agents("agents_list") else { return Ok(()) };
+    for id in named {
+        let known = call.api.registry.agent(*id).is_some();
+        if known || call.state().agent_counts(*id)?.events > 0 {
+            return Ok(());
+        }
+    }
+    Err(Failure::code(1701))
 }
 
 /// One look at what arrived.

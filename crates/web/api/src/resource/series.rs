@@ -141,7 +141,7 @@ async fn ask(
         status => {
             let text = Limited::new(response.into_body(), REFUSAL_BYTES_MAX).collect().await;
             let text = text.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text).into_owned();
+            let text = refusal(&text);
             if status.is_server_error() {
                 tracing::warn!("series: {status}: {text}");
                 return Err(Failure::busy("the series store takes nothing now: see the log", 5));
@@ -149,4 +149,11 @@ async fn ask(
             Err(Failure::bad(text))
         }
     }
+}
+
+/// What a refusal says: the text of `{"error": TEXT}`, else all of it.
+fn refusal(body: &[u8]) -> String {
+    let told: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let text = told.as_ref().and_then(|told| told.get("error")?.as_str());
+    text.map_or_else(|| String::from_utf8_lossy(body).trim_end().to_owned(), str::to_owned)
 }

@@ -118,7 +118,11 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         selected.iter().filter(|name| !name.starts_with("document.")).cloned().collect();
     shape::check_select(&outer, FIELDS)?;
     let (scope, failed) = agents(call)?;
-    let page = call.state().fleet_documents(&fleet_query(call, scope)?)?;
+    let query = fleet_query(call, scope)?;
+    let page = call.state().fleet_documents(&query)?;
+    if page.total == 0 {
+        expect_known(call, &query.dataset)?;
+    }
     let (mut items, mut overlays) = (ItemWriter::default(), Overlays::default());
     for document in page.items {
         let item = item(overlays.of(call, document.agent)?, document)?;
@@ -156,6 +160,16 @@ fn agents(call: &Call) -> Result<(Permitted, Vec<(u16, AgentId)>), Failure> {
     }
     ids.sort_unstable();
     Ok((Permitted::Only(ids.into()), left))
+}
+
+/// That there is such a dataset, or will be: a misspelt one must not pass for an empty one.
+fn expect_known(call: &Call, dataset: &Dataset) -> Result<(), Failure> {
+    let own = [Dataset::FIM_FILES, Dataset::INVENTORY_PACKAGES].contains(&dataset.name());
+    if own || call.state().counts()?.documents.iter().any(|(known, _, _)| known == dataset) {
+        return Ok(());
+    }
+    let (name, files) = (dataset.name(), Dataset::FIM_FILES);
+    Err(Failure::missing(format!("no such dataset: {name}; that of files is {files}")))
 }
 
 fn dataset(name: &str) -> Result<Dataset, Failure> {

@@ -63,7 +63,7 @@ pub enum ServeError {
     #[error("{0}: plain HTTP is served on loopback only: configure TLS, or listen on 127.0.0.1")]
     PlainHttp(SocketAddr),
     /// The address is not to be had.
-    #[error("{address}: {source}")]
+    #[error("{address}: cannot listen: {source}: choose another address or stop what uses it")]
     Bind {
         /// Which address.
         address: String,

@@ -1,0 +1,103 @@
+//! Whom a proxy speaks for: `X-Forwarded-For`, believed of the proxies that the configuration names
+//! and of nobody else.
+//!
+//! Each proxy adds the address that it was asked from at the end, so the list is read from there: the
+//! first address that is no trusted proxy's is the client's, whatever the client wrote in front. Who
+//! comes through a proxy is never taken for a caller on this machine.
+
+use std::net::IpAddr;
+
+use axum::http::{HeaderMap, HeaderName};
+
+use crate::call::Source;
+use crate::error::Failure;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Where a request really comes from.
+pub(super) fn source(
+    trusted: &[IpAddr],
+    peer: Option<Source>,
+    headers: &HeaderMap,
+) -> Result<Option<Source>, Failure> {
+    let Some(Source::Tcp(address)) = peer else { return Ok(peer) };
+    if !trusts(trusted, address.ip()) {
+        return Ok(peer);
+    }
+    let mut named = None;
+    for value in headers.get_all(FORWARDED_FOR).iter().rev() {
+        let text = value.to_str().map_err(|_| unreadable())?;
+        for hop in text.rsplit(',') {
+            let ip: IpAddr = hop.trim().parse().map_err(|_| unreadable())?;
+            named = Some(Source::Proxied(ip));
+            if !trusts(trusted, ip) {
+                return Ok(named);
+            }
+        }
+    }
+    // Nobody was named: a program on the proxy's host that asks on its own.
+    Ok(named.or(peer))
+}
+
+fn trusts(trusted: &[IpAddr], ip: IpAddr) -> bool {
+    trusted.iter().any(|own| own.to_canonical() == ip.to_canonical())
+}
+
+/// Who it comes from is not known, and must not pass for the proxy.
+fn unreadable() -> Failure {
+    Failure::bad("x-forwarded-for: not a list of IP addresses")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made of these header lines from this peer.
+    fn of(peer: &str, lines: &[&str]) -> Option<String> {
+        let trusted = ["127.0.0.1".parse().unwrap(), "2001:db8::7".parse().unwrap()];
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(FORWARDED_FOR, line.parse().unwrap());
+        }
+        let peer = Source::Tcp(peer.parse().unwrap());
+        match source(&trusted, Some(peer), &headers).ok()?? {
+            Source::Proxied(ip) => Some(format!("proxied {ip}")),
+            other => other.ip().map(|ip| ip.to_string()),
+        }
+    }
+
+    #[test]
+    fn the_last_address_that_is_no_trusted_proxy_s_is_the_client() {
+        let client = Some("proxied 203.0.113.9".to_owned());
+        for lines in [
+            &["203.0.113.9"][..],
+            &["127.0.0.1, 203.0.113.9"],
+            &["10.0.0.1,198.51.100.7 , 203.0.113.9"],
+            &["198.51.100.7", "203.0.113.9"],
+            &["203.0.113.9, 2001:db8::7"],
+            &["1.1.1.1, 203.0.113.9, 2001:db8::7", "127.0.0.1"],
+            &["nonsense, 203.0.113.9"],
+        ] {
+            assert_eq!(of("127.0.0.1:9", lines), client, "{lines:?}");
+            assert_eq!(of("[2001:db8::7]:9", lines), client, "{lines:?}");
+            assert_eq!(of("[::ffff:127.0.0.1]:9", lines), client, "{lines:?}");
+        }
+        assert_eq!(of("127.0.0.1:9", &[]), Some("127.0.0.1".into()));
+        assert_eq!(of("127.0.0.1:9", &["127.0.0.1"]), Some("proxied 127.0.0.1".into()));
+        for bad in ["", "unknown", "203.0.113.9, ", "203.0.113.9:80", "_x", "203.0.113.9, a"] {
+            assert_eq!(of("127.0.0.1:9", &[bad]), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn nobody_else_is_believed() {
+        for peer in ["203.0.113.9", "127.0.0.2"] {
+            for lines in [&["127.0.0.1"][..], &["nonsense"], &["198.51.100.7, 127.0.0.1"]] {
+                assert_eq!(of(&format!("{peer}:9"), lines), Some(peer.into()));
+            }
+        }
+        let (none, local) = (HeaderMap::new(), Some(Source::Unix { uid: 7 }));
+        assert_eq!(source(&[], local, &none), Ok(local));
+        assert_eq!(source(&[], None, &none), Ok(None));
+    }
+}

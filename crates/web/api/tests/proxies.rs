@@ -1,0 +1,93 @@
+//! Behind a reverse proxy it is the proxy's word who asks; nobody else's.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use api::Source;
+use axum::body::Body;
+use axum::http::StatusCode;
+use common::{ADMIN, Answered, World, basic, world, world_with};
+use serde_json::json;
+
+const LOGIN: &str = "/security/user/authenticate?raw=true";
+
+/// What comes from this peer, with this `X-Forwarded-For` where it is not empty.
+async fn ask(world: &World, peer: &str, named: &str, path: &str, login: Option<&str>) -> Answered {
+    let basic = login.map(|password| basic("admin", password));
+    let mut headers = Vec::new();
+    if !named.is_empty() {
+        headers.push(("x-forwarded-for", named));
+    }
+    if let Some(basic) = &basic {
+        headers.push(("authorization", basic.as_str()));
+    }
+    let source = peer.parse().map(Source::Tcp).ok();
+    let method = if path == LOGIN { "POST" } else { "GET" };
+    world.send_from(source, method, path, &headers, Body::empty()).await
+}
+
+fn behind_a_proxy(each_max: u32) -> World {
+    world_with(|options| {
+        options.trusted_proxies =
+            vec!["127.0.0.1".parse().unwrap(), "2001:db8::7".parse().unwrap()];
+        options.requests_per_minute_max = each_max;
+    })
+}
+
+const PROXY: &str = "127.0.0.1:7";
+
+#[tokio::test]
+async fn wrong_passwords_through_a_proxy_block_whoever_gave_them_and_nobody_else() {
+    let world = behind_a_proxy(0);
+    for _ in 0..50 {
+        let refused = ask(&world, PROXY, "203.0.113.9", LOGIN, Some("Wrong-Horse-9")).await;
+        assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    }
+    // What the client wrote in front of the proxy's word is the client's.
+    for named in ["203.0.113.9", "198.51.100.7, 203.0.113.9", "127.0.0.1,203.0.113.9"] {
+        let blocked = ask(&world, PROXY, named, LOGIN, Some(ADMIN)).await;
+        assert_eq!(
+            (blocked.status, &blocked.json()["error"]),
+            (StatusCode::FORBIDDEN, &json!(6000))
+        );
+    }
+    for named in ["198.51.100.7", "203.0.113.9, 198.51.100.7", ""] {
+        let fine = ask(&world, PROXY, named, LOGIN, Some(ADMIN)).await;
+        assert_eq!(fine.status, StatusCode::OK, "{named}");
+    }
+}
+
+#[tokio::test]
+async fn who_comes_through_a_proxy_is_counted_and_is_never_this_machine() {
+    let world = behind_a_proxy(3);
+    let metrics = async |peer: &str, named: &str| ask(&world, peer, named, "/metrics", None).await;
+    assert_eq!(metrics(PROXY, "").await.status, StatusCode::OK, "a program on this machine");
+    for named in ["203.0.113.9", "127.0.0.1", "127.0.0.1, 2001:db8::7"] {
+        assert_eq!(metrics(PROXY, named).await.status, StatusCode::UNAUTHORIZED, "{named}");
+    }
+    assert_eq!(metrics("203.0.113.8:1", "127.0.0.1").await.status, StatusCode::UNAUTHORIZED);
+    for _ in 0..2 {
+        metrics(PROXY, "203.0.113.9").await;
+    }
+    let eager = metrics(PROXY, "198.51.100.7, 203.0.113.9").await;
+    assert_eq!(eager.status, StatusCode::TOO_MANY_REQUESTS);
+    let other = metrics("[2001:db8::7]:7", "198.51.100.7").await;
+    assert_eq!(other.status, StatusCode::UNAUTHORIZED, "another one has their own");
+    let spoilt = metrics(PROXY, "198.51.100.7, somebody").await;
+    assert_eq!(spoilt.status, StatusCode::BAD_REQUEST, "nobody is known to have asked");
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_configured_is_not_believed() {
+    let world = world();
+    for _ in 0..50 {
+        ask(&world, "203.0.113.9:1", "198.51.100.7", LOGIN, Some("Wrong-Horse-9")).await;
+    }
+    let blocked = ask(&world, "203.0.113.9:1", "198.51.100.8", LOGIN, Some(ADMIN)).await;
+    assert_eq!(blocked.status, StatusCode::FORBIDDEN);
+    let named = ask(&world, "198.51.100.7:1", "", LOGIN, Some(ADMIN)).await;
+    assert_eq!(named.status, StatusCode::OK);
+    let local = ask(&world, PROXY, "nonsense", "/metrics", None).await;
+    assert_eq!(local.status, StatusCode::OK, "the header says nothing");
+}
