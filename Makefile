@@ -12,7 +12,7 @@ SYSCONFDIR ?= /etc
 DESTDIR ?=
 BIN ?=
 INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
-	BIN="$(abspath $(or $(BIN),target/release/holdfast))" ./packaging/install.sh
+	BIN="$(or $(BIN),target/release/holdfast)" ./packaging/install.sh
 
 .PHONY: help up build install uninstall test check unit loom page fuzz-api netdata soak fuzz clean
 

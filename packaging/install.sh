@@ -7,6 +7,7 @@
 #   PREFIX      /usr/local
 #   SYSCONFDIR  /etc
 set -euo pipefail
+bin=$(realpath -m -- "${BIN:-.}")
 cd "$(dirname "$0")"
 prefix=${PREFIX:-/usr/local}
 sysconfdir=${SYSCONFDIR:-/etc}
@@ -21,7 +22,7 @@ fish=$root$prefix/share/fish/vendor_completions.d/holdfast.fish
 config=$root$sysconfdir/holdfast
 
 install_all() {
-  local bin=${BIN:?names the program to install}
+  : "${BIN:?names the program to install}"
   [ -f "$bin" ] || { echo "$0: $bin: no such program" >&2; exit 2; }
   install -D -m 0755 "$bin" "$root$bindir/holdfast"
   # What debuggers read is two thirds of it; function names stay for backtraces.

@@ -89,7 +89,8 @@ pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     });
     let damage = report.damage.as_ref().map(ToString::to_string).or(lost);
     let sound = damage.is_none();
-    let cut = report.cut.as_ref().filter(|_| sound).map(|c| format!("{c:?}"));
+    let cut = report.cut.as_ref().filter(|_| sound);
+    let cut = cut.map(|c| json!({"file": c.file, "offset": c.offset, "position": c.position}));
     show(
         args.json,
         &json!({

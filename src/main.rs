@@ -67,11 +67,13 @@ fn say_error(error: &anyhow::Error) {
     eprintln!("holdfast: {}", in_one_line(error));
 }
 
-/// An error and its causes; a cause that the one before has told already is not told again.
+/// An error and its causes; a cause that was told already is not told again, nor is SQLite's number
+/// for it.
 fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if line.ends_with(&cause) {
+        let numbered = cause.strip_prefix("Error code ").and_then(|rest| rest.split_once(": "));
+        if line.contains(numbered.map_or(&*cause, |(_, text)| text)) {
             continue;
         }
         if !line.is_empty() {
@@ -158,5 +160,9 @@ mod tests {
         let cause = anyhow::anyhow!("file is not a database");
         let told = cause.context("registry.db: file is not a database").context("registry");
         assert_eq!(in_one_line(&told), "registry: registry.db: file is not a database");
+        let numbered = anyhow::anyhow!("Error code 13: disk is full").context("a: disk is full: b");
+        assert_eq!(in_one_line(&numbered), "a: disk is full: b");
+        let other = anyhow::anyhow!("Error code 13: disk is full").context("a");
+        assert_eq!(in_one_line(&other), "a: Error code 13: disk is full");
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use detect::{Cancel, Progress, Rules, ScanOptions, Scanner, SystemNames};
+use detect::{Cancel, Progress, RootState, Rules, ScanOptions, Scanner, SystemNames};
 use env::clock::SystemClock;
 use model::traits::PortError;
 use model::{Baseline, BaselineItem, Batch, FileBody, Op, Sink, SinkOutcome};
@@ -35,6 +35,25 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<()> {
         return Err(e).context("stdout");
     }
     let report = report?;
+    // Those of whole roots stand in the report.
+    let of_root = |path: &str| {
+        report.roots.iter().any(|root| {
+            matches!(root.state, RootState::Gap { .. })
+                && [&*root.path, &*root.real_path].contains(&path)
+        })
+    };
+    for gap in scanner.gaps() {
+        let (path, detail) = (model::path::show_terminal(&gap.path), &gap.detail);
+        if of_root(&path) {
+            continue;
+        }
+        let line = if args.json {
+            serde_json::json!({ "gap": { "path": path, "detail": detail } }).to_string()
+        } else {
+            format!("gap: {path}: {detail}")
+        };
+        writeln!(printer.out, "{line}").context("stdout")?;
+    }
     if args.json {
         let line = serde_json::json!({ "summary": report }).to_string();
         writeln!(printer.out, "{line}").and_then(|()| printer.out.flush()).context("stdout")?;

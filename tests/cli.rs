@@ -236,6 +236,8 @@ fn a_denied_permission_is_told_as_such() {
         assert_eq!(code, 2, "{words:?}: {printed}");
         assert!(printed.contains("Permission denied"), "{words:?}: {printed}");
     }
+    let (code, printed) = run_as_nobody(&["scan", dir.to_str().unwrap()]);
+    assert!(code == 0 && printed.contains(&format!("gap: {data}: cannot be read")), "{printed}");
     // A database that only others may write.
     mode("data", 0o777);
     mode("data/state.db", 0o444);
@@ -347,6 +349,26 @@ fn what_was_mistyped_is_named_with_what_helps() {
     let up_and_down = path("data/sub/../sub");
     let (code, out, error) = run(&["scan", &up_and_down]);
     assert!(code == 0 && out.contains(&path("data/sub")) && !out.contains(".."), "{out}{error}");
+}
+
+#[test]
+fn what_keeps_a_server_from_starting_is_told_once_with_its_remedy() {
+    let dir = folder("cli-start");
+    let data = dir.join("data");
+    let once = |api: &str, cause: &str, remedy: &str| {
+        let words = ["up", "--plain-http", "--api", api, "--data", data.to_str().unwrap()];
+        let (code, out, error) = run(&words);
+        assert_eq!((code, error.matches(cause).count()), (2, 1), "{out}{error}");
+        assert!(error.contains(remedy), "{error}");
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    once(&address, "Address already in use", "choose another address or stop what uses it");
+    fs::remove_dir_all(&data).unwrap();
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("registry.db"), "no database, whatever is looked for in it ".repeat(99))
+        .unwrap();
+    once("127.0.0.1:0", "not a database", "data/registry.db; if it is damaged, move the data");
 }
 
 #[test]

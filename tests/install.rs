@@ -117,6 +117,16 @@ fn what_is_installed_is_complete_runs_and_goes_again_but_for_the_configuration()
     assert_eq!(files(&to), ["etc/holdfast/server.toml"]);
 }
 
+#[test]
+fn a_program_whose_path_has_a_space_is_installed_too() {
+    let to = folder("install-space");
+    let bin = to.join("a program");
+    fs::copy(env!("CARGO_BIN_EXE_holdfast"), &bin).unwrap();
+    let root = to.join("root");
+    make("install", &[("DESTDIR", &root), ("PREFIX", Path::new("/usr")), ("BIN", &bin)]);
+    assert!(root.join("usr/bin/holdfast").exists());
+}
+
 /// The value of a key of a unit.
 fn value<'a>(unit: &'a str, key: &str) -> &'a str {
     let key = format!("{key}=");

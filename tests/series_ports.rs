@@ -214,6 +214,12 @@ fn beyond_loopback_ports_take_tls_and_the_token_and_a_new_certificate_without_a_
     let known = http(query, &client, &bearer).unwrap();
     assert!(known.starts_with("HTTP/1.0 200") && known.contains("\"series\":2"), "{known}");
     assert!(http(query, &client, "").unwrap().contains(" 401 "));
+    let url = format!("https://localhost:{}", query.port());
+    let stat = ["series", "stat", "--url", &url, "--token", token, "--json"];
+    let cert = base.join("cert.pem");
+    let (code, out, error) = run(&[&stat[..], &["--ca", cert.to_str().unwrap()]].concat());
+    assert!(code == 0 && out.contains("\"series\":2"), "{out}{error}");
+    assert_eq!(run(&stat).0, 2, "nobody else signed it");
     // In clear: whatever is answered, it is no row stored.
     let mut clear = TcpStream::connect(resp).unwrap();
     clear.set_read_timeout(Some(PATIENCE)).unwrap();

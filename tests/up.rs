@@ -372,6 +372,16 @@ fn journal_loses(place: &Place, stops: u32, damage: impl Fn(&mut [u8])) {
 
     let (code, out, _) = run(&["journal", "verify", shown, "--json"]);
     assert_eq!(code, 1, "{out}");
+    if stops > 0 {
+        let alone = place.data.with_file_name("alone");
+        fs::create_dir(&alone).unwrap();
+        for file in fs::read_dir(&journal).unwrap().map(|e| e.unwrap().path()) {
+            fs::copy(&file, alone.join(file.file_name().unwrap())).unwrap();
+        }
+        let (code, out, _) = run(&["journal", "verify", alone.to_str().unwrap()]);
+        let cut = out.lines().find_map(|line| line.strip_prefix("torn tail: file segment-"));
+        assert!(code == 0 && cut.is_some_and(|cut| cut.contains(", offset ")), "{out}");
+    }
     let data = place.data.to_str().unwrap();
     let (code, _, error) = run(&["up", "--data", data, "--api", "127.0.0.1:0"]);
     assert_eq!(code, 2);

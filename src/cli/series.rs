@@ -130,6 +130,10 @@ pub(crate) struct SeriesStatArgs {
     /// The token of that port, where it asks for one.
     #[arg(long, env = "HOLDFAST_SERIES_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// Of an https:// port: the certificate authority to trust, `keys/ca.pem` of a server's data
+    /// folder or the one that signed `tls_cert`.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub(crate) ca: Option<PathBuf>,
     /// One JSON object.
     #[arg(long)]
     pub(crate) json: bool,

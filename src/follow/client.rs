@@ -169,7 +169,7 @@ fn token(args: &FollowArgs, own: &Path) -> anyhow::Result<String> {
 }
 
 /// TLS that trusts one certificate authority alone.
-fn trusting(ca: &Path) -> anyhow::Result<rustls::ClientConfig> {
+pub(crate) fn trusting(ca: &Path) -> anyhow::Result<rustls::ClientConfig> {
     let pem = fs::read(ca).with_context(|| {
         format!(
             "{}: name the server's certificate authority (keys/ca.pem in its data folder) with --ca",

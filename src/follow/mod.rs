@@ -28,6 +28,7 @@ use crate::cli::{FollowArgs, PromoteArgs};
 use crate::folder::{DataFolder, is_there};
 use crate::local::Local;
 use crate::signals::Stop;
+pub(crate) use client::trusting;
 use client::{Client, Trouble};
 use copy::Copy;
 pub(crate) use marker::Marker;

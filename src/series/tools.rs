@@ -112,7 +112,7 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
 /// `holdfast series stat`.
 pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
     let stats = if let Some(url) = &args.url {
-        ask(url, args.token.as_deref()).await?
+        ask(url, args).await?
     } else {
         of_folder(&args.data).await?
     };
@@ -139,13 +139,17 @@ async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
     }
 }
 
-async fn ask(url: &str, token: Option<&str>) -> anyhow::Result<Json> {
+async fn ask(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
     if !reqwest::Url::parse(url).is_ok_and(|url| url.has_host()) {
         bail!("--url {url}: name the store's query port as http://HOST:PORT");
     }
     let url = format!("{}/api/stats", url.trim_end_matches('/'));
-    let mut request = reqwest::Client::builder().no_proxy().build()?.get(&url);
-    if let Some(token) = token {
+    let mut builder = reqwest::Client::builder().no_proxy();
+    if let Some(ca) = &args.ca {
+        builder = builder.tls_backend_preconfigured(crate::follow::trusting(ca)?);
+    }
+    let mut request = builder.build()?.get(&url);
+    if let Some(token) = &args.token {
         request = request.bearer_auth(token);
     }
     let answer = request.send().await.with_context(|| url.clone())?;

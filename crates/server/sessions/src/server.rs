@@ -174,7 +174,7 @@ impl Sessions {
         let routes = router::router(Arc::clone(&app));
         let mut loops = Vec::new();
         if let Some((listener, config)) = https {
-            info!(address = ?address, "taking agents over https");
+            info!(address = address.map(tracing::field::display), "taking agents over https");
             let (app, routes, stopped) = (Arc::clone(&app), routes.clone(), stopped.clone());
             loops.push(tokio::spawn(listen::tls(app, listener, config, routes, stopped)));
         }

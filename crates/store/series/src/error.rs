@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Damage in a file of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: offset={offset}: {what}; run `holdfast series verify` and restore the file", file.display())]
+#[error("{}: offset={offset}: {what}; restore the file", file.display())]
 pub struct Damage {
     /// The file.
     pub file: PathBuf,
@@ -33,7 +33,7 @@ pub enum OpenError {
         known: u16,
     },
     /// A file that everything depends on is damaged.
-    #[error("{0}")]
+    #[error("{0}; `holdfast series verify` tells all that is damaged")]
     Corrupt(#[from] Damage),
     /// The journal refuses.
     #[error("journal: {0}")]
@@ -187,7 +187,7 @@ pub enum WriteError {
         cause: String,
     },
     /// A file that the change needs is damaged.
-    #[error("{0}")]
+    #[error("{0}; `holdfast series verify` tells all that is damaged")]
     Corrupt(Damage),
 }
 
@@ -196,7 +196,7 @@ pub enum WriteError {
 #[non_exhaustive]
 pub enum ReadError {
     /// Damage in a part.
-    #[error("{0}")]
+    #[error("{0}; `holdfast series verify` tells all that is damaged")]
     Corrupt(#[from] Damage),
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]

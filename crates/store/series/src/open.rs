@@ -255,7 +255,11 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenErr
     let held = files.lock(&lock);
     let held = held.map_err(|source| OpenError::Io { path: lock, what: "cannot lock", source })?;
     let held = held.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
-    let manifest = Manifest::load(&**files, dir)?.unwrap_or_default();
+    let manifest = match Manifest::load(&**files, dir) {
+        // Without it nothing else is known.
+        Err(OpenError::Corrupt(damage)) => return Ok(vec![damage.to_string()]),
+        loaded => loaded?.unwrap_or_default(),
+    };
     let options = StoreOptions { files: Arc::clone(files), ..StoreOptions::default() };
     let core = Core::new(dir.to_owned(), options, manifest.clone(), held);
     let mut found = Vec::new();
