@@ -44,13 +44,10 @@ pub use sqlite::SqliteRegistry;
 pub use types::{
     AgentRow, CertificateRow, ConfigRow, ConfigState, Enrolled, EnrolmentTokenRow, InfoRow,
     LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy, RegistryImage, Revocation,
-    RevocationTarget, RoleRef, StatusCode, UserRow,
+    RevocationTarget, RoleRef, Sign, StatusCode, UserRow,
 };
 
 use model::AgentId;
-
-/// Issues a certificate for the number that the store has just drawn.
-pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>;
 
 /// The registry's durable side. See the module head for what survives what.
 ///

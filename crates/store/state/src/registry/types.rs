@@ -277,3 +277,6 @@ pub struct RegistryImage {
     /// Groups that have a configuration, with its text as it was put.
     pub configs: Vec<(String, Vec<u8>)>,
 }
+
+/// Issues a certificate for the number that the store has just drawn.
+pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>;
