@@ -11,8 +11,7 @@
 //! - An agent's number is given to another only when purged or replaced, with an incarnation of its
 //!   own: no late document of the former one can be taken for its successor's.
 //!
-//! All calls block; an async caller goes through `spawn_blocking`. Limits are the constants of
-//! [`limits`].
+//! All calls block; async callers go through `spawn_blocking`. Limits: the constants of [`limits`].
 
 mod audit;
 mod command;
