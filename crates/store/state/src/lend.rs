@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -30,6 +30,8 @@ pub fn asked_by<T>(who: &str, work: impl FnOnce() -> T) -> T {
 pub(crate) struct Readers<R> {
     /// For the queries of one user.
     each_max: usize,
+    /// How long somebody waits for one.
+    wait: Duration,
     here: Mutex<Here<R>>,
     back: Condvar,
 }
@@ -50,13 +52,13 @@ impl<R> Readers<R> {
     pub(crate) fn new(free: Vec<R>) -> Self {
         let each_max = free.len().saturating_sub(1).max(1);
         let here = Mutex::new(Here { free, lent: HashMap::new() });
-        Self { each_max, here, back: Condvar::new() }
+        Self { each_max, wait: READER_WAIT, here, back: Condvar::new() }
     }
 
     /// The first one that is free; `None` where there was none for [`READER_WAIT`].
     pub(crate) fn take(&self) -> Option<Held<'_, R>> {
         let who = WHO.with_borrow(Clone::clone);
-        let end = Instant::now() + READER_WAIT;
+        let end = Instant::now() + self.wait;
         let mut here = self.here.lock();
         loop {
             let own = who.as_ref().and_then(|who| here.lent.get(who)).copied().unwrap_or(0);
@@ -100,22 +102,29 @@ mod tests {
 
     #[test]
     fn one_user_is_lent_all_readers_but_one() {
-        let readers = Readers::new(vec!['a', 'b', 'c']);
+        let mut readers = Readers::new(vec!['a', 'b', 'c']);
+        readers.wait = Duration::from_millis(1);
         let mut held: Vec<_> =
             asked_by("joe", || (0..2).map(|_| readers.take().unwrap()).collect());
-        std::thread::scope(|scope| {
-            let third = scope.spawn(|| asked_by("joe", || readers.take().unwrap().who.clone()));
-            for _ in 0..3 {
-                assert!(asked_by("ann", || readers.take()).is_some());
-                assert!(readers.take().is_some(), "and what nobody asked");
-            }
-            assert!(!third.is_finished(), "has to wait for one of its own");
-            held.pop();
-            assert_eq!(third.join().unwrap().as_deref(), Some("joe"));
-        });
-        drop(held);
+        assert!(asked_by("joe", || readers.take()).is_none());
+        assert!(readers.take().is_some(), "what nobody asked");
+        let other = asked_by("ann", || readers.take().unwrap());
+        held.pop();
+        let own = asked_by("joe", || readers.take().unwrap());
+        drop((held, other, own));
         let here = readers.here.lock();
         assert_eq!((here.free.len(), here.lent.len()), (3, 0));
+    }
+
+    #[test]
+    fn who_waits_for_a_reader_gets_the_one_that_is_given_back() {
+        let readers = Readers::new(vec!['a']);
+        let held = readers.take();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| asked_by("joe", || readers.take().is_some()));
+            drop(held);
+            assert!(next.join().unwrap());
+        });
     }
 
     #[test]

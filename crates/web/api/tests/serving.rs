@@ -285,8 +285,8 @@ async fn an_answer_on_a_slow_line_is_not_cut_off_while_its_reader_takes_of_it() 
     let (mut taken, started) = (0, std::time::Instant::now());
     while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
         taken += frame.unwrap().into_data().map_or(0, |data| data.len());
-        // Twice as long as nothing may happen.
-        let due = IDLE * 2 * u32::try_from(taken).unwrap() / BYTES as u32;
+        // Longer than nothing may happen and a goodbye may take.
+        let due = IDLE * 3 * u32::try_from(taken).unwrap() / BYTES as u32;
         tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
     }
     assert_eq!(taken, BYTES);
