@@ -195,7 +195,7 @@ impl Worker {
         );
         let (mut line, lines) =
             (Client::tls(self.port, self.config(Some(own))?)?, instance(number));
-        let heard = line.send("POST", "/control", &lines, STARTUP)?;
+        let heard = line.send("POST", "/control", &lines, HEARTBEAT)?;
         let text = String::from_utf8_lossy(&heard.body).into_owned();
         ensure!(heard.status == 200, "churn: heartbeat of {id}: {}: {text}", heard.status);
         Ok(Present { id, line: Some((line, lines)) })
@@ -210,7 +210,7 @@ impl Worker {
         let body: Value = serde_json::from_slice(&answer.body)?;
         let id = body["data"]["id"].as_str().context("no id")?.to_owned();
         let lines = format!("X-Wazuh-Agent-Id: {id}\r\nContent-Type: application/json\r\n");
-        let heard = self.socket.send("POST", "/control", &lines, STARTUP)?;
+        let heard = self.socket.send("POST", "/control", &lines, HEARTBEAT)?;
         ensure!(heard.status == 200, "churn: heartbeat of {id}: {}", heard.status);
         Ok(Present { id, line: None })
     }
@@ -225,7 +225,7 @@ impl Worker {
         self.api_ms.push(answer.took.as_secs_f64() * 1e3);
         if let Some((mut line, lines)) = line {
             // Refused, or the connection is closed.
-            let beat = line.send("POST", "/control", &lines, STARTUP);
+            let beat = line.send("POST", "/control", &lines, HEARTBEAT);
             ensure!(!beat.is_ok_and(|heard| heard.status == 200), "{id} is heard still");
         }
         Ok(())
@@ -248,8 +248,9 @@ impl Worker {
     }
 }
 
-/// What an agent says when it comes, and the system that it counts under.
-const STARTUP: &[u8] = br#"{"action":"startup","version":"Holdfast v9.9.9","os":{"name":"Churn","platform":"churn","version":"1"}}"#;
+/// What an agent says, with the system that it counts under.
+const HEARTBEAT: &[u8] = br#"{"action":"notify","version":"Holdfast v9.9.9","os":{"name":"Churn",
+    "platform":"churn","type":"linux","version":"1","arch":"x86_64","uname":"Linux"}}"#;
 
 /// Which process of the agent speaks.
 fn instance(number: u32) -> String {

@@ -4,7 +4,6 @@ use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick};
 use serde_json::Value;
 
-use crate::client::Client;
 use crate::load::{heartbeats, one_by_one};
 use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
