@@ -111,7 +111,7 @@ impl Registry {
         let order = self.inner.decisions.lock();
         let rivals = self.rivals(&agent, new.force, agent.now_s)?;
         if rivals.is_empty() {
-            let (id, removed) = self.put_in_place(&[], &agent)?;
+            let (id, removed) = self.put_in_place(&[], &[], &agent)?;
             return Ok((id, key, removed));
         }
         self.inner.store.try_replace_agents(&rivals, &agent)?;
@@ -121,7 +121,8 @@ impl Registry {
             lives.iter().filter(|(id, _)| Some(*id) != keyed_anew).copied().collect();
         record(Displaced { gone: &gone, keyed_anew }).map_err(RegistryStoreError::Unrecorded)?;
         let _order = self.inner.decisions.lock();
-        let (id, removed) = self.put_in_place(&self.still(&lives), &agent)?;
+        // Who spoke meanwhile was found removed, and its number is not free for others.
+        let (id, removed) = self.put_in_place(&self.still(&lives), &rivals, &agent)?;
         Ok((id, key, removed))
     }
 
@@ -151,9 +152,10 @@ impl Registry {
     fn put_in_place(
         &self,
         in_the_way: &[AgentId],
+        freed: &[AgentId],
         new: &NewAgent,
     ) -> Result<(AgentId, Vec<(AgentId, Incarnation)>), EnrollError> {
-        let (gone, row) = self.inner.store.replace_agents(in_the_way, new)?;
+        let (gone, row) = self.inner.store.replace_agents(in_the_way, freed, new)?;
         let gone = gone.iter().map(|row| (row.record.id, row.record.incarnation));
         let removed: Vec<(AgentId, Incarnation)> = gone.collect();
         self.drop_now(&removed, new.now_s);

@@ -255,6 +255,19 @@ fn nobody_waits_for_the_journal_of_an_insertion() {
 }
 
 #[test]
+fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_over() {
+    let house = house();
+    let old = house.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let new =
+        InsertAgent { id: Some(old), request: named("next"), key: None, force: Some(AT_ONCE) };
+    // It spoke, and was found to be removed.
+    let mut record =
+        |_: Displaced<'_>| house.registry.remove_agent(old).map(drop).map_err(|e| e.to_string());
+    let (id, ..) = house.registry.insert_agent(&new, &mut record).unwrap();
+    assert_eq!((id, house.registry.agent(old).unwrap().name.as_str()), (old, "next"));
+}
+
+#[test]
 fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
     let house = house();
     let old = house.registry.add_agents(&[(None, named("web"))]).unwrap()[0];

@@ -432,6 +432,9 @@ async fn what_there_is_no_time_for_now_is_told_when_to_come_back() {
     let (done, busy): (Vec<_>, Vec<_>) =
         answers.into_iter().partition(|answer| answer.status == StatusCode::OK);
     assert!(!done.is_empty() && !busy.is_empty(), "{} done", done.len());
+    let log = world.registry.audit_log(None, 100).unwrap();
+    let rows = |outcome| log.iter().filter(|row| row.outcome == outcome).count();
+    assert_eq!(rows(registry::AuditOutcome::Failed), busy.len());
     for answer in busy {
         assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{}", answer.json());
         assert_eq!((&answer.json()["error"], answer.header("retry-after")), (&json!(1017), "1"));

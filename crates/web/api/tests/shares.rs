@@ -168,13 +168,16 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
         assert_eq!(refused.json()["error"], 1);
         // The order of before: it has not been answered.
         assert_eq!(restart().await.json()["error"], 0);
+        let both = "/agents/restart?agents_list=001,002";
+        let joined = ask(&world, "PUT", both, &orders, String::new()).await;
+        assert_eq!(joined.json()["error"], 2);
     }
     let log = world.registry.audit_log(None, 10_000).unwrap();
     let rows = |user: &str| log.iter().filter(|row| row.user == user).count();
     assert_eq!((rows("reader"), rows("orders")), (0, 1 + api::limits::IDLE_ROWS_MAX as usize));
     let of =
         |outcome| log.iter().filter(|row| row.user == "orders" && row.outcome == outcome).count();
-    assert_eq!((of(AuditOutcome::Done), of(AuditOutcome::Unchanged)), (1, 50));
+    assert_eq!((of(AuditOutcome::Done), of(AuditOutcome::Unchanged)), (1, 66));
     // What is done stands there all the same.
     let done = ask(&world, "PUT", "/agents/reload", &orders, String::new()).await;
     assert_eq!(done.json()["error"], 0);

@@ -96,8 +96,8 @@ pub trait RegistryStore: SecurityStore {
     /// `DuplicateName`, `NotFound` (group), `NumberUsed`.
     fn add_agents(&self, agents: &[NewAgent]) -> StoreResult<Vec<AgentRow>>;
 
-    /// Remove agents and register one in their place, in one transaction; it may have the number of
-    /// one that goes, without its orders. One of its number and name is the agent itself: only key,
+    /// Remove agents and register one in their place, in one transaction; it may have a number of
+    /// `freed`, without its orders. One of its number and name is the agent itself: only key,
     /// address, date and (if named) groups change, its certificates are revoked. Who went, who came.
     ///
     /// # Errors
@@ -105,6 +105,7 @@ pub trait RegistryStore: SecurityStore {
     fn replace_agents(
         &self,
         gone: &[AgentId],
+        freed: &[AgentId],
         new: &NewAgent,
     ) -> StoreResult<(Vec<AgentRow>, AgentRow)>;
 
@@ -145,8 +146,7 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn revoke_certificates(&self, agents: &[AgentId], now_s: i64) -> StoreResult<u64>;
 
-    /// Forget superseded and revoked certificates whose time is over, spent enrolment tokens and
-    /// revocations of tokens that have expired.
+    /// Forget certificates, enrolment tokens and revocations of tokens whose time is over.
     ///
     /// # Errors
     /// See [`RegistryStore`].

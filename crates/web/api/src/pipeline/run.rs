@@ -95,7 +95,7 @@ async fn waiting(
     let id = call.blocking(start).await??;
     let answer = whole(code(Arc::clone(&call))).await;
     let outcome = outcome_of(&answer);
-    let kept = outcome != AuditOutcome::Refused || row.counts(&api);
+    let kept = !(outcome.is_idle() || is_busy(&answer)) || row.counts(&api);
     let finish = move |call: &Call| {
         if kept {
             call.registry().finish_audit(id, outcome)
@@ -163,10 +163,10 @@ fn carry_out(
     let pending = row.begin(api);
     let answer = code(&call);
     let outcome = match outcome_of(&answer) {
-        AuditOutcome::Done if call.is_unchanged() => AuditOutcome::Unchanged,
+        AuditOutcome::Done | AuditOutcome::Partly if call.is_unchanged() => AuditOutcome::Unchanged,
         outcome => outcome,
     };
-    if outcome.is_idle() && !row.counts(api) {
+    if (outcome.is_idle() || is_busy(&answer)) && !row.counts(api) {
         told(pending.leave_out(outcome));
     } else {
         told(pending.end(outcome));
@@ -227,6 +227,11 @@ fn outcome_of(answer: &Result<Answer, Failure>) -> AuditOutcome {
         Err(failure) if failure.status.is_server_error() => AuditOutcome::Failed,
         Err(_) => AuditOutcome::Refused,
     }
+}
+
+/// Whether there was no time or room for it: it is asked for again and again.
+fn is_busy(answer: &Result<Answer, Failure>) -> bool {
+    answer.as_ref().is_err_and(|failure| failure.retry_after_s.is_some())
 }
 
 /// What is done is done: that its row could not be ended is an error of the server, not of the

@@ -15,10 +15,6 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
 
-/// What is written at once and has no more than this may be a ping of ours or the answer to one,
-/// bytes: it says of no answer that it is taken.
-const PING_BYTES: usize = 64;
-
 /// What happens on one connection.
 pub(super) struct Pulse {
     started: Instant,
@@ -28,6 +24,9 @@ pub(super) struct Pulse {
     in_flight: AtomicUsize,
     /// There was a request.
     asked: AtomicBool,
+    /// Bytes of answers that were handed over and are not written, as far as anybody knows: what else
+    /// is written (heads, answers to pings) counts as theirs.
+    owed: AtomicU64,
 }
 
 /// How long nothing may happen.
@@ -45,19 +44,33 @@ impl Pulse {
     }
 
     fn since(started: Instant) -> Arc<Self> {
-        let (moved_ms, in_flight, asked) = Default::default();
-        Arc::new(Self { started, moved_ms, in_flight, asked })
+        let (moved_ms, in_flight, asked, owed) = Default::default();
+        Arc::new(Self { started, moved_ms, in_flight, asked, owed })
     }
 
-    /// Whether there never was a request, and how long nothing has happened by now; `None` while a
+    /// Whether there was a request, and how long nothing has happened by now; `None` while a
     /// request is under way.
     pub(super) fn silence(&self, now: Instant) -> Option<(bool, Duration)> {
-        if self.in_flight.load(Ordering::Acquire) > 0 {
+        if self.is_busy() {
             return None;
         }
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
         let silent = now.saturating_duration_since(self.started).saturating_sub(moved);
-        Some((!self.asked.load(Ordering::Relaxed), silent))
+        Some((self.asked.load(Ordering::Relaxed), silent))
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0
+    }
+
+    /// So much was written: the reader takes of an answer while there are any of its bytes to write.
+    fn wrote(&self, bytes: usize) {
+        let less = |owed: u64| Some(owed.saturating_sub(bytes as u64));
+        let owed = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if owed.is_ok_and(|owed| owed > 0) {
+            self.beat();
+        }
     }
 
     fn beat(&self) {
@@ -115,7 +128,10 @@ impl HttpBody for Answered {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if frame.is_ready() {
+        if let Poll::Ready(frame) = &frame {
+            let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+            let bytes = data.map_or(0, Bytes::len) as u64;
+            self.request.0.owed.fetch_add(bytes, Ordering::Relaxed);
             self.request.0.beat();
         }
         frame
@@ -138,8 +154,8 @@ pub(super) struct Watched<S> {
 
 impl<S> Watched<S> {
     fn took(&self, written: &Poll<io::Result<usize>>) {
-        if matches!(written, Poll::Ready(Ok(bytes)) if *bytes > PING_BYTES) {
-            self.pulse.beat();
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.pulse.wrote(*bytes);
         }
     }
 }
@@ -215,9 +231,10 @@ mod tests {
         let started = Instant::now().checked_sub(long).expect("since the machine started");
         let pulse = Pulse::since(started);
         let mut stream = Watched { stream: tokio::io::sink(), pulse: Arc::clone(&pulse) };
-        stream.write_all(&[0; PING_BYTES]).await.expect("a sink");
+        stream.write_all(&[0; 1_000]).await.expect("a sink");
         assert!(pulse.left(QUIET, long).is_none());
-        stream.write_all(&[0; PING_BYTES + 1]).await.expect("a sink");
+        pulse.owed.store(100, Ordering::Relaxed);
+        stream.write_all(&[0; 10]).await.expect("a sink");
         assert!(pulse.left(QUIET, long).is_some());
     }
 }

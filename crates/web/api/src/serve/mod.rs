@@ -34,8 +34,8 @@ use tower::ServiceExt as _;
 
 use crate::call::{Caller, Source};
 use crate::room::Owner;
-use idle::{Answered, Pulse, Quiet, Watched};
-use places::Places;
+use idle::{Answered, Quiet, Watched};
+use places::{Place, Places};
 
 pub use tls::TlsPem;
 pub use unix::{UnixOptions, serve_unix};
@@ -50,6 +50,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long nothing may move of an answer that is under way; the longest operations are done sooner.
 const STALLED_TIME_MAX: Duration = Duration::from_mins(15);
+/// How long one may take to end whose place is another's, at most.
+const MAKE_ROOM_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long an idle connection may take to end after its goodbye, at most.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: most often no file descriptor is free.
@@ -238,13 +240,7 @@ async fn listen(
                 let Some(place) = places.take(visitor.owner()) else { continue };
                 let (router, stopping, open) = (router.clone(), stopping.clone(), open.clone());
                 tokio::spawn(async move {
-                    let pulse = Arc::clone(&place.pulse);
-                    tokio::select! {
-                        () = attend(visitor, router, stopping, (quiet, pulse)) => {}
-                        () = place.is_gone() => {
-                            tracing::debug!("api: a silent connection gave its place up");
-                        }
-                    }
+                    attend(visitor, router, stopping, (quiet, &place)).await;
                     drop((place, open));
                 });
             }
@@ -264,7 +260,7 @@ async fn attend(
     visitor: Visitor,
     router: Router,
     stopping: watch::Receiver<bool>,
-    life: (Quiet, Arc<Pulse>),
+    life: (Quiet, &Place),
 ) {
     match visitor {
         Visitor::Unix(stream, uid) => {
@@ -277,7 +273,12 @@ async fn attend(
             let Some(acceptor) = acceptor else {
                 return talk(stream, source, router, stopping, life).await;
             };
-            match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
+            let accepted = tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream));
+            let accepted = tokio::select! {
+                accepted = accepted => accepted,
+                () = life.1.is_gone() => return,
+            };
+            match accepted {
                 Ok(Ok(stream)) => talk(stream, source, router, stopping, life).await,
                 Ok(Err(cause)) => tracing::debug!("api: {address}: TLS: {cause}"),
                 Err(_) => tracing::debug!("api: {address}: TLS: the handshake took too long"),
@@ -291,10 +292,11 @@ async fn talk<S>(
     source: Source,
     router: Router,
     mut stopping: watch::Receiver<bool>,
-    (quiet, pulse): (Quiet, Arc<Pulse>),
+    (quiet, place): (Quiet, &Place),
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let pulse = Arc::clone(&place.pulse);
     let seen = Arc::clone(&pulse);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let under_way = seen.begin();
@@ -311,20 +313,25 @@ async fn talk<S>(
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD_TIME_MAX);
     let stream = Watched { stream, pulse: Arc::clone(&pulse) };
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let time = tokio::select! {
+    let (time, then) = tokio::select! {
         ended = connection.as_mut() => return tell(ended.map_err(|cause| cause.to_string())),
         () = async {
             // An error: nobody is left to say so.
             let _ = stopping.wait_for(|stop| *stop).await;
-        } => STOP_TIME_MAX,
+        } => (STOP_TIME_MAX, Duration::ZERO),
+        () = place.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
         () = pulse.stops(quiet) => {
             tracing::debug!("api: nothing came on a connection");
-            quiet.idle.min(GOODBYE_TIME_MAX)
+            (quiet.idle.min(GOODBYE_TIME_MAX), quiet.stalled)
         }
     };
     // What was asked until the goodbye came is still answered.
     connection.as_mut().graceful_shutdown();
-    if let Ok(ended) = tokio::time::timeout(time, connection).await {
+    let mut ended = tokio::time::timeout(time, connection.as_mut()).await;
+    if ended.is_err() && pulse.is_busy() {
+        ended = tokio::time::timeout(then, connection).await;
+    }
+    if let Ok(ended) = ended {
         tell(ended.map_err(|cause| cause.to_string()));
     }
 }

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 use super::idle::Pulse;
 use crate::room::Owner;
 
+/// How long a connection is not among those that never asked: its TLS handshake is under way.
+const GRACE: Duration = Duration::from_secs(2);
 /// How often the log tells that there are too many.
 const TELL_EVERY: Duration = Duration::from_mins(1);
 
@@ -22,6 +24,8 @@ pub(super) struct Places {
     /// Of all networks together; also of this machine.
     all_max: usize,
     each_max: usize,
+    /// So long a connection has for its first request.
+    grace: Duration,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     last: u64,
     /// Since the log told of them.
@@ -50,6 +54,7 @@ impl Places {
         Self {
             all_max,
             each_max: each_max.min(all_max),
+            grace: GRACE,
             open: Arc::default(),
             last: 0,
             refused: 0,
@@ -75,7 +80,11 @@ impl Places {
         if let Some(among) = crowded {
             let now = Instant::now();
             let silent = open.iter().filter(|(_, other)| among(other));
-            let silent = silent.filter_map(|(number, o)| Some((o.pulse.silence(now)?, *number)));
+            let grace = self.grace;
+            let silent = silent.filter_map(|(number, other)| {
+                let (asked, silent) = other.pulse.silence(now)?;
+                Some(((!asked && silent >= grace, silent), *number))
+            });
             let longest = silent.max().map(|(_, number)| number);
             self.closed += u64::from(longest.is_some());
             self.refused += u64::from(longest.is_none());
@@ -156,6 +165,7 @@ mod tests {
     #[test]
     fn the_longest_silent_gives_its_place_up_and_first_one_that_never_asked() {
         let mut places = Places::new(4, 4);
+        places.grace = Duration::ZERO;
         let take = |places: &mut Places| {
             // Not in the same instant as the one before.
             let begun = Instant::now();

@@ -112,7 +112,7 @@ pub(super) fn add(
         return Err(RegistryStoreError::DuplicateName { name, id });
     }
     let id = match new.id {
-        Some(id) if freed.contains(&id) => {
+        Some(id) if freed.contains(&id) && require(tx, id).is_err() => {
             commands::given_again(tx, id)?;
             id
         }

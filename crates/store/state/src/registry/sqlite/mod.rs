@@ -54,12 +54,13 @@ fn remove(tx: &Transaction<'_>, ids: &[AgentId], now_s: i64) -> StoreResult<Vec<
 fn replace(
     tx: &Transaction<'_>,
     gone: &[AgentId],
+    freed: &[AgentId],
     new: &NewAgent,
 ) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
     let known = new.id.filter(|id| gone.contains(id));
     if known.is_none() || !agents::is_known(tx, new)? {
         let rows = remove(tx, gone, new.now_s)?;
-        return Ok((rows, agents::add(tx, new, gone)?));
+        return Ok((rows, agents::add(tx, new, freed)?));
     }
     let others: Vec<AgentId> = gone.iter().copied().filter(|id| Some(*id) != known).collect();
     Ok((remove(tx, &others, new.now_s)?, agents::key_anew(tx, new)?))
@@ -113,13 +114,14 @@ impl RegistryStore for SqliteRegistry {
     fn replace_agents(
         &self,
         gone: &[AgentId],
+        freed: &[AgentId],
         new: &NewAgent,
     ) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
-        self.write(|tx| replace(tx, gone, new))
+        self.write(|tx| replace(tx, gone, freed, new))
     }
 
     fn try_replace_agents(&self, gone: &[AgentId], new: &NewAgent) -> StoreResult<()> {
-        self.try_out(|tx| replace(tx, gone, new).map(drop))
+        self.try_out(|tx| replace(tx, gone, gone, new).map(drop))
     }
 
     fn rivals(

@@ -70,8 +70,8 @@ fn fleet(store: &SqliteRegistry, n: u32) {
     store.rivals("x", Some(next), Some("192.0.2.1")).unwrap();
     let instead = agent(format!("r-{n}"), Some(next));
     store.try_replace_agents(&[next], &instead).unwrap();
-    store.replace_agents(&[next], &instead).unwrap();
-    store.replace_agents(&[next], &instead).unwrap();
+    store.replace_agents(&[next], &[next], &instead).unwrap();
+    store.replace_agents(&[next], &[next], &instead).unwrap();
     store.set_agent_groups(next, std::slice::from_ref(&group)).unwrap();
     store.set_groups_of(&[(next, vec!["default".into()])]).unwrap();
     let live = LivenessRow {
