@@ -322,7 +322,9 @@ async fn talk<S>(
         () = place.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
         () = pulse.stops(quiet) => {
             tracing::debug!("api: nothing came on a connection");
-            (quiet.idle.min(GOODBYE_TIME_MAX), quiet.stalled)
+            // A request that is under way has stalled; one that crosses the goodbye has its time.
+            let then = if pulse.is_busy() { Duration::ZERO } else { quiet.stalled };
+            (quiet.idle.min(GOODBYE_TIME_MAX), then)
         }
     };
     // What was asked until the goodbye came is still answered.
