@@ -11,9 +11,6 @@ const DELETE: u8 = 3;
 
 /// Rows from which on values are logged column by column.
 const TRANSPOSE_ROWS_MIN: usize = 16;
-
-/// Rows that are put into columns at a time: what they take fits into the nearest cache.
-const TILE_ROWS: usize = 64;
 /// Room for so many values is kept between batches.
 const VALUES_KEPT_MAX: usize = 1 << 16;
 
@@ -137,12 +134,16 @@ fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
     }
     match transposed(batch) {
         Some(columns) => {
-            for column in by_column(&batch.values, columns, &mut room.bits) {
-                for values in column.chunks(COLUMN_VALUES_MAX) {
+            let value = |row: &[u64], at: usize| row.get(at).copied().unwrap_or_default();
+            for column in 0..columns {
+                room.bits.clear();
+                let rows = batch.values.chunks_exact(columns);
+                room.bits.extend(rows.map(|row| value(row, column)));
+                for values in room.bits.chunks(COLUMN_VALUES_MAX) {
                     codec::encode(Kind::F64, values, &mut room.scratch, into);
                 }
             }
-            room.bits.truncate(VALUES_KEPT_MAX);
+            room.bits.clear();
             room.bits.shrink_to(VALUES_KEPT_MAX);
         }
         None => {
@@ -151,28 +152,6 @@ fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
             }
         }
     }
-}
-
-/// The columns of values that stand row by row, one after another in `room`.
-fn by_column<'a>(
-    values: &[u64],
-    columns: usize,
-    room: &'a mut Vec<u64>,
-) -> std::slice::ChunksExact<'a, u64> {
-    let rows = values.len() / columns;
-    // What is there is written over.
-    room.resize(rows * columns, 0);
-    let mut begin = 0;
-    for tile in values.chunks(TILE_ROWS * columns) {
-        for (i, column) in room.chunks_exact_mut(rows).enumerate() {
-            let places = column.iter_mut().skip(begin);
-            for (to, row) in places.zip(tile.chunks_exact(columns)) {
-                *to = row.get(i).copied().unwrap_or_default();
-            }
-        }
-        begin += TILE_ROWS;
-    }
-    room.chunks_exact(rows)
 }
 
 /// The number of columns, if all rows have as many.
