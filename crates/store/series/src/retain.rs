@@ -23,7 +23,7 @@ use crate::table::{Table, Work};
 pub(crate) struct Alone {
     /// Width of its buckets, in seconds.
     step_s: u32,
-    /// There are too many bytes: nothing stays in place of what is not larger.
+    /// There are too many bytes: nothing stays in place of samples that are not larger.
     must_shrink: bool,
 }
 
@@ -123,8 +123,7 @@ impl Core {
         };
         // Before any goes whole, all that may stay wider do.
         if let Some((p, _)) = due.iter().find(widens) {
-            let must_shrink = over && !self.is_past(**p, rollup_age);
-            let alone = Alone { step_s: STEPS_S[1], must_shrink };
+            let alone = Alone { step_s: STEPS_S[1], must_shrink: false };
             let done = self.roll(manifest, **p, Some(alone), outcome);
             return self.noting(**p, done).map(|()| true);
         }
@@ -224,14 +223,20 @@ impl Core {
         let written = self.write_rollup(&snapshot, meta, manifest.sealed, from);
         let samples = if alone.is_some() { parts.as_slice() } else { &[] };
         let gone: Vec<Arc<Part>> = samples.iter().chain(&rollup).cloned().collect();
-        if let Ok(written) = &written
-            && alone.is_some_and(|alone| alone.must_shrink)
+        // One that was alone before says what nothing else does any more: it stays, whatever joins it.
+        if let (Ok(written), Some(alone)) = (&written, alone.filter(|_| before.is_none()))
+            && alone.must_shrink
+            && written.iter().map(|m| m.bytes).sum::<u64>()
+                >= gone.iter().map(|p| p.meta.bytes).sum::<u64>()
         {
-            let before: u64 = gone.iter().map(|p| p.meta.bytes).sum();
-            if written.iter().map(|m| m.bytes).sum::<u64>() >= before {
-                self.remove_files(&[meta]);
-                return self.drop_parts(manifest, &gone, outcome);
+            self.remove_files(&[meta]);
+            let hourly_age = self.options.hourly_age;
+            let hourly = hourly_age.is_some() && !self.is_past(partition, hourly_age);
+            if hourly && alone.step_s == STEPS_S[0] {
+                let wider = Alone { step_s: STEPS_S[1], ..alone };
+                return self.roll(manifest, partition, Some(wider), outcome);
             }
+            return self.drop_parts(manifest, &gone, outcome);
         }
         self.put(manifest, &gone, &[meta], written, outcome)
     }

@@ -351,3 +351,71 @@ fn by_size_nothing_stays_in_place_of_samples_that_are_smaller() {
     assert!(stats.part_bytes + stats.rollup_bytes <= bytes / 2, "{stats:?}");
     assert!(stats.partitions >= 11 && stats.rollups == 0, "{stats:?}");
 }
+
+/// A store that keeps so many bytes, and what is said of 5 minutes and of hours for years.
+fn by_size(disk: &SimDisk, bytes_max: u64, hourly: bool) -> Store {
+    let year = Duration::from_hours(24 * 365);
+    let options = StoreOptions {
+        retention: Retention { age: None, bytes_max: Some(bytes_max) },
+        rollup_age: Some(year),
+        hourly_age: Some(2 * year).filter(|_| hourly),
+        rollups_beside: false,
+        clock: Arc::new(ManualClock::at(0)),
+        ..options(disk, Wal::Always)
+    };
+    Store::open(Path::new("/series"), options).unwrap().0
+}
+
+/// Rows of twenty hosts in a partition, so many seconds apart.
+fn hosts(store: &Store, partition: i64, step: i64) {
+    for host in 0..20 {
+        let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+        let mut batch = Batch::new();
+        for i in 0..PARTITION_S / step {
+            let time = (partition * PARTITION_S + i * step) * SECOND;
+            batch.push(row, time, &[(time as f64).sin()]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+    }
+    store.seal().unwrap();
+}
+
+#[test]
+fn by_size_a_late_row_does_not_take_along_what_is_said_of_all_others() {
+    let disk = SimDisk::new(1);
+    let store = by_size(&disk, u64::MAX, false);
+    (0..2).for_each(|partition| hosts(&store, partition, 10));
+    let bytes = store.stats().part_bytes;
+    store.close().unwrap();
+    let store = by_size(&disk, bytes * 2 / 3, false);
+    store.retain().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.partitions, stats.rollups), (1, 1), "{stats:?}");
+    let late = store.row(b"late host=a").unwrap();
+    let mut batch = Batch::new();
+    batch.push(late, 7 * SECOND, &[1.0]).unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    let bytes = store.stats().part_bytes + store.stats().rollup_bytes;
+    store.close().unwrap();
+    let store = by_size(&disk, bytes - 1, false);
+    store.retain().unwrap();
+    for series in store.find(&Selector::metric("load")) {
+        let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
+        assert_eq!((all.count, all.first_ns), (2 * 720, 0), "{}", series.name());
+    }
+}
+
+#[test]
+fn by_size_hours_stay_where_five_minutes_are_larger_than_the_samples() {
+    let disk = SimDisk::new(1);
+    let store = by_size(&disk, u64::MAX, true);
+    (0..6).for_each(|partition| hosts(&store, partition, 60));
+    let bytes = store.stats().part_bytes;
+    store.close().unwrap();
+    let store = by_size(&disk, bytes * 2 / 3, true);
+    store.retain().unwrap();
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
+    assert_eq!((all.count, all.first_ns), (6 * 120, 0), "{:?}", store.stats());
+}

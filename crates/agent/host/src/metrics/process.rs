@@ -54,7 +54,7 @@ fn add(folder: &Path, sum: &mut Sum) {
     let io = match std::fs::read_to_string(folder.join("io")) {
         Ok(text) => Some(text),
         // It has ended since its name was read: the others' reads and writes are told.
-        Err(e) if e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(GONE) => return,
+        Err(e) if has_ended(&e, folder) => return,
         Err(_) => None,
     };
     sum.count += 1;
@@ -75,6 +75,13 @@ fn add(folder: &Path, sum: &mut Sum) {
         }
         _ => sum.io = false,
     }
+}
+
+/// Whether a file of a process could not be read because that has ended. A kernel that counts no reads
+/// and writes has no such file of any.
+fn has_ended(error: &std::io::Error, folder: &Path) -> bool {
+    let missing = error.kind() == ErrorKind::NotFound;
+    error.raw_os_error() == Some(GONE) || (missing && !folder.join("stat").exists())
 }
 
 /// Ticks in user and kernel mode (fields 14 and 15 of proc(5)). The name in parentheses may hold
@@ -108,10 +115,10 @@ mod tests {
             look.rows.into_iter().map(|row| row.values).collect::<Vec<_>>()
         };
         std::fs::write(process("7"), "read_bytes: 10\nwrite_bytes: 20\n").unwrap();
-        // Its files are there as long as they were: `io` went first.
-        process("8");
-        let all = vec![vec![1.0, 0.42, 8192.0], vec![10.0, 20.0]];
-        assert_eq!(rows(), all);
+        assert_eq!(rows(), [vec![1.0, 0.42, 8192.0], vec![10.0, 20.0]]);
+        let (missing, gone) = (ErrorKind::NotFound.into(), std::io::Error::from_raw_os_error(GONE));
+        assert!(has_ended(&missing, &proc.path().join("6")) && has_ended(&gone, proc.path()));
+        assert!(!has_ended(&missing, &proc.path().join("7")), "the kernel has no such file");
         // One that may not be asked: what the others say would pass for all.
         std::fs::create_dir(process("9")).unwrap();
         assert_eq!(rows(), [[2.0, 0.84, 16384.0]]);
