@@ -113,6 +113,7 @@ pub(super) fn add(
     }
     let id = match new.id {
         Some(id) if freed.contains(&id) && require(tx, id).is_err() => {
+            rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])?;
             commands::given_again(tx, id)?;
             id
         }
