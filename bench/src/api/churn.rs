@@ -76,6 +76,8 @@ pub fn run(server: &Server, data: &Path, token: &str, results: &mut Results) -> 
         Ok(())
     })?;
     let (seconds, cpu_ms) = (started.elapsed().as_secs_f64(), (server.cpu_s() - cpu) * 1e3);
+    // The one from before was closed: a minute without a request.
+    let mut client = server.client(token)?;
     let there = counters(&mut client)?;
     let present: usize = workers.iter().map(|worker| worker.present.len()).sum();
     for name in ["connection total", "connection active", "groups default"] {
