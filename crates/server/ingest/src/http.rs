@@ -335,6 +335,24 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn whole_answers_that_nobody_reads_do_not_become_more_and_more() {
+        let (_folder, store) = store();
+        let rooms = Rooms::default();
+        let ask = async || {
+            let (store, rooms) = (State(store.clone()), Extension(rooms.clone()));
+            run_query(store, rooms, Version::HTTP_10, Bytes::from_static(LARGE)).await
+        };
+        let mut unread = Vec::new();
+        for _ in 0..QUERIES_MAX {
+            unread.push(ask().await);
+        }
+        // Every query has ended.
+        assert_eq!(ask().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(unread);
+        assert_eq!(ask().await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn searches_that_nobody_reads_let_others_wait_and_then_refuse_them() {
         let (_folder, store) = store();
         for host in 0..30_000 {

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{Version, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use hyper::body::Frame;
+use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use series::Store;
 use tokio::runtime::Handle;
@@ -23,6 +23,8 @@ use crate::query;
 pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// Largest answer to a client of HTTP/1.0, in bytes.
 pub const WHOLE_BYTES_MAX: usize = 8 << 20;
+/// Bytes of such an answer that are handed over at a time: the rest is its own until they are taken.
+const PIECE_BYTES: usize = 64 << 10;
 /// Pieces of an answer that wait for the client; the query waits then.
 const PIECES_MAX: usize = 4;
 
@@ -38,7 +40,9 @@ pub(super) async fn answer(
     version: Version,
 ) -> Response {
     let (send, receive) = mpsc::channel(PIECES_MAX);
-    let cut = Cut::default();
+    let (cut, permit) = (Cut::default(), Arc::new(permit));
+    // What waits for its reader keeps its place among the answers.
+    let held = Arc::clone(&permit);
     let mut pieces = Pieces { pieces: receive, cut: Arc::clone(&cut) };
     let client = send.clone();
     let gone = move || client.is_closed();
@@ -59,7 +63,7 @@ pub(super) async fn answer(
         Body::new(pieces)
     } else {
         match pieces.whole().await {
-            Ok(all) => Body::from(all),
+            Ok(all) => Body::new(Whole(all.into(), held)),
             Err(why) => return query_error(&why),
         }
     };
@@ -120,6 +124,31 @@ impl hyper::body::Body for Pieces {
             Some(bytes) => Some(Ok(Frame::data(bytes))),
             None => self.cut.lock().take().map(|why| Err(std::io::Error::other(why))),
         })
+    }
+}
+
+/// An answer that is there, and its place among the answers of the port until it is read.
+struct Whole(Bytes, #[expect(dead_code, reason = "held")] Arc<OwnedSemaphorePermit>);
+
+impl hyper::body::Body for Whole {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let bytes = self.0.len().min(PIECE_BYTES);
+        let piece = self.0.split_to(bytes);
+        Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len() as u64)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
