@@ -63,6 +63,8 @@ struct Kept {
     not_before: Option<Duration>,
     /// That it cannot be opened was said, and it could not be since.
     told: bool,
+    /// The agent ends: it is not opened any more.
+    closed: bool,
 }
 
 impl HostMetrics {
@@ -94,6 +96,9 @@ impl HostMetrics {
     /// while nothing can be kept. Blocks on the disk.
     fn queue(&self) -> Option<Queue> {
         let mut kept = self.kept.lock();
+        if kept.closed {
+            return None;
+        }
         if let Some(queue) = kept.queue.as_ref().filter(|queue| !queue.is_damaged()) {
             return Some(queue.clone());
         }
@@ -271,8 +276,9 @@ impl HostMetrics {
 
     /// Close the queue.
     pub(super) fn close(&self) {
-        let closed = self.kept.lock().queue.take().map_or(Ok(()), |queue| queue.close());
-        if let Err(problem) = closed {
+        let mut kept = self.kept.lock();
+        kept.closed = true;
+        if let Some(Err(problem)) = kept.queue.take().map(|queue| queue.close()) {
             warn!("{FILE}: {problem}");
         }
     }

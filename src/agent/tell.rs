@@ -263,6 +263,10 @@ impl Teller {
         }
         Ok(match store {
             Some(store) => Checked::Agreed(store),
+            // An older server that holds something of them, or knows no such index: not asked again.
+            None if found.put_off && what == Told::Packages && !shared.inventory => {
+                Checked::Nothing
+            }
             None if found.put_off => Checked::PutOff,
             None if found.unsure => Checked::Unsure,
             None => Checked::Differs,

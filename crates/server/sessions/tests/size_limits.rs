@@ -190,7 +190,7 @@ async fn an_answer_that_nobody_reads_counts_and_ends_its_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sessions_answer_that_nobody_reads_counts_too() {
     let server = Server::with(|o| {
-        o.timeouts.unread = Duration::from_millis(300);
+        o.timeouts.unread = Duration::from_secs(5);
         o.timeouts.idle = Duration::from_millis(500);
     });
     let agent = server.enroll("web").await;
