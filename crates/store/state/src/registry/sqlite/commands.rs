@@ -2,6 +2,7 @@
 //! agent gets a row of its own with its first outcome. The counts stand with the command and are
 //! changed in the transaction that changes an outcome.
 
+mod narrowed;
 mod numbers;
 
 use std::collections::BTreeMap;
@@ -12,13 +13,13 @@ use roaring::RoaringBitmap;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::rows::{self, corrupt, cut, signed, unsigned};
-use super::users::array;
 use crate::registry::limits::{COMMANDS_MAX, COMMANDS_USER_MAX, DETAIL_BYTES_MAX};
 use crate::registry::{
     CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, OutcomeFilter, OutcomeRow,
     OutcomeState, Permitted, RegistryStoreError, StoreResult,
 };
 
+use narrowed::{named, within};
 pub(super) use numbers::given_again;
 
 const COMMAND_COLUMNS: &str = "id, kind, user, created_at_s, expires_at_s, pending, sent, \
@@ -389,65 +390,6 @@ pub(super) fn newest(
         }
     }
     Ok(seen)
-}
-
-/// The command with the counts of the scope's agents alone, of which `named` are those that it names.
-fn within(
-    tx: &Transaction<'_>,
-    mut row: CommandRow,
-    scope: &Permitted,
-    named: &RoaringBitmap,
-) -> StoreResult<CommandRow> {
-    let all = row.counts;
-    row.counts = match scope {
-        Permitted::All => all,
-        Permitted::Only(_) => counts_of(tx, &row, named)?,
-        Permitted::Except(_) => all.without(counts_of(tx, &row, named)?),
-    };
-    Ok(row)
-}
-
-/// The agents that a scope names: once for all commands that are looked at.
-fn named(scope: &Permitted) -> RoaringBitmap {
-    match scope {
-        Permitted::All => RoaringBitmap::new(),
-        Permitted::Only(ids) | Permitted::Except(ids) => ids.iter().map(|agent| agent.0).collect(),
-    }
-}
-
-/// How far these agents alone are. Rows are looked for of those that the command is for; of none of
-/// them, or of all, nothing is.
-fn counts_of(
-    tx: &Transaction<'_>,
-    row: &CommandRow,
-    agents: &RoaringBitmap,
-) -> StoreResult<CommandCounts> {
-    let target = Target::of(tx, row.id)?;
-    let asked = match &target {
-        Some(target) if target.agents.is_subset(agents) => return Ok(row.counts),
-        Some(target) => &target.agents & agents,
-        None => agents.clone(),
-    };
-    let mut counts = CommandCounts::default();
-    if asked.is_empty() {
-        return Ok(counts);
-    }
-    let mut statement = tx.prepare_cached(
-        "SELECT state, count(*) FROM command_outcome
-         WHERE command = ?1 AND agent IN rarray(?2) GROUP BY state",
-    )?;
-    let ids = array(asked.iter().map(i64::from));
-    let mut rows = statement.query(params![signed(row.id), ids])?;
-    let mut with_row = 0;
-    while let Some(row) = rows.next()? {
-        let n = unsigned(row, 1)?;
-        with_row += n;
-        counts.add(state(row.get(0)?)?, n);
-    }
-    if let Some(target) = target {
-        counts.add(target.rest, asked.len().saturating_sub(with_row));
-    }
-    Ok(counts)
 }
 
 /// Outcomes dropped in one transaction.
