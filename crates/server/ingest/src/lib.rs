@@ -30,8 +30,8 @@ mod time;
 pub use certificate::CertificateFiles;
 pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
 pub use http::{
-    HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WHOLE_BYTES_MAX,
-    WRITE_BYTES_MAX, WRITES_BYTES_MAX, router,
+    HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,
+    WRITES_BYTES_MAX, router,
 };
 pub use intake::{Intake, REFUSALS_MAX, Refusal, Taken};
 pub use net::{
