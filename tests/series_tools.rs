@@ -166,7 +166,8 @@ fn a_server_whose_series_store_cannot_be_opened_does_all_the_rest() {
     let remedy = format!("holdfast series verify --data {}", data.display());
     assert!(told.contains("series: the server runs without") && told.contains(&remedy), "{told}");
     let (code, out, error) = run(&["series", "verify", "--data", data.to_str().unwrap()]);
-    assert_eq!((code, out.matches("manifest").count()), (1, 1), "{out}{error}");
+    assert_eq!((code, out.matches("damage: ").count()), (1, 1), "{out}{error}");
+    assert!(out.contains("series/manifest: "), "{out}{error}");
     assert!(!format!("{out}{error}").contains("series verify"), "{out}{error}");
 }
 
