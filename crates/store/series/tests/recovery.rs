@@ -172,7 +172,8 @@ fn a_log_that_lost_its_first_segment_is_refused_by_name() {
     let refused = refused.map(drop).unwrap_err().to_string();
     assert!(refused.contains("/series/log") && refused.contains("begins at record"), "{refused}");
     let files: Arc<dyn Files> = Arc::new(image);
-    assert_eq!(series::verify(Path::new("/series"), &files).unwrap(), [refused]);
+    let told = series::verify(Path::new("/series"), &files).unwrap();
+    assert!(told.len() == 1 && refused.starts_with(&told[0]), "{told:?}: {refused}");
 }
 
 #[test]
