@@ -191,7 +191,8 @@ async fn an_older_server_is_not_emptied_while_something_is_pending() {
     let (compared, ()) = tokio::join!(checking, beginning);
     assert!(finding.end() > 0);
     let Compared { report, store } = compared.unwrap();
-    assert!(!report.put_off && report.resent == 60, "all was told again");
+    // Twice where nothing was found before the first time had ended.
+    assert!(!report.put_off && report.resent >= 60, "all was told again: {report:?}");
     assert!(report.unsure && store.is_none(), "whether it agrees is not known: it stays due");
     let planted = ItemKey::of_path(b"/var/not-there").document_id();
     assert!(server.held(&agent).contains_key(&planted), "it was emptied");
