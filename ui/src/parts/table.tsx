@@ -2,7 +2,7 @@
 // keys between the rows.
 
 import type { ComponentChildren, TargetedKeyboardEvent, TargetedMouseEvent } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { cameFrom, go } from "../core/route";
 
 interface TableProps {
@@ -28,8 +28,8 @@ function step(event: TargetedKeyboardEvent<HTMLTableSectionElement>): void {
 
 export function Table({ label, shape, head, children }: TableProps) {
   const body = useRef<HTMLTableSectionElement>(null);
-  useEffect(() => {
-    // Back from a row: the focus returns to it.
+  useLayoutEffect(() => {
+    // Back from a row: the focus returns to it, before the paint as a heading's.
     const idle =
       document.activeElement === document.body || document.activeElement?.tagName === "H1";
     if (cameFrom.value === "" || !idle) return;

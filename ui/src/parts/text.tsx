@@ -1,7 +1,7 @@
 // Small pieces of text: paths, times, messages.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ApiError } from "../api/client";
 import { now } from "../core/load";
 import { moved } from "../core/route";
@@ -104,7 +104,8 @@ export function Title({ title, children }: { title: string; children?: Component
   useEffect(() => {
     document.title = `${title} · Holdfast`;
   }, [title]);
-  useEffect(() => {
+  // Before the paint: whoever sees the view finds the focus in it.
+  useLayoutEffect(() => {
     if (moved.value) heading.current?.focus({ preventScroll: true });
   }, []);
   return (
