@@ -3,7 +3,7 @@
 import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { chromium } from "playwright-core";
-import { ROOT } from "./holdfast.mjs";
+import { PATIENCE_MS, ROOT } from "./holdfast.mjs";
 
 const PICTURES = path.join(ROOT, "target/page-screenshots");
 const OFFLINE = [
@@ -20,6 +20,7 @@ export const launch = () =>
   chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     args: OFFLINE,
+    timeout: PATIENCE_MS,
   });
 
 /** A tab whose complaints and requests are kept. */

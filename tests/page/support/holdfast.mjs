@@ -1,5 +1,6 @@
 // The real program: `holdfast up` on a tree and a data folder of its own.
 
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -14,8 +15,21 @@ export const USER = "admin";
 export const PASSWORD = "Correct-Horse-4";
 
 const BINARY = process.env.HOLDFAST_BIN ?? path.join(ROOT, "target/debug/holdfast");
-const READY_MS = 60_000;
-const STOP_MS = 20_000;
+/** How long anything that must happen may take on a busy machine. */
+export const PATIENCE_MS = 180_000;
+
+/** Ask until nothing that is asserted is wrong. */
+export async function eventually(asserted) {
+  const end = Date.now() + PATIENCE_MS;
+  for (;;) {
+    try {
+      return await asserted();
+    } catch (wrong) {
+      if (!(wrong instanceof assert.AssertionError) || Date.now() > end) throw wrong;
+    }
+    await new Promise((again) => setTimeout(again, 50));
+  }
+}
 
 /** A folder that goes when the test ends. */
 export async function folder(name) {
@@ -59,7 +73,7 @@ export async function up(data, tree) {
   };
   const kill = () => child.exitCode === null && child.kill("SIGKILL");
   try {
-    const url = await within(READY_MS, "its start", ready);
+    const url = await within(PATIENCE_MS, "its start", ready);
     return {
       url,
       output: () => said.join(""),
@@ -67,7 +81,7 @@ export async function up(data, tree) {
       /** As Ctrl-C does; answers the exit code. */
       async stop() {
         child.kill("SIGINT");
-        const [code] = await within(STOP_MS, "its stop", exit).catch(tell);
+        const [code] = await within(PATIENCE_MS, "its stop", exit).catch(tell);
         return code;
       },
     };
