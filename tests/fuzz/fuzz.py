@@ -45,7 +45,7 @@ def run(server, seconds, document, options, name, password):
         [sys.executable, "-m", "schemathesis.cli", "run", file, "--url", server.url,
          "--checks", "not_a_server_error", "--phases", "coverage,fuzzing",
          "--max-time", str(seconds), "--seed", os.environ.get("HOLDFAST_FUZZ_SEED", "1"),
-         "--request-timeout", "20", "--warnings", "off", "--continue-on-failure",
+         "--request-timeout", "300", "--warnings", "off", "--continue-on-failure",
          "--suppress-health-check", "all", *options],
         cwd=server.folder.name, check=False, env={**os.environ, **env},
     ).returncode

@@ -20,7 +20,7 @@ def bearer():
     if not session.get("works"):
         request = urllib.request.Request(URL + LOGIN, headers={"Authorization": BASIC}, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=300) as answer:
                 token = json.load(answer)["data"]["token"]
                 session.update(works=True, header=f"Bearer {token}")
         except urllib.error.HTTPError as refused:

@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("HOLDFAST_BIN", str(ROOT / "target/debug/holdfast"))
 PASSWORD = "Correct-Horse-4"
-READY_SECONDS = 60
+# How long anything that must happen may take on a busy machine.
+PATIENCE_SECONDS = 300
 
 
 class Server:
@@ -35,7 +36,7 @@ class Server:
             env={**os.environ, "HOLDFAST_ADMIN_PASSWORD": PASSWORD},
             stdout=subprocess.PIPE, stderr=self.log, text=True,
         )
-        late = threading.Timer(READY_SECONDS, self.process.kill)
+        late = threading.Timer(PATIENCE_SECONDS, self.process.kill)
         late.start()
         for line in self.process.stdout:
             found = re.match(r"ready: (\S+)", line)
@@ -51,7 +52,7 @@ class Server:
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(20)
+            self.process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -82,7 +83,7 @@ class Server:
     def send(self, method, path, data, fields):
         request = urllib.request.Request(self.url + path, data, fields, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
                 status, text = answer.status, answer.read().decode()
         except urllib.error.HTTPError as refused:
             status, text = refused.code, refused.read().decode()
@@ -112,10 +113,10 @@ class Server:
 
     def until_active(self):
         """The local agent is there at once; active after its first keepalive."""
-        token, end = self.login(), time.monotonic() + READY_SECONDS
+        token, end = self.login(), time.monotonic() + PATIENCE_SECONDS
         while self.ask("GET", "/agents?status=active&q=id%3E0", token)[1]["data"]["total_affected_items"] != 1:
-            assert time.monotonic() < end, "the local agent was not active within a minute"
-            time.sleep(0.2)
+            assert time.monotonic() < end, "the local agent does not become active"
+            time.sleep(0.5)
 
     def login(self, name="admin", password=PASSWORD):
         """A token, as the documentation says."""
