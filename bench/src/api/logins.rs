@@ -18,6 +18,12 @@ use crate::{SUBJECT, results_file};
 const WORKERS: [u32; 4] = [1, 2, 5, 10];
 /// Logins a second of the plot.
 const PLOT_RATE: f64 = 15.0;
+/// What another client asks in turn meanwhile.
+const OTHERS: [&str; 4] =
+    ["/agents/summary/status", "/agents?limit=500", "/agents/summary", "/overview/agents"];
+
+/// What each of [`OTHERS`] took, milliseconds.
+type Others = [Vec<f64>; OTHERS.len()];
 
 /// What logins at a steady rate took.
 pub struct Logins {
@@ -25,8 +31,8 @@ pub struct Logins {
     took: Vec<(f64, f64)>,
     /// Those that were told to come back later.
     pub refused: usize,
-    /// What another request took that was asked all the while, milliseconds.
-    others: Vec<f64>,
+    /// What was asked all the while.
+    others: Others,
 }
 
 impl Logins {
@@ -56,32 +62,44 @@ fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
         let case = format!("login, {rate}/s");
         // As many samples of the quiet server, half of them before and half behind.
         let mut quiet = idle(server, token, time / 2)?;
-        let mut logins = steadily(server, token, rate, time)?;
-        quiet.extend(idle(server, token, time / 2)?);
-        eprintln!(
-            "{case}: {} logins; {} other requests, {} while nobody logged in",
-            logins.took.len(),
-            logins.others.len(),
-            quiet.len()
-        );
-        let idle = quantile(&mut quiet, 0.99);
-        let other = quantile(&mut logins.others, 0.99);
+        let logins = steadily(server, token, rate, time)?;
+        let later = idle(server, token, time / 2)?;
+        quiet.iter_mut().zip(later).for_each(|(quiet, later)| quiet.extend(later));
         let mut add = |metric, unit, value| results.add(&case, SUBJECT, metric, unit, value);
         add("p50_ms", "ms", logins.quantile(0.5, time, 0.0..1.0));
         add("p99_ms", "ms", logins.quantile(0.99, time, 0.0..1.0));
         add("refused", "", logins.refused as f64);
-        add("other_p99_ms", "ms", other);
-        add("other_idle_p99_ms", "ms", idle);
-        add("other_samples", "", logins.others.len() as f64);
-        add("other_idle_samples", "", quiet.len() as f64);
-        add("other_p99_to_idle", "ratio", other / idle);
         add("p99_to_hash", "ratio", logins.quantile(0.99, time, 0.0..1.0) / each.1);
+        eprintln!("{case}: {} logins", logins.took.len());
+        compared(&case, logins.others, quiet, results);
     }
     // The hash is nearly all of a login's CPU.
     results.add("login", "goal", "cpu_ms", "ms", 50.0);
     results.add("login, 5/s", "goal", "p99_to_hash", "ratio", 2.5);
     results.add("login, 15/s", "goal", "other_p99_to_idle", "ratio", 2.0);
     Ok(())
+}
+
+/// Other requests beside logins and while there are none: each kind, and as the case's own figures those
+/// of the kind that suffers most.
+fn compared(case: &str, beside: Others, quiet: Others, results: &mut Results) {
+    let mut worst = [0.0; 5];
+    for ((path, mut beside), mut quiet) in OTHERS.into_iter().zip(beside).zip(quiet) {
+        let (other, idle) = (quantile(&mut beside, 0.99), quantile(&mut quiet, 0.99));
+        let figures = [other / idle, other, idle, beside.len() as f64, quiet.len() as f64];
+        results.add(&format!("{case}: {path}"), SUBJECT, "other_p99_ms", "ms", other);
+        results.add(&format!("{case}: {path}"), SUBJECT, "other_idle_p99_ms", "ms", idle);
+        if figures[0] > worst[0] {
+            worst = figures;
+        }
+    }
+    let [ratio, other, idle, samples, idle_samples] = worst;
+    let mut add = |metric, unit, value| results.add(case, SUBJECT, metric, unit, value);
+    add("other_p99_ms", "ms", other);
+    add("other_idle_p99_ms", "ms", idle);
+    add("other_samples", "", samples);
+    add("other_idle_samples", "", idle_samples);
+    add("other_p99_to_idle", "ratio", ratio);
 }
 
 /// One login after the other: p50 and the server's CPU, milliseconds.
@@ -123,8 +141,8 @@ fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Resu
             points.push((f64::from(workers), value));
         }
         results.add(&case, SUBJECT, "refused", "", logins.refused as f64);
-        let other = quantile(&mut logins.others, 0.99);
-        results.add(&case, SUBJECT, "other_p99_ms", "ms", other);
+        let [counters, ..] = &mut logins.others;
+        results.add(&case, SUBJECT, "other_p99_ms", "ms", quantile(counters, 0.99));
         results.add(&case, SUBJECT, "logins", "", logins.took.len() as f64);
     }
     let title = format!("Login at {PLOT_RATE}/s by hashing threads");
@@ -132,13 +150,13 @@ fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Resu
 }
 
 /// `rate` logins a second for a while, each begun at its time however long the ones before it take;
-/// beside them one client asks for the counters.
+/// beside them one client asks for [`OTHERS`].
 fn steadily(server: &Server, token: &str, rate: f64, time: Duration) -> anyhow::Result<Logins> {
     let took = Mutex::new(Vec::new());
     let refused = Mutex::new(0);
     let stop = AtomicBool::new(false);
     let lost = || anyhow::anyhow!("a client panicked");
-    let others = std::thread::scope(|scope| -> anyhow::Result<Vec<f64>> {
+    let others = std::thread::scope(|scope| -> anyhow::Result<Others> {
         let other = scope.spawn(|| quiet(server, token, &stop));
         let started = Instant::now();
         let mut workers = Vec::new();
@@ -174,21 +192,25 @@ fn steadily(server: &Server, token: &str, rate: f64, time: Duration) -> anyhow::
     })
 }
 
-/// The counters, fifty times a second.
-fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Vec<f64>> {
+/// Fifty requests a second, each of [`OTHERS`] in its turn.
+fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Others> {
     let mut client = server.client(token)?;
-    let mut took = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        let answer = client.get("/agents/summary/status")?;
-        ensure!(answer.status == 200, "counters: {}", answer.status);
-        took.push(answer.took.as_secs_f64() * 1e3);
-        std::thread::sleep(Duration::from_millis(20));
+    let mut others = Others::default();
+    loop {
+        for (path, took) in OTHERS.into_iter().zip(&mut others) {
+            let answer = client.get(path)?;
+            ensure!(answer.status == 200, "{path}: {}", answer.status);
+            took.push(answer.took.as_secs_f64() * 1e3);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(others);
+        }
     }
-    Ok(took)
 }
 
-/// What the counters take while nobody logs in, milliseconds.
-fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<Vec<f64>> {
+/// What they take while nobody logs in.
+fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<Others> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| quiet(server, token, &stop));
