@@ -1,5 +1,7 @@
 //! Readers are lent, each to one query at a time, and to the queries of one user all but one of them:
-//! whatever somebody asks, there is a reader for everybody else.
+//! whatever somebody asks, there is a reader for everybody else. While there is none for all who wait,
+//! the next one is for whoever has fewest, and among those for who waits longest: a user who has one
+//! gets no other before each user has one.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,6 +41,29 @@ pub(crate) struct Readers<R> {
 struct Here<R> {
     free: Vec<R>,
     lent: HashMap<Arc<str>, usize>,
+    /// Who waits, in the order in which they came, each with a number.
+    waiting: Vec<(u64, Option<Arc<str>>)>,
+    last: u64,
+}
+
+impl<R> Here<R> {
+    fn lent_to(&self, who: Option<&Arc<str>>) -> usize {
+        who.and_then(|who| self.lent.get(who)).copied().unwrap_or(0)
+    }
+
+    /// One that is free, where it is the turn of whoever waits by this number.
+    fn next(&mut self, number: u64, each_max: usize) -> Option<R> {
+        let first = self.waiting.iter().enumerate();
+        let (at, (first, who)) = first.min_by_key(|(_, (_, who))| self.lent_to(who.as_ref()))?;
+        let own = self.lent_to(who.as_ref());
+        if *first != number || own >= each_max {
+            return None;
+        }
+        let reader = self.free.pop()?;
+        let (_, who) = self.waiting.remove(at);
+        self.lent.extend(who.map(|who| (who, own + 1)));
+        Some(reader)
+    }
 }
 
 /// A reader, given back when dropped.
@@ -51,25 +76,29 @@ pub(crate) struct Held<'a, R> {
 impl<R> Readers<R> {
     pub(crate) fn new(free: Vec<R>) -> Self {
         let each_max = free.len().saturating_sub(1).max(1);
-        let here = Mutex::new(Here { free, lent: HashMap::new() });
+        let here = Here { free, lent: HashMap::new(), waiting: Vec::new(), last: 0 };
+        let here = Mutex::new(here);
         Self { each_max, wait: READER_WAIT, here, back: Condvar::new() }
     }
 
-    /// The first one that is free; `None` where there was none for [`READER_WAIT`].
+    /// One that is free, in turn; `None` where there was none for [`READER_WAIT`].
     pub(crate) fn take(&self) -> Option<Held<'_, R>> {
         let who = WHO.with_borrow(Clone::clone);
         let end = Instant::now() + self.wait;
         let mut here = self.here.lock();
+        here.last += 1;
+        let number = here.last;
+        here.waiting.push((number, who.clone()));
         loop {
-            let own = who.as_ref().and_then(|who| here.lent.get(who)).copied().unwrap_or(0);
-            if own < self.each_max
-                && let Some(reader) = here.free.pop()
-            {
-                here.lent.extend(who.clone().map(|who| (who, own + 1)));
-                return Some(Held { readers: self, who, reader: Some(reader) });
+            let reader = here.next(number, self.each_max);
+            let over = reader.is_none() && self.back.wait_until(&mut here, end).timed_out();
+            if over {
+                here.waiting.retain(|(other, _)| *other != number);
             }
-            if self.back.wait_until(&mut here, end).timed_out() {
-                return None;
+            if over || reader.is_some() {
+                // It is the next one's turn.
+                self.back.notify_all();
+                return Some(Held { readers: self, who, reader: Some(reader?) });
             }
         }
     }
@@ -91,7 +120,7 @@ impl<R> Drop for Held<'_, R> {
             }
         }
         drop(here);
-        // All: the first in line may be one whose share is lent.
+        // All: whose turn it is has changed.
         self.readers.back.notify_all();
     }
 }
@@ -113,7 +142,28 @@ mod tests {
         let own = asked_by("joe", || readers.take().unwrap());
         drop((held, other, own));
         let here = readers.here.lock();
-        assert_eq!((here.free.len(), here.lent.len()), (3, 0));
+        assert_eq!((here.free.len(), here.lent.len(), here.waiting.len()), (3, 0, 0));
+    }
+
+    #[test]
+    fn the_next_reader_is_for_whoever_has_fewest_and_then_for_who_waits_longest() {
+        let who = |name: &str| -> Arc<str> { name.into() };
+        let waiting = ["joe", "ann", "ann", "eve"].map(who);
+        let waiting = (1..).zip(waiting.map(Some)).chain([(5, None)]).collect();
+        let lent = [(who("joe"), 1), (who("bob"), 2)].into();
+        let mut here = Here { free: Vec::new(), lent, waiting, last: 5 };
+        let mut order = Vec::new();
+        for reader in 'a'..='e' {
+            here.free.push(reader);
+            let next = |number: &u64| here.next(*number, 3).is_some();
+            order.extend((1..=5).filter(next));
+        }
+        assert_eq!(order, [2, 4, 5, 1, 3], "joe has one, and ann since then");
+        assert!(here.free.is_empty() && here.waiting.is_empty());
+        assert_eq!(
+            here.lent,
+            [(who("joe"), 2), (who("ann"), 2), (who("bob"), 2), (who("eve"), 1)].into()
+        );
     }
 
     #[test]
