@@ -36,6 +36,8 @@ pub(super) struct Quiet {
     pub(super) idle: Duration,
     /// While one is.
     pub(super) stalled: Duration,
+    /// How long what is under way may go on once the server stops.
+    pub(super) stopping: Duration,
 }
 
 impl Pulse {
@@ -210,7 +212,11 @@ mod tests {
 
     use super::*;
 
-    const QUIET: Quiet = Quiet { idle: Duration::from_mins(1), stalled: Duration::from_mins(10) };
+    const QUIET: Quiet = Quiet {
+        idle: Duration::from_mins(1),
+        stalled: Duration::from_mins(10),
+        stopping: Duration::from_secs(10),
+    };
 
     #[test]
     fn a_connection_ends_a_while_after_its_last_request_and_not_during_one() {

@@ -214,7 +214,7 @@ impl Door {
 
 fn start(local: Local, door: Door, router: Router, most: (usize, usize), idle: Duration) -> Server {
     let (stop, stopping) = watch::channel(false);
-    let quiet = Quiet { idle, stalled: STALLED_TIME_MAX };
+    let quiet = Quiet { idle, stalled: STALLED_TIME_MAX, stopping: STOP_TIME_MAX };
     let task = tokio::spawn(listen(door, router, most, quiet, stopping));
     Server { local, stop, task }
 }
@@ -251,7 +251,7 @@ async fn listen(
         }
     }
     drop((door, open));
-    if tokio::time::timeout(STOP_TIME_MAX, all_closed.recv()).await.is_err() {
+    if tokio::time::timeout(quiet.stopping, all_closed.recv()).await.is_err() {
         tracing::warn!("api: stopped with requests still in flight");
     }
 }
@@ -315,10 +315,7 @@ async fn talk<S>(
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let (time, then) = tokio::select! {
         ended = connection.as_mut() => return tell(ended.map_err(|cause| cause.to_string())),
-        () = async {
-            // An error: nobody is left to say so.
-            let _ = stopping.wait_for(|stop| *stop).await;
-        } => (STOP_TIME_MAX, Duration::ZERO),
+        () = stops(&mut stopping, Duration::ZERO) => (quiet.stopping, Duration::ZERO),
         () = place.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
         () = pulse.stops(quiet) => {
             tracing::debug!("api: nothing came on a connection");
@@ -329,17 +326,106 @@ async fn talk<S>(
     };
     // What was asked until the goodbye came is still answered.
     connection.as_mut().graceful_shutdown();
-    let mut ended = tokio::time::timeout(time, connection.as_mut()).await;
-    if ended.is_err() && pulse.is_busy() {
-        ended = tokio::time::timeout(then, connection).await;
+    let mut ended = tokio::time::timeout(time, connection.as_mut()).await.ok();
+    if ended.is_none() && pulse.is_busy() {
+        ended = tokio::select! {
+            ended = connection => Some(ended),
+            () = tokio::time::sleep(then) => None,
+            () = stops(&mut stopping, quiet.stopping) => None,
+        };
     }
-    if let Ok(ended) = ended {
+    if let Some(ended) = ended {
         tell(ended.map_err(|cause| cause.to_string()));
     }
+}
+
+/// Returns so long after the listener was told to stop.
+async fn stops(stopping: &mut watch::Receiver<bool>, after: Duration) {
+    // An error: nobody is left to say so.
+    let _ = stopping.wait_for(|stop| *stop).await;
+    tokio::time::sleep(after).await;
 }
 
 fn tell(ended: Result<(), String>) {
     if let Err(cause) = ended {
         tracing::debug!("api: a connection ended badly: {cause}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use idle::{InFlight, Pulse};
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadBuf};
+
+    use super::*;
+
+    /// The kind of a frame of HTTP/2 that says goodbye.
+    const GOAWAY: u8 = 7;
+
+    /// A connection that is busy until something is written to it, and from the goodbye on, with which
+    /// the server stops.
+    struct Crossed {
+        stream: DuplexStream,
+        pulse: Arc<Pulse>,
+        stop: watch::Sender<bool>,
+        request: Option<InFlight>,
+    }
+
+    impl AsyncRead for Crossed {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_read(context, into)
+        }
+    }
+
+    impl AsyncWrite for Crossed {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.request = None;
+            if bytes.get(3) == Some(&GOAWAY) {
+                self.request = Some(self.pulse.begin());
+                self.stop.send_replace(true);
+            }
+            Pin::new(&mut self.stream).poll_write(context, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_flush(context)
+        }
+
+        fn poll_shutdown(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_shutdown(context)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_crossed_the_goodbye_ends_with_the_server() {
+        let (mut client, stream) = tokio::io::duplex(64 * 1024);
+        let (stop, stopping) = watch::channel(false);
+        let place = Places::new(1, 1).take(Owner::from_network([192, 0, 2, 1].into()));
+        let place = place.expect("nobody else is there");
+        let short = Duration::from_millis(1);
+        let quiet = Quiet { idle: short, stalled: Duration::from_hours(1), stopping: short };
+        let pulse = Arc::clone(&place.pulse);
+        let request = Some(pulse.begin());
+        let stream = Crossed { stream, pulse, stop, request };
+        let stopped = stopping.clone();
+        let no_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("room for it");
+        client.write_all(&no_settings).await.expect("room for it");
+        talk(stream, Source::Unix { uid: 0 }, Router::new(), stopping, (quiet, &place)).await;
+        assert!(*stopped.borrow(), "a goodbye was said");
     }
 }
