@@ -45,7 +45,9 @@ impl Owner {
     /// Whoever asks: by network where they have not said who they are.
     pub(crate) fn who(caller: &Caller, source: Option<Source>) -> Self {
         match (caller, source.and_then(Source::ip)) {
-            (Caller::Anyone, Some(ip)) => Self::from_network(ip),
+            (Caller::Anyone, Some(ip)) => {
+                Self { local: source.is_some_and(Source::is_local), ..Self::from_network(ip) }
+            }
             _ => Self::of(caller),
         }
     }

@@ -3,9 +3,10 @@
 //!
 //! Each proxy adds the address that it was asked from at the end, so the list is read from there: the
 //! first address that is no trusted proxy's is the client's, whatever the client wrote in front. Who
-//! comes through a proxy is never taken for a caller on this machine.
+//! comes through a proxy is never taken for a caller on this machine, also where the proxy names nobody:
+//! some leave the header out when the client says so (`Connection: X-Forwarded-For`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName};
 
@@ -20,23 +21,28 @@ pub(super) fn source(
     peer: Option<Source>,
     headers: &HeaderMap,
 ) -> Result<Option<Source>, Failure> {
-    let Some(Source::Tcp(address)) = peer else { return Ok(peer) };
-    if !trusts(trusted, address.ip()) {
+    let Some(Source::Tcp(proxy)) = peer else { return Ok(peer) };
+    if !trusts(trusted, proxy.ip()) {
         return Ok(peer);
     }
-    let mut named = None;
+    let mut named = Source::Proxied(proxy.ip());
     for value in headers.get_all(FORWARDED_FOR).iter().rev() {
         let text = value.to_str().map_err(|_| unreadable())?;
         for hop in text.rsplit(',') {
-            let ip: IpAddr = hop.trim().parse().map_err(|_| unreadable())?;
-            named = Some(Source::Proxied(ip));
+            let ip = address(hop.trim()).ok_or_else(unreadable)?;
+            named = Source::Proxied(ip);
             if !trusts(trusted, ip) {
-                return Ok(named);
+                return Ok(Some(named));
             }
         }
     }
-    // Nobody was named: a program on the proxy's host that asks on its own.
-    Ok(named.or(peer))
+    Ok(Some(named))
+}
+
+/// An address; some proxies name the port, too.
+fn address(text: &str) -> Option<IpAddr> {
+    let with_port = |text: &str| text.parse().map(|address: SocketAddr| address.ip());
+    text.parse().or_else(|_| with_port(text)).ok()
 }
 
 fn trusts(trusted: &[IpAddr], ip: IpAddr) -> bool {
@@ -77,14 +83,16 @@ mod tests {
             &["203.0.113.9, 2001:db8::7"],
             &["1.1.1.1, 203.0.113.9, 2001:db8::7", "127.0.0.1"],
             &["nonsense, 203.0.113.9"],
+            &["198.51.100.7, 203.0.113.9:4711"],
+            &["203.0.113.9:80, [2001:db8::7]:443"],
         ] {
             assert_eq!(of("127.0.0.1:9", lines), client, "{lines:?}");
             assert_eq!(of("[2001:db8::7]:9", lines), client, "{lines:?}");
             assert_eq!(of("[::ffff:127.0.0.1]:9", lines), client, "{lines:?}");
         }
-        assert_eq!(of("127.0.0.1:9", &[]), Some("127.0.0.1".into()));
+        assert_eq!(of("127.0.0.1:9", &[]), Some("proxied 127.0.0.1".into()));
         assert_eq!(of("127.0.0.1:9", &["127.0.0.1"]), Some("proxied 127.0.0.1".into()));
-        for bad in ["", "unknown", "203.0.113.9, ", "203.0.113.9:80", "_x", "203.0.113.9, a"] {
+        for bad in ["", "unknown", "203.0.113.9, ", "203.0.113.9:", "_x", "203.0.113.9, a"] {
             assert_eq!(of("127.0.0.1:9", &[bad]), None, "{bad}");
         }
     }
