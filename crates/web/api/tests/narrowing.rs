@@ -16,24 +16,32 @@ const NARROW: &str = "Narrow-View-1";
 
 /// A user who sees the group `web`, and of the agents 001 alone.
 async fn narrow(world: &World) -> String {
+    let (groups, agents) = (["group:read", "group:delete"], ["agent:read", "syscheck:run"]);
+    let told = ["change:read", "coverage:read", "state:read"];
+    let policies: [(&[&str], &str, &str); 3] = [
+        (&groups, "group:id:web", "allow"),
+        (&agents, "agent:id:001", "allow"),
+        (&told, "agent:id:001", "allow"),
+    ];
+    user_with(world, &policies, "100,101,102,23").await
+}
+
+/// A user whose role has these policies, linked by their numbers in this order.
+async fn user_with(world: &World, policies: &[(&[&str], &str, &str)], linked: &str) -> String {
     let admin = world.admin().await;
     let bearer = format!("Bearer {admin}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let policies = [
-        ("a", vec!["group:read", "group:delete"], vec!["group:id:web"]),
-        ("b", vec!["agent:read", "syscheck:run"], vec!["agent:id:001"]),
-        ("c", vec!["change:read", "coverage:read", "state:read"], vec!["agent:id:001"]),
-    ];
     let send = async |path: &str, body: String| {
         let answer = world.send("POST", path, &headers, body).await;
         assert_eq!(answer.json()["error"], 0, "{path}: {}", answer.json());
     };
-    for (name, actions, resources) in policies {
-        let policy = json!({"actions": actions, "resources": resources, "effect": "allow"});
-        send("/security/policies", json!({"name": name, "policy": policy}).to_string()).await;
+    for (n, (actions, resource, effect)) in policies.iter().enumerate() {
+        let policy = json!({"actions": actions, "resources": [resource], "effect": effect});
+        let new = json!({"name": format!("policy-{n}"), "policy": policy});
+        send("/security/policies", new.to_string()).await;
     }
     send("/security/roles", json!({"name": "narrow"}).to_string()).await;
-    send("/security/roles/100/policies?policy_ids=100,101,102,23", String::new()).await;
+    send(&format!("/security/roles/100/policies?policy_ids={linked}"), String::new()).await;
     world.registry.create_user("narrow", NARROW, false, &["narrow"]).unwrap();
     world.login("narrow", NARROW).await
 }
@@ -207,9 +215,35 @@ async fn commands_are_narrowed_with_their_counts() {
     assert_eq!(cancel(both).await, StatusCode::FORBIDDEN, "it is about 002 too");
     assert_eq!(cancel(restart).await, StatusCode::FORBIDDEN, "only scans are theirs to order");
     assert_eq!(cancel(own).await, StatusCode::OK);
+    // The number of an agent that both orders are for is another's by now: the first is theirs alone.
+    let (first, second) = (order(scan, &[1, 3]), order(scan, &[1, 2]));
     let admin = world.admin().await;
+    let bearer = format!("Bearer {admin}");
+    let by_admin = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let path = "/agents?agents_list=003&status=all&older_than=0s&purge=true";
+    assert_eq!(world.send("DELETE", path, &by_admin, "").await.json()["error"], 0);
+    let new = json!({"name": "another", "id": "003", "key": "k".repeat(64)}).to_string();
+    let inserted = world.send("POST", "/agents/insert", &by_admin, new).await;
+    assert_eq!(inserted.status, StatusCode::OK, "{}", inserted.json());
+    assert_eq!(cancel(first).await, StatusCode::OK, "003 is another one");
+    assert_eq!(cancel(second).await, StatusCode::FORBIDDEN);
     let whole = world.ok(&format!("/commands/{both}"), &admin).await;
     assert_eq!(whole["data"]["command"]["counts"]["pending"], 2);
+}
+
+#[tokio::test]
+async fn a_stream_does_not_tell_whether_an_agent_is_there_that_is_not_the_callers() {
+    let world = world();
+    let policies: [(&[&str], &str, &str); 2] =
+        [(&["change:read"], "agent:id:*", "allow"), (&["change:read"], "agent:id:002", "deny")];
+    let token = user_with(&world, &policies, "100,101").await;
+    for (named, status) in [("001", 200), ("999,001", 200), ("999", 404), ("999,002", 404)] {
+        let answer = world.get(&format!("/events/stream?agents_list={named}"), &token).await;
+        assert_eq!(answer.status, status, "{named}");
+        if status == 404 {
+            assert_eq!(answer.json()["error"], 1701, "{named}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Commands to agents and how far each agent is with them.
 
+use std::sync::Arc;
+
 use model::{AgentId, timestamp};
-use registry::{CommandKind, CommandRow, OutcomeFilter, OutcomeRow, OutcomeState};
+use registry::{CommandKind, CommandRow, OutcomeFilter, OutcomeRow, OutcomeState, Permitted};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -204,11 +206,17 @@ fn ordered_with(kind: CommandKind) -> &'static str {
 fn cancel(call: &Call) -> Result<Answer, Failure> {
     let id = call.parameters.whole("command_id");
     let missing = || Failure::missing(format!("no such command: {id}"));
-    let whole = call.registry().command(id)?.ok_or_else(missing)?;
-    let scope = call.scope_of(ordered_with(whole.kind));
-    let own = call.registry().command_page(id, &scope, OutcomeFilter::default())?;
+    let counts = |scope: &Permitted| {
+        let page = call.registry().command_page(id, scope, OutcomeFilter::default())?;
+        Ok::<_, Failure>(page.map(|(command, _)| (command.kind, command.counts.total)))
+    };
+    // Those that it is about by now: a number that was given to another agent is not.
+    let present = Permitted::Except(Arc::default());
+    let (kind, whole) = counts(&present)?.ok_or_else(missing)?;
+    let scope = call.scope_of(ordered_with(kind));
     // What is taken back is taken back for all of its agents.
-    if own.map(|(own, _)| own.counts.total) != Some(whole.counts.total) {
+    let own = counts(&scope)?.map(|(_, own)| own);
+    if !scope.is_all() && (whole == 0 || own != Some(whole)) {
         return Err(Failure::denied("agent:id"));
     }
     let count = call.registry().cancel_command(id)?;

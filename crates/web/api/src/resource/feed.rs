@@ -84,10 +84,13 @@ fn open(call: Arc<Call>) -> Answering {
     })
 }
 
-/// That of the agents that were named somebody is there, or was: else nothing would ever come.
+/// That of the agents that were named, and are the caller's to know of, somebody is there, or was: else
+/// nothing would ever come.
 fn expect_anybody(call: &Call) -> Result<(), Failure> {
     let Some(named) = call.parameters.agents("agents_list") else { return Ok(()) };
-    for id in named {
+    let scope = call.scope();
+    let own = |id: &&AgentId| scope.holds(**id) || call.may_gone(&call.caller, **id);
+    for id in named.iter().filter(own) {
         let known = call.api.registry.agent(*id).is_some();
         if known || call.state().agent_counts(*id)?.events > 0 {
             return Ok(());
