@@ -47,13 +47,23 @@ const ONE: &[&str] = &[
     "agent:id:001",
     "group:id:web",
     "node:id:node01",
+    "policy:id:100",
     "role:id:100",
+    "rule:id:100",
     "rule:file:a.yml",
     "user:id:100",
 ];
 
-const ALL: &[&str] =
-    &["agent:id:*", "group:id:*", "node:id:*", "role:id:*", "rule:file:*", "user:id:*"];
+const ALL: &[&str] = &[
+    "agent:id:*",
+    "group:id:*",
+    "node:id:*",
+    "policy:id:*",
+    "role:id:*",
+    "rule:id:*",
+    "rule:file:*",
+    "user:id:*",
+];
 
 /// An action on a type of resource, and the request that asks it: of all these at once where they
 /// stand in `LIST`, else of one after the other in place of `ONE`. What removes comes last.
@@ -104,6 +114,20 @@ const ASKED: &[Asked] = &[
         USERS,
         ("PUT", "/security/roles/ONE", r#"{"name":"renamed-ONE"}"#),
     ),
+    asked("security:read", "policy:id", USERS, ("GET", "/security/policies?policy_ids=LIST", "")),
+    asked(
+        "security:update",
+        "policy:id",
+        USERS,
+        ("PUT", "/security/policies/ONE", r#"{"name":"renamed-ONE"}"#),
+    ),
+    asked("security:read", "rule:id", USERS, ("GET", "/security/rules?rule_ids=LIST", "")),
+    asked(
+        "security:update",
+        "rule:id",
+        USERS,
+        ("PUT", "/security/rules/ONE", r#"{"name":"renamed-ONE"}"#),
+    ),
     asked("rules:read", "rule:file", FILES, ("GET", "/rules/files?filename=LIST", "")),
     asked("cluster:read", "node:id", NODES, ("GET", "/cluster/nodes?nodes_list=LIST", "")),
     asked(
@@ -132,7 +156,8 @@ detection:
   condition: one
 ";
 
-/// 001 in web, 002 in web and db, 003 in db; users and roles 100 and 101, files a.yml and b.yml.
+/// 001 in web, 002 in web and db, 003 in db; users, roles, policies and rules 100 and 101, files a.yml
+/// and b.yml.
 async fn world() -> World {
     let world = world_with(|options| {
         options.requests_per_minute_max = 0;
@@ -147,6 +172,17 @@ async fn world() -> World {
     for name in ["some", "other"] {
         let role = SecurityChange::CreateRole { name: name.into() };
         world.registry.change_security(role).unwrap();
+        let policy = Policy {
+            id: 0,
+            name: name.into(),
+            actions: vec!["cluster:status".into()],
+            resources: vec![format!("node:id:{name}")],
+            allow: true,
+        };
+        world.registry.change_security(SecurityChange::CreatePolicy(policy)).unwrap();
+        let body = format!("{{\"FIND\":{{\"a\":\"{name}\"}}}}");
+        let rule = SecurityChange::CreateRule { name: name.into(), body };
+        world.registry.change_security(rule).unwrap();
     }
     let admin = world.admin().await;
     for file in FILES {
