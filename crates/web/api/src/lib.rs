@@ -13,7 +13,7 @@
 //! - What a caller sends reaches a store only as a bound value or a listed column.
 //! - A revoked token is refused by the very next request.
 //!
-//! Limits: [`limits`]. Shapes and codes: `docs/reference/api.md`.
+//! Limits: [`limits`]. Shapes and codes: `docs/reference/api.md`, the rest: `api-guide.md` beside it.
 
 mod api;
 mod call;

@@ -1,69 +1,200 @@
-//! The tables of operations and of errors in `docs/reference/` are made from what the server itself
-//! answers; `HOLDFAST_BLESS=1` writes them anew.
+//! `docs/reference/api.md` is made from the description that the server itself answers and from its
+//! table of errors; `HOLDFAST_BLESS=1` writes it anew.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::excessive_nesting,
-    reason = "helpers of tests"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+const HEAD: &str = "# REST API\n\n\
+    Made from the program: its description for machines, `GET /openapi.json`, and its table of errors; every \
+    test run compares this page with them. How to log in, the envelopes, the limits, `q`, examples of \
+    answers and what differs from the 4.x API: [the guide](api-guide.md).\n\n";
+
+const ERRORS: &str = "\n## Errors\n\n\
+    A failed request answers with the status, and the number stands in `error`; of things named one by one, \
+    those that fail stand under `failed_items` with number, text and remedy, and the status is 200. A \
+    request may have a text of its own where it can be more precise. Failures without a number: \
+    [the guide](api-guide.md#envelopes).\n\n\
+    | number | status | text | remedy |\n|---|---|---|---|\n";
 
 #[test]
-fn the_table_of_operations_is_the_committed_one() {
+fn the_reference_is_the_committed_one() {
     let document: Value = serde_json::from_str(&api::openapi_json()).unwrap();
-    let mut text = String::from(
-        "# Operations of the REST API\n\nMade from `GET /openapi.json`; shapes, codes and `q` are \
-         in [api.md](api.md). A name with * must be given.\n\n\
-         | operation | what it does | parameters | body |\n|---|---|---|---|\n",
-    );
-    for (path, methods) in document["paths"].as_object().unwrap() {
-        for (method, operation) in methods.as_object().unwrap() {
-            let names: Vec<String> = operation["parameters"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter(|p| !["pretty", "wait_for_complete"].contains(&p["name"].as_str().unwrap()))
-                .map(|p| {
-                    let star = if p["required"] == true && p["in"] == "query" { "*" } else { "" };
-                    format!("`{}`{star}", p["name"].as_str().unwrap())
-                })
-                .collect();
-            let body = operation["requestBody"]["content"]
-                .as_object()
-                .map(|content| content.keys().cloned().collect::<Vec<_>>().join(", "))
-                .unwrap_or_default();
-            writeln!(
-                text,
-                "| `{} {path}` | {} | {} | {body} |",
-                method.to_uppercase(),
-                operation["summary"].as_str().unwrap(),
-                names.join(", ")
-            )
-            .unwrap();
-        }
-    }
-    common::golden("../../../docs/reference/api-operations.md", &text);
-}
-
-#[test]
-fn the_table_of_errors_is_the_committed_one() {
-    let mut text = String::from(
-        "# Errors of the REST API\n\nMade from the program's own table. A failed request answers with \
-         the status, and the number stands in `error`; of things named one by one, those that fail \
-         stand under `failed_items` with number, text and remedy, and the status is 200. A request \
-         may have a text of its own where it can be more precise. Failures without a number, and all \
-         else: [api.md](api.md).\n\n\
-         | number | status | text | remedy |\n|---|---|---|---|\n",
-    );
+    let mut text = String::from(HEAD);
+    operations(&mut text, &document);
+    parameters(&mut text, &document);
+    shapes(&mut text, &document);
+    text.push_str(ERRORS);
     for (code, status, said, remedy) in api::error_codes() {
-        let cell = |text: &str| text.replace('|', "\\|");
         writeln!(text, "| {code} | {status} | {} | {} |", cell(said), cell(remedy)).unwrap();
     }
-    common::golden("../../../docs/reference/api-errors.md", &text);
+    common::golden("../../../docs/reference/api.md", &text);
+}
+
+/// Every operation of the description: its path, method and what is said of it.
+fn described(document: &Value) -> impl Iterator<Item = (&str, String, &Value)> {
+    document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().iter();
+        methods.map(move |(method, said)| (path.as_str(), method.to_uppercase(), said))
+    })
+}
+
+fn operations(text: &mut String, document: &Value) {
+    text.push_str(
+        "## Operations\n\nA parameter with * must be given; `pretty` and `wait_for_complete`, which nearly every \
+         operation takes, are left out. A shape with [] stands in the envelope of a list.\n",
+    );
+    let mut sections: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (path, method, said) in described(document) {
+        let row = format!(
+            "| `{method} {path}` | {}{} | {} | {} | {} |",
+            cell(said["summary"].as_str().unwrap()),
+            if said["deprecated"] == true { " Deprecated." } else { "" },
+            names_of_parameters(said).join(", "),
+            content(&said["requestBody"]),
+            content(&said["responses"]["200"]),
+        );
+        sections.entry(said["tags"][0].as_str().unwrap()).or_default().push(row);
+    }
+    for (section, rows) in sections {
+        let head =
+            "| operation | what it does | parameters | body | answer |\n|---|---|---|---|---|";
+        writeln!(text, "\n### {section}\n\n{head}\n{}", rows.join("\n")).unwrap();
+    }
+}
+
+fn parameters_of(said: &Value) -> impl Iterator<Item = &Value> {
+    let common =
+        |p: &&Value| ["pretty", "wait_for_complete"].contains(&p["name"].as_str().unwrap());
+    said["parameters"].as_array().into_iter().flatten().filter(move |p| !common(p))
+}
+
+fn names_of_parameters(said: &Value) -> Vec<String> {
+    let name = |p: &Value| {
+        let star = if p["required"] == true && p["in"] == "query" { "*" } else { "" };
+        format!("`{}`{star}", p["name"].as_str().unwrap())
+    };
+    parameters_of(said).map(name).collect()
+}
+
+/// The shapes of a body or an answer, or its type where it has none.
+fn content(said: &Value) -> String {
+    let Some(content) = said["content"].as_object() else { return String::new() };
+    let shape = |(kind, media): (&String, &Value)| {
+        let schema = &media["schema"];
+        let items = &schema["properties"]["data"]["properties"]["affected_items"]["items"];
+        match (items.is_null(), named(schema)) {
+            (false, _) => format!("{}[]", kind_of(items)),
+            (true, Some(name)) => name,
+            (true, None) if schema["properties"]["data"].is_object() => {
+                kind_of(&schema["properties"]["data"])
+            }
+            (true, None) => kind.clone(),
+        }
+    };
+    content.iter().map(shape).collect::<Vec<_>>().join(", ")
+}
+
+/// The name of a shape of this page, as a link within it.
+fn named(schema: &Value) -> Option<String> {
+    let name = schema["$ref"].as_str()?.rsplit('/').next()?;
+    Some(format!("[{name}](#{})", name.to_lowercase()))
+}
+
+/// What a value of a schema is.
+fn kind_of(schema: &Value) -> String {
+    if let Some(name) = named(schema) {
+        return name;
+    }
+    if let Some(several) = schema["oneOf"].as_array() {
+        return several.iter().map(kind_of).collect::<Vec<_>>().join(" or ");
+    }
+    let kinds = match &schema["type"] {
+        Value::Array(kinds) => {
+            kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or ")
+        }
+        Value::String(kind) => kind.clone(),
+        _ => "anything".to_owned(),
+    };
+    if schema["items"].is_object() {
+        return format!("{kinds} of {}", kind_of(&schema["items"]));
+    }
+    let words = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let words: Vec<String> = words.map(|word| format!("`{word}`")).collect();
+    if words.is_empty() { kinds } else { words.join(", ") }
+}
+
+/// Bounds and default of a value.
+fn bounds_of(schema: &Value) -> String {
+    let mut bounds = Vec::new();
+    for (key, said) in [
+        ("minimum", "from"),
+        ("maximum", "to"),
+        ("minLength", "characters from"),
+        ("maxLength", "characters to"),
+        ("default", "default"),
+    ] {
+        if !schema[key].is_null() {
+            bounds.push(format!("{said} {}", schema[key].to_string().trim_matches('"')));
+        }
+    }
+    let pattern = schema["pattern"].as_str().or(schema["items"]["pattern"].as_str());
+    bounds.extend(pattern.map(|pattern| format!("`{pattern}`")));
+    bounds.join(", ")
+}
+
+fn parameters(text: &mut String, document: &Value) {
+    text.push_str(
+        "\n## Parameters\n\nOne that means different things stands here once for each. An array is one \
+         value with commas.\n\n| parameter | what | value | bounds |\n|---|---|---|---|\n",
+    );
+    let rows: BTreeSet<String> = described(document)
+        .flat_map(|(_, _, said)| said["parameters"].as_array().into_iter().flatten())
+        .map(|p| {
+            let (name, schema) = (p["name"].as_str().unwrap(), &p["schema"]);
+            let what = cell(p["description"].as_str().unwrap());
+            let (kind, bounds) = (cell(&kind_of(schema)), cell(&bounds_of(schema)));
+            format!("| `{name}` | {what} | {kind} | {bounds} |\n")
+        })
+        .collect();
+    text.extend(rows);
+}
+
+fn shapes(text: &mut String, document: &Value) {
+    text.push_str(
+        "\n## Shapes\n\nA field with * is always there. Where one has no fields, they are those that the \
+         [guide](api-guide.md) tells of.\n",
+    );
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        let about = schema["description"].as_str().unwrap_or_default();
+        let of = if schema["type"] == "object" { String::new() } else { kind_of(schema) };
+        let line = [about, &of].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        let line = if line.is_empty() { "An object.".to_owned() } else { line.join(" ") };
+        writeln!(text, "\n### {name}\n\n{line}").unwrap();
+        if let Some(fields) = schema["properties"].as_object() {
+            text.push_str("\n| field | what | value | bounds |\n|---|---|---|---|\n");
+            fields_of(text, fields, &schema["required"]);
+        }
+    }
+}
+
+fn fields_of(text: &mut String, fields: &Map<String, Value>, required: &Value) {
+    let required: Vec<&str> =
+        required.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, schema) in fields {
+        let star = if required.contains(&name.as_str()) { "*" } else { "" };
+        let what = cell(schema["description"].as_str().unwrap_or_default());
+        let (kind, bounds) = (cell(&kind_of(schema)), cell(&bounds_of(schema)));
+        writeln!(text, "| `{name}`{star} | {what} | {kind} | {bounds} |").unwrap();
+    }
+}
+
+/// A text as a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
 }
