@@ -93,7 +93,8 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::add_agents`]; `Refused` for a key that is too short; `DuplicateIp` for an
-    /// address that another agent registered with; `Store(Unrecorded)`. Then nobody had to go.
+    /// address that another agent registered with; `Store(Unrecorded)`. Then nobody had to go, unless
+    /// `record` was called: who had to may be gone, and it can be asked again.
     pub fn insert_agent(
         &self,
         new: &InsertAgent,

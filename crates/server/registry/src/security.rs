@@ -7,7 +7,7 @@ use state::registry::{
 };
 
 use crate::types::User;
-use crate::{LoginError, Registry, RegistryError, context, passwords};
+use crate::{LoginError, Registry, RegistryError, context};
 
 /// How often a login with a context reads the rules anew because they were changed meanwhile.
 const RUN_AS_TRIES: usize = 5;
@@ -41,8 +41,7 @@ impl Registry {
     /// # Errors
     /// `Password`, `Store(NotFound)`.
     pub fn set_password_of(&self, user: u32, password: &str) -> Result<(), RegistryError> {
-        passwords::check(password)?;
-        let hash = self.hash(password)?;
+        let hash = self.hash_of_new(password)?;
         self.change_security(SecurityChange::SetPassword { user, hash }).map(drop)
     }
 

@@ -168,9 +168,18 @@ impl Registry {
         }
     }
 
+    /// The hash of a new password, for [`SecurityChange::SetPassword`]. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// `Password` when it breaks the rule, `Store(Busy)` when too many are waiting; nothing is changed.
+    pub fn hash_of_new(&self, password: &str) -> Result<String, RegistryError> {
+        passwords::check(password)?;
+        self.hash(password)
+    }
+
     /// Hash a new password as logins are checked, in their queue: no more hashes at once than those,
     /// and none for time that others want. Blocks for as long as that takes.
-    pub(crate) fn hash(&self, password: &str) -> Result<String, RegistryError> {
+    fn hash(&self, password: &str) -> Result<String, RegistryError> {
         let (registry, password) = (self.clone(), password.to_owned());
         let (done, hash) = std::sync::mpsc::sync_channel(1);
         let work = move || {

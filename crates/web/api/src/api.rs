@@ -133,6 +133,8 @@ pub(crate) struct Api {
     pub(crate) rate: RequestRate,
     /// Which store requests run.
     pub(crate) turns: Turns,
+    /// Of operations that wait and write.
+    pub(crate) turns_to_write: Turns,
     /// Bytes of bodies that may be in memory.
     pub(crate) bodies: Room,
     /// The same of logins.
@@ -174,6 +176,7 @@ impl Api {
                 .clone()
                 .map(|store| ingest::router(store, ingest::HttpOptions::default())),
             turns: Turns::new(),
+            turns_to_write: Turns::new(),
             options,
             registry,
             state,

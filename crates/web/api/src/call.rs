@@ -119,6 +119,7 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<Instant>,
     cost: Mutex<Cost>,
     unchanged: AtomicBool,
+    begun: AtomicBool,
 }
 
 impl Call {
@@ -131,7 +132,7 @@ impl Call {
         body: Body,
         action: &'static str,
     ) -> Self {
-        let (deadline, cost, unchanged) = Default::default();
+        let (deadline, cost, unchanged, begun) = Default::default();
         Self {
             api,
             caller,
@@ -143,6 +144,7 @@ impl Call {
             deadline,
             cost,
             unchanged,
+            begun,
         }
     }
 
@@ -153,6 +155,16 @@ impl Call {
 
     pub(crate) fn is_unchanged(&self) -> bool {
         self.unchanged.load(Ordering::Relaxed)
+    }
+
+    /// Some of what is answered with a refusal or a failure may be done all the same, and the row of the
+    /// audit log did not go along with it.
+    pub(crate) fn set_begun(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Whether somebody still waits for the answer: asked between steps of what may take long.

@@ -146,6 +146,43 @@ async fn one_user_whose_requests_take_long_keeps_no_other_from_an_answer() {
     }
 }
 
+/// Each of them writes before it looks at what was asked, and the disk keeps it waiting.
+#[tokio::test]
+async fn who_changes_a_password_again_and_again_keeps_no_other_from_an_answer() {
+    let world = world_with(|options| options.requests_per_minute_max = 0);
+    let (admin, reader) = (world.admin().await, world.reader().await);
+    world.registry.flush().unwrap();
+    let other = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (told, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    let change = |_| {
+        let mut request = Request::put("/security/users/me/password")
+            .header("authorization", format!("Bearer {reader}"))
+            .header("content-type", "application/json")
+            .body(Body::from("{}"))
+            .unwrap();
+        request.extensions_mut().insert(Source::Tcp("192.0.2.1:4000".parse().unwrap()));
+        let (router, told) = (world.router.clone(), told.clone());
+        tokio::spawn(async move {
+            let answer = router.oneshot(request).await.unwrap();
+            let status = answer.status();
+            let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+            let _ = told.send((status, String::from_utf8(body.to_vec()).unwrap()));
+        })
+    };
+    let waiting: Vec<_> = (0..2 * api::limits::WAITING_EACH_MAX).map(change).collect();
+    loop {
+        let (status, text) = answers.recv().await.unwrap();
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+        if text.contains("too many requests are waiting") {
+            break;
+        }
+    }
+    world.ok("/agents", &admin).await;
+    other.execute_batch("COMMIT").unwrap();
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 async fn ask(world: &World, method: &str, path: &str, token: &str, body: String) -> Answered {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -189,6 +226,14 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
     let newest = world.registry.audit_log(None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.action.as_str()), ("reader", "security.logout"));
     assert_eq!(newest.outcome, AuditOutcome::Unchanged);
+    for _ in 0..api::limits::IDLE_ROWS_MAX {
+        let reader = world.reader().await;
+        let out = ask(&world, "DELETE", path, &reader, String::new()).await;
+        assert_eq!(out.status, StatusCode::OK);
+    }
+    let log = world.registry.audit_log(None, 10_000).unwrap();
+    let rows = log.iter().filter(|row| row.user == "reader").count();
+    assert_eq!(rows, api::limits::IDLE_ROWS_MAX as usize, "as of all that changes nothing");
 }
 
 #[tokio::test]

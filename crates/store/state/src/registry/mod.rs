@@ -473,7 +473,7 @@ pub trait RegistryStore: SecurityStore {
     /// See [`RegistryStore`].
     fn end_audit(&self, outcome: AuditOutcome) -> StoreResult<()>;
 
-    /// Say nothing of what this thread has begun; a row that is written already says `outcome`.
+    /// Say nothing of what this thread has begun; a row that is written goes if `Unchanged`, else says so.
     ///
     /// # Errors
     /// See [`RegistryStore`].

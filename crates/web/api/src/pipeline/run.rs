@@ -21,6 +21,7 @@ use crate::error::Failure;
 use crate::operation::{Access, Answering, Handler, Operation, is_content_type};
 use crate::parameters::{Parameters, flag_of};
 use crate::room::Owner;
+use crate::turns::Turn;
 
 /// A request whose sender is known.
 pub(super) struct Checked {
@@ -50,11 +51,7 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
     let (writes, owner) = (request.operation.writes(), Owner::of(&request.caller));
     let outcome = match request.operation.handler {
         Handler::Blocking(code) => within(deadline, blocking(api, request, code)).await,
-        Handler::Waiting(code) => {
-            // On its own: a request that ran out of time goes on to its end, and to its audit.
-            let task = tokio::spawn(waiting(Arc::clone(api), request, code));
-            within(deadline, async { task.await.map_err(|e| Failure::internal(&e))? }).await
-        }
+        Handler::Waiting(code) => within(deadline, on_its_own(api, request, code)).await,
     };
     match outcome {
         Ok((answer, cost)) => {
@@ -67,10 +64,31 @@ pub(super) async fn run(api: &Arc<Api>, request: Checked) -> (Result<Response, F
 /// What came of a request, and what its statements cost whatever that is.
 type Outcome = (Result<Answer, Failure>, Cost);
 
+/// A request that runs out of time goes on to its end, and to its audit. What writes has a turn until
+/// then, of turns of its own: it may wait for passwords to be hashed, and nobody's question for it.
+async fn on_its_own(
+    api: &Arc<Api>,
+    request: Checked,
+    code: fn(Arc<Call>) -> Answering,
+) -> Result<Outcome, Failure> {
+    let owner = Owner::who(&request.caller, request.source);
+    let mut turn = None;
+    if request.operation.writes() {
+        turn = Some(api.turns_to_write.take(owner).await.ok_or_else(crowded)?);
+    }
+    let task = tokio::spawn(waiting(Arc::clone(api), request, code, turn));
+    task.await.map_err(|e| Failure::internal(&e))?
+}
+
+fn crowded() -> Failure {
+    Failure::busy("too many requests are waiting", 1)
+}
+
 async fn waiting(
     api: Arc<Api>,
     request: Checked,
     code: fn(Arc<Call>) -> Answering,
+    _turn: Option<Turn>,
 ) -> Result<Outcome, Failure> {
     let row = request.operation.writes().then(|| Row::of(&request));
     let call = match prepare(&api, request) {
@@ -94,8 +112,8 @@ async fn waiting(
         move |call: &Call| call.registry().start_audit(&begun.user, begun.action, &begun.detail);
     let id = call.blocking(start).await??;
     let answer = whole(code(Arc::clone(&call))).await;
-    let outcome = outcome_of(&answer);
-    let kept = !(outcome.is_idle() || is_busy(&answer)) || row.counts(&api);
+    let (outcome, idle) = end_of(&answer, &call);
+    let kept = !idle || row.counts(&api);
     let finish = move |call: &Call| {
         if kept {
             call.registry().finish_audit(id, outcome)
@@ -136,7 +154,7 @@ async fn blocking(
 ) -> Result<Outcome, Failure> {
     let owner = Owner::who(&request.caller, request.source);
     let turn = api.turns.take(owner.clone()).await;
-    let turn = turn.ok_or_else(|| Failure::busy("too many requests are waiting", 1))?;
+    let turn = turn.ok_or_else(crowded)?;
     let api = Arc::clone(api);
     // The turn goes along: a request that ran out of time keeps its own until it really ends.
     let work = move || {
@@ -162,11 +180,8 @@ fn carry_out(
     let call = prepare(api, request).inspect_err(|_| row.refused(api))?;
     let pending = row.begin(api);
     let answer = code(&call);
-    let outcome = match outcome_of(&answer) {
-        AuditOutcome::Done | AuditOutcome::Partly if call.is_unchanged() => AuditOutcome::Unchanged,
-        outcome => outcome,
-    };
-    if (outcome.is_idle() || is_busy(&answer)) && !row.counts(api) {
+    let (outcome, idle) = end_of(&answer, &call);
+    if idle && !row.counts(api) {
         told(pending.leave_out(outcome));
     } else {
         told(pending.end(outcome));
@@ -213,6 +228,24 @@ impl Row {
     fn begin<'a>(&self, api: &'a Api) -> PendingAudit<'a> {
         api.registry.begin_audit(&self.user, self.action, &self.detail)
     }
+}
+
+/// What the row of a request says in the end, and whether it left everything as it was.
+fn end_of(answer: &Result<Answer, Failure>, call: &Call) -> (AuditOutcome, bool) {
+    ended(outcome_of(answer), is_busy(answer), (call.is_unchanged(), call.is_begun()))
+}
+
+fn ended(
+    outcome: AuditOutcome,
+    busy: bool,
+    (unchanged, begun): (bool, bool),
+) -> (AuditOutcome, bool) {
+    let outcome = match outcome {
+        AuditOutcome::Done | AuditOutcome::Partly if unchanged => AuditOutcome::Unchanged,
+        AuditOutcome::Refused if begun => AuditOutcome::Partly,
+        outcome => outcome,
+    };
+    (outcome, outcome.is_idle() || (busy && !begun))
 }
 
 /// What an answer says of what was asked for.
@@ -386,6 +419,22 @@ mod tests {
         let answer = whole(panics).await;
         assert_eq!(outcome_of(&answer), AuditOutcome::Failed);
         assert_eq!(answer.err().and_then(|failure| failure.code), Some(1000));
+    }
+
+    #[test]
+    fn what_was_begun_before_there_was_no_time_for_the_rest_is_not_left_out_of_the_audit_log() {
+        use AuditOutcome::{Done, Failed, Partly, Refused, Unchanged};
+        for (outcome, busy, begun, told) in [
+            (Done, false, false, (Done, false)),
+            (Refused, false, false, (Refused, true)),
+            (Refused, false, true, (Partly, false)),
+            (Failed, false, false, (Failed, false)),
+            (Failed, true, false, (Failed, true)),
+            (Failed, true, true, (Failed, false)),
+        ] {
+            assert_eq!(ended(outcome, busy, (false, begun)), told, "{outcome:?} {busy} {begun}");
+        }
+        assert_eq!(ended(Partly, false, (true, false)), (Unchanged, true));
     }
 
     #[tokio::test]

@@ -242,6 +242,9 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
         if !names.is_empty() {
             call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
         }
+        if !gone.is_empty() {
+            call.set_begun();
+        }
         gone.iter().copied().try_for_each(|(agent, incarnation)| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
             call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())

@@ -143,6 +143,8 @@ async fn ask(
             let text = text.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let text = refusal(&text);
             if status.is_server_error() {
+                // A part of it may be done.
+                call.set_begun();
                 tracing::warn!("series: {status}: {text}");
                 return Err(Failure::busy("the series store takes nothing now: see the log", 5));
             }

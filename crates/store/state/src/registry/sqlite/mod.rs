@@ -417,6 +417,7 @@ impl RegistryStore for SqliteRegistry {
     fn leave_out_audit(&self, outcome: AuditOutcome) -> StoreResult<()> {
         match audit::take() {
             Pending::None | Pending::Waiting(_) => Ok(()),
+            Pending::Written(id) if outcome == AuditOutcome::Unchanged => self.drop_audit(id),
             Pending::Written(id) => self.finish_audit(id, outcome),
         }
     }

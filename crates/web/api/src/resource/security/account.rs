@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use registry::Policy;
+use registry::{Policy, RegistryError, SecurityChange};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -177,7 +177,7 @@ fn override_with(resources: &mut Map<String, Value>, resource: &str, effect: &st
 
 fn own_password(call: Arc<Call>) -> Answering {
     Box::pin(async move {
-        let Caller::User { name, .. } = call.caller.clone() else {
+        let Caller::User { id, name, .. } = call.caller.clone() else {
             return Err(no_account());
         };
         let change: PasswordChange = call.json()?;
@@ -189,7 +189,17 @@ fn own_password(call: Arc<Call>) -> Answering {
             }
             _ => failure,
         })?;
-        call.blocking(move |call| call.registry().set_password(&name, &change.password)).await??;
+        let set = move |call: &Call| {
+            let hash = call.registry().hash_of_new(&change.password)?;
+            let set =
+                call.registry().change_security(SecurityChange::SetPassword { user: id, hash });
+            // The tokens that are refused from now on are written once more after the password.
+            if set.as_ref().is_err_and(RegistryError::is_transient) {
+                call.set_begun();
+            }
+            set
+        };
+        call.blocking(set).await??;
         Ok(Answer::Message("Password was changed; log in again".into()))
     })
 }
