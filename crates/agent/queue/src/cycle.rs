@@ -267,15 +267,21 @@ impl Inner {
         Ok(outcome)
     }
 
+    /// No writer waits while what is left over is looked for: what a cycle began with only gets
+    /// less until another one begins, since all that is written has a higher version.
     pub(crate) fn end_cycle(&self, dataset: &Dataset) -> Result<(), QueueError> {
+        let unfinished = || QueueError::CycleUnfinished { dataset: dataset.to_string() };
+        let walk = self.walk(dataset)?;
+        if self.read(|conn| self.left_over(conn, &walk))? {
+            return Err(unfinished());
+        }
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or_else(|| self.closed())?;
-        let walk = self.walk(dataset)?;
-        if self.left_over(&writer.conn, &walk).map_err(|e| self.classify("end a cycle", e))? {
-            return Err(QueueError::CycleUnfinished { dataset: dataset.to_string() });
+        if self.walk(dataset)?.cycle != walk.cycle {
+            return Err(unfinished());
         }
         let mut head = self.head(walk.id, dataset)?;
-        head.marks = head.marks.end(writer.clock.last());
+        head.marks = head.marks.end();
         head.cursor = Cursor::default();
         head.last_cycle_us = Some(self.clock.now_us());
         self.transact(writer, "end a cycle", |txn| store(txn.conn, walk.id, &head))?;

@@ -10,8 +10,8 @@
 //! letting go of it before the catalog follows, loses an item here.
 //!
 //! Checked: every event arrives once, those of one producer in their order; no version goes back;
-//! what a cycle began with is told by it and not again; and in the end the server holds what the
-//! database holds.
+//! what a cycle began with is told by it and not again; what came and went before a cycle could tell
+//! it is not told gone; and in the end the server holds what the database holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -80,7 +80,7 @@ impl Queue {
         catalog.add_dataset(DATASET, Dataset::new("d"));
         catalog.apply(delta);
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
-        head.marks = head.marks.begin(clock.last()).end(clock.last());
+        head.marks = head.marks.begin(clock.last()).end();
         *queue.writer.lock().unwrap() = clock;
         *queue.database.lock().unwrap() = database;
         *queue.catalog.write().unwrap() = catalog;
@@ -122,7 +122,8 @@ impl Queue {
         vec![(); changes.len()]
     }
 
-    fn begin(&self) {
+    /// Gives the names of what it begins with.
+    fn begin(&self) -> Vec<Name> {
         let clock = self.writer.lock().unwrap();
         let mut catalog = self.catalog.write().unwrap();
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
@@ -131,6 +132,7 @@ impl Queue {
             head.cycle += 1;
             head.cursor = Default::default();
         }
+        self.database.lock().unwrap().items.keys().copied().collect()
     }
 
     /// One item at most: the next lease goes on behind it.
@@ -173,16 +175,24 @@ impl Queue {
     }
 
     fn end(&self) {
-        let clock = self.writer.lock().unwrap();
-        let database = self.database.lock().unwrap().clone();
+        let (marks, from) = {
+            let catalog = self.catalog.read().unwrap();
+            let head = &catalog.datasets[&DATASET].head;
+            (head.marks, head.cursor.name.clone())
+        };
+        let none_left = |database: &Database| {
+            let ahead = database.items.iter().filter(|(name, _)| name.as_bytes() >= &from[..]);
+            for (name, row) in ahead {
+                assert!(!marks.is_pending(*row) || row.seen > marks.leased, "{name} is left over");
+            }
+        };
+        none_left(&self.database.lock().unwrap().clone());
+        let _clock = self.writer.lock().unwrap();
+        // Nor has anything come meanwhile.
+        none_left(&self.database.lock().unwrap().clone());
         let mut catalog = self.catalog.write().unwrap();
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
-        let (marks, cursor) = (head.marks, &head.cursor.name[..]);
-        let ahead = database.items.iter().filter(|(name, _)| name.as_bytes() >= cursor);
-        for (name, row) in ahead {
-            assert!(!marks.is_pending(*row) || row.seen > marks.leased, "{name} is left over");
-        }
-        head.marks = marks.end(clock.last());
+        head.marks = head.marks.end();
         head.cursor = Default::default();
     }
 
@@ -203,6 +213,8 @@ struct Server {
     events: Vec<u32>,
     /// Versions that a cycle began with and told.
     settled: BTreeSet<(Name, u64)>,
+    /// Names that a cycle began with.
+    began_with: BTreeSet<Name>,
 }
 
 impl Server {
@@ -211,13 +223,14 @@ impl Server {
             assert!(!self.settled.contains(&(*name, row.seen)), "{name} told again");
             let before = self.documents.insert(*name, *row);
             assert!(before.is_none_or(|before| before.seen <= row.seen), "{name} went back");
+            assert!(!row.gone || self.began_with.contains(name), "{name} came and went in between");
         }
     }
 }
 
 /// A cycle; the first session of it is lost once it has arrived, if `lose` says so.
 fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
-    queue.begin();
+    server.began_with.extend(queue.begin());
     let leased = queue.catalog.read().unwrap().datasets[&DATASET].head.marks.leased;
     while let Some(lease) = queue.lease() {
         server.take(&lease);
@@ -290,4 +303,9 @@ fn a_delete_and_its_undoing_beside_a_cycle_whose_session_is_lost() {
 #[test]
 fn two_changes_of_one_producer_beside_another_s() {
     race(&["a", "z"], &[there("a", 1), gone("a", 2)], &[there("z", 3)], false);
+}
+
+#[test]
+fn what_is_born_and_goes_beside_a_cycle_is_told_gone_only_if_it_was_told() {
+    race(&["a", "z"], &[there("b", 1), gone("b", 2)], &[there("b", 3)], true);
 }

@@ -12,7 +12,7 @@ use model::{Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 
 use crate::catalog::{Catalog, Unsound};
-use crate::cycle::{Cursor, store};
+use crate::cycle::store;
 use crate::error::QueueError;
 use crate::options::{Dropped, OpenReport, QueueOptions, Rebuilt};
 use crate::schema;
@@ -224,8 +224,7 @@ impl Opening<'_> {
         Ok(conn)
     }
 
-    /// Mark the database as in use, draw an epoch where needed, and take everything held for
-    /// possibly known after an unclean end.
+    /// Mark the database as in use, draw an epoch, and take everything held for possibly known.
     fn finish(
         &self,
         conn: Connection,
@@ -233,13 +232,13 @@ impl Opening<'_> {
         last: u64,
         report: &mut OpenReport,
     ) -> Result<(Writer, Catalog), Attempt> {
-        // Anew at every opening: a copy that was closed cleanly and is put back must not use ids
-        // that were told after it was made.
+        // Both at every opening: a copy that was closed cleanly and is put back must not use ids
+        // that were told after it was made, nor drop what was.
         let epoch = self
             .random
             .next_u64()
             .map_err(|error| Attempt::Failed(io_error(self.path, "draw an epoch", error)))?;
-        prepare(&conn, self.options, &mut catalog, last, epoch, report.unclean)?;
+        prepare(&conn, self.options, &mut catalog, last, epoch)?;
         if let Some(dropped) = &report.dropped {
             // Under the new epoch.
             let detail = format!(
@@ -339,7 +338,6 @@ fn prepare(
     catalog: &mut Catalog,
     last: u64,
     epoch: u64,
-    unclean: bool,
 ) -> rusqlite::Result<()> {
     conn.execute_batch("BEGIN IMMEDIATE")?;
     schema::set_meta(conn, schema::META_CLEAN, 0)?;
@@ -361,16 +359,9 @@ fn prepare(
     for (first, _) in catalog.epochs.drain(..current) {
         conn.execute("DELETE FROM epoch WHERE first_seq = ?1", [first as i64])?;
     }
-    if unclean {
-        for (id, state) in &mut catalog.datasets {
-            let head = &mut state.head;
-            if !head.marks.unfinished {
-                head.marks = head.marks.begin(last);
-                head.cycle += 1;
-                head.cursor = Cursor::default();
-                store(conn, *id, head)?;
-            }
-        }
+    for (id, state) in &mut catalog.datasets {
+        state.head.marks = state.head.marks.open(last);
+        store(conn, *id, &state.head)?;
     }
     conn.execute_batch("COMMIT")
 }

@@ -5,7 +5,8 @@
 //! has [`Marks`]; an item is *pending* while its `seen` is above `told`.
 //!
 //! Invariants, each covered by the tests of this file:
-//! - a row is dropped without telling only if no session can have carried it;
+//! - a row is dropped without telling only if no session can have carried it, and a delete is told
+//!   only of what one may have carried;
 //! - whatever changes after it was sent is pending again;
 //! - a cycle hands out all that was pending when it began, and ends whatever is born meanwhile;
 //! - `told` never passes an item that was not answered.
@@ -28,25 +29,31 @@ pub struct Marks {
     pub leased: u64,
     /// Everything up to here was answered.
     pub told: u64,
-    /// The highest `seen` that any session of a finished cycle may have carried: a cycle sends an
-    /// item as it is when visited, so also what changed after `leased`.
+    /// The clock when the database was last opened. Of what it held then any session may have
+    /// carried anything: it may be an older state of itself (a power cut, a copy put back), and the
+    /// cycles that it does not know of sent its items too.
     pub reached: u64,
     /// A cycle has begun and not ended.
     pub unfinished: bool,
 }
 
 impl Marks {
+    /// The database is opened when the last committed `seen` is `last`.
+    #[must_use]
+    pub fn open(self, last: u64) -> Self {
+        Self { reached: self.reached.max(last), ..self }
+    }
+
     /// A cycle begins when the last committed `seen` is `last`; an unfinished one goes on.
     #[must_use]
     pub fn begin(self, last: u64) -> Self {
         if self.unfinished { self } else { Self { leased: last, unfinished: true, ..self } }
     }
 
-    /// The cycle ends when the last committed `seen` is `last` and every item up to `leased` was
-    /// answered.
+    /// The cycle ends: every item up to `leased` was answered.
     #[must_use]
-    pub fn end(self, last: u64) -> Self {
-        Self { told: self.leased, reached: last, unfinished: false, ..self }
+    pub fn end(self) -> Self {
+        Self { told: self.leased, unfinished: false, ..self }
     }
 
     /// Whether the row is still to be told.
@@ -55,15 +62,17 @@ impl Marks {
     }
 
     /// Whether the cycle hands the row out: pending, and not born after the cycle began. A newcomer
-    /// is the next cycle's: one that is outrun by newcomers would never end, and what lies before
-    /// its cursor would wait for ever. What changes faster than a cycle is no newcomer any more.
+    /// is the next cycle's, however often it changes before: a cycle that is outrun by newcomers
+    /// would never end, and what lies before its cursor would wait for ever. What was there when
+    /// the cycle began is told by it, however fast it changes.
     pub fn is_due(self, row: Row) -> bool {
         self.is_pending(row) && (row.known || row.seen <= self.leased)
     }
 
-    /// Whether any session, answered or not, may have carried the row.
+    /// Whether any session, answered or not, may have carried the row: exactly what a cycle of this
+    /// opening could hand out so far, and all that was there before it.
     pub fn may_be_known(self, row: Row) -> bool {
-        row.known || self.unfinished || row.seen <= self.leased.max(self.reached)
+        row.known || row.seen <= self.leased.max(self.reached)
     }
 }
 

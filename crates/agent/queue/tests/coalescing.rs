@@ -108,6 +108,8 @@ struct Ours {
     clock: HybridClock,
     flight: Option<Sent>,
     acknowledged: bool,
+    /// A session has carried the item since its row came.
+    carried: bool,
     server: Server,
     /// End a cycle only when the next one begins, so that changes come in between.
     late_end: bool,
@@ -116,7 +118,7 @@ struct Ours {
 impl Ours {
     fn end(&mut self) {
         if self.marks.unfinished && self.flight.is_none() {
-            self.marks = self.marks.end(self.clock.last());
+            self.marks = self.marks.end();
             self.acknowledged = false;
         }
     }
@@ -130,6 +132,7 @@ impl Ours {
             Op::Delete => {
                 let seen = self.clock.tick(0);
                 self.row = delete(self.row, self.marks, seen);
+                assert_eq!(self.row.is_some(), self.carried, "only what was told is told gone");
             }
             Op::Fetch => self.fetch(content),
             Op::Success => self.success(),
@@ -146,6 +149,7 @@ impl Ours {
         let Some(sent) = self.flight.take() else { return };
         self.server.apply(sent);
         self.row = self.row.and_then(|row| acknowledge(row, sent.version));
+        self.carried &= self.row.is_some();
         self.acknowledged = true;
         if !self.late_end {
             self.end();
@@ -163,6 +167,7 @@ impl Ours {
         match self.row.filter(|row| self.marks.is_due(*row)) {
             Some(row) => {
                 assert!(row.gone || content.is_some());
+                self.carried = true;
                 self.flight =
                     Some(Sent { version: row.seen, content: content.filter(|_| !row.gone) });
             }

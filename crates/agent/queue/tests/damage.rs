@@ -46,8 +46,6 @@ fn content_that_cannot_be_decoded_is_an_error_that_names_the_item_and_goes_at_th
     assert_eq!(baseline(&queue, "/d3").len(), 50);
     assert!(baseline(&queue, "/d4").is_empty());
     apply(&queue, vec![base("/d4/00200", 7)]);
-    // What is found again is the next cycle's: the one that the unclean end began goes on before.
-    assert_eq!(cycle(&queue), []);
     assert_eq!(cycle(&queue), own(&[("/d4/00200", Some(7))]));
     queue.close().unwrap();
     assert_eq!(queue::verify(&path).unwrap().problem_count, 0);

@@ -1,6 +1,7 @@
 //! Random operations, crashes, power cuts and clock jumps against plain maps: at the end of a
 //! successful cycle the server holds what the disk holds, every event that was committed arrived
-//! exactly once and in order, and no version ever went back.
+//! exactly once and in order, no version ever went back, and nobody was told that something went
+//! that no cycle had found there.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -134,6 +135,9 @@ struct World {
     committed: Vec<Vec<u8>>,
     /// Items whose refusal was acknowledged since they last changed.
     refused: BTreeSet<ItemKey>,
+    /// Items of which it may be told that they went: there when a cycle began, or when the database
+    /// was opened.
+    tellable: BTreeSet<ItemKey>,
     /// Length of the log that is on the disk for sure.
     persisted: u64,
 }
@@ -157,6 +161,7 @@ impl World {
             contents: 1,
             committed: Vec::new(),
             refused: BTreeSet::new(),
+            tellable: BTreeSet::new(),
             persisted: 0,
         };
         world.persisted = world.log_bytes();
@@ -209,11 +214,24 @@ impl World {
     fn session(&mut self, bytes: usize, arrives: bool, refuse: Option<usize>) {
         self.flight = None;
         let Ok(Some(lease)) = self.queue.lease(&files(), bytes) else { return };
+        self.look_at(&lease);
         if arrives {
             let skipped = self.server.take(&lease, refuse);
             self.flight = Some((lease, skipped));
         } else {
             self.queue.return_(lease);
+        }
+    }
+
+    fn begin(&mut self) {
+        if !self.queue.begin_cycle(&files()).unwrap().resumed {
+            self.tellable.extend(self.disk.keys().cloned());
+        }
+    }
+
+    fn look_at(&self, lease: &Lease) {
+        for key in lease.items().filter(|item| item.gone).map(|item| item.key.to_owned()) {
+            assert!(self.tellable.contains(&key), "nobody was told of {}", key.document_id());
         }
     }
 
@@ -223,10 +241,15 @@ impl World {
             return self.queue.return_(lease);
         }
         // Stale when the cycle ended meanwhile: what was seen after its mark does not hold it up.
-        match self.queue.ack(lease.clone(), &skipped) {
+        let outcome = match self.queue.ack(lease.clone(), &skipped) {
             Err(QueueError::StaleLease { .. }) => return,
             outcome => outcome.unwrap(),
         };
+        let gone = lease.items().filter(|item| item.gone).map(|item| item.key.to_owned());
+        let gone: Vec<ItemKey> = gone.collect();
+        if outcome.removed == gone.len() as u64 {
+            self.tellable.retain(|key| !gone.contains(key));
+        }
         for skip in skipped.iter().filter(|skip| skip.reason != SkipReason::Stale) {
             let item = lease.items().nth(skip.index).unwrap();
             let size = item.observation().unwrap().map(|observation| observation.size);
@@ -269,7 +292,10 @@ impl World {
         self.folder = folder;
         self.path = path;
         self.persisted = self.log_bytes();
+        self.tellable.extend(self.disk.keys().cloned());
         if lose.is_some() {
+            // Where it forgot that a delete was answered, it is told again.
+            self.tellable.extend(KEYS.map(|key| ItemKey::of_path(key.as_bytes())));
             self.rescan();
         }
     }
@@ -309,9 +335,7 @@ impl World {
                     self.apply(vec![Op::Touch { key, observation }]);
                 }
             }
-            Step::Begin => {
-                self.queue.begin_cycle(&files()).unwrap();
-            }
+            Step::Begin => self.begin(),
             Step::Session { bytes, arrives, refuse } => self.session(*bytes, *arrives, *refuse),
             Step::Answer(arrives) => self.answer(*arrives),
             // Refused while something is left.
@@ -328,6 +352,7 @@ impl World {
                     common::try_open(&self.path, self.options.clone(), &self.clock).unwrap();
                 assert!(!report.unclean);
                 self.queue = queue;
+                self.tellable.extend(self.disk.keys().cloned());
                 self.persisted = self.log_bytes();
             }
             Step::Crash => self.reopen(None),
@@ -336,8 +361,9 @@ impl World {
     }
 
     fn full_cycle(&mut self) {
-        self.queue.begin_cycle(&files()).unwrap();
+        self.begin();
         while let Some(lease) = self.queue.lease(&files(), 3000).unwrap() {
+            self.look_at(&lease);
             let skipped = self.server.take(&lease, None);
             self.queue.ack(lease, &skipped).unwrap();
         }
@@ -432,5 +458,40 @@ proptest! {
             world.run(step);
         }
         world.check();
+    }
+}
+
+#[test]
+fn what_comes_and_goes_within_a_cycle_is_right_whatever_end_comes_behind_any_step() {
+    let session = || Step::Session { bytes: 1, arrives: true, refuse: None };
+    let steps = [
+        Step::Write(vec![0, 2], false),
+        Step::Begin,
+        session(),
+        // Born behind the cursor and before it.
+        Step::Write(vec![1, 3, 6], true),
+        Step::Answer(true),
+        Step::Write(vec![1, 3], false),
+        session(),
+        Step::Delete(vec![3, 6]),
+        Step::Answer(true),
+        session(),
+        Step::Answer(false),
+        Step::End,
+        Step::Delete(vec![1]),
+        Step::Write(vec![3], false),
+        Step::Begin,
+        session(),
+        Step::Delete(vec![3]),
+    ];
+    let ends = [Step::Close, Step::Crash, Step::PowerCut(50), Step::PowerCut(100)];
+    for (place, end) in (0..=steps.len()).flat_map(|at| ends.iter().map(move |end| (at, end))) {
+        for transaction in [Transaction::Group, Transaction::PerEvent] {
+            let mut world = World::new(transaction);
+            world.run(&Step::Begin);
+            world.run(&Step::End);
+            steps[..place].iter().chain([end]).chain(&steps[place..]).for_each(|s| world.run(s));
+            world.check();
+        }
     }
 }

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
-    apply, assert_rebuilt, base, baseline, changed, crash_image, cycle, fill, open, open_new,
-    overwrite, own, try_open, with_suffix,
+    apply, assert_rebuilt, base, baseline, changed, crash_image, cycle, files, fill, gone, open,
+    open_new, overwrite, own, try_open, with_suffix,
 };
 use env::clock::{Clock, SystemClock};
 use env::random::SystemRandom;
@@ -106,6 +106,35 @@ fn damaged_events_of_a_cleanly_closed_database_are_moved_aside_too() {
     assert_rebuilt(&queue, &report);
 }
 
+/// A database that is older than what was told: its items may be known although it does not know of
+/// the cycle that told them.
+#[test]
+fn what_a_copy_held_that_is_put_back_is_told_gone() {
+    for (unfinished, clean) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (_folder, path, clock, queue) = open_new();
+        apply(&queue, vec![base("/a/1", 1)]);
+        if unfinished {
+            queue.begin_cycle(&files()).unwrap();
+        }
+        apply(&queue, vec![base("/a/2", 2)]);
+        if clean {
+            queue.close().unwrap();
+        }
+        let (_image, copy) = crash_image(&path);
+        let queue = if clean { open(&path, &clock).0 } else { queue };
+        cycle(&queue);
+        cycle(&queue);
+        drop(queue);
+        let (queue, report) = open(&copy, &clock);
+        assert_eq!(report.unclean, !clean);
+        apply(&queue, vec![gone("/a/2"), base("/a/3", 3)]);
+        apply(&queue, vec![gone("/a/3")]);
+        let told = [cycle(&queue), cycle(&queue)].concat();
+        assert!(told.contains(&("/a/2".to_owned(), None)), "{unfinished} {clean}: {told:?}");
+        assert!(!told.iter().any(|(path, _)| path == "/a/3"), "{told:?}");
+    }
+}
+
 #[test]
 fn damaged_copies_are_bounded() {
     let (folder, path, clock, queue) = open_new();
@@ -156,7 +185,7 @@ fn a_second_writer_is_refused_until_the_first_closes() {
     let second = try_open(&path, QueueOptions::default(), &clock);
     assert!(matches!(second, Err(QueueError::Locked { .. })));
     queue.close().unwrap();
-    assert!(matches!(queue.begin_cycle(&common::files()), Err(QueueError::Closed { .. })));
+    assert!(matches!(queue.begin_cycle(&files()), Err(QueueError::Closed { .. })));
     assert!(matches!(queue.status(), Err(QueueError::Closed { .. })));
     open(&path, &clock);
 }
@@ -202,7 +231,7 @@ fn after_an_unclean_end_a_delete_is_always_told() {
     // The server may have had the item in a cycle that the power cut took from us.
     let (_image, copy) = crash_image(&path);
     let (queue, _) = open(&copy, &clock);
-    apply(&queue, vec![common::gone("/a/1")]);
+    apply(&queue, vec![gone("/a/1")]);
     assert_eq!(cycle(&queue), own(&[("/a/1", None)]));
 }
 

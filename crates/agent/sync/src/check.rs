@@ -13,6 +13,8 @@ use crate::documents::Maker;
 use crate::syncer::{Syncer, blocking};
 use crate::{SyncError, client, documents};
 
+/// Items noted as known in one transaction.
+const NOTED_PER_TRANSACTION: usize = 10_000;
 /// Most deletes in one session of a repair.
 const DELETES_PER_SESSION: usize = 1_000;
 
@@ -213,9 +215,18 @@ impl Syncer {
                 resend.extend(found.missing(&mut maker, item));
                 Ok(())
             })?;
-            let refused = snapshot.exceptions().iter().map(|exception| &exception.key);
-            for key in snapshot.pending().iter().chain(refused) {
-                found.theirs.remove(maker.id(key.borrowed()));
+            for exception in snapshot.exceptions() {
+                found.theirs.remove(maker.id(exception.key.borrowed()));
+            }
+            let pending = snapshot.pending().iter();
+            let held =
+                pending.filter(|key| found.theirs.remove(maker.id(key.borrowed())).is_some());
+            let held: Vec<ItemKey> = held.cloned().collect();
+            drop(snapshot);
+            // Found anew by a database that lost what it had told of them: should they go before
+            // they are told again, that must be told.
+            for keys in held.chunks(NOTED_PER_TRANSACTION) {
+                queue.resend(&dataset, keys)?;
             }
             Ok((resend, found.theirs.into_values().collect()))
         })

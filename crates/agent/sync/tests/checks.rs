@@ -367,6 +367,28 @@ async fn an_agent_whose_database_lost_its_last_cycle_ends_equal_to_the_server() 
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
 
+/// Found anew and gone again before it was told anew: the server knows it all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_database_had_told_is_told_gone_even_if_it_was_pending_at_the_check() {
+    let server = Server::start().await;
+    let mut agent = server.agent("web").await;
+    agent.base("/etc", 50);
+    agent.cycle().await;
+    let mut earlier = None;
+    let mut agent = agent.restart_after(|folder| earlier = Some(copy(folder)));
+    agent.write("/etc/lost", 1);
+    agent.cycle().await;
+    let mut agent = agent.restart_after(|folder| put_back(earlier.unwrap().path(), folder));
+    agent.beat().await;
+    agent.cycle().await;
+    agent.found("/etc/lost", Some(1), false);
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!((report.resent, report.removed), (0, 0));
+    agent.remove("/etc/lost");
+    agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
 /// The copy is of a database in use, as a power cut or a copied disk image leaves it.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_after_a_copy_in_use_was_put_back_have_ids_of_their_own() {
