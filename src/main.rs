@@ -118,7 +118,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Token(args) => enrol::token(&args)?,
         Command::Remove(args) => runtime()?.block_on(enrol::remove(&args))?,
         Command::Agents(AgentsCommand::Import(args)) => enrol::import(&args)?,
-        Command::Scan(args) => scan::run(&args)?,
+        Command::Scan(args) => return scan::run(&args),
         Command::Changes(args) => runtime()?.block_on(changes::run(&args))?,
         Command::Backup(args) => backup::backup(&args)?,
         Command::Restore(args) => backup::restore(&args)?,

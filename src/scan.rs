@@ -13,8 +13,8 @@ use model::{Baseline, BaselineItem, Batch, FileBody, Op, Sink, SinkOutcome};
 use crate::agent::Console;
 use crate::cli::ScanArgs;
 
-/// Scan and print.
-pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<()> {
+/// Scan and print; whether all there is could be read.
+pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     let mut paths = Vec::new();
     for path in &args.path {
         std::fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
@@ -42,7 +42,9 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<()> {
                 && [&*root.path, &*root.real_path].contains(&path)
         })
     };
-    for gap in scanner.gaps() {
+    let gaps = scanner.gaps();
+    let whole = gaps.is_empty() && report.counts.errors.is_empty();
+    for gap in gaps {
         let (path, detail) = (model::path::show_terminal(&gap.path), &gap.detail);
         if of_root(&path) {
             continue;
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<()> {
         drop(printer);
         Console::new().scanned(&report);
     }
-    Ok(())
+    Ok(whole)
 }
 
 /// A path as rules take it: absolute and without `..`. What it ends in is not followed.

@@ -237,7 +237,14 @@ fn a_denied_permission_is_told_as_such() {
         assert!(printed.contains("Permission denied"), "{words:?}: {printed}");
     }
     let (code, printed) = run_as_nobody(&["scan", dir.to_str().unwrap()]);
-    assert!(code == 0 && printed.contains(&format!("gap: {data}: cannot be read")), "{printed}");
+    assert!(code == 1 && printed.contains(&format!("gap: {data}: cannot be read")), "{printed}");
+    let secret = dir.join("secret");
+    fs::write(&secret, "content").unwrap();
+    mode("secret", 0o000);
+    for shown in ["--json", "--quiet"] {
+        let (code, printed) = run_as_nobody(&["scan", secret.to_str().unwrap(), shown]);
+        assert!(code == 1 && printed.contains("permission denied"), "{shown}: {printed}");
+    }
     // A database that only others may write.
     mode("data", 0o777);
     mode("data/state.db", 0o444);

@@ -87,7 +87,11 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     #[command(subcommand)]
     Agents(AgentsCommand),
     /// Print what a scan sees, without server or database.
-    #[command(after_help = "Example:\n  holdfast scan /etc --json | tail -n 1")]
+    #[command(
+        after_help = "Example:\n  holdfast scan /etc --json | tail -n 1\n\nExit code 1 when \
+something there could not be read: a folder is named as a gap, an entry says why itself, and the \
+summary counts them."
+    )]
     Scan(ScanArgs),
     /// Print the history of changes of a running server on this machine, newest last.
     #[command(after_help = "Example:\n  holdfast changes --data ./data --path /etc --since 1h \
