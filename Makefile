@@ -48,7 +48,7 @@ unit: ## All Rust tests: units, models, crash images, real processes
 		--test acknowledgements --test coalescing --test damage --test datasets \
 		--test large_directory --test limits --test readers --test recovery --test tools \
 		--test versions --test checks --test copies --test cycles --test due_checks --test enrolment \
-		--test lost --test lose_nothing --test repair --test undecodable
+		--test lost --test lose_nothing --test packages --test repair --test undecodable
 
 loom: ## The hand-offs between writers of journal and queue, and who tells, in every order of events
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model

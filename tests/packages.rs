@@ -14,38 +14,33 @@
 )]
 
 mod common;
+#[path = "common/house.rs"]
+mod house;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Api, Running, differences, eventually, folder, run};
+use common::{Api, Running, differences, eventually, run};
+use house::House;
 use rusqlite::Connection;
 
 /// Names and versions.
 type Versions = BTreeMap<String, String>;
 
 struct Place {
-    base: PathBuf,
+    house: House,
     installed: Versions,
 }
 
 impl Place {
     fn new(name: &str) -> Self {
-        let base = folder(name);
-        fs::create_dir_all(base.join("tree")).unwrap();
-        fs::create_dir_all(base.join("system/var/lib/dpkg/info")).unwrap();
-        fs::write(base.join("tree/file"), "content").unwrap();
-        Self { base, installed: Versions::new() }
+        Self { house: House::looking(name, "200ms"), installed: Versions::new() }
     }
 
     fn status(&self) -> PathBuf {
-        self.base.join("system/var/lib/dpkg/status")
-    }
-
-    fn data(&self) -> PathBuf {
-        self.base.join("data")
+        self.house.base.join("system/var/lib/dpkg/status")
     }
 
     /// Install, upgrade and remove, and write the database as dpkg does: beside, then in its place.
@@ -65,28 +60,6 @@ impl Place {
         let new = self.status().with_extension("new");
         fs::write(&new, text).unwrap();
         fs::rename(new, self.status()).unwrap();
-    }
-
-    fn up(&self) -> Running {
-        let path = |name: &str| self.base.join(name).to_str().unwrap().to_owned();
-        let (data, tree, system) = (path("data"), path("tree"), path("system"));
-        let words = [
-            "up",
-            "--data",
-            &data,
-            "--watch",
-            &tree,
-            "--system",
-            &system,
-            "--api",
-            "127.0.0.1:0",
-            "--plain-http",
-            "--scan-interval",
-            "200ms",
-        ];
-        let up = Running::start(&words, &self.base.join("log"));
-        up.line("ready: ");
-        up
     }
 
     /// Whether the server holds what is installed.
@@ -145,8 +118,9 @@ fn lose(database: &Path, key: &str) {
 fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
     let mut place = Place::new("packages");
     place.change(&[("bash", "1"), ("coreutils", "1"), ("dpkg", "1"), ("old", "1")], &[]);
-    let up = place.up();
-    let api = Api::of(&place.data());
+    let (server, api) = place.house.server();
+    assert_eq!(place.house.enroll("packages").0, 0);
+    let agent = place.house.agent();
     eventually("the first look arrives", || place.is_told(&api));
     // The first look makes documents and no events.
     assert!(history(&api).is_empty());
@@ -157,7 +131,8 @@ fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
         place.is_told(&api)?;
         expect(&api, &changes)
     });
-    let (code, printed, error) = run(&["changes", "--data", place.data().to_str().unwrap()]);
+    let data = place.house.data();
+    let (code, printed, error) = run(&["changes", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     assert!(printed.contains("modified bash:amd64 (version)"), "{printed}");
     let one = &api.history("/changes?file=bash:amd64")[0];
@@ -166,12 +141,13 @@ fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
 
     // Killed at once, while these may be anywhere between the database and the server.
     place.change(&[("coreutils", "2"), ("later", "1")], &["new"]);
-    up.kill();
+    agent.kill();
+    server.kill();
     place.change(&[("coreutils", "3")], &[]);
-    lose(&place.data().join("state.db"), "bash:amd64");
-    let up = place.up();
-    let api = Api::of(&place.data());
-    let found = up.line("check packages: ");
+    lose(&data.join("state.db"), "bash:amd64");
+    let (server, api) = place.house.server();
+    let agent = place.house.agent();
+    let found = agent.line("check packages: ");
     assert!(found.starts_with("1 documents differed"), "{found}");
     assert!(found.ends_with(" 0 were too many"), "{found}");
     eventually("what happened around the kill", || place.is_told(&api));
@@ -209,5 +185,22 @@ fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
         let over = gaps.iter().any(|g| g["path"] == path.as_str() && g["found"] == 1);
         if over { Ok(()) } else { Err(format!("{gaps:?}")) }
     });
+    assert_eq!((agent.stop(), server.stop()), (0, 0));
+}
+
+#[test]
+fn up_looks_at_the_packages_of_the_system_that_it_is_given() {
+    let mut place = Place::new("packages-up");
+    place.change(&[("bash", "1"), ("dpkg", "1")], &[]);
+    let path = |name: &str| place.house.base.join(name).to_str().unwrap().to_owned();
+    let (data, tree, system) = (path("data"), path("tree"), path("system"));
+    let folders = ["up", "--data", &data, "--watch", &tree, "--system", &system];
+    let rest = ["--api", "127.0.0.1:0", "--plain-http", "--scan-interval", "200ms"];
+    let up = Running::start(&[&folders[..], &rest].concat(), &place.house.base.join("up.log"));
+    up.line("ready: ");
+    let api = Api::of(Path::new(&data));
+    eventually("the first look arrives", || place.is_told(&api));
+    place.change(&[("bash", "2")], &["dpkg"]);
+    eventually("what changed arrives", || place.is_told(&api));
     assert_eq!(up.stop(), 0);
 }

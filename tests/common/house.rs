@@ -14,18 +14,17 @@ pub(crate) const FOLDERS: usize = 8;
 /// Files in each.
 pub(crate) const FILES: usize = 25;
 
-fn configure(base: &Path, tree: &Path) {
+fn configure(base: &Path, tree: &Path, interval: &str) {
     let agents = free_port();
     let server = format!(
         "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
          max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n{NO_PORTS}",
         base.join("server")
     );
-    // Neither a scan nor a check by the clock: what repairs is the check after the kill.
     let agent = format!(
-        "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
-         background_priority = false\n[inventory]\nroot = {:?}\n[sync]\nheartbeat = \"200ms\"\n\
-         {}[[watch]]\npath = {tree:?}\n",
+        "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = {interval:?}\n\
+         background_priority = false\n[inventory]\ninterval = {interval:?}\nroot = {:?}\n[sync]\n\
+         heartbeat = \"200ms\"\n{}[[watch]]\npath = {tree:?}\n",
         base.join("agent"),
         base.join("system"),
         queue_section()
@@ -47,8 +46,14 @@ pub(crate) struct House {
 }
 
 impl House {
-    /// With two packages; nothing runs.
+    /// With two packages; nothing runs. Neither a scan nor a check by the clock: what repairs is
+    /// the check after a kill.
     pub(crate) fn new(name: &str) -> Self {
+        Self::looking(name, "1h")
+    }
+
+    /// As [`House::new`], but files and packages are looked at on this interval.
+    pub(crate) fn looking(name: &str, interval: &str) -> Self {
         let base = folder(name);
         let tree = base.join("tree");
         for n in 0..FOLDERS * FILES {
@@ -56,7 +61,7 @@ impl House {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, format!("content {n}")).unwrap();
         }
-        configure(&base, &tree);
+        configure(&base, &tree, interval);
         let house = Self { base, tree };
         house.install(&[("bash", "1"), ("old", "1")]);
         house
