@@ -26,6 +26,13 @@ const LIMIT: Parameter = query(
     "Most items to return.",
 );
 
+/// Fewer: of each, the outcomes of the caller's agents are counted.
+const NEWEST: Parameter = query(
+    "limit",
+    Kind::Whole { min: 1, max: PAGE_ITEMS_MAX, default: 50 },
+    "Most items to return.",
+);
+
 const ID: Parameter = path(
     "command_id",
     Kind::Whole { min: 1, max: i64::MAX as u64, default: 1 },
@@ -39,7 +46,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "commands.list",
         about: "The newest commands with their counts.",
         access: action("command:read", "*:*"),
-        parameters: &[COMMON, &[LIMIT]],
+        parameters: &[COMMON, &[NEWEST]],
         body: None,
         shape: Shape::List("CommandItem"),
         handler: Handler::Blocking(list),
