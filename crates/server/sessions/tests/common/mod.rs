@@ -28,6 +28,8 @@ use tokio_rustls::client::TlsStream;
 
 pub(crate) const FILES: &str = "wazuh-states-fim-files";
 pub(crate) const EVENTS: &str = "holdfast-events";
+/// How long anything that must happen may take on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A server.
 pub(crate) struct Server {
@@ -78,12 +80,17 @@ impl Server {
 
     /// Stop and start again in the same folder.
     pub(crate) async fn again(self) -> Self {
+        self.again_with(|_| {}).await
+    }
+
+    /// The same with other options than the usual.
+    pub(crate) async fn again_with(self, edit: impl FnOnce(&mut SessionsOptions)) -> Self {
         let Self { handle, commit, state, registry, folder } = self;
         handle.shutdown().await;
         commit.close().await.unwrap();
         registry.close().unwrap();
         drop((commit, state, registry));
-        Self::open(folder, |_| {})
+        Self::open(folder, edit)
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -154,7 +161,7 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(what);
+        tokio::time::timeout(PATIENCE, waiting).await.expect(what);
     }
 
     /// A connection of one's own over TLS.
@@ -198,7 +205,7 @@ pub(crate) fn client(config: ClientConfig) -> reqwest::Client {
     reqwest::Client::builder()
         .tls_backend_preconfigured(config)
         .no_proxy()
-        .timeout(Duration::from_secs(30))
+        .timeout(PATIENCE)
         .build()
         .unwrap()
 }
@@ -381,6 +388,6 @@ pub(crate) async fn read_answer<S: AsyncRead + Unpin>(mut stream: S) -> Raw {
     let reading = async {
         let _ = stream.read_to_end(&mut bytes).await;
     };
-    tokio::time::timeout(Duration::from_secs(20), reading).await.expect("no answer in time");
+    tokio::time::timeout(PATIENCE, reading).await.expect("no answer in time");
     Raw::parse(&bytes)
 }
