@@ -21,6 +21,9 @@ use model::{AgentId, Coverage, CoverageKind};
 use registry::{LinkKind, SecurityChange};
 use tower::ServiceExt as _;
 
+/// How long anything that must happen may take on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(10);
+
 /// What comes within a bounded time until a piece holds `wanted`.
 async fn read(body: &mut Body, wanted: &str) -> String {
     let mut text = String::new();
@@ -30,7 +33,7 @@ async fn read(body: &mut Body, wanted: &str) -> String {
             text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), reading).await.expect("nothing came");
+    tokio::time::timeout(PATIENCE, reading).await.expect("nothing came");
     text
 }
 
@@ -70,7 +73,7 @@ async fn stream(world: &World, token: &str, query: &str) -> (u16, Body) {
 
 /// What is left until the stream ends by itself.
 async fn rest(body: Body) -> String {
-    let end = tokio::time::timeout(Duration::from_secs(30), body.collect());
+    let end = tokio::time::timeout(PATIENCE, body.collect());
     let bytes = end.await.expect("the stream goes on").unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
