@@ -33,7 +33,7 @@ const FILES: u64 = 23;
 /// Changes of one batch.
 const BATCH: u64 = 5;
 /// Longest wait for a writer on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Cuts of each mode.
 fn cuts() -> u64 {

@@ -21,7 +21,7 @@ use queue::{Queue, QueueOptions};
 
 const CHILD_DB: &str = "QUEUE_READER_DB";
 /// Longest that one small commit may take while a reader stays: far below how long it stays.
-const COMMIT_MAX: Duration = Duration::from_secs(5);
+const COMMIT_MAX: Duration = Duration::from_secs(30);
 
 fn small_log() -> QueueOptions {
     QueueOptions {

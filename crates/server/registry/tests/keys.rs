@@ -249,7 +249,7 @@ fn nobody_waits_for_the_journal_of_an_insertion() {
             registry.add_agents(&[(None, named("other"))]).unwrap();
             done.send(()).unwrap();
         });
-        waiting.recv_timeout(Duration::from_secs(20)).map_err(|e| e.to_string())
+        waiting.recv_timeout(Duration::from_mins(10)).map_err(|e| e.to_string())
     };
     house.registry.insert_agent(&new, &mut record).unwrap();
 }

@@ -209,7 +209,7 @@ fn records_that_are_only_flushed_are_read_once_they_are_persisted() {
         journal.append(b"late", Durability::Within(Duration::from_hours(1))).unwrap();
         journal.append(b"soon", Durability::Within(Duration::from_millis(5))).unwrap();
         let mut reader = journal.read_from(12).unwrap();
-        let found = reader.next_within(Duration::from_secs(20)).unwrap().unwrap();
+        let found = reader.next_within(Duration::from_mins(10)).unwrap().unwrap();
         assert_eq!(found, (12, b"soon".to_vec()));
         assert_eq!(all(&journal).len(), 12);
     }
@@ -228,7 +228,7 @@ fn a_reader_follows_the_writer() {
         });
         let mut reader = journal.read_from(1).unwrap();
         for n in 0..500 {
-            let next = reader.next_within(Duration::from_secs(20)).unwrap().unwrap();
+            let next = reader.next_within(Duration::from_mins(10)).unwrap().unwrap();
             assert_eq!(next, (n + 1, record(n)), "{layout:?}");
         }
         thread.join().unwrap();

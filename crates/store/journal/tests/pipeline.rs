@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use support::{DIR, Noise, options};
 
 /// Longer than anything here takes, short enough to name a hang.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A disk whose synchronous writes are unflushed for some turns of the scheduler.
 struct Queued {

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use support::Noise;
 
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(10);
 
 /// A device with ext4, or a visible reason why there is none.
 fn device(measure: bool) -> Option<Device> {
@@ -202,8 +202,9 @@ fn a_commit_into_a_recycled_segment_costs_one_block_and_nothing_of_the_file_syst
     let files: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).collect();
     let report = device.report(&files).unwrap();
     assert_eq!(report.files.blocks + report.files.zero_blocks, COMMITS, "{report:?}");
-    // The file system writes its journal by the clock, every 5 seconds; never for a commit.
-    let ticks = began.elapsed().as_secs() / 5;
+    // The file system writes its journal by the clock, every 5 seconds wherever it stands when this
+    // begins; never for a commit.
+    let ticks = began.elapsed().as_secs() / 5 + 1;
     assert!(report.journal.written <= 12 * ticks, "{report:?}");
     assert!(report.flushes <= COMMITS + 4 * ticks, "{report:?}");
     let amplification = report.files.zlib_bytes as f64 / (8 * COMMITS) as f64;

@@ -24,7 +24,7 @@ use journal::{AppendError, Durability, Journal, Layout, Options};
 use support::{DIR, options};
 
 /// Longer than anything here takes, short enough to name a hang.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 fn threaded(disk: &SimDisk, layout: Layout) -> Options {
     Options { background: true, ..options(disk, layout) }
