@@ -17,38 +17,48 @@ mod common;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 
 use common::{NO_PORTS, PATIENCE, Running, folder};
 
-fn listen(path: &Path) -> UnixDatagram {
+/// What is told, taken from the socket at once: the kernel keeps a few words, and the program does not
+/// wait to say more.
+fn listen(path: &Path) -> Receiver<String> {
     let socket = UnixDatagram::bind(path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
+    let (heard, words) = channel();
+    let mut bytes = [0; 256];
+    std::thread::spawn(move || {
+        while let Ok(n) = socket.recv(&mut bytes) {
+            let word = String::from_utf8(bytes[..n].to_vec()).unwrap();
+            if heard.send(word).is_err() {
+                break;
+            }
+        }
+    });
+    words
 }
 
-fn next(socket: &UnixDatagram) -> String {
-    let mut bytes = [0; 256];
-    let n = socket.recv(&mut bytes).unwrap();
-    String::from_utf8(bytes[..n].to_vec()).unwrap()
+fn next(words: &Receiver<String>) -> String {
+    words.recv_timeout(PATIENCE).unwrap()
 }
 
 /// Ready once it serves, alive again and again, stopping before it ends; nothing else.
 fn tells(words: &[&str], home: &Path) {
     let path = home.join("notify.sock");
-    let socket = listen(&path);
+    let told = listen(&path);
     let mut running = Running::start_with(
         words,
         &home.join("log"),
         &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")],
     );
-    assert_eq!(next(&socket), "READY=1");
+    assert_eq!(next(&told), "READY=1");
     running.line("ready: ");
     for _ in 0..3 {
-        assert_eq!(next(&socket), "WATCHDOG=1");
+        assert_eq!(next(&told), "WATCHDOG=1");
     }
     running.signal("TERM");
     let last = loop {
-        match next(&socket) {
+        match next(&told) {
             alive if alive == "WATCHDOG=1" => {}
             other => break other,
         }

@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -174,9 +175,18 @@ pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     (out.status.code().unwrap_or(-1), text(out.stdout), text(out.stderr))
 }
 
-/// A port that is free now.
+/// A port that is free now and stays so until its program binds it, also again after a kill: below
+/// those that the kernel gives to connections and to whoever asks for any, and each given once.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 20_000;
+    const ALL: u16 = 10_000;
+    let start = (std::process::id().wrapping_mul(7_919) % u32::from(ALL)) as u16;
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (0..ALL)
+        .map(|_| FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed) % ALL) % ALL)
+        .find(free)
+        .expect("no port is free")
 }
 
 /// Ask a server over its unix socket.
