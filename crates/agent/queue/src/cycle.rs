@@ -305,16 +305,21 @@ impl Inner {
         Ok(false)
     }
 
-    pub(crate) fn resend(&self, dataset: &Dataset, keys: &[ItemKey]) -> Result<u64, QueueError> {
+    pub(crate) fn resend(
+        &self,
+        dataset: &Dataset,
+        keys: &[ItemKey],
+    ) -> Result<Vec<ItemKey>, QueueError> {
         let id = self.dataset_id(dataset)?;
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or_else(|| self.closed())?;
         self.transact(writer, "mark for sending", |txn| {
-            let mut count = 0;
+            let mut missing = Vec::new();
             for key in keys {
-                count += u64::from(resend_one(txn, id, key)?);
+                let there = resend_one(txn, id, key)?;
+                missing.extend((!there).then(|| key.clone()));
             }
-            Ok(count)
+            Ok(missing)
         })
     }
 

@@ -347,12 +347,12 @@ impl Queue {
         self.inner.end_cycle(dataset)
     }
 
-    /// Tell these items again in the next cycle, under new versions (repair). Unknown keys are
-    /// ignored. Returns how many there were.
+    /// Tell these items again in the next cycle, under new versions (repair). Returns those that
+    /// there are none of, in their order.
     ///
     /// # Errors
     /// When it could not be committed.
-    pub fn resend(&self, dataset: &Dataset, keys: &[ItemKey]) -> Result<u64, QueueError> {
+    pub fn resend(&self, dataset: &Dataset, keys: &[ItemKey]) -> Result<Vec<ItemKey>, QueueError> {
         self.inner.resend(dataset, keys)
     }
 

@@ -218,15 +218,18 @@ impl Syncer {
             for exception in snapshot.exceptions() {
                 found.theirs.remove(maker.id(exception.key.borrowed()));
             }
-            let pending = snapshot.pending().iter();
-            let held =
-                pending.filter(|key| found.theirs.remove(maker.id(key.borrowed())).is_some());
-            let held: Vec<ItemKey> = held.cloned().collect();
+            let mut held = snapshot.pending().to_vec();
             drop(snapshot);
+            held.retain(|key| found.theirs.contains_key(maker.id(key.borrowed())));
             // Found anew by a database that lost what it had told of them: should they go before
-            // they are told again, that must be told.
+            // they are told again, that must be told. Those that went meanwhile are surplus.
+            let mut gone = Vec::new();
             for keys in held.chunks(NOTED_PER_TRANSACTION) {
-                queue.resend(&dataset, keys)?;
+                gone.extend(queue.resend(&dataset, keys)?);
+            }
+            let mut gone = gone.into_iter().peekable();
+            for key in held.iter().filter(|key| gone.next_if_eq(*key).is_none()) {
+                found.theirs.remove(maker.id(key.borrowed()));
             }
             Ok((resend, found.theirs.into_values().collect()))
         })

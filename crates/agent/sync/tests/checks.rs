@@ -13,8 +13,8 @@ mod common;
 use std::fs;
 use std::time::Duration;
 
-use common::{Agent, Finding, Server, copy, files, packages, planted, put_back, torn};
-use model::ItemKey;
+use common::{Agent, Finds, Server, copy, file, files, packages, planted, put_back, torn};
+use model::{ItemKey, Op};
 use sync::{CheckReport, Compared, Surplus};
 use tempfile::TempDir;
 
@@ -174,25 +174,12 @@ async fn an_older_server_is_not_emptied_while_something_is_pending() {
     agent.base("/etc", 60);
     agent.cycle().await;
     server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
-    let sessions = || server.counter("sync.sessions.committed");
-    let before = sessions();
-    let finding = Finding::begin(&agent);
-    let checking = async {
-        let compared = agent.syncer.check_part(&files(), Surplus::Remove).await;
-        finding.go();
-        compared
-    };
-    let beginning = async {
-        while sessions() == before && !finding.goes() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        finding.go();
-    };
-    let (compared, ()) = tokio::join!(checking, beginning);
-    assert!(finding.end() > 0);
+    let key = ItemKey::of_path(b"/etc/new");
+    let new = Op::Put { key, observation: file(1), change: None };
+    agent.speak_through(Finds::after(60, &agent, new));
+    let compared = agent.syncer.check_part(&files(), Surplus::Remove).await;
     let Compared { report, store } = compared.unwrap();
-    // Twice where nothing was found before the first time had ended.
-    assert!(!report.put_off && report.resent >= 60, "all was told again: {report:?}");
+    assert_eq!((report.put_off, report.resent), (false, 60), "all was told again");
     assert!(report.unsure && store.is_none(), "whether it agrees is not known: it stays due");
     let planted = ItemKey::of_path(b"/var/not-there").document_id();
     assert!(server.held(&agent).contains_key(&planted), "it was emptied");
@@ -367,12 +354,11 @@ async fn an_agent_whose_database_lost_its_last_cycle_ends_equal_to_the_server() 
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
 
-/// Found anew and gone again before it was told anew: the server knows it all the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_lost_database_had_told_is_told_gone_even_if_it_was_pending_at_the_check() {
-    let server = Server::start().await;
+/// An agent with so many files whose database lost that it told of `/etc/lost`, which it has found
+/// anew.
+async fn found_anew(server: &Server, count: u64) -> Agent {
     let mut agent = server.agent("web").await;
-    agent.base("/etc", 50);
+    agent.base("/etc", count);
     agent.cycle().await;
     let mut earlier = None;
     let mut agent = agent.restart_after(|folder| earlier = Some(copy(folder)));
@@ -382,10 +368,30 @@ async fn what_a_lost_database_had_told_is_told_gone_even_if_it_was_pending_at_th
     agent.beat().await;
     agent.cycle().await;
     agent.found("/etc/lost", Some(1), false);
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_database_had_told_is_told_gone_even_if_it_was_pending_at_the_check() {
+    let server = Server::start().await;
+    let mut agent = found_anew(&server, 50).await;
     let report = agent.syncer.check(&files()).await.unwrap();
     assert_eq!((report.resent, report.removed), (0, 0));
     agent.remove("/etc/lost");
     agent.cycle().await;
+    assert_eq!(server.held(&agent), agent.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_database_had_told_and_goes_during_the_check_is_surplus() {
+    let server = Server::start().await;
+    let mut agent = found_anew(&server, 2_000).await;
+    agent.disk.remove("/etc/lost");
+    let gone = Op::Delete { key: ItemKey::of_path(b"/etc/lost"), change: None };
+    // Each document once for its sum; then those that lie beside the lost one.
+    agent.speak_through(Finds::after(2_000, &agent, gone));
+    let report = agent.syncer.check(&files()).await.unwrap();
+    assert_eq!((report.resent, report.removed), (0, 1));
     assert_eq!(server.held(&agent), agent.expected());
 }
 

@@ -1,13 +1,13 @@
-//! A scan that never pauses.
+//! Scans: one that never pauses, and one that finds something at a certain moment.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use env::clock::ManualClock;
 use model::document::NoNames;
-use model::{ItemKey, Op, Sink as _};
+use model::{ItemKey, Names, Op, Sink as _};
 use queue::Queue;
 
 use super::{Agent, file, files};
@@ -30,11 +30,6 @@ impl Finding {
 
     pub(crate) fn go(&self) {
         self.told.store(1, Ordering::SeqCst);
-    }
-
-    /// Whether it was told to go.
-    pub(crate) fn goes(&self) -> bool {
-        self.told.load(Ordering::SeqCst) > 0
     }
 
     /// How many it found.
@@ -60,5 +55,33 @@ fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
             }
             _ => return found,
         }
+    }
+}
+
+/// A scan that finds this when a name was asked for so many times: while a document is made.
+pub(crate) struct Finds {
+    queue: Queue,
+    op: Op,
+    after: u64,
+    asked: AtomicU64,
+}
+
+impl Finds {
+    pub(crate) fn after(after: u64, agent: &Agent, op: Op) -> Arc<Self> {
+        Arc::new(Self { queue: agent.queue.clone(), op, after, asked: AtomicU64::new(0) })
+    }
+}
+
+impl Names for Finds {
+    fn user(&self, _: u32) -> Option<String> {
+        if self.asked.fetch_add(1, Ordering::SeqCst) == self.after {
+            let mut sink = self.queue.sink(&files(), Arc::new(NoNames)).unwrap();
+            sink.apply(&mut vec![self.op.clone()]).unwrap();
+        }
+        None
+    }
+
+    fn group(&self, _: u32) -> Option<String> {
+        None
     }
 }

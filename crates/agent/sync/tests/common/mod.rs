@@ -17,7 +17,7 @@ use journal::Journal;
 use model::document::NoNames;
 use model::{
     AgentId, AgentOs, Change, ChangeKind, Dataset, Fields, FileDocument, Incarnation, ItemKey,
-    Kind, Observation, Op, Record, SessionRecord, Sink as _, Write,
+    Kind, Names, Observation, Op, Record, SessionRecord, Sink as _, Write,
 };
 use queue::{Queue, QueueOptions, Transaction};
 use registry::{Registry, RegistryOptions, SqliteRegistry};
@@ -30,7 +30,7 @@ use sync::{
 };
 use tempfile::TempDir;
 
-pub(crate) use finding::Finding;
+pub(crate) use finding::{Finding, Finds};
 pub(crate) use folders::{copy, put_back};
 pub(crate) use proxy::Proxy;
 
@@ -328,6 +328,14 @@ impl Agent {
         .unwrap();
         let (machine, disk) = (machine.clone(), BTreeMap::new());
         Self { folder, id, clock, queue, syncer, session_bytes, machine, disk }
+    }
+
+    /// Ask these for the names of users and groups from now on.
+    pub(crate) fn speak_through(&mut self, names: Arc<dyn Names>) {
+        let options = sync_options(&self.machine, self.session_bytes);
+        let folder = IdentityFolder::new(self.folder.path());
+        let clock = Arc::new(self.clock.clone());
+        self.syncer = Syncer::open(self.queue.clone(), folder, options, names, clock).unwrap();
     }
 
     /// Stop cleanly and start again.
