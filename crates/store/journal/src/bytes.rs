@@ -54,6 +54,11 @@ impl Blocks {
 
     /// Make it `bytes` long (rounded up to whole blocks), all zero.
     pub(crate) fn reset(&mut self, bytes: usize) -> &mut [u8] {
+        self.reset_behind(bytes, 0)
+    }
+
+    /// The same, but below `written` it may hold anything: all of that is written now.
+    pub(crate) fn reset_behind(&mut self, bytes: usize, written: usize) -> &mut [u8] {
         let used = bytes.next_multiple_of(BLOCK_BYTES);
         if self.raw.len() < used + BLOCK_BYTES {
             self.raw = vec![0; used + BLOCK_BYTES];
@@ -62,7 +67,7 @@ impl Blocks {
             self.used = used;
         } else {
             self.used = used;
-            self.bytes_mut().fill(0);
+            self.bytes_mut().get_mut(written..).unwrap_or_default().fill(0);
         }
         self.bytes_mut()
     }
@@ -103,5 +108,7 @@ mod tests {
             assert_eq!(all.as_ptr().addr() % BLOCK_BYTES, 0);
             all.fill(7);
         }
+        let all = blocks.reset_behind(5000, 300);
+        assert!(all[..300].iter().all(|b| *b == 7) && all[300..].iter().all(|b| *b == 0));
     }
 }

@@ -209,7 +209,12 @@ impl Writer {
         let base = block_floor(start);
         let end = grid.written_end(next).next_multiple_of(BLOCK);
         active.fill_to(end)?;
-        let out = self.blocks.reset((end - base) as usize);
+        // The tail, the frame and, where it is packed, what its blocks begin with.
+        let written = match grid {
+            Grid::Packed => grid.written_end(next) - base,
+            Grid::Sparse => start - base + bytes,
+        };
+        let out = self.blocks.reset_behind((end - base) as usize, written as usize);
         put(out, 0, &active.tail);
         let place = (active.segment.seed(), start, self.next_sequence);
         encode_head(&mut self.head, grid, batch.body, (batch.single, lag), place);

@@ -1,5 +1,7 @@
 //! Records of the log: definitions of rows, batches, deletes. Also the tombstones of deletes.
 
+use std::ops::Range;
+
 use crate::batch::Batch;
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch, integers};
@@ -11,6 +13,8 @@ const DELETE: u8 = 3;
 
 /// Rows from which on values are logged column by column.
 const TRANSPOSE_ROWS_MIN: usize = 16;
+/// Rows that are turned into columns at a time.
+const TURNED_ROWS: usize = 64;
 /// Room for so many values is kept between batches.
 const VALUES_KEPT_MAX: usize = 1 << 16;
 
@@ -134,21 +138,36 @@ fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
     }
     match transposed(batch) {
         Some(columns) => {
-            let value = |row: &[u64], at: usize| row.get(at).copied().unwrap_or_default();
-            for column in 0..columns {
-                room.bits.clear();
-                let rows = batch.values.chunks_exact(columns);
-                room.bits.extend(rows.map(|row| value(row, column)));
-                for values in room.bits.chunks(COLUMN_VALUES_MAX) {
+            let rows = batch.rows.len();
+            let together = (VALUES_KEPT_MAX / rows).clamp(1, columns);
+            for from in (0..columns).step_by(together) {
+                let of = from..columns.min(from + together);
+                turn(&batch.values, columns, of, &mut room.bits);
+                for values in room.bits.chunks(rows).flat_map(|c| c.chunks(COLUMN_VALUES_MAX)) {
                     codec::encode(Kind::F64, values, &mut room.scratch, into);
                 }
             }
-            room.bits.clear();
+            room.bits.truncate(VALUES_KEPT_MAX);
             room.bits.shrink_to(VALUES_KEPT_MAX);
         }
         None => {
             for values in batch.values.chunks(COLUMN_VALUES_MAX) {
                 codec::encode(Kind::F64, values, &mut room.scratch, into);
+            }
+        }
+    }
+}
+
+/// Some columns of values that stand row by row, one behind the other. A few rows at a time, so that
+/// they are read from the nearest cache for each column.
+fn turn(values: &[u64], columns: usize, of: Range<usize>, into: &mut Vec<u64>) {
+    let rows = values.len() / columns;
+    into.resize(rows * of.len(), 0);
+    for (block, some) in values.chunks(TURNED_ROWS * columns).enumerate() {
+        for (column, to) in of.clone().zip(into.chunks_exact_mut(rows)) {
+            let to = to.get_mut(block * TURNED_ROWS..).unwrap_or_default();
+            for (to, row) in to.iter_mut().zip(some.chunks_exact(columns)) {
+                *to = row.get(column).copied().unwrap_or_default();
             }
         }
     }
@@ -308,6 +327,22 @@ mod tests {
             let bytes = batch(&it, Vec::new());
             let Some(Record::Batch(back)) = decode(&bytes, 1) else { panic!("not a batch") };
             prop_assert_eq!(back, it);
+        }
+
+        #[test]
+        fn large_batches_come_back_from_their_records(
+            rows in 1usize..3000, columns in 1u16..12, many in 0usize..20,
+        ) {
+            // One in twenty has more than is turned into columns at once.
+            let rows = if many == 0 { VALUES_KEPT_MAX / usize::from(columns) + rows } else { rows };
+            let mut it = Batch::new();
+            for i in 0..rows {
+                let values: Vec<f64> = (0..columns).map(|c| (i * 7 + usize::from(c)) as f64 / 100.0).collect();
+                it.push(Row { id: i as u32, columns, events: false }, 5, &values).unwrap();
+            }
+            let bytes = batch(&it, Vec::new());
+            let Some(Record::Batch(back)) = decode(&bytes, 1) else { panic!("not a batch") };
+            prop_assert!(back == it);
         }
 
         #[test]
