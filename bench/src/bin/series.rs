@@ -122,7 +122,8 @@ const PARTS: [&str; 12] = [
 fn part_of(case: &str) -> &'static str {
     match case {
         _ if case.starts_with("codec") => "codec",
-        _ if case.starts_with("open") || case == "350000 series" => "open",
+        "open" | "350000 series" => "open",
+        _ if case.starts_with("open ") => "open",
         _ if case.starts_with("in-process") || case.starts_with("backfill") => "store",
         "counters after merge" | "floats after merge" | "gauges after merge" => "store",
         _ if case.starts_with("gzip files") => "files",

@@ -58,8 +58,8 @@ pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     }
     for (kind, protocol) in subjects {
         let wal = match kind {
-            Kind::Ours("off") => ", wal off",
-            _ => "",
+            Kind::Ours(wal) => Some(wal),
+            _ => None,
         };
         let mut subject = Subject::start(kind, &fresh()?, None)?;
         let idle = rss_of(subject.pid());
@@ -74,10 +74,20 @@ pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
                 Ok((rows * COLUMNS) as f64 * some as f64)
             })?);
         }
-        let case = format!("wide, {} series x {times}, {}{wal}", rows * COLUMNS, protocol.name());
-        all.note(results, &case, subject.name());
         let bytes = (rss_of(subject.pid()) - idle) / (rows * COLUMNS) as f64;
-        results.add(&case, subject.name(), "memory_bytes_per_series", "B", bytes);
+        let mut note = |wal: &str| {
+            let (series, sent) = (rows * COLUMNS, protocol.name());
+            let case = format!("wide, {series} series x {times}, {sent}{wal}");
+            all.note(results, &case, subject.name());
+            results.add(&case, subject.name(), "memory_bytes_per_series", "B", bytes);
+        };
+        // Beside the peers stands the one with its log on.
+        if wal != Some("off") {
+            note("");
+        }
+        if let Some(wal) = wal {
+            note(&format!(", wal {wal}"));
+        }
     }
     Ok(())
 }
