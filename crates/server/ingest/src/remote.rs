@@ -26,7 +26,7 @@ pub const LABELS_BYTES_MAX: usize = 128 << 20;
 const BUFFERS_MAX: usize = 4;
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 /// Memory of what is known of a series beside its labels, in bytes.
-const ENTRY_BYTES: usize = 40;
+const ENTRY_BYTES: usize = 20;
 
 // Numbers of fields.
 const TIMESERIES: u32 = 1;
@@ -111,24 +111,25 @@ struct Known {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    from: usize,
-    to: usize,
+    /// Where its labels begin; they end where those of the next one begin.
+    from: u32,
     row: Row,
 }
 
 impl Known {
     /// The row of labels and its place; `guess` is the place that is looked at first.
     fn find(&self, labels: &[u8], guess: usize) -> Option<(usize, Row)> {
-        if let Some(entry) = self.entries.get(guess).filter(|e| self.of(e) == labels) {
+        if let Some(entry) = self.entries.get(guess).filter(|_| self.of(guess) == labels) {
             return Some((guess, entry.row));
         }
-        let same = |i: &u32| self.entries.get(*i as usize).is_some_and(|e| self.of(e) == labels);
+        let same = |i: &u32| self.of(*i as usize) == labels;
         let place = *self.table.find(self.hasher.hash_one(labels), same)? as usize;
         Some((place, self.entries.get(place)?.row))
     }
 
-    fn of(&self, entry: &Entry) -> &[u8] {
-        self.labels.get(entry.from..entry.to).unwrap_or_default()
+    /// The labels at a place.
+    fn of(&self, place: usize) -> &[u8] {
+        labels_of(&self.entries, &self.labels, place)
     }
 
     /// Forget all when the store may have forgotten rows since they were asked for.
@@ -145,17 +146,21 @@ impl Known {
         if bytes > LABELS_BYTES_MAX {
             (self.entries, self.labels, self.table) = Default::default();
         }
-        let (place, from) = (self.entries.len(), self.labels.len());
+        // Below LABELS_BYTES_MAX.
+        let (place, from) = (self.entries.len(), self.labels.len() as u32);
         self.labels.extend_from_slice(labels);
-        self.entries.push(Entry { from, to: self.labels.len(), row });
+        self.entries.push(Entry { from, row });
         let (entries, bytes, hasher) = (&self.entries, &self.labels, &self.hasher);
-        let hash = |i: &u32| {
-            let of = entries.get(*i as usize).and_then(|e| bytes.get(e.from..e.to));
-            hasher.hash_one(of.unwrap_or_default())
-        };
+        let hash = |i: &u32| hasher.hash_one(labels_of(entries, bytes, *i as usize));
         self.table.insert_unique(hasher.hash_one(labels), place as u32, hash);
         place
     }
+}
+
+fn labels_of<'a>(entries: &[Entry], labels: &'a [u8], place: usize) -> &'a [u8] {
+    let from = |place: usize| entries.get(place).map(|entry| entry.from as usize);
+    let begin = from(place).unwrap_or(labels.len());
+    labels.get(begin..from(place + 1).unwrap_or(labels.len())).unwrap_or_default()
 }
 
 impl RemoteReader {

@@ -64,6 +64,13 @@ pub(crate) struct RowHead {
     chunks: Vec<Chunk>,
     /// Rows not compressed yet: time, then the values' bits, row after row.
     open: Vec<u64>,
+    /// What most rows never have.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few open rows have.
+#[derive(Default)]
+struct Rare {
     /// Indexes into `open` of integers.
     integers: Vec<u32>,
     texts: Vec<Box<[u8]>>,
@@ -126,13 +133,18 @@ impl RowHead {
         if self.events { 0 } else { usize::from(self.columns) }
     }
 
+    /// Indexes into `open` of integers.
+    fn integers(&self) -> &[u32] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.integers)
+    }
+
     /// The open rows as a table, in the order of arrival.
     fn open_table(&self, table: &mut Table) {
         let width = self.width();
         let begin = table.times.len();
         if self.events {
             table.times.extend(self.open.iter().map(|t| *t as i64));
-            table.texts.extend_from_slice(&self.texts);
+            table.texts.extend(self.rare.iter().flat_map(|rare| rare.texts.iter().cloned()));
             return;
         }
         table
@@ -141,7 +153,7 @@ impl RowHead {
         for (i, column) in table.columns.iter_mut().enumerate() {
             column.bits.extend(self.open.iter().skip(1 + i).step_by(width));
         }
-        for index in &self.integers {
+        for index in self.integers() {
             let (row, column) = (*index as usize / width, *index as usize % width - 1);
             let Some(column) = table.columns.get_mut(column) else { continue };
             column.integers.resize(column.bits.len(), false);
@@ -165,13 +177,20 @@ impl RowHead {
             table.encode(begin, end, work, &mut bytes);
             let at = |i: usize| table.times.get(i).copied().unwrap_or_default();
             let chunk = Chunk { first: at(begin), last: at(end - 1), bytes: bytes.into() };
-            more += chunk.bytes.len() + size_of::<Chunk>();
+            let room = self.chunks.capacity();
+            if self.chunks.len() == room {
+                // Twice as many, but one at first: few rows have more before they are sealed.
+                self.chunks.reserve_exact(room.max(1));
+            }
+            more += chunk.bytes.len() + (self.chunks.capacity() - room) * size_of::<Chunk>();
             self.chunks.push(chunk);
             begin = end;
         }
         self.open.clear();
-        self.integers.clear();
-        self.texts.clear();
+        if let Some(rare) = &mut self.rare {
+            rare.integers.clear();
+            rare.texts.clear();
+        }
         more
     }
 
@@ -204,7 +223,7 @@ impl RowHead {
         if let Some((i, row)) = self.open.chunks_exact(width).enumerate().rev().find(same) {
             let begin = (i * width) as u32;
             let own = begin + 1..begin + width as u32;
-            let flags = self.integers.iter().filter(|index| own.contains(index));
+            let flags = self.integers().iter().filter(|index| own.contains(index));
             let flags = flags.map(|index| index - begin - 1).collect();
             return Some((row.get(1..)?.to_vec(), flags));
         }
@@ -267,7 +286,7 @@ impl Head {
             let place = self.place(id, 1, true);
             let Some(head) = self.rows.get_mut(place) else { continue };
             head.open.push(time as u64);
-            head.texts.push(text.into());
+            head.rare.get_or_insert_default().texts.push(text.into());
             self.bytes += 8 + 16 + text.len();
             if head.open.len() >= OPEN_ROWS_MAX {
                 self.bytes += head.close(&mut self.table, &mut self.work);
@@ -285,7 +304,10 @@ impl Head {
         let begin = head.open.len() as u32 + 1;
         head.open.push(time as u64);
         head.open.extend_from_slice(row);
-        head.integers.extend(flags.iter().map(|column| begin + column));
+        if !flags.is_empty() {
+            let rare = head.rare.get_or_insert_default();
+            rare.integers.extend(flags.iter().map(|column| begin + column));
+        }
         self.bytes += (head.open.capacity() - before) * 8;
         if head.open.len() >= open_rows_max(usize::from(head.columns)) * head.width() {
             self.bytes += head.close(&mut self.table, &mut self.work);
@@ -324,8 +346,8 @@ impl Head {
         if let Some(place) = self.place_of(id) {
             return place;
         }
-        let (chunks, open, integers, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        self.rows.push(RowHead { columns, events, chunks, open, integers, texts });
+        let (chunks, open) = (Vec::new(), Vec::new());
+        self.rows.push(RowHead { columns, events, chunks, open, rare: None });
         self.ids.push(id);
         self.bytes += ROW_BYTES;
         if let Some(place) = NonZeroU32::new(self.rows.len() as u32) {
