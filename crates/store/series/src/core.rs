@@ -147,6 +147,7 @@ impl Core {
             position: manifest.sealed,
         };
         let committer = Committer { logged_rows: 0, log_base: manifest.log_base };
+        let unread = Mutex::new(Unread::of(&manifest.unread));
         Self {
             dir,
             catalog: Catalog::new(options.series_max),
@@ -160,7 +161,7 @@ impl Core {
             counters: Counters::default(),
             spares: Spares::default(),
             trouble: Mutex::new(None),
-            unread: Mutex::default(),
+            unread,
             held: Mutex::default(),
             looks: AtomicU32::new(0),
             names_on_disk: AtomicBool::new(false),

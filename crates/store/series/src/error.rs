@@ -186,6 +186,16 @@ pub enum WriteError {
         /// The cause.
         cause: String,
     },
+    /// The operating system refused to read what the change needs.
+    #[error("{path}: {what}: {cause}")]
+    Unread {
+        /// The file.
+        path: String,
+        /// What was tried.
+        what: &'static str,
+        /// The cause.
+        cause: String,
+    },
     /// A file that the change needs is damaged.
     #[error("{0}; `holdfast series verify` tells all that is damaged")]
     Corrupt(Damage),
@@ -237,7 +247,7 @@ impl From<ReadError> for WriteError {
         match e {
             ReadError::Corrupt(damage) => Self::Corrupt(damage),
             ReadError::Io { path, what, cause } => {
-                Self::Io { path: path.display().to_string(), what, cause }
+                Self::Unread { path: path.display().to_string(), what, cause }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The manifest: which parts, how much of the catalogue and which tombstones count. Replaced as a
 //! whole, by a rename.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use env::files::{Access, Files};
@@ -11,7 +12,9 @@ use crate::part::{PartMeta, VERSION_WHOLE_INDEX};
 use crate::record::Tombstone;
 
 const MAGIC: &[u8; 8] = b"hfsemani";
-const VERSION: u16 = 2;
+/// The newest version; written only where something needs it.
+const VERSION: u16 = 3;
+const VERSION_WITHOUT_UNREAD: u16 = 2;
 const NAME: &str = "manifest";
 /// Name of the first catalogue's file; those written anew have their number behind it.
 const CATALOG: &str = "catalog";
@@ -39,12 +42,16 @@ pub(crate) struct Manifest {
     pub(crate) clean: bool,
     pub(crate) parts: Vec<PartMeta>,
     pub(crate) tombstones: Vec<Tombstone>,
+    /// Partitions whose files are refused, and for how long, in seconds: see [`crate::unread`].
+    pub(crate) unread: BTreeMap<i64, u32>,
 }
 
 impl Manifest {
     fn encode(&self) -> Vec<u8> {
         let mut b = MAGIC.to_vec();
-        b.extend_from_slice(&VERSION.to_le_bytes());
+        let plain = self.unread.is_empty();
+        let version = if plain { VERSION_WITHOUT_UNREAD } else { VERSION };
+        b.extend_from_slice(&version.to_le_bytes());
         b.extend_from_slice(&[u8::from(self.clean), 0]);
         for n in [
             self.sealed,
@@ -63,6 +70,13 @@ impl Manifest {
         for t in &self.tombstones {
             b.extend_from_slice(&t.position.to_le_bytes());
             t.encode(&mut b);
+        }
+        if !plain {
+            b.extend_from_slice(&(self.unread.len() as u32).to_le_bytes());
+        }
+        for (partition, seconds) in &self.unread {
+            b.extend_from_slice(&partition.to_le_bytes());
+            b.extend_from_slice(&seconds.to_le_bytes());
         }
         b.extend_from_slice(&crc32c::crc32c(&b).to_le_bytes());
         b
@@ -94,6 +108,9 @@ impl Manifest {
         }
         if version == 1 {
             it.unapply_partial();
+        }
+        for _ in 0..if version > VERSION_WITHOUT_UNREAD { input.u32()? } else { 0 } {
+            it.unread.insert(input.i64()?, input.u32()?);
         }
         input.is_empty().then_some(it)
     }
@@ -236,7 +253,7 @@ mod tests {
             ..PartMeta::default()
         };
         let tombstone = Tombstone { position: 9, range: TimeRange::ALL, rows: vec![(4, vec![1])] };
-        let it = Manifest {
+        let mut it = Manifest {
             sealed: 12,
             log_base: 1,
             log_expected: 11,
@@ -247,13 +264,18 @@ mod tests {
             clean: true,
             parts: vec![part],
             tombstones: vec![tombstone],
+            unread: BTreeMap::new(),
         };
-        let mut bytes = it.encode();
-        assert_eq!(Manifest::decode(&bytes), Some(it));
-        for i in 0..bytes.len() {
-            bytes[i] ^= 4;
-            assert_eq!(Manifest::decode(&bytes), None, "byte {i}");
-            bytes[i] ^= 4;
+        for (unread, version) in [(&[][..], 2), (&[(-2, 3600), (7, 1)], 3)] {
+            it.unread = unread.iter().copied().collect();
+            let mut bytes = it.encode();
+            assert_eq!(bytes[8..10], u16::to_le_bytes(version));
+            assert_eq!(Manifest::decode(&bytes).as_ref(), Some(&it));
+            for i in 0..bytes.len() {
+                bytes[i] ^= 4;
+                assert_eq!(Manifest::decode(&bytes), None, "version {version} byte {i}");
+                bytes[i] ^= 4;
+            }
         }
     }
 }

@@ -77,19 +77,28 @@ impl Core {
             let wanted = self.options.rollups_beside || rollup.is_some();
             if wanted && is_due(parts, rollup.map(|r| &r.meta), &tombstones) {
                 let done = self.roll(&mut manifest, partition, None, outcome);
-                return self.noting(partition, done).map(|()| true);
+                return self.noting(&mut manifest, partition, done).map(|()| true);
             }
         }
         Ok(false)
     }
 
-    /// Remember a partition that cannot be read, so that the others go on.
+    /// Remember a partition that cannot be read, so that the others go on; on disk, too: every hour of
+    /// refusals at once, less with the next manifest.
     pub(crate) fn noting<T>(
         &self,
+        manifest: &mut Manifest,
         partition: i64,
         done: Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        self.unread.lock().note(partition, &done, self.options.clock.monotonic());
+        let mut unread = self.unread.lock();
+        let another_hour = unread.note(partition, &done, self.options.clock.monotonic());
+        unread.keep(&manifest.parts.iter().map(|part| part.partition).collect());
+        manifest.unread = unread.refused_s();
+        drop(unread);
+        if another_hour && let Err(e) = manifest.store(&*self.options.files, &self.dir) {
+            tracing::warn!("series: {e}");
+        }
         done
     }
 
@@ -103,7 +112,10 @@ impl Core {
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
         let together = self.merge_together(manifest, runs, tombstones, outcome);
-        let unread = matches!(together, Err(WriteError::Corrupt(_) | WriteError::Io { .. }));
+        let unread = matches!(
+            together,
+            Err(WriteError::Corrupt(_) | WriteError::Io { .. } | WriteError::Unread { .. })
+        );
         let Some(first) = runs.first().filter(|_| unread) else { return together };
         let one = std::slice::from_ref(first);
         let done = if runs.len() > 1 {
@@ -111,7 +123,7 @@ impl Core {
         } else {
             together
         };
-        self.noting(first.first().map_or(0, |p| p.meta.partition), done)
+        self.noting(manifest, first.first().map_or(0, |p| p.meta.partition), done)
     }
 
     fn merge_together(

@@ -138,11 +138,17 @@ impl Core {
     fn open_log(&self, manifest: &Manifest, report: &mut OpenReport) -> Result<(), OpenError> {
         let dir = self.dir.join("log");
         let names = self.options.files.list(&dir).unwrap_or_default();
-        let off = self.options.wal == Wal::Off;
-        if off && !names.iter().any(|n| n.starts_with("segment-") || n.starts_with("ring-")) {
+        let (off, gone) = (self.options.wal == Wal::Off, is_gone(&names));
+        if off && gone {
+            if is_missed(manifest) {
+                let log = dir.display();
+                tracing::warn!("{log}: the log is gone; what was in no part yet is lost with it");
+            }
             return self.mark_open(manifest.log_base);
         }
-        let (journal, recovery) = Journal::open(&dir, self.log_options(manifest))?;
+        let position_expected =
+            if gone && !is_missed(manifest) { 0 } else { manifest.log_expected };
+        let (journal, recovery) = Journal::open(&dir, self.log_options(position_expected))?;
         let mut base = manifest.log_base;
         let end = base + recovery.last_position;
         if end > manifest.sealed {
@@ -170,11 +176,11 @@ impl Core {
         OpenError::Io { path: self.dir.clone(), what: "cannot write", source }
     }
 
-    fn log_options(&self, manifest: &Manifest) -> journal::Options {
+    fn log_options(&self, position_expected: u64) -> journal::Options {
         journal::Options {
             layout: self.options.layout,
             segment_bytes: self.options.segment_bytes,
-            position_expected: manifest.log_expected,
+            position_expected,
             background: self.options.background,
             spares: LOG_SPARES,
             files: Arc::clone(&self.options.files),
@@ -186,6 +192,10 @@ impl Core {
     fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
         let mut manifest = self.maintain.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
+        if self.journal.read().is_none() {
+            // All of it is in parts, and nothing more comes to it.
+            manifest.log_expected = 0;
+        }
         manifest.store(&*self.options.files, &self.dir).map_err(|e| self.not_writable(&e))?;
         Ok(())
     }
@@ -237,6 +247,16 @@ impl Core {
     }
 }
 
+/// Whether there is nothing of a log in a folder with these names.
+fn is_gone(names: &[String]) -> bool {
+    !names.iter().any(|name| name.starts_with("segment-") || name.starts_with("ring-"))
+}
+
+/// Whether a log that is gone is missed: not after a clean end, when all of it is in parts.
+fn is_missed(manifest: &Manifest) -> bool {
+    manifest.log_expected > 0 && !manifest.clean
+}
+
 /// What a log lacks that begins at record `first` where those from `from` on are in no part.
 fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
     let what = format!(
@@ -270,7 +290,7 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenErr
     }
     let log = dir.join("log");
     let names = files.list(&log).unwrap_or_default();
-    if names.iter().any(|n| n.starts_with("segment-")) || manifest.log_expected > 0 {
+    if !is_gone(&names) || is_missed(&manifest) {
         match journal::verify_with(&**files, &log) {
             Ok(report) => {
                 found.extend(report.damage.iter().map(ToString::to_string));

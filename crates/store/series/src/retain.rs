@@ -36,6 +36,22 @@ struct Sources {
     lost: bool,
 }
 
+/// Width of the buckets of a roll-up that is made where there was one `before` that was alone: what
+/// was said of hours is not known of less.
+fn step_of(alone: Option<Alone>, before: Option<&Arc<Part>>) -> u32 {
+    let wanted = alone.map(|alone| alone.step_s);
+    wanted.max(before.map(|before| before.meta.step_s)).unwrap_or(STEPS_S[0])
+}
+
+/// What a step of the retention came to.
+pub(crate) enum Step {
+    /// There may be more to do.
+    More,
+    Done,
+    /// A partition was refused; it is passed over for a while, and there may be more to do.
+    Refused(WriteError),
+}
+
 /// Whether a roll-up of a finished partition is to be made, or made anew.
 pub(crate) fn is_due(
     parts: &[Arc<Part>],
@@ -62,30 +78,50 @@ impl Core {
 
     /// Drop partitions that are older, or more, than the retention keeps.
     pub(crate) fn retain(&self) -> Result<MergeOutcome, WriteError> {
-        let mut outcome = MergeOutcome::default();
-        while self.retain_step(&mut outcome)? {}
-        Ok(outcome)
+        let (mut outcome, mut refused) = (MergeOutcome::default(), None);
+        loop {
+            match self.retain_step(&mut outcome)? {
+                Step::More => {}
+                Step::Refused(e) => drop(refused.get_or_insert(e)),
+                Step::Done => return refused.map_or(Ok(outcome), Err),
+            }
+        }
     }
 
-    /// One step of that, so that what is written meanwhile does not wait for all of them; whether there
-    /// may be more to do.
-    pub(crate) fn retain_step(&self, outcome: &mut MergeOutcome) -> Result<bool, WriteError> {
-        let more = self.retain_once(&mut self.maintain.lock(), outcome)?;
-        if more
+    /// One step of that, so that what is written meanwhile does not wait for all of them.
+    pub(crate) fn retain_step(&self, outcome: &mut MergeOutcome) -> Result<Step, WriteError> {
+        let step = self.retain_once(&mut self.maintain.lock(), outcome)?;
+        if !matches!(step, Step::Done)
             && self.due()
             && let Err(e) = self.seal()
         {
             // It is tried again; steps make room.
             tracing::warn!("series: {e}");
         }
-        Ok(more)
+        Ok(step)
+    }
+
+    /// What became of a partition, as a step.
+    fn stepped(
+        &self,
+        manifest: &mut Manifest,
+        partition: i64,
+        done: Result<(), WriteError>,
+    ) -> Result<Step, WriteError> {
+        match self.noting(manifest, partition, done) {
+            Ok(()) => Ok(Step::More),
+            Err(e) if self.unread.lock().may_go(partition, self.options.clock.monotonic()) => {
+                Err(e)
+            }
+            Err(e) => Ok(Step::Refused(e)),
+        }
     }
 
     fn retain_once(
         &self,
         manifest: &mut Manifest,
         outcome: &mut MergeOutcome,
-    ) -> Result<bool, WriteError> {
+    ) -> Result<Step, WriteError> {
         let retention = self.options.retention;
         let (rollup_age, hourly_age) = (self.options.rollup_age, self.options.hourly_age);
         let live = self.live.read();
@@ -97,7 +133,7 @@ impl Core {
         let gone = self.whole_partitions(&parts, &rollups, bytes);
         if !gone.is_empty() {
             self.drop_parts(manifest, &gone, outcome)?;
-            return Ok(true);
+            return Ok(Step::More);
         }
         let alone = || rollups.iter().filter(|(p, _)| !parts.contains_key(*p));
         let alone_bytes: u64 = alone().map(|(_, r)| r.meta.bytes).sum();
@@ -110,7 +146,7 @@ impl Core {
         if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
             let by_size = !self.is_past(*p, retention.age);
             let done = self.drop_samples(manifest, (*p, by_size), parts, rollups.get(p), outcome);
-            return self.noting(*p, done).map(|()| true);
+            return self.stepped(manifest, *p, done);
         }
         let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
         let due = |(p, rollup): &(&i64, &Arc<Part>)| {
@@ -125,11 +161,11 @@ impl Core {
         if let Some((p, _)) = due.iter().find(widens) {
             let alone = Alone { step_s: STEPS_S[1], must_shrink: false };
             let done = self.roll(manifest, **p, Some(alone), outcome);
-            return self.noting(**p, done).map(|()| true);
+            return self.stepped(manifest, **p, done);
         }
-        let Some((_, rollup)) = due.first() else { return Ok(false) };
+        let Some((_, rollup)) = due.first() else { return Ok(Step::Done) };
         self.drop_parts(manifest, std::slice::from_ref(rollup), outcome)?;
-        Ok(true)
+        Ok(Step::More)
     }
 
     /// Files of the oldest partitions that go with everything they have, all at once: those that are
@@ -210,15 +246,14 @@ impl Core {
             id: manifest.next_part,
             file: manifest.next_part,
             partition,
-            step_s: alone.map(|a| a.step_s).or(before.map(|r| r.meta.step_s)).unwrap_or(STEPS_S[0]),
+            step_s: step_of(alone, before),
             position_min: sources().map(|p| ends(p).0).min().unwrap_or_default(),
             position_max: sources().map(|p| ends(p).1).max().unwrap_or_default(),
             alone: alone.is_some() || before.is_some(),
             ..PartMeta::default()
         };
         manifest.next_part += 1;
-        let now = self.options.clock.monotonic();
-        let lost = alone.is_some() && self.unread.lock().is_lost(partition, now);
+        let lost = alone.is_some() && self.unread.lock().is_lost(partition);
         let from = Sources { with_samples, lost };
         let written = self.write_rollup(&snapshot, meta, manifest.sealed, from);
         let samples = if alone.is_some() { parts.as_slice() } else { &[] };

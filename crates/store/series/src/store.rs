@@ -18,6 +18,7 @@ use crate::name::RowName;
 use crate::options::{AHEAD_MAX, Ack, StoreOptions, Wal};
 use crate::query::Snapshot;
 use crate::record::Tombstone;
+use crate::retain::Step;
 use crate::wait::Ticket;
 
 /// How often the store's thread looks for work by itself.
@@ -105,10 +106,14 @@ impl Core {
             rested = rested.max(self.options.clock.monotonic() + self.rest(outcome.bytes_written));
             // Merges come between the steps of a retention that has much to do.
             retaining |= ticks % RETAIN_TICKS == 0;
-            let retained = if retaining { self.retain_step(&mut outcome) } else { Ok(false) };
-            retaining = matches!(retained, Ok(true));
+            let retained = if retaining { self.retain_step(&mut outcome) } else { Ok(Step::Done) };
+            retaining = matches!(retained, Ok(Step::More | Step::Refused(_)));
+            let retained = match retained {
+                Ok(Step::Refused(e)) | Err(e) => Err(e),
+                Ok(_) => Ok(()),
+            };
             let forgotten = self.forget_in_time(&mut looks);
-            if let Err(e) = merged.and(retained.map(drop)).and(forgotten)
+            if let Err(e) = merged.and(retained).and(forgotten)
                 && !self.stopping.load(Ordering::Acquire)
             {
                 tracing::warn!("series: {e}");

@@ -194,6 +194,44 @@ fn a_log_that_lost_its_last_segments_is_told_by_verify() {
 }
 
 #[test]
+fn a_log_that_is_gone_is_missed_unless_all_of_it_is_in_parts() {
+    let files = |disk: &SimDisk| -> Arc<dyn Files> { Arc::new(disk.clone()) };
+    let verified = |disk: &SimDisk| series::verify(Path::new("/series"), &files(disk)).unwrap();
+    let log = Path::new("/series/log");
+    let without_log = |disk: &SimDisk| {
+        for name in disk.list(log).unwrap() {
+            disk.remove(&log.join(name)).unwrap();
+        }
+    };
+    for wal in [Wal::Always, Wal::Off] {
+        let disk = SimDisk::new(1);
+        let (store, _) = open(&disk, Wal::Always);
+        (0..9).for_each(|number| spread(&store, number));
+        let model = contents(&store);
+        store.seal().unwrap();
+        let killed = disk.kill();
+        store.close().unwrap();
+        without_log(&disk);
+        assert_eq!(verified(&disk), Vec::<String>::new(), "{wal:?}");
+        let (store, _) = open(&disk, wal);
+        assert_eq!(contents(&store), model, "{wal:?}");
+        spread(&store, 10);
+        let model = contents(&store);
+        drop(store);
+        assert_eq!(contents(&open(&disk, Wal::Always).0), model, "{wal:?}");
+
+        without_log(&killed);
+        let told = verified(&killed);
+        assert!(told.len() == 1 && told[0].contains("the log ends at record"), "{told:?}");
+        let refused = Store::open(Path::new("/series"), options(&killed, Wal::Always)).is_err();
+        assert!(refused, "{wal:?}");
+        // Without a log nothing is waited for: what is in parts is there, and all is well with it.
+        open(&killed, Wal::Off).0.close().unwrap();
+        assert_eq!(verified(&killed), Vec::<String>::new(), "{wal:?}");
+    }
+}
+
+#[test]
 fn what_a_writer_was_told_has_failed_does_not_come_back_without_its_name() {
     let mut passed_over = 0;
     for call in 1..=5 {

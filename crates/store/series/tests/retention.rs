@@ -270,6 +270,61 @@ fn a_partition_that_is_never_read_again_goes_after_a_day_of_trying() {
 }
 
 #[test]
+fn refusals_add_up_however_far_apart_a_partition_is_asked_for() {
+    for (between, tries) in [(Duration::from_mins(90), 17), (Duration::from_hours(30), 13)] {
+        let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+        let reads = Reads::of(&disk);
+        let store = rolling(&disk, &clock, &reads);
+        part(&store, 0, 0, 10);
+        clock.advance(Duration::from_secs(6 * PARTITION_S as u64));
+        reads.fail(Some("part-"));
+        for number in 1..=tries {
+            assert!(store.retain().is_err(), "{between:?}: try {number}");
+            clock.advance(between);
+        }
+        store.retain().unwrap();
+        assert_eq!(store.stats().parts, 0, "{between:?}");
+    }
+}
+
+#[test]
+fn refusals_add_up_over_clean_ends_and_kills() {
+    let (mut disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let mut reads = Reads::of(&disk);
+    let mut store = rolling(&disk, &clock, &reads);
+    (0..3).for_each(|partition| part(&store, partition, 0, 10));
+    let oldest = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    reads.fail(Some(&oldest));
+    clock.advance(Duration::from_secs(6 * PARTITION_S as u64));
+    let mut hours = 0;
+    while store.stats().parts > 0 {
+        hours += 1;
+        assert!(hours < 30, "{:?}", store.stats());
+        for _ in 0..10 {
+            clock.advance(Duration::from_mins(6));
+            // Refused, or passed over.
+            let _ = store.retain();
+        }
+        if hours % 5 != 0 {
+            continue;
+        }
+        disk = if hours % 10 == 0 { disk.kill() } else { disk };
+        drop(store);
+        // However long nobody tries: that is no refusal.
+        clock.advance(Duration::from_hours(20));
+        reads = Reads::of(&disk);
+        reads.fail(Some(&oldest));
+        store = rolling(&disk, &clock, &reads);
+    }
+    assert!(hours > 20, "it went after {hours} hours of refusals");
+    assert_eq!(store.stats().rollups, 2);
+    store.close().unwrap();
+    // The manifest says nothing of it any more.
+    let manifest = disk.content(Path::new("/series/manifest")).unwrap();
+    assert_eq!(manifest[8], 2, "version");
+}
+
+#[test]
 fn a_partition_whose_merge_found_damage_goes_when_it_is_old() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let store = rolling(&disk, &clock, &Reads::of(&disk));

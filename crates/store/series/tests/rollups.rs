@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::clock::ManualClock;
-use env::files::{Files, SimDisk};
+use env::files::SimDisk;
 use series::{
     Ack, Batch, Direction, Retention, Selector, Store, StoreOptions, Summary, TimeRange, Wal,
     WriteError,
@@ -322,12 +322,12 @@ fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
 }
 
 #[test]
-fn a_partition_that_cannot_be_read_keeps_no_other_from_going() {
+fn partitions_that_cannot_be_read_keep_no_other_from_going() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let options = StoreOptions {
         retention: Retention { age: Some(partitions(RAW)), bytes_max: None },
-        rollup_age: Some(partitions(HOURLY)),
+        rollup_age: Some(partitions(10 * HOURLY)),
         rollups_beside: false,
         clock: Arc::new(clock.clone()),
         files: Arc::new(reads.clone()),
@@ -335,20 +335,64 @@ fn a_partition_that_cannot_be_read_keeps_no_other_from_going() {
     };
     let store = Store::open(Path::new("/series"), options).unwrap().0;
     let row = store.row(b"load host=a").unwrap();
-    for partition in 0..3 {
+    for partition in 0..17 {
         let mut it = Batch::new();
         it.push(row, partition * PARTITION_NS, &[1.0]).unwrap();
         store.write(it, Ack::Persisted).unwrap();
         store.seal().unwrap();
     }
-    clock.advance(partitions(RAW + 3));
-    let oldest = disk.list(Path::new("/series/parts")).unwrap().remove(0);
-    reads.fail(Some(&oldest));
+    clock.advance(partitions(RAW + 17));
+    // The first fifteen.
+    reads.fail(Some("part-000000000000000"));
     assert!(store.retain().is_err());
+    assert_eq!((store.stats().parts, store.stats().rollups), (15, 2));
     store.retain().unwrap();
-    assert_eq!((store.stats().parts, store.stats().rollups), (1, 2));
     reads.fail(None);
     clock.advance(Duration::from_mins(6));
     store.retain().unwrap();
-    assert_eq!((store.stats().parts, store.stats().rollups), (0, 3));
+    assert_eq!((store.stats().parts, store.stats().rollups), (0, 17));
+}
+
+#[test]
+fn what_joins_a_roll_up_of_hours_stands_in_its_hour() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let year = Duration::from_hours(24 * 365);
+    let opened = |age, bytes_max, rollup_age| {
+        let options = StoreOptions {
+            retention: Retention { age, bytes_max },
+            rollup_age,
+            hourly_age: Some(year),
+            rollups_beside: false,
+            clock: Arc::new(clock.clone()),
+            ..options(&disk, Wal::Always)
+        };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let write = |store: &Store, times_s: &mut dyn Iterator<Item = i64>| {
+        let row = store.row(b"load host=a").unwrap();
+        let mut it = Batch::new();
+        times_s.for_each(|t| it.push(row, t * SECOND, &[(t as f64).sin()]).unwrap());
+        store.write(it, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+    };
+    let store = opened(Some(partitions(1)), None, None);
+    write(&store, &mut (0..720).map(|i| i * 10));
+    clock.advance(partitions(3));
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (0, 1));
+    store.close().unwrap();
+    // From now on what goes by size leaves what is said of 5 minutes; there is a little too much.
+    let store = opened(None, None, Some(year));
+    write(&store, &mut (0..720).map(|i| 3 * PARTITION_S + i * 10));
+    write(&store, &mut [1925].into_iter());
+    let bytes = store.stats().part_bytes + store.stats().rollup_bytes;
+    store.close().unwrap();
+    let store = opened(None, Some(bytes - 1), Some(year));
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (1, 1));
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let range = TimeRange { from_ns: 0, to_ns: PARTITION_NS };
+    let steps = store.snapshot().steps(&series, range, 300 * SECOND).unwrap();
+    let counts: Vec<(i64, u64)> = steps.iter().map(|(step, some)| (*step, some.count)).collect();
+    assert_eq!(counts, [(0, 361), (12, 360)]);
 }
