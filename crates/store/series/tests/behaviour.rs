@@ -125,7 +125,7 @@ fn a_part_that_is_gone_does_not_keep_others_from_being_merged() {
     }
     let name = disk.list(Path::new("/series/parts")).unwrap().remove(0);
     disk.remove(&PathBuf::from("/series/parts").join(name)).unwrap();
-    assert!(matches!(store.merge(), Err(WriteError::Io { .. })));
+    assert!(matches!(store.merge(), Err(WriteError::Unread { .. })));
     store.merge().unwrap();
     let stats = store.stats();
     assert_eq!((stats.parts, stats.partitions, stats.rollups), (4, 3, 2));
