@@ -154,7 +154,7 @@ fn sparse_comes_near_the_payload_with_32_writers_at_16_bytes() {
         segment_bytes: 16 << 20,
         files: Arc::new(files),
         // This machine may be busy with other tests: the default gives up on latecomers sooner.
-        group_wait: Duration::from_millis(20),
+        group_wait: Duration::from_millis(200),
         ..Options::default()
     };
     let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
