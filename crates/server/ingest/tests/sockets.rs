@@ -9,6 +9,7 @@
 )]
 
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::net::SocketAddr;
 
 use ingest::{Guard, HttpOptions, Protocol};
@@ -69,10 +70,16 @@ async fn tell(port: SocketAddr, text: &str) -> String {
 
 /// A POST; status and body, chunks put together.
 async fn post(ports: &Ports, path: &str, body: &str) -> (u16, String) {
-    let request =
-        format!("POST {path} HTTP/1.0\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    post_as(ports, path, "", body.as_bytes()).await
+}
+
+/// The same with lines of a head, each with its end.
+async fn post_as(ports: &Ports, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    let length = body.len();
+    let head =
+        format!("POST {path} HTTP/1.0\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n");
     let mut stream = TcpStream::connect(ports.http).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -244,6 +251,48 @@ async fn a_body_over_the_limit_is_refused_before_it_is_read() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.0 413"), "{answer}");
+}
+
+fn gzip(parts: &[&[u8]]) -> Vec<u8> {
+    let pack = |part: &&[u8]| {
+        let mut packed = Vec::new();
+        flate2::read::GzEncoder::new(*part, flate2::Compression::fast())
+            .read_to_end(&mut packed)
+            .unwrap();
+        packed
+    };
+    parts.iter().flat_map(pack).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_in_gzip_are_lines_and_what_they_unpack_to_obeys_the_limit() {
+    let ports = ports().await;
+    let header = "Content-Encoding: GZIP\r\n";
+    let write = async |coding: &str, body: &[u8]| {
+        post_as(&ports, "/write", &format!("content-encoding: {coding}\r\n"), body).await
+    };
+    let whole = gzip(&[b"m,host=x f=1 5\n", b"m,host=y f=2 6\nm f= 5\n"]);
+    let (status, text) = post_as(&ports, "/write", header, &whole).await;
+    assert!(status == 400 && text.contains("line 3: a field without a value"), "{text}");
+    assert_eq!(write("identity", b"m,host=z f=3 7").await, (204, String::new()));
+    let all = "m_f host=x,5,1\nm_f host=y,6,2\nm_f host=z,7,3\n";
+    let held = async || query(&ports, &format!(r#""select": "m_f", {ALL}"#)).await;
+    assert_eq!(held().await, all);
+    // Nothing of these is stored.
+    let cut = gzip(&[b"m,host=cut f=1 5"]);
+    for broken in [&cut[..cut.len() - 4], &cut[..5], b"m,host=plain f=1 5"] {
+        let (status, text) = write("gzip", broken).await;
+        assert!(status == 400 && text.contains("body: gzip: "), "{status} {text}");
+    }
+    let bomb = gzip(&[b"m,host=bomb f=1 5\n", &vec![b'\n'; ingest::WRITE_BYTES_MAX]]);
+    assert!(bomb.len() < 1 << 20);
+    assert_eq!(write("gzip", &bomb).await.0, 413);
+    for coding in ["deflate", "gzip, gzip", "gzip\r\ncontent-encoding: gzip"] {
+        let (status, text) = write(coding, &whole).await;
+        assert!(status == 415 && text.contains("content-encoding: "), "{coding}: {text}");
+        assert!(text.contains("send gzip or none"), "{coding}: {text}");
+    }
+    assert_eq!(held().await, all);
 }
 
 #[tokio::test(flavor = "multi_thread")]

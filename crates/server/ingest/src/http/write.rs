@@ -1,8 +1,10 @@
 //! Writes over HTTP: Influx lines, Prometheus remote write.
 //!
 //! Bodies are read within [`WRITES_BYTES_MAX`] for all connections together and taken apart by
-//! [`READERS_MAX`] at a time; a body that does not come in [`BODY_TIME_MAX`] is given up.
+//! [`READERS_MAX`] at a time; a body that does not come in [`BODY_TIME_MAX`] is given up. What a
+//! compressed body holds is bounded as a body is.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use hyper::body::Body as _;
 use series::{Ack, Store, Ticket, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -61,6 +64,58 @@ pub(super) fn routes() -> Router<Store> {
         .layer(Extension(rooms))
 }
 
+/// Why a body was not taken apart; nothing of it is stored.
+enum Unread {
+    /// What is wrong with it.
+    Refused(String),
+    /// It holds more than [`WRITE_BYTES_MAX`].
+    TooLarge,
+}
+
+impl From<String> for Unread {
+    fn from(what: String) -> Self {
+        Self::Refused(what)
+    }
+}
+
+/// How the lines of a request come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Plain,
+    Gzip,
+}
+
+impl Coding {
+    /// As the headers say; what is wrong with them otherwise.
+    fn of(headers: &HeaderMap) -> Result<Self, String> {
+        let mut named = headers.get_all(header::CONTENT_ENCODING).iter();
+        let name = match (named.next(), named.next()) {
+            (None, _) => return Ok(Self::Plain),
+            (Some(name), None) => name,
+            _ => return Err("content-encoding: more than one; send gzip or none\n".into()),
+        };
+        let is = |known: &str| name.as_bytes().eq_ignore_ascii_case(known.as_bytes());
+        if is("identity") {
+            Ok(Self::Plain)
+        } else if is("gzip") || is("x-gzip") {
+            Ok(Self::Gzip)
+        } else {
+            let shown = name.as_bytes().escape_ascii();
+            Err(format!("content-encoding: {shown} is not taken here; send gzip or none\n"))
+        }
+    }
+}
+
+/// What a gzip stream holds.
+fn unpacked(body: &[u8]) -> Result<Vec<u8>, Unread> {
+    let mut lines = Vec::new();
+    MultiGzDecoder::new(body)
+        .take(WRITE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut lines)
+        .map_err(|e| format!("body: gzip: {e}; nothing of it was stored, send it again whole"))?;
+    if lines.len() > WRITE_BYTES_MAX { Err(Unread::TooLarge) } else { Ok(lines) }
+}
+
 #[derive(Debug, serde::Deserialize)]
 struct WriteQuery {
     precision: Option<String>,
@@ -75,12 +130,22 @@ async fn write_lines(
     let Some(precision) = influx::Precision::parse(asked.precision.as_deref()) else {
         return refused("precision: unknown; use ns, us, ms, s, m or h");
     };
+    let coding = match Coding::of(request.headers()) {
+        Ok(coding) => coding,
+        Err(text) => return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response(),
+    };
     let read = move |body: &[u8], intake: &mut Intake<'_>| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        influx::read(body, precision, now.as_nanos() as i64, intake);
+        let mut read = |body: &[u8]| influx::read(body, precision, now.as_nanos() as i64, intake);
+        match coding {
+            Coding::Plain => read(body),
+            Coding::Gzip => read(&unpacked(body)?),
+        }
         Ok(())
     };
-    take(&store, &rooms, request, ("influx", "line", SMALL_BYTES), read).await
+    // A thousand bytes may be a million.
+    let small = if coding == Coding::Plain { SMALL_BYTES } else { 0 };
+    take(&store, &rooms, request, ("influx", "line", small), read).await
 }
 
 async fn write_remote(
@@ -95,7 +160,7 @@ async fn write_remote(
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
     let remote = Arc::clone(&rooms.remote);
-    let read = move |body: &[u8], intake: &mut Intake<'_>| remote.read(body, intake);
+    let read = move |body: &[u8], intake: &mut Intake<'_>| Ok(remote.read(body, intake)?);
     take(&store, &rooms, request, ("remote", "series", SMALL_COMPRESSED_BYTES), read).await
 }
 
@@ -106,7 +171,7 @@ async fn take(
     rooms: &Rooms,
     request: Request,
     (protocol, noun, small): (&'static str, &'static str, usize),
-    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), String> + Send + 'static,
+    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Response {
     let (body, room) = match body_of(rooms, request).await {
         Ok(body) => body,
@@ -115,7 +180,8 @@ async fn take(
     let Ok(reader) = rooms.readers.acquire().await else { return refused("writes are closed") };
     let taken = match read_apart(store, body, small, read).await {
         Ok(taken) => taken,
-        Err(e) => return refused(&e),
+        Err(Unread::Refused(e)) => return refused(&e),
+        Err(Unread::TooLarge) => return too_large(),
     };
     drop(room);
     net::count(protocol, &taken);
@@ -150,16 +216,16 @@ async fn settled(tickets: Vec<Ticket>) -> Result<(), WriteError> {
     Ok(())
 }
 
+fn too_large() -> Response {
+    let text = format!("body: over the limit of {WRITE_BYTES_MAX} bytes; send smaller requests");
+    (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
+}
+
 /// The body of a request, with the room it takes.
 async fn body_of(
     rooms: &Rooms,
     request: Request,
 ) -> Result<(Bytes, OwnedSemaphorePermit), Response> {
-    let too_large = || {
-        let text =
-            format!("body: over the limit of {WRITE_BYTES_MAX} bytes; send smaller requests");
-        (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
-    };
     let told = request.body().size_hint().exact();
     let bytes = told.map_or(WRITE_BYTES_MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     if bytes > WRITE_BYTES_MAX {
@@ -187,8 +253,8 @@ async fn read_apart(
     store: &Store,
     body: Bytes,
     small: usize,
-    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), String> + Send + 'static,
-) -> Result<Taken, String> {
+    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
+) -> Result<Taken, Unread> {
     let store = store.clone();
     let small = body.len() <= small;
     let reading = move || {
