@@ -242,14 +242,20 @@ fn kill_again_and_again(
     server: Running,
     random: &SeededRandom,
     kills: u64,
+    told: &AtomicU64,
 ) -> [Running; 2] {
     let mut server = Some(server);
     let mut follower = Some(start_follower(base));
     follower.as_ref().unwrap().line("following ");
-    let mut compared = 0;
+    let (mut compared, mut seen) = (0, 0);
     for kill in 0..kills {
         // Not to wait for anything: the random instant at which the process dies.
         std::thread::sleep(Duration::from_millis(10 + below(random, 250)));
+        // However slow the machine is, each kill has something to lose.
+        eventually("a session since the last kill", || {
+            let before = std::mem::replace(&mut seen, told.load(Ordering::Relaxed));
+            if before < seen { Ok(()) } else { Err(format!("{seen} sessions, {kill} kills")) }
+        });
         if kill % TRIM_EVERY == TRIM_EVERY - 1 {
             follower.take().unwrap().kill();
             compared = expect_prefix(base, compared + 1);
@@ -287,12 +293,7 @@ fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
         let (first, stop, told) = (first.clone(), stop.clone(), told.clone());
         std::thread::spawn(move || load(&first, &stop, &told))
     };
-    let [server, follower] = kill_again_and_again(&base, server, &random, kills);
-    // However slow the machine is: more than one session to a kill, so that there is what to lose.
-    eventually("enough is told", || match told.load(Ordering::Relaxed) {
-        told if told > kills => Ok(()),
-        told => Err(format!("{told} sessions over {kills} kills")),
-    });
+    let [server, follower] = kill_again_and_again(&base, server, &random, kills, &told);
     stop.store(true, Ordering::Relaxed);
     loading.join().unwrap();
 

@@ -138,7 +138,8 @@ fn nothing_acknowledged_is_lost_by_kills_under_load_over_all_protocols() {
     }
     // One connection may have waited for the machine while the others went on: seldom.
     let too_late = late.iter().filter(|late| **late > FORGET).count() as u64;
-    assert!(too_late * 4 <= kills, "older than {FORGET:?} and lost: {late:?}");
+    let within = late.iter().all(|late| *late <= 50 * FORGET);
+    assert!(too_late * 4 <= kills && within, "older than {FORGET:?} and lost: {late:?}");
     println!(
         "{kills} kills, {rows} rows acknowledged, none lost; of streams of 1,000 rows and lines and 500 \
          datagrams a second without acknowledgements at most {lost} rows were lost by one kill"

@@ -20,7 +20,7 @@ use model::{CoverageKind, EventBody};
 use queue::{Queue, QueueOptions};
 
 const CHILD_DB: &str = "QUEUE_READER_DB";
-/// Longest that one small commit may take while a reader stays: far below how long it stays.
+/// Longest that one small commit may take while a reader stays, on a machine that is busy.
 const COMMIT_MAX: Duration = Duration::from_secs(30);
 
 fn small_log() -> QueueOptions {

@@ -73,17 +73,23 @@ async fn post(ports: &Ports, path: &str, body: &str) -> (u16, String) {
     post_as(ports, path, "", body.as_bytes()).await
 }
 
-/// The same with lines of a head, each with its end.
+/// The same with lines of a head, each with its end. Who refuses a body may end the connection
+/// before it has read all of it, and its answer be lost so: then it is asked again.
 async fn post_as(ports: &Ports, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let length = body.len();
     let head =
         format!("POST {path} HTTP/1.0\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n");
-    let mut stream = TcpStream::connect(ports.http).await.unwrap();
-    stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    let request = [head.as_bytes(), body].concat();
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(ports.http).await.unwrap();
+        let _ = stream.write_all(&request).await;
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        if let Some((head, body)) = answer.split_once("\r\n\r\n") {
+            return (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned());
+        }
+    }
+    panic!("no answer to POST {path} with {length} bytes");
 }
 
 /// Rows of a query as CSV with raw times.
