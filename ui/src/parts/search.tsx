@@ -1,7 +1,7 @@
 // A search field that asks once the person pauses, at once on Enter, and empties on Escape.
 
 import type { TargetedEvent, TargetedKeyboardEvent } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const PAUSE_MS = 350;
 
@@ -22,8 +22,9 @@ export function Search({ label, hint, value, slash = false, list, ask }: Props) 
   const asked = useRef(value);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
 
-  useEffect(() => {
-    // The address changed by other means, such as the browser's back.
+  useLayoutEffect(() => {
+    // The address changed by other means, such as the browser's back. Before the paint: after it
+    // what was typed meanwhile would be taken back.
     if (value !== asked.current) {
       asked.current = value;
       setText(value);
