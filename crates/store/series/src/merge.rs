@@ -116,14 +116,20 @@ impl Core {
             together,
             Err(WriteError::Corrupt(_) | WriteError::Io { .. } | WriteError::Unread { .. })
         );
-        let Some(first) = runs.first().filter(|_| unread) else { return together };
+        let partition = |run: &Vec<Arc<Part>>| run.first().map_or(0, |p| p.meta.partition);
+        let Some(first) = runs.first().filter(|_| unread) else {
+            // What was refused before is read again.
+            let done = runs.iter().filter(|_| together.is_ok());
+            done.map(partition).try_for_each(|p| self.noting(manifest, p, Ok(())))?;
+            return together;
+        };
         let one = std::slice::from_ref(first);
         let done = if runs.len() > 1 {
             self.merge_together(manifest, one, tombstones, outcome)
         } else {
             together
         };
-        self.noting(manifest, first.first().map_or(0, |p| p.meta.partition), done)
+        self.noting(manifest, partition(first), done)
     }
 
     fn merge_together(

@@ -146,9 +146,17 @@ impl Core {
             }
             return self.mark_open(manifest.log_base);
         }
-        let position_expected =
-            if gone && !is_missed(manifest) { 0 } else { manifest.log_expected };
-        let (journal, recovery) = Journal::open(&dir, self.log_options(position_expected))?;
+        // After a clean end all of it is in parts, whatever became of it.
+        let position_expected = if manifest.clean { 0 } else { manifest.log_expected };
+        let opened = match Journal::open(&dir, self.log_options(position_expected)) {
+            Err(journal::OpenError::Corrupt(damage)) if manifest.clean => {
+                tracing::warn!("{damage}; set aside: all of it is in parts");
+                self.set_aside(&dir, &names)?;
+                Journal::open(&dir, self.log_options(position_expected))
+            }
+            opened => opened,
+        };
+        let (journal, recovery) = opened?;
         let mut base = manifest.log_base;
         let end = base + recovery.last_position;
         if end > manifest.sealed {
@@ -169,6 +177,18 @@ impl Core {
             journal.close().map_err(|e| self.not_writable(&e.into()))?;
         }
         self.mark_open(base)
+    }
+
+    /// Give the files of a log names that are none of a log.
+    fn set_aside(&self, dir: &Path, names: &[String]) -> Result<(), OpenError> {
+        let files = &self.options.files;
+        let failed =
+            |source| OpenError::Io { path: dir.to_owned(), what: "cannot set aside", source };
+        for name in names.iter().filter(|name| is_of_log(name)) {
+            let aside = dir.join(format!("damaged-{name}"));
+            files.rename(&dir.join(name), &aside).map_err(failed)?;
+        }
+        files.persist_dir(dir).map_err(failed)
     }
 
     fn not_writable(&self, e: &WriteError) -> OpenError {
@@ -192,10 +212,9 @@ impl Core {
     fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
         let mut manifest = self.maintain.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
-        if self.journal.read().is_none() {
-            // All of it is in parts, and nothing more comes to it.
-            manifest.log_expected = 0;
-        }
+        // Of a log that began anew, or is off, nothing of before is waited for.
+        let ends = self.journal.read().as_ref().map_or(0, Journal::persisted_position);
+        manifest.log_expected = manifest.log_expected.min(ends);
         manifest.store(&*self.options.files, &self.dir).map_err(|e| self.not_writable(&e))?;
         Ok(())
     }
@@ -249,7 +268,11 @@ impl Core {
 
 /// Whether there is nothing of a log in a folder with these names.
 fn is_gone(names: &[String]) -> bool {
-    !names.iter().any(|name| name.starts_with("segment-") || name.starts_with("ring-"))
+    !names.iter().any(|name| is_of_log(name))
+}
+
+fn is_of_log(name: &str) -> bool {
+    name.starts_with("segment-") || name.starts_with("ring-")
 }
 
 /// Whether a log that is gone is missed: not after a clean end, when all of it is in parts.
@@ -293,14 +316,19 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenErr
     if !is_gone(&names) || is_missed(&manifest) {
         match journal::verify_with(&**files, &log) {
             Ok(report) => {
-                found.extend(report.damage.iter().map(ToString::to_string));
+                let told = if manifest.clean {
+                    "; all of it is in parts: opening sets it aside"
+                } else {
+                    ""
+                };
+                found.extend(report.damage.iter().map(|damage| format!("{damage}{told}")));
                 let (base, sealed) = (manifest.log_base, manifest.sealed);
                 let from = (sealed + 1).saturating_sub(base);
                 let unsealed = base + report.last_position > sealed;
                 let gap = gap(&log, report.first_position, from).filter(|_| unsealed);
                 found.extend(gap.map(|gap| gap.to_string()));
                 let (end, expected) = (report.last_position, manifest.log_expected);
-                if end < expected {
+                if end < expected && !manifest.clean {
                     found.push(format!(
                         "{}: the log ends at record {end}, but {expected} was acknowledged: put back \
                          what was taken away there, or the last backup",

@@ -43,6 +43,9 @@ fn step_of(alone: Option<Alone>, before: Option<&Arc<Part>>) -> u32 {
     wanted.max(before.map(|before| before.meta.step_s)).unwrap_or(STEPS_S[0])
 }
 
+/// Says of what could not be read whether to go on without it.
+type Pass<'a> = dyn Fn(ReadError) -> Result<(), WriteError> + 'a;
+
 /// What a step of the retention came to.
 pub(crate) enum Step {
     /// There may be more to do.
@@ -149,9 +152,11 @@ impl Core {
             return self.stepped(manifest, *p, done);
         }
         let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
+        // Samples that are only passed over for a while are what has to go.
+        let by_size = over && (crowded || parts.keys().all(readable));
         let due = |(p, rollup): &(&i64, &Arc<Part>)| {
             let age = if is_fine(rollup) { rollup_age } else { hourly_age };
-            over || (rollup.meta.alone && self.is_past(**p, Some(age.unwrap_or_default())))
+            by_size || (rollup.meta.alone && self.is_past(**p, Some(age.unwrap_or_default())))
         };
         let due: Vec<_> = alone().filter(|(p, _)| readable(p)).filter(due).collect();
         let widens = |(p, rollup): &&(&i64, &Arc<Part>)| {
@@ -286,7 +291,7 @@ impl Core {
         // It goes now: what can be read of the others is kept.
         let pass = |e: ReadError| {
             if !(meta.alone && (of.lost || matches!(e, ReadError::Corrupt(_)))) {
-                return Err(e);
+                return Err(WriteError::from(e));
             }
             tracing::warn!("roll-up: {e}");
             Ok(())
@@ -310,10 +315,9 @@ impl Core {
             for column in 0..columns {
                 let others = shared.iter().filter(|s| s.own == column).map(|s| (s.row, s.column));
                 let others: Vec<_> = others.collect();
-                let (partition, step_s) = (meta.partition, meta.step_s);
                 let from = (of.with_samples, others.as_slice());
-                let found = snapshot.rolled((row, column), partition, step_s, from, &mut work);
-                metrics.push(found.or_else(|e| pass(e).map(|()| Buckets::new()))?);
+                let at = (meta.partition, meta.step_s);
+                metrics.push(snapshot.rolled((row, column), at, from, &pass, &mut work)?);
             }
             let any = metrics.iter().any(|m| !m.is_empty());
             Ok(any.then(|| rollup::table(&metrics)))
@@ -329,13 +333,15 @@ impl Snapshot {
         (row, column): (u32, u16),
         partition: i64,
         others: &[(u32, u16)],
+        pass: &Pass<'_>,
         work: &mut Work,
-    ) -> Result<Table, ReadError> {
+    ) -> Result<Table, WriteError> {
         let mut read = |columns: &[(u32, u16)]| {
             let (range, mut torn) = (TimeRange::ALL, None);
             let source = Source { columns, partition, range, heads: &[] };
             let table = self.read(&source, work, &mut torn);
-            torn.map_or(Ok(table), Err)
+            torn.map_or(Ok(()), pass)?;
+            Ok::<_, WriteError>(table)
         };
         let own = read(&[(row, column)])?;
         if others.is_empty() {
@@ -352,25 +358,26 @@ impl Snapshot {
 
     /// What is known of one metric in a partition, in buckets: of samples if asked for, and of a
     /// roll-up that is alone. Of the samples that `others` of the same series have at its times, the
-    /// latest hold; they count with the first of the rows.
-    pub(crate) fn rolled(
+    /// latest hold; they count with the first of the rows. What `pass` lets pass is left out, by itself.
+    fn rolled(
         &self,
         (row, column): (u32, u16),
-        partition: i64,
-        step_s: u32,
+        (partition, step_s): (i64, u32),
         (with_samples, others): (bool, &[(u32, u16)]),
+        pass: &Pass<'_>,
         work: &mut Work,
-    ) -> Result<Buckets, ReadError> {
+    ) -> Result<Buckets, WriteError> {
         let mut buckets = Buckets::new();
         if with_samples {
-            let table = self.of_row((row, column), partition, others, work)?;
+            let table = self.of_row((row, column), partition, others, pass, work)?;
             if let Some(of) = table.columns.first() {
                 rollup::roll(&table.times, of, step_s, &mut buckets);
             }
         }
         let (_, rollup) = self.files_of(partition);
         if let Some(rollup) = rollup.filter(|r| r.meta.alone) {
-            let old = self.buckets(&rollup, (row, column), others, work)?;
+            let old = self.buckets(&rollup, (row, column), others, work);
+            let old = old.or_else(|e| pass(e).map(|()| Buckets::new()))?;
             for (bucket, some) in rollup::widen(&old, step_s) {
                 rollup::join(&mut buckets, bucket, &some);
             }

@@ -215,8 +215,14 @@ fn a_log_that_is_gone_is_missed_unless_all_of_it_is_in_parts() {
         assert_eq!(verified(&disk), Vec::<String>::new(), "{wal:?}");
         let (store, _) = open(&disk, wal);
         assert_eq!(contents(&store), model, "{wal:?}");
+        assert_eq!(contents(&open(&disk.kill(), Wal::Always).0), model, "{wal:?}: killed at once");
         spread(&store, 10);
         let model = contents(&store);
+        if wal == Wal::Always {
+            let image = disk.kill();
+            assert_eq!(verified(&image), Vec::<String>::new());
+            assert_eq!(contents(&open(&image, wal).0), model, "killed after it was acknowledged");
+        }
         drop(store);
         assert_eq!(contents(&open(&disk, Wal::Always).0), model, "{wal:?}");
 
@@ -228,6 +234,34 @@ fn a_log_that_is_gone_is_missed_unless_all_of_it_is_in_parts() {
         // Without a log nothing is waited for: what is in parts is there, and all is well with it.
         open(&killed, Wal::Off).0.close().unwrap();
         assert_eq!(verified(&killed), Vec::<String>::new(), "{wal:?}");
+    }
+}
+
+#[test]
+fn a_log_damaged_after_a_clean_end_is_set_aside() {
+    let log = Path::new("/series/log");
+    let whole = SimDisk::new(1);
+    let (store, _) = open(&whole, Wal::Always);
+    (0..9).for_each(|number| spread(&store, number));
+    let model = contents(&store);
+    store.close().unwrap();
+    let segments = whole.list(log).unwrap();
+    let segment = segments.iter().find(|name| name.starts_with("segment-")).unwrap();
+    for (byte, wal) in [(20, Wal::Always), (20, Wal::Off), (5000, Wal::Always)] {
+        let disk = whole.kill();
+        disk.flip(&log.join(segment), byte, 2);
+        let files: Arc<dyn Files> = Arc::new(disk.clone());
+        let told = series::verify(Path::new("/series"), &files).unwrap();
+        assert!(told.len() == 1 && told[0].contains("opening sets it aside"), "{byte}: {told:?}");
+        let (store, _) = open(&disk, wal);
+        assert_eq!(contents(&store), model, "{byte} {wal:?}");
+        let names = disk.list(log).unwrap();
+        assert!(names.contains(&format!("damaged-{segment}")), "{byte}: {names:?}");
+        spread(&store, 10);
+        store.seal().unwrap();
+        let model = contents(&store);
+        let image = disk.kill();
+        assert_eq!(contents(&open(&image, Wal::Always).0), model, "{byte} {wal:?}");
     }
 }
 

@@ -288,6 +288,66 @@ fn refusals_add_up_however_far_apart_a_partition_is_asked_for() {
 }
 
 #[test]
+fn a_merge_that_comes_through_ends_the_refusals() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let reads = Reads::of(&disk);
+    let store = rolling(&disk, &clock, &reads);
+    part(&store, 0, 0, 10);
+    part(&store, 0, 10, 10);
+    clock.advance(Duration::from_secs(PARTITION_S as u64 * 3 / 2));
+    reads.fail(Some("part-"));
+    for _ in 0..3 {
+        assert!(store.merge().is_err());
+        clock.advance(Duration::from_mins(6));
+    }
+    reads.fail(None);
+    store.merge().unwrap();
+    assert_eq!(store.stats().parts, 1);
+    store.close().unwrap();
+    let manifest = disk.content(Path::new("/series/manifest")).unwrap();
+    assert_eq!(manifest[8], 2, "the manifest's version, without refusals");
+}
+
+/// What is said of three partitions whose samples went by age, then samples of three more; opened
+/// again by a size that is a byte too small.
+fn crowded(disk: &SimDisk, reads: &Reads) -> Store {
+    let clock = ManualClock::at(0);
+    let open = |age, bytes_max| {
+        let options = StoreOptions {
+            retention: Retention { age, bytes_max },
+            rollup_age: Some(Duration::from_hours(24 * 365)),
+            rollups_beside: false,
+            clock: Arc::new(clock.clone()),
+            files: Arc::new(reads.clone()),
+            ..options(disk, Wal::Always)
+        };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let partition = Duration::from_secs(PARTITION_S as u64);
+    let store = open(Some(partition), None);
+    (0..3).for_each(|p| part(&store, p, 0, 200));
+    clock.advance(5 * partition);
+    store.retain().unwrap();
+    (5..8).for_each(|p| part(&store, p, 0, 2000));
+    let stats = store.stats();
+    assert_eq!((stats.parts, stats.rollups), (3, 3));
+    store.close().unwrap();
+    open(None, Some(stats.part_bytes + stats.rollup_bytes - 1))
+}
+
+#[test]
+fn by_size_a_moment_of_refusals_takes_no_roll_up() {
+    let disk = SimDisk::new(1);
+    let reads = Reads::of(&disk);
+    let store = crowded(&disk, &reads);
+    reads.fail(Some("part-"));
+    assert!(store.retain().is_err());
+    reads.fail(None);
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (3, 3));
+}
+
+#[test]
 fn refusals_add_up_over_clean_ends_and_kills() {
     let (mut disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let mut reads = Reads::of(&disk);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::clock::ManualClock;
-use env::files::SimDisk;
+use env::files::{Files, SimDisk};
 use series::{
     Ack, Batch, Direction, Retention, Selector, Store, StoreOptions, Summary, TimeRange, Wal,
     WriteError,
@@ -395,4 +395,48 @@ fn what_joins_a_roll_up_of_hours_stands_in_its_hour() {
     let steps = store.snapshot().steps(&series, range, 300 * SECOND).unwrap();
     let counts: Vec<(i64, u64)> = steps.iter().map(|(step, some)| (*step, some.count)).collect();
     assert_eq!(counts, [(0, 361), (12, 360)]);
+}
+
+#[test]
+fn a_damaged_late_part_takes_nothing_of_what_is_said_of_the_others() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let opened = |age, bytes_max| {
+        let options = StoreOptions {
+            retention: Retention { age, bytes_max },
+            rollup_age: Some(partitions(1000)),
+            rollups_beside: false,
+            clock: Arc::new(clock.clone()),
+            ..options(&disk, Wal::Always)
+        };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let write = |store: &Store, times_s: &mut dyn Iterator<Item = i64>| {
+        let row = store.row(b"load host=a").unwrap();
+        let mut it = Batch::new();
+        times_s.for_each(|t| it.push(row, t * SECOND, &[(t as f64).sin()]).unwrap());
+        store.write(it, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+    };
+    let store = opened(Some(partitions(1)), None);
+    write(&store, &mut (0..720).map(|i| i * 10));
+    clock.advance(partitions(3));
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (0, 1));
+    store.close().unwrap();
+    let store = opened(None, None);
+    write(&store, &mut (0..720).map(|i| 3 * PARTITION_S + i * 10));
+    write(&store, &mut [1925].into_iter());
+    let bytes = store.stats().part_bytes + store.stats().rollup_bytes;
+    store.close().unwrap();
+    let late = disk.list(Path::new("/series/parts")).unwrap().pop().unwrap();
+    let path = Path::new("/series/parts").join(late);
+    // The end of its index: no row of it is found.
+    disk.flip(&path, disk.content(&path).unwrap().len() - 1, 2);
+    let store = opened(None, Some(bytes - 1));
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (1, 1));
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let range = TimeRange { from_ns: 0, to_ns: PARTITION_NS };
+    let all = store.snapshot().summary(&series, range).unwrap().unwrap();
+    assert_eq!(all.count, 720);
 }
