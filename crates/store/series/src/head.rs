@@ -20,8 +20,6 @@ use crate::table::{Table, Want, Work};
 const OPEN_ROWS_MAX: usize = 64;
 /// The same for rows of few metrics, whose times weigh most.
 const OPEN_ROWS_MAX_NARROW: usize = 32;
-/// Rows for which a narrow row's buffer makes room at a time, and twice as many that it keeps.
-const GROW_ROWS_NARROW: usize = 8;
 /// Metrics below which a row is narrow.
 const NARROW_COLUMNS: usize = 4;
 /// Bytes of bookkeeping assumed per row.
@@ -127,10 +125,6 @@ impl HeadCell {
 }
 
 impl RowHead {
-    fn is_narrow(&self) -> bool {
-        usize::from(self.columns) < NARROW_COLUMNS
-    }
-
     fn width(&self) -> usize {
         1 + usize::from(self.columns)
     }
@@ -317,11 +311,6 @@ impl Head {
         self.bytes += (head.open.capacity() - before) * 8;
         if head.open.len() >= open_rows_max(usize::from(head.columns)) * head.width() {
             self.bytes += head.close(&mut self.table, &mut self.work);
-            if head.is_narrow() {
-                let full = head.open.capacity();
-                head.open.shrink_to(2 * GROW_ROWS_NARROW * head.width());
-                self.bytes -= (full - head.open.capacity()) * 8;
-            }
         }
     }
 
@@ -419,13 +408,11 @@ impl Head {
 }
 
 impl RowHead {
-    /// Room for more open rows: few at first, then twice as many, up to a full buffer; narrow rows, of
-    /// which there are most, get less at a time.
+    /// Room for more open rows: few at first, then twice as many, up to a full buffer.
     fn grow(&mut self) {
         let width = self.width();
         let rows = self.open.capacity() / width;
         let more = if rows == 0 { 4 } else { rows };
-        let more = if self.is_narrow() { more.min(GROW_ROWS_NARROW) } else { more };
         let most = open_rows_max(usize::from(self.columns)).saturating_sub(rows);
         self.open
             .reserve_exact(self.open.capacity() - self.open.len() + more.min(most.max(1)) * width);
