@@ -1,0 +1,202 @@
+//! Files that the operating system refuses to read: their partitions are passed over, nothing else is,
+//! and what lasts for a day counts as lost.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::clock::ManualClock;
+use env::files::{Files, SimDisk};
+use series::{Ack, Batch, Retention, Store, StoreOptions, Wal};
+use support::reads::Reads;
+use support::{PARTITION_S, options};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// A store whose samples go after two partitions, while what is said of 5 minutes stays for longer than
+/// any test goes on.
+fn rolling(disk: &SimDisk, clock: &ManualClock, reads: &Reads) -> Store {
+    let partition = Duration::from_secs(PARTITION_S as u64);
+    let options = StoreOptions {
+        retention: Retention { age: Some(2 * partition), bytes_max: None },
+        rollup_age: Some(1000 * partition),
+        rollups_beside: false,
+        clock: Arc::new(clock.clone()),
+        files: Arc::new(reads.clone()),
+        ..options(disk, Wal::Always)
+    };
+    Store::open(Path::new("/series"), options).unwrap().0
+}
+
+/// A part with so many samples of one series in a partition, a second apart.
+fn part(store: &Store, partition: i64, from: i64, samples: i64) {
+    let row = store.row(b"load host=a").unwrap();
+    let mut batch = Batch::new();
+    for i in from..from + samples {
+        batch.push(row, (partition * PARTITION_S + i) * SECOND, &[(i as f64).sin()]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+}
+
+#[test]
+fn a_partition_that_is_never_read_again_goes_after_a_day_of_trying() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let reads = Reads::of(&disk);
+    let store = rolling(&disk, &clock, &reads);
+    (0..3).for_each(|partition| part(&store, partition, 0, 10));
+    let oldest = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    reads.fail(Some(&oldest));
+    clock.advance(Duration::from_secs(6 * PARTITION_S as u64));
+    let mut hours = 0;
+    while store.stats().parts > 0 {
+        let refused = (0..10).filter(|_| {
+            clock.advance(Duration::from_mins(6));
+            store.retain().is_err()
+        });
+        hours += i64::from(refused.count() > 0);
+        assert!(hours < 30, "{:?}", store.stats());
+    }
+    assert!(hours > 20, "it went after {hours} hours of refusals");
+    assert_eq!(store.stats().rollups, 2);
+}
+
+#[test]
+fn refusals_add_up_however_far_apart_a_partition_is_asked_for() {
+    for (between, tries) in [(Duration::from_mins(90), 17), (Duration::from_hours(30), 13)] {
+        let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+        let reads = Reads::of(&disk);
+        let store = rolling(&disk, &clock, &reads);
+        part(&store, 0, 0, 10);
+        clock.advance(Duration::from_secs(6 * PARTITION_S as u64));
+        reads.fail(Some("part-"));
+        for number in 1..=tries {
+            assert!(store.retain().is_err(), "{between:?}: try {number}");
+            clock.advance(between);
+        }
+        store.retain().unwrap();
+        assert_eq!(store.stats().parts, 0, "{between:?}");
+    }
+}
+
+#[test]
+fn a_merge_that_comes_through_ends_the_refusals() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let reads = Reads::of(&disk);
+    let store = rolling(&disk, &clock, &reads);
+    part(&store, 0, 0, 10);
+    part(&store, 0, 10, 10);
+    clock.advance(Duration::from_secs(PARTITION_S as u64 * 3 / 2));
+    reads.fail(Some("part-"));
+    for _ in 0..3 {
+        assert!(store.merge().is_err());
+        clock.advance(Duration::from_mins(6));
+    }
+    reads.fail(None);
+    store.merge().unwrap();
+    assert_eq!(store.stats().parts, 1);
+    store.close().unwrap();
+    let manifest = disk.content(Path::new("/series/manifest")).unwrap();
+    assert_eq!(manifest[8], 2, "the manifest's version, without refusals");
+}
+
+/// What is said of three partitions whose samples went by age, then samples of three more; opened
+/// again by a size that is a byte too small.
+fn crowded(disk: &SimDisk, reads: &Reads) -> Store {
+    let clock = ManualClock::at(0);
+    let open = |age, bytes_max| {
+        let options = StoreOptions {
+            retention: Retention { age, bytes_max },
+            rollup_age: Some(Duration::from_hours(24 * 365)),
+            rollups_beside: false,
+            clock: Arc::new(clock.clone()),
+            files: Arc::new(reads.clone()),
+            ..options(disk, Wal::Always)
+        };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let partition = Duration::from_secs(PARTITION_S as u64);
+    let store = open(Some(partition), None);
+    (0..3).for_each(|p| part(&store, p, 0, 200));
+    clock.advance(5 * partition);
+    store.retain().unwrap();
+    (5..8).for_each(|p| part(&store, p, 0, 2000));
+    let stats = store.stats();
+    assert_eq!((stats.parts, stats.rollups), (3, 3));
+    store.close().unwrap();
+    open(None, Some(stats.part_bytes + stats.rollup_bytes - 1))
+}
+
+#[test]
+fn by_size_a_moment_of_refusals_takes_no_roll_up() {
+    let disk = SimDisk::new(1);
+    let reads = Reads::of(&disk);
+    let store = crowded(&disk, &reads);
+    reads.fail(Some("part-"));
+    assert!(store.retain().is_err());
+    reads.fail(None);
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (3, 3));
+}
+
+#[test]
+fn refusals_add_up_over_clean_ends_and_kills() {
+    let (mut disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let mut reads = Reads::of(&disk);
+    let mut store = rolling(&disk, &clock, &reads);
+    (0..3).for_each(|partition| part(&store, partition, 0, 10));
+    let oldest = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    reads.fail(Some(&oldest));
+    clock.advance(Duration::from_secs(6 * PARTITION_S as u64));
+    let mut hours = 0;
+    while store.stats().parts > 0 {
+        hours += 1;
+        assert!(hours < 30, "{:?}", store.stats());
+        for _ in 0..10 {
+            clock.advance(Duration::from_mins(6));
+            // Refused, or passed over.
+            let _ = store.retain();
+        }
+        if hours % 5 != 0 {
+            continue;
+        }
+        disk = if hours % 10 == 0 { disk.kill() } else { disk };
+        drop(store);
+        // However long nobody tries: that is no refusal.
+        clock.advance(Duration::from_hours(20));
+        reads = Reads::of(&disk);
+        reads.fail(Some(&oldest));
+        store = rolling(&disk, &clock, &reads);
+    }
+    assert!(hours > 20, "it went after {hours} hours of refusals");
+    assert_eq!(store.stats().rollups, 2);
+    store.close().unwrap();
+    // The manifest says nothing of it any more.
+    let manifest = disk.content(Path::new("/series/manifest")).unwrap();
+    assert_eq!(manifest[8], 2, "version");
+}
+
+#[test]
+fn a_partition_whose_merge_found_damage_goes_when_it_is_old() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let store = rolling(&disk, &clock, &Reads::of(&disk));
+    part(&store, 0, 0, 200);
+    let first = disk.list(Path::new("/series/parts")).unwrap().remove(0);
+    part(&store, 0, 200, 200);
+    disk.flip(&Path::new("/series/parts").join(first), 500, 2);
+    clock.advance(Duration::from_secs(PARTITION_S as u64 * 3 / 2));
+    assert!(store.merge().is_err());
+    clock.advance(Duration::from_secs(2 * PARTITION_S as u64));
+    store.retain().unwrap();
+    assert_eq!(store.stats().parts, 0);
+}
