@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
         })
     };
     let gaps = scanner.gaps();
-    let whole = gaps.is_empty() && report.counts.errors.is_empty();
+    let whole = gaps.is_empty() && !report.counts.has_unread();
     for gap in gaps {
         let (path, detail) = (model::path::show_terminal(&gap.path), &gap.detail);
         if of_root(&path) {

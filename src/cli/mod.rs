@@ -90,7 +90,8 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     #[command(
         after_help = "Example:\n  holdfast scan /etc --json | tail -n 1\n\nExit code 1 when \
 something there could not be read: a folder is named as a gap, an entry says why itself, and the \
-summary counts them."
+summary counts them. What changes while it is read (unstable) or is over the limit of size (too \
+large) alone leaves it 0."
     )]
     Scan(ScanArgs),
     /// Print the history of changes of a running server on this machine, newest last.

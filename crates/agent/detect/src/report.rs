@@ -151,6 +151,12 @@ impl Counts {
         self.created + self.modified + self.deleted
     }
 
+    /// Whether the system did not let something be read. What changed while it was read and what is
+    /// over the limit of size was seen as far as it can be.
+    pub fn has_unread(&self) -> bool {
+        self.errors.keys().any(|name| ![UNSTABLE, TOO_LARGE].contains(&name.as_str()))
+    }
+
     pub(crate) fn error(&mut self, error: model::ObserveError) {
         *self.errors.entry(error_name(error)).or_default() += 1;
     }
@@ -174,11 +180,14 @@ impl Counts {
     }
 }
 
+const UNSTABLE: &str = "unstable";
+const TOO_LARGE: &str = "too large";
+
 /// A short word for an error, for counting.
 fn error_name(error: model::ObserveError) -> String {
     match error {
-        model::ObserveError::Unstable => "unstable".into(),
-        model::ObserveError::TooLarge => "too large".into(),
+        model::ObserveError::Unstable => UNSTABLE.into(),
+        model::ObserveError::TooLarge => TOO_LARGE.into(),
         model::ObserveError::Os(libc::EACCES | libc::EPERM) => "permission denied".into(),
         model::ObserveError::Os(libc::EIO) => "input/output error".into(),
         other @ model::ObserveError::Os(_) => other.to_string().to_lowercase(),
@@ -273,4 +282,22 @@ pub struct ScanReport {
     pub roots: Vec<RootReport>,
     /// Whether it was cancelled before its end.
     pub cancelled: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ObserveError;
+
+    use super::*;
+
+    #[test]
+    fn unread_is_what_the_system_refused_and_not_what_changed_or_is_too_large() {
+        let mut counts = Counts::default();
+        assert!(!counts.has_unread());
+        counts.error(ObserveError::Unstable);
+        counts.error(ObserveError::TooLarge);
+        assert!(!counts.has_unread());
+        counts.error(ObserveError::Os(libc::EACCES));
+        assert!(counts.has_unread());
+    }
 }
