@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use env::random::{Random as _, SystemRandom};
+use registry::SqliteRegistry;
 
 /// What a data folder holds, by how the names begin; `*.toml` and `lost+found` may lie beside it.
 const OWN_NAMES: [&str; 12] = [
@@ -213,6 +214,28 @@ impl DataFolder {
             return Ok(());
         }
         bail!("{} is not a data folder of a server; name it with --data", self.0.display())
+    }
+
+    /// That the registry's database is not lost beside what was kept with it. In a new folder it is made
+    /// before all else, so that whoever finds the one without the other knows.
+    pub(crate) fn expect_registry(&self) -> anyhow::Result<()> {
+        let database = self.registry_db();
+        if is_there(&database)? && fs::metadata(&database)?.len() > 0 {
+            return Ok(());
+        }
+        for beside in [self.state_db(), self.journal(), self.keys().join("ca.key")] {
+            if is_there(&beside)? {
+                bail!(
+                    "{}: missing or empty, but {} is there: without it users, agents and their \
+                     numbers are lost; move the data folder away and put the last backup in its \
+                     place with `holdfast restore`, or begin with an empty folder",
+                    database.display(),
+                    beside.display()
+                );
+            }
+        }
+        let made = SqliteRegistry::open(&database).map(drop);
+        made.with_context(|| database.display().to_string())
     }
 
     /// That a folder which exists may become, or is, a data folder.

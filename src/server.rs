@@ -178,6 +178,7 @@ fn open_stores(
             following.from
         );
     }
+    folder.expect_registry()?;
     // Only a restored state may go on without its journal; a lost one is refused below.
     let restored = folder.restored_marker();
     if restored.exists() {
@@ -209,8 +210,10 @@ fn open_stores(
     if let Some(cut) = &recovery.cut {
         warn!(?cut, "the journal's torn tail was cut; nothing acknowledged was in it");
     }
-    let options =
-        CommitOptions { folders: vec![folder.path().to_owned()], ..CommitOptions::default() };
+    let options = CommitOptions {
+        folders: vec![folder.path().to_owned(), folder.journal()],
+        ..Default::default()
+    };
     let opened = Commit::open(journal.clone(), state.clone(), options);
     let (commit, replay) = opened.context("commit")?;
     if restored.exists() {
@@ -284,6 +287,7 @@ fn open_registry(
         cache_ttl: config.cache.ttl,
         ..RegistryOptions::default()
     };
+    folder.expect_registry()?;
     folder.make_keys()?;
     let store = SqliteRegistry::open_with(&folder.registry_db(), config.db.readers)
         .and_then(|store| store.warm().map(|()| store))

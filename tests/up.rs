@@ -156,7 +156,7 @@ fn a_data_folder_is_served_by_one_process() {
 }
 
 #[test]
-fn a_local_agent_that_lost_its_key_or_its_registry_goes_on_with_what_it_kept() {
+fn a_local_agent_that_lost_its_key_goes_on_and_a_lost_registry_is_not_replaced() {
     let place = Place::new("up-lost-key");
     let up = place.up();
     up.line("synchronised: ");
@@ -178,10 +178,24 @@ fn a_local_agent_that_lost_its_key_or_its_registry_goes_on_with_what_it_kept() {
     told("no-key", "the local agent's key or certificate was lost: made anew");
     fs::write(place.data.join("agent/cert.pem"), b"garbage").unwrap();
     told("no-certificate", "the local agent's key or certificate was lost: made anew");
-    for file in ["registry.db", "registry.db-wal", "registry.db-shm"] {
-        let _ = fs::remove_file(place.data.join(file));
+    // An agent that the registry does not know, as after an older backup.
+    let registry = rusqlite::Connection::open(place.data.join("registry.db")).unwrap();
+    registry.execute("DELETE FROM agent WHERE id = 1", []).unwrap();
+    drop(registry);
+    told("no-row", "agent 001 ");
+    let kept = fs::read(place.data.join("registry.db")).unwrap();
+    for lost in [false, true] {
+        fs::write(place.data.join("registry.db"), "").unwrap();
+        if lost {
+            fs::remove_file(place.data.join("registry.db")).unwrap();
+        }
+        let (code, out, error) =
+            run(&["up", "--data", place.data.to_str().unwrap(), "--api", "127.0.0.1:0"]);
+        assert_eq!((code, error.contains("`holdfast restore`")), (2, true), "{out}{error}");
+        assert!(error.contains("registry.db: missing or empty, but "), "{error}");
     }
-    told("no-registry", "agent 001 ");
+    fs::write(place.data.join("registry.db"), kept).unwrap();
+    told("registry-back", "ready: ");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use state::disk::disk_state;
 
 use crate::applier::Message;
 use crate::options::DISK_CHECK_INTERVAL;
-use crate::shared::Shared;
+use crate::shared::{Shared, identity};
 
 /// Run until the commit is closed. `sender` is for the server's own events.
 pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
@@ -22,7 +22,9 @@ pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
     let mut checkpointed_at = Instant::now();
     let mut sender = Some(sender);
     loop {
-        watch_disk(shared, &mut low_since, sender.as_ref());
+        if watch_folders(shared) {
+            watch_disk(shared, &mut low_since, sender.as_ref());
+        }
         if !wait(shared, checkpointed_at) {
             break;
         }
@@ -54,6 +56,22 @@ fn wait(shared: &Shared, checkpointed_at: Instant) -> bool {
         shared.wake.wait_for(&mut due, pause);
     }
     !shared.is_closed()
+}
+
+/// Whether the watched folders are those of the start: what is written into a folder that was removed,
+/// or unmounted, is lost when the program ends, so nothing is taken until it is there again.
+pub(crate) fn watch_folders(shared: &Shared) -> bool {
+    let mut folders = shared.options.folders.iter().zip(&shared.folders_found);
+    let lost = folders.find(|(folder, found)| found.is_some() && identity(folder) != **found);
+    let before = shared.folder_lost.swap(lost.is_some(), Ordering::Relaxed);
+    match lost {
+        Some((folder, _)) if !before => tracing::error!(folder = %folder.display(),
+            "the folder is gone, or another one is in its place: nothing is taken; put it back, or \
+             stop the server and restore its backup"),
+        None if before => tracing::warn!("the data folder is there again: records are taken"),
+        _ => {}
+    }
+    lost.is_none()
 }
 
 /// Judge the fullest of the watched disks.

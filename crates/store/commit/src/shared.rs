@@ -1,5 +1,7 @@
 //! What the submitters, the applier and the keeper of checkpoints share.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -52,13 +54,22 @@ pub(crate) struct Shared {
     /// Guards the count of what is due and wakes the keeper.
     pub(crate) due: Mutex<Due>,
     pub(crate) wake: Condvar,
+    /// Which folders those of the options were at the start.
+    pub(crate) folders_found: Vec<Option<(u64, u64)>>,
     in_flight: Arc<InFlight>,
     checkpointed: Mutex<Position>,
     closed: AtomicBool,
     /// The disk is too full to take more.
     pub(crate) disk_full: AtomicBool,
+    /// A folder was removed under the program.
+    pub(crate) folder_lost: AtomicBool,
     /// The state could not apply for lack of room; the applier tries again.
     pub(crate) stalled: AtomicBool,
+}
+
+/// Which folder it is, whatever its name; `None` where there is none or that cannot be told.
+pub(crate) fn identity(folder: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
 }
 
 #[derive(Default)]
@@ -90,10 +101,12 @@ impl Shared {
         options: CommitOptions,
         applied: Position,
     ) -> Self {
+        let folders_found = options.folders.iter().map(|folder| identity(folder)).collect();
         Self {
             journal,
             state,
             options,
+            folders_found,
             progress: watch::Sender::new(Progress { applied, failed: None }),
             counters: Counters::default(),
             due: Mutex::default(),
@@ -102,6 +115,7 @@ impl Shared {
             checkpointed: Mutex::default(),
             closed: AtomicBool::new(false),
             disk_full: AtomicBool::new(false),
+            folder_lost: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
         }
     }
@@ -115,6 +129,11 @@ impl Shared {
             return Err(CommitError::Closed);
         }
         let full = |why: &str| Err(CommitError::Full(why.to_owned()));
+        if self.folder_lost.load(Ordering::Relaxed) {
+            return full(
+                "the server's data folder is gone: put it back, or restore a backup there",
+            );
+        }
         if self.disk_full.load(Ordering::Relaxed) {
             return full("the server's disk is nearly full: free space there");
         }

@@ -96,8 +96,10 @@ impl<R> Readers<R> {
                 here.waiting.retain(|(other, _)| *other != number);
             }
             if over || reader.is_some() {
-                // It is the next one's turn.
-                self.back.notify_all();
+                // It may be the next one's turn.
+                if !here.free.is_empty() {
+                    self.back.notify_all();
+                }
                 return Some(Held { readers: self, who, reader: Some(reader?) });
             }
         }

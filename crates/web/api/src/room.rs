@@ -46,7 +46,12 @@ impl Owner {
     pub(crate) fn who(caller: &Caller, source: Option<Source>) -> Self {
         match (caller, source.and_then(Source::ip)) {
             (Caller::Anyone, Some(ip)) => {
-                Self { local: source.is_some_and(Source::is_local), ..Self::from_network(ip) }
+                let Self { name, local } = Self::from_network(ip);
+                if local && !source.is_some_and(Source::is_local) {
+                    // A proxy's word for this machine: another share than this machine's own.
+                    return Self { name: format!("proxied {name}"), local: false };
+                }
+                Self { name, local }
             }
             _ => Self::of(caller),
         }

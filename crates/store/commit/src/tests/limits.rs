@@ -109,6 +109,28 @@ async fn a_disk_that_is_nearly_full_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_was_removed_takes_nothing_until_it_is_back() {
+    let place = Place::new();
+    let folder = place.dir.join("watched");
+    std::fs::create_dir(&folder).unwrap();
+    let options = CommitOptions { folders: vec![folder.clone()], ..CommitOptions::default() };
+    let open = place.try_open(options).unwrap();
+    // Looked at once at least, and found.
+    open.commit.submit(one("a")).await.unwrap();
+    let away = place.dir.join("away");
+    std::fs::rename(&folder, &away).unwrap();
+    eventually("refusal", || open.commit.available().is_err());
+    let refused = open.commit.submit(one("b")).await.unwrap_err();
+    assert!(matches!(&refused, CommitError::Full(why) if why.contains("is gone")), "{refused}");
+    std::fs::create_dir(&folder).unwrap();
+    assert!(!crate::keeper::watch_folders(&open.commit.shared), "another one is in its place");
+    std::fs::remove_dir(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    eventually("records again", || open.commit.available().is_ok());
+    open.commit.submit(one("b")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_getting_full_becomes_an_event() {
     let place = Place::new();
     let options = CommitOptions {

@@ -42,7 +42,8 @@ pub(super) fn source(
 /// An address; some proxies name the port, too.
 fn address(text: &str) -> Option<IpAddr> {
     let with_port = |text: &str| text.parse().map(|address: SocketAddr| address.ip());
-    text.parse().or_else(|_| with_port(text)).ok()
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    bare.unwrap_or(text).parse().or_else(|_| with_port(text)).ok()
 }
 
 fn trusts(trusted: &[IpAddr], ip: IpAddr) -> bool {
@@ -85,6 +86,7 @@ mod tests {
             &["nonsense, 203.0.113.9"],
             &["198.51.100.7, 203.0.113.9:4711"],
             &["203.0.113.9:80, [2001:db8::7]:443"],
+            &["203.0.113.9:80, [2001:db8::7]"],
         ] {
             assert_eq!(of("127.0.0.1:9", lines), client, "{lines:?}");
             assert_eq!(of("[2001:db8::7]:9", lines), client, "{lines:?}");

@@ -135,6 +135,7 @@ async fn ask(
         Ok(response) => response,
         Err(never) => match never {},
     };
+    let turned_away = response.headers().contains_key(header::RETRY_AFTER);
     match response.status() {
         StatusCode::OK => Ok(Answer::Stream(Stream { content_type, body: response.into_body() })),
         StatusCode::NO_CONTENT => Ok(Answer::Message("Everything was stored".into())),
@@ -143,8 +144,10 @@ async fn ask(
             let text = text.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let text = refusal(&text);
             if status.is_server_error() {
-                // A part of it may be done.
-                call.set_begun();
+                // Who is told when to come back was turned away; of the rest a part may be done.
+                if !turned_away {
+                    call.set_begun();
+                }
                 tracing::warn!("series: {status}: {text}");
                 return Err(Failure::busy("the series store takes nothing now: see the log", 5));
             }

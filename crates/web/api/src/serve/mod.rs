@@ -326,14 +326,17 @@ async fn talk<S>(
     };
     // What was asked until the goodbye came is still answered.
     connection.as_mut().graceful_shutdown();
-    let mut ended = tokio::time::timeout(time, connection.as_mut()).await.ok();
-    if ended.is_none() && pulse.is_busy() {
-        ended = tokio::select! {
-            ended = connection => Some(ended),
-            () = tokio::time::sleep(then) => None,
-            () = stops(&mut stopping, quiet.stopping) => None,
-        };
-    }
+    let last = async {
+        tokio::time::sleep(time).await;
+        if pulse.is_busy() {
+            tokio::time::sleep(then).await;
+        }
+    };
+    let ended = tokio::select! {
+        ended = connection => Some(ended),
+        () = last => None,
+        () = stops(&mut stopping, quiet.stopping) => None,
+    };
     if let Some(ended) = ended {
         tell(ended.map_err(|cause| cause.to_string()));
     }
@@ -425,7 +428,9 @@ mod tests {
         let no_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("room for it");
         client.write_all(&no_settings).await.expect("room for it");
-        talk(stream, Source::Unix { uid: 0 }, Router::new(), stopping, (quiet, &place)).await;
+        let talk = talk(stream, Source::Unix { uid: 0 }, Router::new(), stopping, (quiet, &place));
+        let ended = tokio::time::timeout(Duration::from_mins(10), talk).await;
+        assert!(ended.is_ok(), "it goes on after the server");
         assert!(*stopped.borrow(), "a goodbye was said");
     }
 }
