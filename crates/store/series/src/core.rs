@@ -26,6 +26,7 @@ use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, TOMBSTONES_MAX, Wal
 use crate::part::{Part, Shelf};
 use crate::pending::{Pending, Spares, What};
 use crate::record::{self, Tombstone};
+use crate::store::identity;
 use crate::unread::Unread;
 use crate::wait::{Line, Ticket};
 
@@ -129,6 +130,9 @@ pub(crate) struct Core {
     work: Condvar,
     room: Condvar,
     full: AtomicBool,
+    /// Which folder it was when the store was opened, and whether that is gone.
+    pub(crate) found: Option<(u64, u64)>,
+    pub(crate) folder_lost: AtomicBool,
 }
 
 impl Core {
@@ -149,6 +153,8 @@ impl Core {
         let committer = Committer { logged_rows: 0, log_base: manifest.log_base };
         let unread = Mutex::new(Unread::of(&manifest.unread));
         Self {
+            found: identity(&dir),
+            folder_lost: AtomicBool::new(false),
             dir,
             catalog: Catalog::new(options.series_max),
             shelf: Arc::default(),
@@ -204,6 +210,10 @@ impl Core {
     fn admit(&self, queue: &Queue) -> Result<bool, WriteError> {
         if queue.closed {
             return Err(WriteError::Closed);
+        }
+        if self.folder_lost.load(Ordering::Acquire) {
+            let dir = self.dir.display();
+            return Err(WriteError::Failed(format!("{dir} is gone: put it back")));
         }
         if !self.options.background {
             return Ok(true);

@@ -1,5 +1,6 @@
 //! The handle.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +30,11 @@ const RETAIN_TICKS: u32 = 60;
 const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Such looks after which one is made though no samples went: for rows that were never written.
 const FORGET_ANYWAY: u32 = 6;
+
+/// Which folder it is, whatever its name; `None` where that cannot be told.
+pub(crate) fn identity(dir: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(dir).ok().map(|found| (found.dev(), found.ino()))
+}
 
 /// A store of series. Cheap to clone; all clones are the same store. It is closed by
 /// [`Store::close`], or when the last clone is dropped.
@@ -95,6 +101,10 @@ impl Core {
                 return;
             }
             drop(stop);
+            if !self.watch_folder() {
+                self.ticked.wait_for(&mut self.tick.lock(), TICK);
+                continue;
+            }
             ticks += 1;
             let mut outcome = MergeOutcome::default();
             // A seal that fails is told as trouble: rows wait for it. Merges and retention cost
@@ -120,6 +130,25 @@ impl Core {
                 self.ticked.wait_for(&mut self.tick.lock(), TICK);
             }
         }
+    }
+
+    /// Whether the folder is still the one that was opened: what is written into one that was removed, or
+    /// unmounted, is lost when the program ends, so nothing is taken until it is there again.
+    fn watch_folder(&self) -> bool {
+        let lost = self.found.is_some() && identity(&self.dir) != self.found;
+        if self.folder_lost.swap(lost, Ordering::AcqRel) != lost {
+            let dir = self.dir.display();
+            if lost {
+                tracing::error!(
+                    "{dir}: gone, or another one is in its place: no metrics are taken; put it back, \
+                     or stop the server and restore its backup"
+                );
+            } else {
+                tracing::warn!("{dir}: there again: metrics are taken");
+            }
+            self.head_changed();
+        }
+        !lost
     }
 
     /// Look for rows to be forgotten when it is time; `looks` are the time of the last look and how

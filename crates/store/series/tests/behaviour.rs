@@ -419,6 +419,27 @@ fn what_many_writers_wrote_is_all_there_after_a_stop() {
     assert_eq!(count(&store), 4 * 30 * 200);
 }
 
+#[test]
+fn a_store_whose_folder_was_removed_takes_nothing_until_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, away) = (folder.path().join("series"), folder.path().join("away"));
+    let (store, _) = Store::open(&dir, StoreOptions::default()).unwrap();
+    write_many(&store, 0, 0);
+    let row = store.row(b"load writer=0 host=0").unwrap();
+    let write = |time: i64| {
+        let mut batch = Batch::new();
+        batch.push(row, time * SECOND, &[1.0]).unwrap();
+        store.write(batch, Ack::Persisted)
+    };
+    std::fs::rename(&dir, &away).unwrap();
+    // The store looks each second; the test's runner ends what never comes.
+    let refused = (0..).find_map(|n| write(100 + n).err()).unwrap();
+    assert!(refused.to_string().contains("is gone"), "{refused}");
+    std::fs::rename(&away, &dir).unwrap();
+    (0..).find_map(|n| write(1_000_000 + n).ok()).unwrap();
+    store.close().unwrap();
+}
+
 /// A batch of 50 series, 4 samples each.
 fn write_many(store: &Store, writer: i64, number: i64) {
     let mut batch = Batch::new();

@@ -95,13 +95,14 @@ impl<R> Readers<R> {
             if over {
                 here.waiting.retain(|(other, _)| *other != number);
             }
-            if over || reader.is_some() {
-                // It may be the next one's turn.
-                if !here.free.is_empty() {
-                    self.back.notify_all();
-                }
-                return Some(Held { readers: self, who, reader: Some(reader?) });
+            if !over && reader.is_none() {
+                continue;
             }
+            // It may be the next one's turn.
+            if !here.free.is_empty() {
+                self.back.notify_all();
+            }
+            return Some(Held { readers: self, who, reader: Some(reader?) });
         }
     }
 
