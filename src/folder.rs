@@ -67,6 +67,11 @@ impl DataFolder {
         self.0.join("journal")
     }
 
+    /// Folders whose going away, or whose full disk, stops what is taken.
+    pub(crate) fn watched(&self) -> Vec<PathBuf> {
+        vec![self.0.clone(), self.journal()]
+    }
+
     /// What agents tell.
     pub(crate) fn state_db(&self) -> PathBuf {
         self.0.join("state.db")

@@ -172,16 +172,15 @@ fn open_stores(
     folder: &DataFolder,
 ) -> anyhow::Result<(Arc<dyn StateStore>, Arc<Commit>, Journal)> {
     if let Some(following) = Marker::load(folder.path())? {
+        let (folder, from) = (folder.path().display(), following.from);
         bail!(
-            "{0}: follows {1}; `holdfast journal promote {0}` makes it a server's folder",
-            folder.path().display(),
-            following.from
+            "{folder}: follows {from}; `holdfast journal promote {folder}` makes it a server's folder"
         );
     }
     folder.expect_registry()?;
-    // Only a restored state may go on without its journal; a lost one is refused below.
     let restored = folder.restored_marker();
     if restored.exists() {
+        // Only it may go on without its journal; a lost one is refused below.
         SqliteState::prepare_restored(&folder.state_db(), Position(0)).context("restored state")?;
     }
     let options = StateOptions { readers: config.db.readers, ..StateOptions::default() };
@@ -210,10 +209,7 @@ fn open_stores(
     if let Some(cut) = &recovery.cut {
         warn!(?cut, "the journal's torn tail was cut; nothing acknowledged was in it");
     }
-    let options = CommitOptions {
-        folders: vec![folder.path().to_owned(), folder.journal()],
-        ..Default::default()
-    };
+    let options = CommitOptions { folders: folder.watched(), ..CommitOptions::default() };
     let opened = Commit::open(journal.clone(), state.clone(), options);
     let (commit, replay) = opened.context("commit")?;
     if restored.exists() {
