@@ -19,7 +19,7 @@ use crate::table::{Table, Want, Work};
 /// Rows that are kept uncompressed before they become a chunk.
 const OPEN_ROWS_MAX: usize = 64;
 /// The same for rows of few metrics, whose times weigh most.
-const OPEN_ROWS_MAX_NARROW: usize = 32;
+const OPEN_ROWS_MAX_NARROW: usize = 16;
 /// Metrics below which a row is narrow.
 const NARROW_COLUMNS: usize = 4;
 /// Bytes of bookkeeping assumed per row.
