@@ -340,9 +340,13 @@ pub(crate) struct Source<'a> {
     pub(crate) heads: &'a [Table],
 }
 
-/// Remember the first thing that could not be read.
+/// Remember the first thing that could not be read, of all that is only refused before what is damaged:
+/// that may be over later.
 fn note(torn: &mut Option<ReadError>, e: ReadError) {
-    torn.get_or_insert(e);
+    let refused = matches!(e, ReadError::Io { .. });
+    if torn.is_none() || (refused && matches!(torn, Some(ReadError::Corrupt(_)))) {
+        *torn = Some(e);
+    }
 }
 
 fn add(all: &mut Option<Summary>, some: Summary) {

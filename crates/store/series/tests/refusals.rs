@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use env::clock::ManualClock;
 use env::files::{Files, SimDisk};
-use series::{Ack, Batch, Retention, Store, StoreOptions, Wal};
+use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::reads::Reads;
 use support::{PARTITION_S, options};
 
@@ -199,4 +199,21 @@ fn a_partition_whose_merge_found_damage_goes_when_it_is_old() {
     clock.advance(Duration::from_secs(2 * PARTITION_S as u64));
     store.retain().unwrap();
     assert_eq!(store.stats().parts, 0);
+}
+
+#[test]
+fn damage_beside_it_does_not_hide_a_refusal() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let reads = Reads::of(&disk);
+    let store = rolling(&disk, &clock, &reads);
+    (0..2).for_each(|i| part(&store, 0, 200 * i, 200));
+    let names = disk.list(Path::new("/series/parts")).unwrap();
+    disk.flip(&Path::new("/series/parts").join(&names[0]), 500, 2);
+    clock.advance(Duration::from_secs(4 * PARTITION_S as u64));
+    // Their indexes are in memory, what they say of samples is not.
+    let series = store.find(&Selector::metric("load")).remove(0);
+    store.snapshot().summary(&series, TimeRange::ALL).unwrap();
+    reads.fail(Some(&names[1]));
+    assert!(store.retain().is_err());
+    assert_eq!(store.stats().parts, 2);
 }
