@@ -353,6 +353,15 @@ fn partitions_that_cannot_be_read_keep_no_other_from_going() {
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 17));
 }
 
+/// Samples of one series at these seconds, in a part of their own.
+fn write(store: &Store, times_s: impl Iterator<Item = i64>) {
+    let row = store.row(b"load host=a").unwrap();
+    let mut it = Batch::new();
+    times_s.for_each(|t| it.push(row, t * SECOND, &[(t as f64).sin()]).unwrap());
+    store.write(it, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+}
+
 #[test]
 fn what_joins_a_roll_up_of_hours_stands_in_its_hour() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
@@ -368,23 +377,16 @@ fn what_joins_a_roll_up_of_hours_stands_in_its_hour() {
         };
         Store::open(Path::new("/series"), options).unwrap().0
     };
-    let write = |store: &Store, times_s: &mut dyn Iterator<Item = i64>| {
-        let row = store.row(b"load host=a").unwrap();
-        let mut it = Batch::new();
-        times_s.for_each(|t| it.push(row, t * SECOND, &[(t as f64).sin()]).unwrap());
-        store.write(it, Ack::Persisted).unwrap();
-        store.seal().unwrap();
-    };
     let store = opened(Some(partitions(1)), None, None);
-    write(&store, &mut (0..720).map(|i| i * 10));
+    write(&store, (0..720).map(|i| i * 10));
     clock.advance(partitions(3));
     store.retain().unwrap();
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 1));
     store.close().unwrap();
     // From now on what goes by size leaves what is said of 5 minutes; there is a little too much.
     let store = opened(None, None, Some(year));
-    write(&store, &mut (0..720).map(|i| 3 * PARTITION_S + i * 10));
-    write(&store, &mut [1925].into_iter());
+    write(&store, (0..720).map(|i| 3 * PARTITION_S + i * 10));
+    write(&store, [1925].into_iter());
     let bytes = store.stats().part_bytes + store.stats().rollup_bytes;
     store.close().unwrap();
     let store = opened(None, Some(bytes - 1), Some(year));
@@ -410,22 +412,15 @@ fn a_damaged_late_part_takes_nothing_of_what_is_said_of_the_others() {
         };
         Store::open(Path::new("/series"), options).unwrap().0
     };
-    let write = |store: &Store, times_s: &mut dyn Iterator<Item = i64>| {
-        let row = store.row(b"load host=a").unwrap();
-        let mut it = Batch::new();
-        times_s.for_each(|t| it.push(row, t * SECOND, &[(t as f64).sin()]).unwrap());
-        store.write(it, Ack::Persisted).unwrap();
-        store.seal().unwrap();
-    };
     let store = opened(Some(partitions(1)), None);
-    write(&store, &mut (0..720).map(|i| i * 10));
+    write(&store, (0..720).map(|i| i * 10));
     clock.advance(partitions(3));
     store.retain().unwrap();
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 1));
     store.close().unwrap();
     let store = opened(None, None);
-    write(&store, &mut (0..720).map(|i| 3 * PARTITION_S + i * 10));
-    write(&store, &mut [1925].into_iter());
+    write(&store, (0..720).map(|i| 3 * PARTITION_S + i * 10));
+    write(&store, [1925].into_iter());
     let bytes = store.stats().part_bytes + store.stats().rollup_bytes;
     store.close().unwrap();
     let late = disk.list(Path::new("/series/parts")).unwrap().pop().unwrap();
