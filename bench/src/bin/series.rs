@@ -21,6 +21,8 @@ mod sockets;
 mod speeds;
 #[path = "../series/subject.rs"]
 mod subject;
+#[path = "../series/tables.rs"]
+mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +58,7 @@ fn main() -> anyhow::Result<()> {
         ["--child", dir, "reopen"] => cases::reopen(Path::new(dir)),
         ["--child", dir, "query"] => cases::query(Path::new(dir)),
         ["--child", dir, "codec"] => cases::codec(Path::new(dir)),
-        ["table"] => speeds::publish(&Results::load("series", |_, _| false)?),
+        ["table"] => tables::publish(&Results::load("series", |_, _| false)?),
         parts => compare(parts),
     }
 }
@@ -72,9 +74,10 @@ fn child(dir: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, f64)>> {
 }
 
 fn unit(metric: &str) -> (&'static str, &'static str) {
-    const UNITS: [(&str, &str); 18] = [
+    const UNITS: [(&str, &str); 19] = [
         ("replay_points_per_cpu_second", "1/s"),
         ("points_per_second", "1/s"),
+        ("points_per_second_sealed", "1/s"),
         ("cpu_us_per_point", "us"),
         ("cpu_us_per_point_sealed", "us"),
         ("cpu_us_per_point_merged", "us"),
@@ -183,37 +186,54 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
         results.save("series")?;
     }
     fresh()?;
-    speeds::publish(&results)?;
+    tables::publish(&results)?;
     results.print(SUBJECT);
     Ok(())
 }
 
-/// The store without sockets: speed with its log always, by interval and off, bytes after a merge.
+const BACKFILL: &str = "backfill of a year, series by series";
+
+/// One of a child's figures.
+fn figure(figures: &[(String, f64)], name: &str) -> anyhow::Result<f64> {
+    let found = figures.iter().find(|(n, _)| n == name);
+    found.map(|f| f.1).with_context(|| format!("no {name}"))
+}
+
+/// The store without sockets: speed with its log always, by interval and off, bytes after a merge;
+/// a backfill beside ingest, both until all is sealed.
 fn store(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let (rounds, times) = if quick() { (2, "300") } else { (5, "1000") };
     let rows = ROWS.to_string();
-    for _ in 0..rounds {
-        let mut speeds = Vec::new();
-        for wal in ["off", "always", "interval"] {
+    let backfilled = if quick() { "2" } else { "20" };
+    for round in 0..rounds {
+        let (mut speeds, mut sealed) = (Vec::new(), 0.0);
+        let mut wals = [("off", "off"), ("always", "on/off"), ("interval", "interval/off")];
+        if round % 2 == 1 {
+            wals.reverse();
+        }
+        for (wal, shown) in wals {
             let figures = child(&fresh()?, &["ingest", wal, "gauges", &rows, times])?;
-            speeds.extend(figures.iter().find(|(n, _)| n == "points_per_second").map(|f| f.1));
+            speeds.push((shown, figure(&figures, "points_per_second")?));
+            if wal == "always" {
+                sealed = figure(&figures, "points_per_second_sealed")?;
+            }
             add(results, &format!("in-process rows, wal {wal}"), figures);
         }
-        if let [off, always, interval] = speeds.as_slice() {
-            let mut ratio = |case, speed| {
-                results.add(case, SUBJECT, "speed_ratio", "ratio", speed / off);
-            };
-            ratio("in-process rows, wal on/off", always);
-            ratio("in-process rows, wal interval/off", interval);
+        let off = speeds.iter().find(|s| s.0 == "off").map_or(f64::NAN, |s| s.1);
+        for (shown, speed) in speeds.into_iter().filter(|s| s.0 != "off") {
+            let case = format!("in-process rows, wal {shown}");
+            results.add(&case, SUBJECT, "speed_ratio", "ratio", speed / off);
         }
+        let figures = child(&fresh()?, &["backfill", backfilled])?;
+        let ratio = figure(&figures, "points_per_second")? / sealed;
+        add(results, BACKFILL, figures);
+        results.add(BACKFILL, SUBJECT, "speed_ratio", "ratio", ratio);
     }
     let times = if quick() { "400" } else { "2000" };
     for kind in ["counters", "floats", "gauges"] {
         let figures = child(&fresh()?, &["ingest", "always", kind, &rows, times])?;
         add(results, &format!("{kind} after merge"), figures);
     }
-    let rows = if quick() { "2" } else { "20" };
-    add(results, "backfill of a year, series by series", child(&fresh()?, &["backfill", rows])?);
     Ok(())
 }
 

@@ -1,72 +1,97 @@
 //! Minutes of rows with the log off and on, the server held to one core and to two: through many
-//! seals, merges and trims of the log, sampled once a second, then killed and opened again. The head
-//! is a small one (32 MiB, of the default's 256), off and on: it is sealed every few seconds.
+//! seals, merges and trims of the log, sampled once a second, then killed and opened again. Both
+//! servers are up during the whole case and are loaded in turns, off, on, on, off: what drifts falls
+//! on both. The one whose turn it is not is stopped (`SIGSTOP`) when it has acknowledged all it was
+//! sent, so that its seals and merges take CPU and disk in its own turns alone. The head is a small
+//! one (32 MiB, of the default's 256): it is sealed about once a second.
 
 use std::fs;
-use std::io::Write as _;
-use std::path::Path;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use holdfast_bench::{Results, quick, wanted};
+use anyhow::ensure;
+use holdfast_bench::{Results, median, quick, wanted};
+use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::client::{disk_of, written_of};
 use crate::generate::Kind as Data;
 use crate::payload::{Loop, Protocol, dictionaries};
 use crate::plot;
+use crate::speeds::Run;
 use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
-/// Seals, merges and trims that a run is to go through.
-const TURNS: u64 = 10;
+/// Seals, merges and trims that each side is to go through.
+const EVENTS: u64 = 10;
+/// Looks in a second: no seal is to be missed. Each second is kept.
+const LOOKS: u32 = 5;
 
-/// What was seen, second by second.
-#[derive(Default)]
-struct Course {
-    /// Seconds since the start; CPU seconds of the server, bytes it wrote, bytes of parts and of log.
-    samples: Vec<[f64; 5]>,
-    seals: u64,
-    merges: u64,
-    trims: u64,
-    points: f64,
-    /// Bytes of the log's records.
-    logged: f64,
-}
-
-/// The log off and on, then on and off, so that what drifts shows: a minute each, `QUICK=1` a few
-/// seconds. `FULL=1`: off and on once, ten minutes each.
+/// The log off and on in turns: 65 s each, `FULL=1` ten minutes each, `QUICK=1` a few seconds.
 pub fn long(results: &mut Results, fresh: Fresh<'_>, folder: &Path) -> anyhow::Result<()> {
-    const PAIRS: [[&str; 2]; 2] = [["off", "always"], ["always", "off"]];
     let (seconds, pairs) = match (quick(), wanted("FULL")) {
-        (true, _) => (3, &PAIRS[..]),
-        (_, true) => (600, &PAIRS[..1]),
-        _ => (65, &PAIRS[..]),
+        (true, _) => (1, 4),
+        (_, true) => (25, 24),
+        _ => (5, 13),
     };
+    let turn = Duration::from_secs(seconds);
     let mut plots = Plots::default();
     for (cores, shown) in [("0", "1 core"), ("0,1", "2 cores")] {
-        for pair in pairs {
-            let mut speeds = Vec::new();
-            for wal in *pair {
-                let case = format!("rows for long, wal {wal}, {shown}");
-                let dir = fresh()?;
-                let kind = Kind::Ours(if wal == "off" { "off small" } else { "always small" });
-                let course = run(&dir, &kind, cores, Duration::from_secs(seconds))?;
-                report(results, &case, &course)?;
-                reopen(results, &case, (&kind, &dir, cores))?;
-                speeds.push((wal, course.speed()?, course.cpu()?));
-                plots.take(wal, shown, &course);
-                results.save("series")?;
+        let dir = fresh()?;
+        let mut sides = [Side::start(&dir, "off", cores)?, Side::start(&dir, "always", cores)?];
+        let mut ratios = [Vec::new(), Vec::new()];
+        for pair in 0..pairs {
+            let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
+            let mut runs = [Run::default(), Run::default()];
+            for at in order {
+                runs[at] = sides[at].turn(turn)?;
             }
-            let of =
-                |wal: &str| speeds.iter().find(|s| s.0 == wal).map_or((0.0, 0.0), |s| (s.1, s.2));
-            let (off, on) = (of("off"), of("always"));
-            let case = format!("rows for long, wal on/off, {shown}");
-            results.add(&case, "holdfast", "speed_ratio", "ratio", on.0 / off.0);
-            results.add(&case, "holdfast", "cpu_ratio", "ratio", off.1 / on.1);
+            let [off, on] = &runs;
+            ratios[0].push(on.speed() / off.speed());
+            ratios[1].push(off.cpu_each() / on.cpu_each());
+            for (side, run) in sides.iter_mut().zip(runs) {
+                side.all.add(run);
+            }
         }
+        for side in &sides {
+            report(results, shown, pairs, side)?;
+            plots.take(shown, side);
+        }
+        let case = format!("rows for long, wal on/off, {shown}");
+        let [speed, cpu] = &ratios;
+        spread(results, &case, QUARTILES_OF_SPEED, speed);
+        spread(results, &case, QUARTILES_OF_CPU, cpu);
+        // Both die before one of them is opened again.
+        let dead = sides.map(Side::kill);
+        for (wal, kind, dir) in dead {
+            let case = format!("rows for long, wal {wal}, {shown}");
+            reopen(results, &case, (&kind, &dir, cores))?;
+        }
+        results.save("series")?;
     }
     plots.save(folder)
+}
+
+const QUARTILES_OF_SPEED: [&str; 3] =
+    ["speed_ratio", "speed_ratio_lower_quartile", "speed_ratio_upper_quartile"];
+const QUARTILES_OF_CPU: [&str; 3] =
+    ["cpu_ratio", "cpu_ratio_lower_quartile", "cpu_ratio_upper_quartile"];
+
+/// Each pair's ratio, whose median is the figure, and the medians of its lower and upper half.
+fn spread(results: &mut Results, case: &str, metrics: [&'static str; 3], ratios: &[f64]) {
+    let [middle, lower, upper] = metrics;
+    for ratio in ratios {
+        results.add(case, "holdfast", middle, "ratio", *ratio);
+    }
+    let mut sorted = ratios.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len().div_ceil(2);
+    let (low, high) = (&sorted[..half], &sorted[sorted.len() - half..]);
+    results.add(case, "holdfast", lower, "ratio", median(low.to_vec()));
+    results.add(case, "holdfast", upper, "ratio", median(high.to_vec()));
 }
 
 /// Time to open what was killed, and what was closed.
@@ -85,6 +110,201 @@ fn reopen(
     Ok(())
 }
 
+/// What was seen, second by second.
+#[derive(Default)]
+struct Course {
+    /// Seconds that the side was served; CPU seconds of the server, bytes it wrote, bytes of parts
+    /// and of log.
+    samples: Vec<[f64; 5]>,
+    seals: u64,
+    merges: u64,
+    trims: u64,
+    /// Its statistics at the last look.
+    before: Vec<(String, f64)>,
+}
+
+impl Course {
+    fn of(&self, name: &str) -> f64 {
+        self.before.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1)
+    }
+
+    /// Count what moved since the last look.
+    fn look(&mut self, subject: &mut Subject) -> anyhow::Result<()> {
+        let before = std::mem::replace(&mut self.before, subject.ask("stats")?);
+        if before.is_empty() {
+            return Ok(());
+        }
+        let then = |name: &str| before.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1);
+        let fell = |name: &str| self.of(name) < then(name);
+        // Retention takes parts away too, and their partitions with them.
+        let merged = fell("part_count") && !fell("partitions");
+        let sealed = self.of("sealed") > then("sealed");
+        let trimmed = self.of("log_first") > then("log_first");
+        self.seals += u64::from(sealed);
+        self.merges += u64::from(merged);
+        self.trims += u64::from(trimmed);
+        Ok(())
+    }
+
+    /// Keep how it stands after so many seconds.
+    fn sample(&mut self, subject: &Subject, at: f64) -> anyhow::Result<()> {
+        let [parts, log] = ["parts", "log"].map(|folder| disk_of(&subject.dir.join(folder)));
+        let written = written_of(subject.pid())?;
+        self.samples.push([at, subject.cpu()?, written, parts, log]);
+        Ok(())
+    }
+}
+
+/// One of the two: a server, stopped but for its turns, and what feeds it.
+struct Side {
+    wal: &'static str,
+    /// Cores it is held to.
+    cores: &'static str,
+    subject: Subject,
+    stream: TcpStream,
+    rows: Loop,
+    course: Course,
+    /// Its turns together.
+    all: Run,
+}
+
+impl Side {
+    /// Start it in a folder of its own below `base`, tell it the names, and stop it.
+    fn start(base: &Path, wal: &'static str, cores: &'static str) -> anyhow::Result<Self> {
+        let dir = base.join(wal);
+        fs::create_dir_all(&dir)?;
+        let kind = Kind::Ours(if wal == "off" { "off small" } else { "always small" });
+        let subject = Subject::start(kind, &dir, Some(cores))?;
+        let mut stream = TcpStream::connect(("127.0.0.1", subject.resp))?;
+        stream.set_nodelay(true)?;
+        dictionaries(0..ROWS).try_for_each(|piece| stream.write_all(&piece))?;
+        acknowledged(&mut stream)?;
+        let rows = Loop::new(Protocol::Rows, Data::Gauges, 0..ROWS, 100);
+        let (course, all) = (Course::default(), Run::default());
+        let mut it = Self { wal, cores, subject, stream, rows, course, all };
+        it.course.look(&mut it.subject)?;
+        it.subject.signal(Signal::STOP)?;
+        Ok(it)
+    }
+
+    /// Feed it for some time, and until all is acknowledged: persisted, where the log is on.
+    fn turn(&mut self, time: Duration) -> anyhow::Result<Run> {
+        // What the other one left to the operating system is not written in this one's time.
+        rustix::fs::sync();
+        let Self { cores, subject, stream, rows, course, all, .. } = self;
+        subject.signal(Signal::CONT)?;
+        let (served, began) = (all.wall, Instant::now());
+        let over = AtomicBool::new(false);
+        let run = Run::of(subject, |subject| {
+            std::thread::scope(|scope| {
+                let feed = scope.spawn(|| {
+                    let fed = feed(stream, rows, cores, &over);
+                    over.store(true, Ordering::Release);
+                    fed
+                });
+                let watched = watch(subject, course, (served, began, time), &over);
+                over.store(true, Ordering::Release);
+                let fed = feed.join().map_err(|_| anyhow::anyhow!("the feeding thread died"))?;
+                watched.and(fed)
+            })
+        })?;
+        course.look(subject)?;
+        course.sample(subject, served + run.wall)?;
+        let taken = course.of("samples");
+        let sent = all.points + run.points;
+        ensure!((taken - sent).abs() < 0.5, "wal {}: {taken} of {sent} points", self.wal);
+        subject.signal(Signal::STOP)?;
+        Ok(run)
+    }
+
+    /// Kill it where it stands; what it was, and where.
+    fn kill(self) -> (&'static str, Kind, PathBuf) {
+        (self.wal, self.subject.kind.clone(), self.subject.dir.clone())
+    }
+}
+
+/// Rows until the time is over: what was made once, with new times. The points, when the server has
+/// acknowledged them.
+fn feed(
+    stream: &mut TcpStream,
+    rows: &mut Loop,
+    cores: &str,
+    over: &AtomicBool,
+) -> anyhow::Result<f64> {
+    if cores == "0" {
+        let mut others = CpuSet::new();
+        (1..CpuSet::MAX_CPU).for_each(|cpu| others.set(cpu));
+        // On a machine with one core they share it.
+        let _ = sched_setaffinity(None, &others);
+    }
+    let mut points = 0;
+    while !over.load(Ordering::Acquire) {
+        let (piece, some) = rows.next();
+        stream.write_all(piece)?;
+        points += some;
+    }
+    acknowledged(stream)?;
+    Ok(points as f64)
+}
+
+/// Wait until everything sent so far is acknowledged.
+fn acknowledged(stream: &mut TcpStream) -> anyhow::Result<()> {
+    stream.write_all(b"+sync\r\n")?;
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer)?;
+    if answer != *b"+OK\r\n" {
+        let (mut more, begin) = ([0; 300], String::from_utf8_lossy(&answer));
+        let read = stream.read(&mut more)?;
+        anyhow::bail!("refused: {begin}{}", String::from_utf8_lossy(&more[..read]));
+    }
+    Ok(())
+}
+
+/// Look how it goes until the turn is over; `served` are the seconds before it.
+fn watch(
+    subject: &mut Subject,
+    course: &mut Course,
+    (served, began, time): (f64, Instant, Duration),
+    over: &AtomicBool,
+) -> anyhow::Result<()> {
+    let pause = Duration::from_secs(1) / LOOKS;
+    for look in 1.. {
+        let left = time.saturating_sub(began.elapsed());
+        std::thread::sleep(left.min(pause));
+        if left <= pause || over.load(Ordering::Acquire) {
+            break;
+        }
+        course.look(subject)?;
+        if look % LOOKS == 0 {
+            course.sample(subject, served + began.elapsed().as_secs_f64())?;
+        }
+    }
+    Ok(())
+}
+
+fn report(results: &mut Results, shown: &str, turns: usize, side: &Side) -> anyhow::Result<()> {
+    let case = format!("rows for long, wal {}, {shown}", side.wal);
+    let (course, all) = (&side.course, &side.all);
+    all.note(results, &case, "holdfast");
+    let mut add = |metric, unit, value| results.add(&case, "holdfast", metric, unit, value);
+    let cores = side.cores.split(',').count() as f64;
+    add("points_per_second_and_core", "1/s", all.speed() / cores);
+    add("cpu_cores", "1", all.cpu / all.wall);
+    add("log_bytes_per_point", "B", course.of("log_payload") / all.points);
+    if course.of("part_samples") > 0.0 {
+        add("disk_bytes_per_point", "B", course.of("parts") / course.of("part_samples"));
+    }
+    add("turns", "1", turns as f64);
+    let events = [("seals", course.seals), ("merges", course.merges), ("trims", course.trims)];
+    for (what, count) in events {
+        add(what, "1", count as f64);
+        if !quick() && count < EVENTS && (what != "trims" || side.wal != "off") {
+            eprintln!("{case}: only {count} {what}; {EVENTS} are wanted");
+        }
+    }
+    Ok(())
+}
+
 /// A line of a drawing: its name and its points.
 type Drawn = Vec<(String, Vec<(f64, f64)>)>;
 
@@ -95,16 +315,12 @@ struct Plots {
 }
 
 impl Plots {
-    /// Draw the first run of each case.
-    fn take(&mut self, wal: &str, shown: &str, course: &Course) {
-        let name = format!("wal {wal}, {shown}");
-        if self.cpu.iter().any(|line| line.0 == name) {
-            return;
-        }
-        self.cpu.push((name, rate(&course.samples, 1)));
+    fn take(&mut self, shown: &str, side: &Side) {
+        let (wal, samples) = (side.wal, &side.course.samples);
+        self.cpu.push((format!("wal {wal}, {shown}"), rate(samples, 1)));
         for (what, at) in [("written", 2), ("parts", 3), ("log", 4)] {
             if shown == "2 cores" && (wal != "off" || what != "log") {
-                let line = course.samples.iter().map(|s| (s[0], s[at] / 1e9)).collect();
+                let line = samples.iter().map(|s| (s[0], s[at] / 1e9)).collect();
                 self.disk.push((format!("{what}, wal {wal}"), line));
             }
         }
@@ -112,25 +328,11 @@ impl Plots {
 
     fn save(&self, folder: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(folder)?;
-        let cpu = plot::linear("CPU of the server over time", "s", "cores in use", &self.cpu);
+        let (time, gb) = ("s of its own turns", "Bytes over time, two cores");
+        let cpu = plot::linear("CPU of the server over time", time, "cores in use", &self.cpu);
         fs::write(folder.join("series-cpu.svg"), cpu)?;
-        let disk = plot::linear("Bytes over time, two cores", "s", "GB", &self.disk);
+        let disk = plot::linear(gb, time, "GB", &self.disk);
         Ok(fs::write(folder.join("series-disk.svg"), disk)?)
-    }
-}
-
-impl Course {
-    fn last(&self) -> anyhow::Result<&[f64; 5]> {
-        self.samples.last().context("too short")
-    }
-
-    fn speed(&self) -> anyhow::Result<f64> {
-        Ok(self.points / self.last()?[0])
-    }
-
-    /// Seconds of the server for a point.
-    fn cpu(&self) -> anyhow::Result<f64> {
-        Ok(self.last()?[1] / self.points)
     }
 }
 
@@ -139,93 +341,4 @@ fn rate(samples: &[[f64; 5]], at: usize) -> Vec<(f64, f64)> {
     let width = (samples.len() / 50).max(1);
     let pairs = samples.iter().zip(samples.iter().skip(width)).step_by(width);
     pairs.map(|(a, b)| (b[0], (b[at] - a[at]) / (b[0] - a[0]))).collect()
-}
-
-/// Feed one server until the time is over, then kill it where it stands.
-fn run(dir: &Path, kind: &Kind, cores: &str, time: Duration) -> anyhow::Result<Course> {
-    let mut subject = Subject::start(kind.clone(), dir, Some(cores))?;
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", subject.resp))?;
-    let over = AtomicBool::new(false);
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        let feed = scope.spawn(|| -> anyhow::Result<()> {
-            let fed = feed(&mut stream, &over);
-            over.store(true, Ordering::Release);
-            fed
-        });
-        let watched = watch(&mut subject, began, time, &over);
-        over.store(true, Ordering::Release);
-        feed.join().map_err(|_| anyhow::anyhow!("the feeding thread died"))??;
-        watched
-    })
-}
-
-/// Rows without end: what was made once, with new times.
-fn feed(stream: &mut std::net::TcpStream, over: &AtomicBool) -> anyhow::Result<()> {
-    let mut rows = Loop::new(Protocol::Rows, Data::Gauges, 0..ROWS, 100);
-    dictionaries(0..ROWS).try_for_each(|piece| stream.write_all(&piece))?;
-    while !over.load(Ordering::Acquire) {
-        stream.write_all(rows.next().0)?;
-    }
-    Ok(())
-}
-
-/// Looks in a second: no seal is to be missed. Each second is kept.
-const LOOKS: usize = 5;
-
-/// Look how it goes.
-fn watch(
-    subject: &mut Subject,
-    began: Instant,
-    time: Duration,
-    over: &AtomicBool,
-) -> anyhow::Result<Course> {
-    let (parts, log) = (subject.dir.join("parts"), subject.dir.join("log"));
-    let (mut course, mut before): (Course, Vec<(String, f64)>) = Default::default();
-    for look in 1.. {
-        if began.elapsed() >= time || over.load(Ordering::Acquire) {
-            break;
-        }
-        std::thread::sleep(Duration::from_secs(1) / LOOKS as u32);
-        let stats = subject.ask("stats")?;
-        let of = |from: &[(String, f64)], name: &str| {
-            from.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1)
-        };
-        let moved = |name: &str| !before.is_empty() && of(&stats, name) > of(&before, name);
-        course.seals += u64::from(moved("sealed"));
-        course.trims += u64::from(moved("log_first"));
-        course.merges += u64::from(of(&stats, "part_count") < of(&before, "part_count"));
-        course.points = of(&stats, "samples");
-        course.logged = of(&stats, "log_payload");
-        before = stats;
-        if look % LOOKS != 0 {
-            continue;
-        }
-        let written = written_of(subject.pid())?;
-        let at = began.elapsed().as_secs_f64();
-        course.samples.push([at, subject.cpu()?, written, disk_of(&parts), disk_of(&log)]);
-    }
-    Ok(course)
-}
-
-fn report(results: &mut Results, case: &str, course: &Course) -> anyhow::Result<()> {
-    let [seconds, cpu, written, parts, _] = *course.last()?;
-    let mut add = |metric, unit, value| results.add(case, "holdfast", metric, unit, value);
-    add("seconds", "s", seconds);
-    add("points_per_second", "1/s", course.points / seconds);
-    add("cpu_us_per_point", "us", cpu * 1e6 / course.points);
-    add("cpu_cores", "1", cpu / seconds);
-    add("written_bytes_per_point", "B", written / course.points);
-    add("log_bytes_per_point", "B", course.logged / course.points);
-    add("disk_bytes_per_point", "B", parts / course.points);
-    add("seals", "1", course.seals as f64);
-    add("merges", "1", course.merges as f64);
-    add("trims", "1", course.trims as f64);
-    let turns = [("seals", course.seals), ("merges", course.merges), ("trims", course.trims)];
-    for (what, count) in turns {
-        if !quick() && count < TURNS && (what != "trims" || !case.contains("wal off")) {
-            eprintln!("{case}: only {count} {what}; {TURNS} are wanted");
-        }
-    }
-    Ok(())
 }

@@ -38,58 +38,90 @@ pub fn peers() -> Vec<Kind> {
 
 /// 350,000 series, fifty points each: what is new all the time. `FULL=1`: lines too, and Prometheus.
 pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let (rows, times) = if quick() { (3500, 20) } else { (35_000, 50) };
-    let mut subjects = vec![
-        (Kind::Ours("off"), Protocol::Rows),
-        (Kind::Ours("always"), Protocol::Rows),
-        (Kind::Ours("always"), Protocol::Remote),
-    ];
+    for round in 0..if quick() { 1 } else { 3 } {
+        let mut order = ["off", "always"];
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        let [first, second] =
+            order.map(|wal| wide_once(results, fresh, Kind::Ours(wal), Protocol::Rows));
+        let (first, second) = (first?, second?);
+        let (off, on) = if round % 2 == 1 { (second, first) } else { (first, second) };
+        let case = format!("{}, wal on/off", wide_name(Protocol::Rows));
+        on.compare(results, &case, "holdfast", &off);
+    }
+    let mut others = vec![(Kind::Ours("always"), Protocol::Remote)];
     for peer in peers() {
         match peer {
-            Kind::VictoriaMetrics(_) => subjects.push((peer, Protocol::Remote)),
-            Kind::Prometheus if wanted("FULL") => subjects.push((peer, Protocol::Remote)),
+            Kind::VictoriaMetrics(_) => others.push((peer, Protocol::Remote)),
+            Kind::Prometheus if wanted("FULL") => others.push((peer, Protocol::Remote)),
             _ => {}
         }
     }
     if wanted("FULL") {
         let lines = |kind: &Kind| matches!(kind, Kind::VictoriaMetrics(_) | Kind::QuestDb(_));
         let all = peers().into_iter().filter(lines).chain([Kind::Ours("always")]);
-        subjects.extend(all.map(|kind| (kind, Protocol::Influx)));
+        others.extend(all.map(|kind| (kind, Protocol::Influx)));
     }
-    for (kind, protocol) in subjects {
-        let wal = match kind {
-            Kind::Ours(wal) => Some(wal),
-            _ => None,
-        };
-        let mut subject = Subject::start(kind, &fresh()?, None)?;
-        let idle = rss_of(subject.pid());
-        let mut stream = Stream::new(protocol, Data::Gauges, 0..rows);
-        let mut all = Run::default();
-        // In pieces: all of it at once would not fit into memory as remote write.
-        for from in (0..times).step_by(5) {
-            let some = (from + 5).min(times) - from;
-            let pieces = stream.next(some);
-            all.add(Run::of(&mut subject, |subject| {
-                subject.send(protocol, &pieces)?;
-                Ok((rows * COLUMNS) as f64 * some as f64)
-            })?);
-        }
-        let bytes = (rss_of(subject.pid()) - idle) / (rows * COLUMNS) as f64;
-        let mut note = |wal: &str| {
-            let (series, sent) = (rows * COLUMNS, protocol.name());
-            let case = format!("wide, {series} series x {times}, {sent}{wal}");
-            all.note(results, &case, subject.name());
-            results.add(&case, subject.name(), "memory_bytes_per_series", "B", bytes);
-        };
-        // Beside the peers stands the one with its log on.
-        if wal != Some("off") {
-            note("");
-        }
-        if let Some(wal) = wal {
-            note(&format!(", wal {wal}"));
-        }
+    for (kind, protocol) in others {
+        wide_once(results, fresh, kind, protocol)?;
     }
     Ok(())
+}
+
+/// Row series of the wide case, and rows of each.
+fn wide_size() -> (usize, i64) {
+    if quick() { (3500, 20) } else { (35_000, 50) }
+}
+
+fn wide_name(protocol: Protocol) -> String {
+    let (rows, times) = wide_size();
+    format!("wide, {} series x {times}, {}", rows * COLUMNS, protocol.name())
+}
+
+/// All the wide rows to one server.
+fn wide_once(
+    results: &mut Results,
+    fresh: Fresh<'_>,
+    kind: Kind,
+    protocol: Protocol,
+) -> anyhow::Result<Run> {
+    let (rows, times) = wide_size();
+    let wal = match kind {
+        Kind::Ours(wal) => Some(wal),
+        _ => None,
+    };
+    let mut subject = Subject::start(kind, &fresh()?, None)?;
+    let idle = rss_of(subject.pid());
+    let mut stream = Stream::new(protocol, Data::Gauges, 0..rows);
+    let mut all = Run::default();
+    // In pieces: all of it at once would not fit into memory as remote write.
+    for from in (0..times).step_by(5) {
+        let some = (from + 5).min(times) - from;
+        let pieces = stream.next(some);
+        all.add(Run::of(&mut subject, |subject| {
+            subject.send(protocol, &pieces)?;
+            Ok((rows * COLUMNS) as f64 * some as f64)
+        })?);
+    }
+    let bytes = (rss_of(subject.pid()) - idle) / (rows * COLUMNS) as f64;
+    let name = wide_name(protocol);
+    // Beside the peers stands the one with its log on.
+    let cases = match wal {
+        Some("off") => vec![format!("{name}, wal off")],
+        Some(wal) => vec![name.clone(), format!("{name}, wal {wal}")],
+        None => vec![name.clone()],
+    };
+    for case in cases {
+        all.note(results, &case, subject.name());
+        results.add(&case, subject.name(), "memory_bytes_per_series", "B", bytes);
+    }
+    if wal == Some("always") {
+        let bytes = subject.figure("log_payload")? / all.points;
+        let case = format!("{name}, wal always");
+        results.add(&case, "holdfast", "log_bytes_per_point", "B", bytes);
+    }
+    Ok(all)
 }
 
 /// Files that are streamed at once.
@@ -101,7 +133,7 @@ pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<(
     let times = if quick() { 200 } else { 3000 };
     let files = (0..FILES).map(|i| make_file(i, times)).collect::<anyhow::Result<Vec<_>>>()?;
     for round in 0..if quick() { 1 } else { 3 } {
-        let mut speeds = [0.0; WALS.len()];
+        let mut runs = [const { None }; WALS.len()];
         for turn in (round..round + WALS.len()).map(|turn| turn % WALS.len()) {
             let wal = WALS[turn];
             let mut subject = Subject::start(Kind::Ours(wal), &fresh()?, None)?;
@@ -112,11 +144,12 @@ pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<(
                 let bytes = subject.figure("log_payload")? / run.points;
                 results.add(&case, "holdfast", "log_bytes_per_point", "B", bytes);
             }
-            speeds[turn] = run.speed();
+            runs[turn] = Some(run);
         }
-        for (shown, speed) in [("on/off", speeds[1]), ("interval/off", speeds[2])] {
+        let [Some(off), Some(always), Some(interval)] = &runs else { continue };
+        for (shown, on) in [("on/off", always), ("interval/off", interval)] {
             let case = format!("gzip files in parallel, wal {shown}");
-            results.add(&case, "holdfast", "speed_ratio", "ratio", speed / speeds[0]);
+            on.compare(results, &case, "holdfast", off);
         }
     }
     for path in files {

@@ -1,11 +1,10 @@
 //! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
 //! beside the peers that speak the protocol. Every run sends for the same time.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use holdfast_bench::{Results, quick};
 
 use crate::client::written_of;
@@ -53,12 +52,25 @@ impl Run {
         self.points / self.wall
     }
 
+    /// Seconds of the server for a point.
+    pub fn cpu_each(&self) -> f64 {
+        self.cpu / self.points
+    }
+
     pub fn note(&self, results: &mut Results, case: &str, subject: &str) {
         let mut add = |metric, unit, value| results.add(case, subject, metric, unit, value);
-        add("cpu_us_per_point", "us", self.cpu * 1e6 / self.points);
+        add("cpu_us_per_point", "us", self.cpu_each() * 1e6);
         add("points_per_second", "1/s", self.speed());
         add("seconds", "s", self.wall);
         add("written_bytes_per_point", "B", self.written / self.points);
+    }
+
+    /// Speed of this one by that of one beside it, and CPU of that one by that of this one: above 1,
+    /// this one is the better.
+    pub fn compare(&self, results: &mut Results, case: &str, subject: &str, beside: &Self) {
+        let cpu = beside.cpu_each() / self.cpu_each();
+        results.add(case, subject, "speed_ratio", "ratio", self.speed() / beside.speed());
+        results.add(case, subject, "cpu_ratio", "ratio", cpu);
     }
 }
 
@@ -124,13 +136,13 @@ impl Case {
         })
     }
 
-    /// Each setting of the log once, in turn from the front and from the back.
+    /// Each setting of the log once, in turn from the front and from the back; then the peers once.
     fn round(
         &mut self,
         results: &mut Results,
         fresh: Fresh<'_>,
         wals: &[&'static str],
-        round: usize,
+        (round, peers): (usize, &[Kind]),
     ) -> anyhow::Result<()> {
         let suffix = self.cores.map_or("", |c| c.1);
         let mut runs: Vec<(&str, Run)> = Vec::new();
@@ -160,28 +172,28 @@ impl Case {
             runs.push((wal, run));
         }
         let of = |wal: &str| runs.iter().find(|(w, _)| *w == wal).map(|(_, run)| run);
-        let Some(off) = of("off") else { return Ok(()) };
+        let (Some(off), Some(always)) = (of("off"), of("always")) else { return Ok(()) };
         for (wal, shown) in [("always", "on/off"), ("interval", "interval/off")] {
             let Some(on) = of(wal) else { continue };
             let case = format!("{}, wal {shown}{suffix}", self.name());
-            results.add(&case, "holdfast", "speed_ratio", "ratio", on.speed() / off.speed());
-            let cpu = (off.cpu / off.points) / (on.cpu / on.points);
-            results.add(&case, "holdfast", "cpu_ratio", "ratio", cpu);
+            on.compare(results, &case, "holdfast", off);
         }
-        Ok(())
-    }
-
-    fn peer(&mut self, results: &mut Results, fresh: Fresh<'_>, kind: Kind) -> anyhow::Result<()> {
-        let mut subject = Subject::start(kind, &fresh()?, None)?;
-        let run = self.run(&mut subject)?;
-        run.note(results, &self.name(), subject.name());
+        let protocol = self.protocol;
+        for peer in peers.iter().filter(|peer| takes(peer, protocol)) {
+            let mut subject = Subject::start(peer.clone(), &fresh()?, None)?;
+            let run = self.run(&mut subject)?;
+            let case = self.name();
+            run.note(results, &case, subject.name());
+            let case = format!("{case}, wal always beside");
+            always.compare(results, &case, subject.name(), &run);
+        }
         Ok(())
     }
 }
 
 /// How long a run sends.
 fn time() -> Duration {
-    Duration::from_millis(if quick() { 600 } else { 3000 })
+    Duration::from_millis(if quick() { 600 } else { 2000 })
 }
 
 /// Points of datagrams that arrived, once no more come.
@@ -199,42 +211,50 @@ fn arrived(subject: &mut Subject) -> anyhow::Result<f64> {
 const OFF_AND_ON: [&str; 2] = ["off", "always"];
 pub const WALS: [&str; 3] = ["off", "always", "interval"];
 
+/// The settings of the log that a case runs with: all of them over one connection and two.
+fn wals(connections: usize) -> &'static [&'static str] {
+    if connections <= 2 { &WALS } else { &OFF_AND_ON }
+}
+
+/// Rounds of a case of which the median is told.
+fn rounds(wanted: usize) -> usize {
+    if quick() { 1 } else { wanted }
+}
+
 /// Rows of a dictionary: connections, kinds of values, cores.
 pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let rounds = if quick() { 1 } else { 3 };
+    let taskset = || Command::new("taskset").arg("--version").output().is_ok();
     for connections in [1, 2, 8] {
         let mut case = Case::new(Protocol::Rows, Data::Gauges, connections);
-        let wals: &[&str] = if connections == 1 { &WALS } else { &OFF_AND_ON };
-        for round in 0..rounds {
-            case.round(results, fresh, wals, round)?;
+        for round in 0..rounds(5) {
+            case.round(results, fresh, wals(connections), (round, &[]))?;
         }
-        let taskset = || Command::new("taskset").arg("--version").output().is_ok();
         if connections == 1 && !quick() && taskset() {
-            for (cores, round) in [("0", 0), ("0", 1), ("0,1", 0), ("0,1", 1)].into_iter() {
-                case.cores = Some((cores, if cores == "0" { ", 1 core" } else { ", 2 cores" }));
-                case.round(results, fresh, &OFF_AND_ON, round)?;
+            for cores in [("0", ", 1 core"), ("0,1", ", 2 cores")] {
+                case.cores = Some(cores);
+                for round in 0..rounds(4) {
+                    case.round(results, fresh, &OFF_AND_ON, (round, &[]))?;
+                }
             }
         }
     }
     for data in [Data::Counters, Data::Floats] {
         let mut case = Case::new(Protocol::Rows, data, 1);
-        for round in 0..rounds.min(2) {
-            case.round(results, fresh, &OFF_AND_ON, round)?;
+        for round in 0..rounds(3) {
+            case.round(results, fresh, &OFF_AND_ON, (round, &[]))?;
         }
     }
     Ok(())
 }
 
-/// What carries each point's name: `OpenTSDB`'s lines, single points; and datagrams. Datagrams
-/// that the server has no room for are lost: what counts is what arrived.
+/// What carries each point's name: `OpenTSDB`'s lines, single points; and datagrams. Datagrams that the server has no room for are lost: what counts is what arrived.
 pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let peers = peers();
     for protocol in [Protocol::OpenTsdb, Protocol::Points, Protocol::Udp] {
-        let mut case = Case::new(protocol, Data::Gauges, 1);
-        for round in 0..if quick() { 1 } else { 3 } {
-            case.round(results, fresh, &WALS, round)?;
-            for peer in peers.iter().filter(|p| takes(p, protocol)) {
-                case.peer(results, fresh, peer.clone())?;
+        for connections in [1, 2] {
+            let mut case = Case::new(protocol, Data::Gauges, connections);
+            for round in 0..rounds(3) {
+                case.round(results, fresh, wals(connections), (round, &peers))?;
             }
         }
     }
@@ -246,14 +266,9 @@ pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> 
     let peers = peers();
     for connections in [1, 2, 8] {
         let mut case = Case::new(protocol, Data::Gauges, connections);
-        let wals: &[&str] = if connections == 1 { &WALS } else { &OFF_AND_ON };
-        let rounds = if quick() { 1 } else { 3 };
-        for round in 0..rounds {
-            case.round(results, fresh, wals, round)?;
-            let again = connections == 1 || round == 0;
-            for peer in peers.iter().filter(|p| again && takes(p, protocol)) {
-                case.peer(results, fresh, peer.clone())?;
-            }
+        for round in 0..rounds(3) {
+            let peers = if connections <= 2 || round == 0 { &*peers } else { &[] };
+            case.round(results, fresh, wals(connections), (round, peers))?;
         }
     }
     Ok(())
@@ -266,56 +281,4 @@ fn takes(peer: &Kind, protocol: Protocol) -> bool {
         Protocol::Influx => matches!(peer, Kind::VictoriaMetrics(_) | Kind::QuestDb(_)),
         Protocol::Remote => !matches!(peer, Kind::QuestDb(_)),
     }
-}
-
-/// Where the table stands in `bench/README.md`.
-const TABLE_BEGINS: &str = "<!-- series: the log off and on -->\n";
-const TABLE_ENDS: &str = "<!-- series: end -->\n";
-
-/// The table in the shape of the published one, for every case that ran with the log off and on:
-/// printed, and put in the place of the one in `bench/README.md`.
-pub fn publish(results: &Results) -> anyhow::Result<()> {
-    let table = table(results);
-    println!("\n{table}");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let text = std::fs::read_to_string(&path)?;
-    let place = text.split_once(TABLE_BEGINS).zip(text.split_once(TABLE_ENDS));
-    let ((before, _), (_, behind)) = place.context("bench/README.md has no place for the table")?;
-    let text = format!("{before}{TABLE_BEGINS}{table}{TABLE_ENDS}{behind}");
-    Ok(std::fs::write(path, text)?)
-}
-
-fn table(results: &Results) -> String {
-    let mut table = String::from(
-        "| what is written | log | 10 M points take | write rate | relative speed | CPU of the server \
-         | written | log |\n|---|---|---|---|---|---|---|---|\n",
-    );
-    let offs = results.rows_where(|case| case.contains(", wal off"));
-    for (off, _, metric, _, without) in offs {
-        if metric != "points_per_second" || off.starts_with("in-process") {
-            continue;
-        }
-        for wal in ["off", "interval", "always"] {
-            let case = off.replace("wal off", &format!("wal {wal}"));
-            let figure = |metric| results.get(&case, "holdfast", metric);
-            let Some(speed) = figure("points_per_second") else { continue };
-            let shown = |value: Option<f64>, unit: &str| {
-                value.map_or_else(|| "-".into(), |v| format!("{v:.2}{unit}"))
-            };
-            table += &format!(
-                "| {} | {wal} | {:.2} s | {:.2} M/s | {:.2} | {:.3} us | {} | {} |\n",
-                off.replace(", wal off", ""),
-                1e7 / speed,
-                speed / 1e6,
-                speed / without,
-                figure("cpu_us_per_point").unwrap_or_default(),
-                shown(figure("written_bytes_per_point"), " B"),
-                shown(figure("log_bytes_per_point"), " B"),
-            );
-        }
-    }
-    table
-        + "\n*Relative speed* is the quotient of the write rates beside it, each the median of its runs. \
-           `speed_ratio` in `results/series.json` is the median of the runs' own ratios, which the machine's \
-           slower and faster minutes touch less.\n"
 }

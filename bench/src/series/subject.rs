@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use crate::client::{Http, cpu_of};
 use crate::payload::{Feed, Protocol};
@@ -154,6 +155,11 @@ impl Subject {
 
     pub fn cpu(&self) -> anyhow::Result<f64> {
         cpu_of(self.pid())
+    }
+
+    /// Stop it, or let it go on.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// Lines `name value` up to one that is a dot.
@@ -305,6 +311,8 @@ fn request_of(protocol: Protocol) -> (&'static str, &'static str) {
 
 /// Serve a store until stdin ends; see [`Subject`].
 pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
+    // One that is stopped would stay behind when the comparison is killed.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let (store, _) = series::Store::open(dir, options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (stop, stopped) = tokio::sync::watch::channel(false);
@@ -350,6 +358,7 @@ pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
             stats.parts,
             log.map_or(0, |l| l.first_position)
         );
+        println!("partitions {}\npart_samples {}", stats.partitions, stats.part_samples);
         println!("series {}\nindex {}\n.", stats.series, stats.index_bytes);
     }
     drop(stop);

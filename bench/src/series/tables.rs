@@ -1,0 +1,185 @@
+//! The published tables, made from `results/series.json` and put into `bench/README.md`.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use holdfast_bench::Results;
+
+const OURS: &str = "holdfast";
+
+/// Each table in the place of the one before in `bench/README.md`, between its two marks; and
+/// printed.
+pub fn publish(results: &Results) -> anyhow::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let mut text = std::fs::read_to_string(&path)?;
+    let tables = [("log", log(results)), ("long", long(results)), ("peers", peers(results))];
+    for (name, table) in tables {
+        println!("\n{table}");
+        let (begins, ends) =
+            (format!("<!-- series: {name} -->\n"), format!("<!-- series: {name}, end -->\n"));
+        let place = text.split_once(&*begins).zip(text.split_once(&*ends));
+        let ((before, _), (_, behind)) =
+            place.with_context(|| format!("bench/README.md has no place for the table {name}"))?;
+        text = format!("{before}{begins}{table}{ends}{behind}");
+    }
+    Ok(std::fs::write(path, text)?)
+}
+
+/// A figure, `-` where it was not measured.
+fn shown(value: Option<f64>, digits: usize, unit: &str) -> String {
+    value.map_or_else(|| "-".into(), |v| format!("{v:.digits$}{unit}"))
+}
+
+/// The cases that ran with the log off, as their name is with it off.
+fn with_log_off(results: &Results) -> Vec<&str> {
+    let rows = results.rows_where(|case| case.contains(", wal off"));
+    rows.into_iter().filter(|r| r.2 == "points_per_second").map(|r| r.0).collect()
+}
+
+/// In the shape of the published one, for every case that ran with the log off and on.
+fn log(results: &Results) -> String {
+    let mut table = String::from(
+        "| what is written | log | n | 10 M points take | write rate | relative speed | CPU of the \
+         server | written | log |\n|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for off in with_log_off(results) {
+        for (wal, ratio) in [("off", "off"), ("interval", "interval/off"), ("always", "on/off")] {
+            let case = off.replace("wal off", &format!("wal {wal}"));
+            let figure = |metric| results.get(&case, OURS, metric);
+            let Some(speed) = figure("points_per_second") else { continue };
+            let ratio = off.replace("wal off", &format!("wal {ratio}"));
+            let pairs = match wal {
+                "off" => vec![1.0; results.runs(&case, OURS, "points_per_second").len()],
+                _ => results.runs(&ratio, OURS, "speed_ratio"),
+            };
+            let relative = (!pairs.is_empty()).then(|| holdfast_bench::median(pairs.clone()));
+            table += &format!(
+                "| {} | {wal} | {} | {:.2} s | {:.2} M/s | {} | {} | {} | {} |\n",
+                off.replace(", wal off", ""),
+                pairs.len(),
+                1e7 / speed,
+                speed / 1e6,
+                shown(relative, 2, ""),
+                shown(figure("cpu_us_per_point"), 3, " us"),
+                shown(figure("written_bytes_per_point"), 2, " B"),
+                shown(figure("log_bytes_per_point").filter(|bytes| *bytes > 0.0), 2, " B"),
+            );
+        }
+    }
+    table + &backfill(results)
+}
+
+/// A sentence on backfill beside ingest, both until all is sealed.
+fn backfill(results: &Results) -> String {
+    let case = "backfill of a year, series by series";
+    let ours = |case: &str, metric| results.get(case, OURS, metric).map(|v| v / 1e6);
+    let ingest = ours("in-process rows, wal always", "points_per_second_sealed");
+    let Some(speed) = ours(case, "points_per_second") else { return String::new() };
+    let ratios = results.runs(case, OURS, "speed_ratio");
+    let ratio = (!ratios.is_empty()).then(|| results.get(case, OURS, "speed_ratio")).flatten();
+    format!(
+        "\nBulk backfill, in process, the log on, until all is sealed: {speed:.1} M points/s of a year \
+         that comes series by series (into 4,380 partitions); rows in the order of time, as far, {}: \
+         {} of that (n = {}).\n",
+        shown(ingest, 1, " M/s"),
+        shown(ratio, 2, ""),
+        ratios.len(),
+    )
+}
+
+/// The long case: what each side went through, and what became of it.
+fn long(results: &Results) -> String {
+    let mut table = String::from(
+        "| server on | log | served | turns | write rate | each core | seals | merges | trims | open \
+         after a kill |\n|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut ratios = String::new();
+    for cores in ["1 core", "2 cores"] {
+        for wal in ["off", "always"] {
+            let case = format!("rows for long, wal {wal}, {cores}");
+            let figure = |metric| results.get(&case, OURS, metric);
+            let Some(speed) = figure("points_per_second") else { continue };
+            let count = |metric| shown(figure(metric), 0, "");
+            let each = figure("points_per_second_and_core").map(|v| v / 1e6);
+            table += &format!(
+                "| {cores} | {wal} | {} | {} | {:.2} M/s | {} | {} | {} | {} | {} |\n",
+                shown(figure("seconds"), 0, " s"),
+                count("turns"),
+                speed / 1e6,
+                shown(each, 2, " M/s"),
+                count("seals"),
+                count("merges"),
+                if wal == "off" { "no log".into() } else { count("trims") },
+                shown(figure("open_after_kill_s"), 2, " s"),
+            );
+        }
+        let case = format!("rows for long, wal on/off, {cores}");
+        let figure = |metric: &str| shown(results.get(&case, OURS, metric), 3, "");
+        let pairs = results.runs(&case, OURS, "speed_ratio").len();
+        ratios += &format!(
+            "\nOn to off on {cores}, median of {pairs} pairs of turns (quartiles): speed {} ({} to {}), CPU \
+             of a point {} ({} to {}).\n",
+            figure("speed_ratio"),
+            figure("speed_ratio_lower_quartile"),
+            figure("speed_ratio_upper_quartile"),
+            figure("cpu_ratio"),
+            figure("cpu_ratio_lower_quartile"),
+            figure("cpu_ratio_upper_quartile"),
+        );
+    }
+    table + &ratios
+}
+
+/// What an answer of each subject means.
+const ANSWERS: [(&str, &str); 3] = [
+    ("victoriametrics", "in memory; on the disk within 5 s"),
+    ("prometheus", "in its log, not flushed"),
+    ("questdb", "in its log, not flushed; it can be queried"),
+];
+
+/// Every case that peers take part in: ours with the log always and off, then each of them.
+fn peers(results: &Results) -> String {
+    let mut table = String::from(
+        "| what is written | by | an answer means | n | write rate | CPU of the server | ours, log \
+         always: its speed to theirs | its CPU to theirs |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    let rows = results.rows_where(|_| true);
+    let mut before = "";
+    for (case, subject, metric, ..) in rows {
+        let Some((_, means)) = ANSWERS.iter().find(|a| a.0 == subject) else { continue };
+        if metric != "points_per_second" {
+            continue;
+        }
+        let mut line = |by: &str, means: &str, (case, subject): (&str, &str), beside: [String; 2]| {
+            let speeds = results.runs(case, subject, "points_per_second");
+            if speeds.is_empty() {
+                return;
+            }
+            let (n, [speed, cpu]) = (speeds.len(), beside);
+            table += &format!(
+                "| {} | {by} | {means} | {n} | {:.2} M/s | {} | {speed} | {cpu} |\n",
+                case.split(", wal ").next().unwrap_or(case),
+                holdfast_bench::median(speeds) / 1e6,
+                shown(results.get(case, subject, "cpu_us_per_point"), 3, " us"),
+            );
+        };
+        if case != before {
+            let none = || ["".into(), "".into()];
+            let [always, off] = ["always", "off"].map(|wal| format!("{case}, wal {wal}"));
+            line("holdfast, log always", "on the disk, flushed", (&always, OURS), none());
+            line("holdfast, log off", "in memory", (&off, OURS), none());
+            before = case;
+        }
+        let pairs = format!("{case}, wal always beside");
+        let paired = |metric: &str| results.get(&pairs, subject, metric);
+        let always = format!("{case}, wal always");
+        let plain = |metric: &str| {
+            results.get(&always, OURS, metric).zip(results.get(case, subject, metric))
+        };
+        let speed = paired("speed_ratio").or(plain("points_per_second").map(|(a, b)| a / b));
+        let cpu = paired("cpu_ratio").or(plain("cpu_us_per_point").map(|(a, b)| b / a));
+        let cpu = cpu.map_or_else(|| "-".into(), |ratio| format!("1/{ratio:.1}"));
+        line(subject, means, (case, subject), [shown(speed, 1, "x"), cpu]);
+    }
+    table
+}
