@@ -141,6 +141,12 @@ impl Journal {
         self.0.core.gate.persisted()
     }
 
+    /// Whether somebody writes or flushes, so that an append would wait.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.0.core.gate.is_busy()
+    }
+
     /// Give up records below `below`, in whole segments, as far as no consumer needs them.
     ///
     /// # Errors

@@ -58,6 +58,8 @@ pub(crate) struct Live {
 struct Queue {
     pending: VecDeque<Pending>,
     samples: usize,
+    /// The store's thread has taken batches out that it has not committed yet.
+    committing: bool,
     closed: bool,
     line: Line,
 }
@@ -277,16 +279,28 @@ impl Core {
 
     fn enqueue(&self, mut queue: parking_lot::MutexGuard<'_, Queue>, pending: Pending) -> Ticket {
         let ticket = Ticket(Arc::clone(&pending.slot));
-        if self.options.background && self.options.wal != Wal::Off {
+        if self.options.background && !self.commits_itself(&queue, &pending) {
             queue.samples += pending.what.samples();
             queue.pending.push_back(pending);
             self.work.notify_one();
         } else {
-            // The queue stays locked, so that closing it waits for this batch.
+            // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
             self.commit(&mut self.commit.lock(), vec![pending]);
             drop(queue);
         }
         ticket
+    }
+
+    /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
+    /// would overtake, nor where it would wait for a flush.
+    fn commits_itself(&self, queue: &Queue, pending: &Pending) -> bool {
+        if self.options.wal == Wal::Off {
+            return true;
+        }
+        let is_free = queue.pending.is_empty() && !queue.committing;
+        let is_busy = || self.journal.read().as_ref().is_some_and(Journal::is_busy);
+        let is_light = self.options.writers_commit && pending.ack == Ack::Flushed;
+        is_light && is_free && !is_busy()
     }
 
     /// Log and apply what is queued until the store is closed and nothing is left.
@@ -299,6 +313,7 @@ impl Core {
     /// What is queued, as much as is logged together; waits for it. `None` after the last one.
     fn next_group(&self) -> Option<Vec<Pending>> {
         let mut queue = self.queue.lock();
+        queue.committing = false;
         while queue.pending.is_empty() && !queue.closed {
             self.work.wait(&mut queue);
         }
@@ -313,6 +328,7 @@ impl Core {
             queue.samples -= pending.what.samples();
             group.push(pending);
         }
+        queue.committing = true;
         self.wake_writers(queue);
         (!group.is_empty()).then_some(group)
     }

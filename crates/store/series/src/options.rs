@@ -104,6 +104,9 @@ pub struct StoreOptions {
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
+    /// A writer whose batch need not be persisted logs it itself, when no other batch is on its way:
+    /// right where there is one core, on which handing it over only costs.
+    pub writers_commit: bool,
     /// The disk.
     pub files: Arc<dyn Files>,
     /// The time.
@@ -126,6 +129,7 @@ impl Default for StoreOptions {
             hourly_age: None,
             merge_bytes_per_s_max: 0,
             background: true,
+            writers_commit: std::thread::available_parallelism().is_ok_and(|n| n.get() == 1),
             files: Arc::new(RealFiles),
             clock: Arc::new(SystemClock::new()),
         }

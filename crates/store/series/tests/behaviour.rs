@@ -10,6 +10,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,9 @@ use env::clock::{ManualClock, SystemClock};
 use env::files::{Files, SimDisk};
 use series::{
     Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, OpenError, Retention, Selector, Store,
-    StoreOptions, TimeRange, Wal, WriteError,
+    StoreOptions, TimeRange, Value, Wal, WriteError,
 };
-use support::{PARTITION_S, contents, open, options, read};
+use support::{PARTITION_S, contents, open, options, read, shown};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -52,6 +53,32 @@ fn a_series_beyond_the_limit_is_refused_by_name_and_known_ones_go_on() {
     assert_eq!(store.row(b"a|b host=y").unwrap_err(), NameError::LimitReached { max: 3 });
     store.row(b"a|b   host=x").unwrap();
     store.row(b"c").unwrap();
+}
+
+#[test]
+fn batches_keep_their_order_whoever_commits_them() {
+    let disk = SimDisk::new(1);
+    let options =
+        || StoreOptions { background: true, writers_commit: true, ..options(&disk, Wal::Always) };
+    let (store, _) = Store::open(Path::new("/s"), options()).unwrap();
+    let row = store.row(b"load host=a").unwrap();
+    let mut tickets = Vec::new();
+    for i in 0..3000 {
+        let mut batch = Batch::new();
+        batch.push(row, i / 30 * SECOND, &[i as f64]).unwrap();
+        let ack = if i % 3 == 0 { Ack::Persisted } else { Ack::Flushed };
+        tickets.push(store.submit(batch, ack).unwrap());
+    }
+    let done: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap().position).collect();
+    assert!(done.is_sorted_by(|a, b| a < b), "a batch was overtaken");
+    let last: Vec<String> = (1..=100).map(|i| shown(Value::F64(f64::from(i * 30 - 1)))).collect();
+    let stored = |store: &Store| -> Vec<String> {
+        contents(store).into_values().flat_map(BTreeMap::into_values).collect()
+    };
+    assert_eq!(stored(&store), last);
+    store.close().unwrap();
+    let (store, _) = Store::open(Path::new("/s"), options()).unwrap();
+    assert_eq!(stored(&store), last);
 }
 
 #[test]

@@ -18,7 +18,12 @@ const SECOND: i64 = 1_000_000_000;
 const HOSTS: i64 = 40;
 
 fn options() -> StoreOptions {
-    StoreOptions { head_bytes_max: 100 << 10, segment_bytes: 256 << 10, ..StoreOptions::default() }
+    StoreOptions {
+        head_bytes_max: 100 << 10,
+        segment_bytes: 256 << 10,
+        writers_commit: true,
+        ..StoreOptions::default()
+    }
 }
 
 /// Not a test of its own: the process that is killed. Says the number of each batch that was
@@ -34,7 +39,9 @@ fn the_child_that_writes() {
             let row = store.row(format!("a|b host={host}").as_bytes()).unwrap();
             batch.push(row, number * 10 * SECOND, &[number as f64, host as f64]).unwrap();
         }
-        store.write(batch, Ack::Persisted).unwrap();
+        // Every other batch is committed by the store's thread; all survive a kill.
+        let ack = if number % 2 == 0 { Ack::Flushed } else { Ack::Persisted };
+        store.write(batch, ack).unwrap();
         let mut out = std::io::stdout().lock();
         writeln!(out, "\nacknowledged {number}").unwrap();
         out.flush().unwrap();

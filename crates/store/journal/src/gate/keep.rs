@@ -36,6 +36,11 @@ impl Gate {
         result
     }
 
+    /// Whether somebody leads.
+    pub(crate) fn is_busy(&self) -> bool {
+        is_busy(&self.state.lock())
+    }
+
     /// Persist what is written.
     pub(crate) fn persist(&self) -> Result<Cost, AppendError> {
         self.exclusively(|writer| {
