@@ -3,12 +3,15 @@
 use crate::generate::{BEGIN_NS, COLUMNS, STEP_S};
 
 /// A query in the words of each subject.
+#[derive(Default)]
 pub struct Question {
     pub name: &'static str,
     /// Path and body.
     pub ours: (&'static str, String),
     /// Paths of one or several requests.
     pub prom: Vec<String>,
+    /// Those of Prometheus, where its language lacks what the other one's has; empty: the same.
+    pub plain: Vec<String>,
     /// SQL for a table of rows; empty where it has no such question.
     pub sql: &'static str,
 }
@@ -41,12 +44,14 @@ pub fn questions(times: i64) -> Vec<Question> {
             )),
             prom: vec![instant(&format!("cpu_m0{{host=\"host_7\"}}[{whole}s]"))],
             sql: "select timestamp, m0 from cpu where host = 'host_7'",
+            ..Question::default()
         },
         Question {
             name: "query max over 1000 series",
             ours: query(format!("{{\"aggregate\":{{\"cpu_m1\":\"max\"}},{range},{csv}}}")),
             prom: vec![instant(&format!("max_over_time(cpu_m1[{whole}s])"))],
             sql: "select host, max(m1) from cpu group by host",
+            ..Question::default()
         },
         Question {
             name: "query mean and max by minute over 100 series",
@@ -59,6 +64,7 @@ pub fn questions(times: i64) -> Vec<Question> {
                 .collect(),
             sql: "select timestamp, host, avg(m2), max(m2) from cpu \
                   where rack in ('0', '1', '2', '3', '4') sample by 1m",
+            ..Question::default()
         },
         Question {
             name: "query names of 10000 series",
@@ -68,12 +74,14 @@ pub fn questions(times: i64) -> Vec<Question> {
                 escaped("{__name__=~\"cpu_.*\"}")
             )],
             sql: "select distinct arch, dc, host, os, rack, team from cpu",
+            ..Question::default()
         },
         Question {
             name: "query last of 1000 series",
             ours: query(format!("{{\"aggregate\":{{\"cpu_m3\":\"last\"}},{range},{csv}}}")),
             prom: vec![instant(&format!("last_over_time(cpu_m3[{whole}s])"))],
             sql: "select host, last(m3) from cpu group by host",
+            ..Question::default()
         },
         Question {
             name: "query last of 10000 series",
@@ -81,6 +89,7 @@ pub fn questions(times: i64) -> Vec<Question> {
             prom: vec![instant(&format!("last_over_time({{__name__=~\"cpu_.*\"}}[{whole}s])"))],
             sql: "select host, last(m0), last(m1), last(m2), last(m3), last(m4), last(m5), last(m6), \
                   last(m7), last(m8), last(m9) from cpu group by host",
+            ..Question::default()
         },
         Question {
             name: "query top 5 of 1000 series",
@@ -89,6 +98,7 @@ pub fn questions(times: i64) -> Vec<Question> {
             )),
             prom: vec![instant(&format!("topk(5, sum_over_time(cpu_m5[{whole}s]))"))],
             sql: "select host, sum(m5) s from cpu group by host order by s desc limit 5",
+            ..Question::default()
         },
         Question {
             name: "query 1-h max by tag over 10000 series",
@@ -99,6 +109,9 @@ pub fn questions(times: i64) -> Vec<Question> {
                 "max by (__name__, dc) (max_over_time({__name__=~\"cpu_.*\"}[1h]) keep_metric_names)",
                 3600,
             )],
+            plain: (0..COLUMNS)
+                .map(|c| ranged(&format!("max by (dc) (max_over_time(cpu_m{c}[1h]))"), 3600))
+                .collect(),
             sql: "select timestamp, dc, max(m0), max(m1), max(m2), max(m3), max(m4), max(m5), max(m6), \
                   max(m7), max(m8), max(m9) from cpu sample by 1h",
         },
@@ -114,6 +127,7 @@ pub fn questions(times: i64) -> Vec<Question> {
                 escaped("rate(cpu_m4{rack=~\"0|1|2|3|4\"}[1m])")
             )],
             sql: "",
+            ..Question::default()
         },
     ]
 }

@@ -50,7 +50,7 @@ pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
         let case = format!("{}, wal on/off", wide_name(Protocol::Rows));
         on.compare(results, &case, "holdfast", &off);
     }
-    let mut others = vec![(Kind::Ours("always"), Protocol::Remote)];
+    let mut others = ["off", "always"].map(|wal| (Kind::Ours(wal), Protocol::Remote)).to_vec();
     for peer in peers() {
         match peer {
             Kind::VictoriaMetrics(_) => others.push((peer, Protocol::Remote)),
@@ -226,9 +226,10 @@ pub fn sizes_and_queries(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Res
     for subject in &mut subjects {
         sizes(results, subject, points)?;
     }
-    for question in questions(times) {
-        for subject in &subjects {
-            ask(results, subject, &question)?;
+    let questions = questions(times);
+    for _ in 0..if quick() { 1 } else { 3 } {
+        for question in &questions {
+            subjects.iter().try_for_each(|subject| ask(results, subject, question))?;
         }
     }
     Ok(())
@@ -316,7 +317,9 @@ fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow:
             let path = format!("/exec?query={}", escaped(question.sql));
             return Ok(http.send("GET", &path, "", b"")?.len());
         }
-        question.prom.iter().map(|path| Ok(http.send("GET", path, "", b"")?.len())).sum()
+        let plain = subject.kind == Kind::Prometheus && !question.plain.is_empty();
+        let paths = if plain { &question.plain } else { &question.prom };
+        paths.iter().map(|path| Ok(http.send("GET", path, "", b"")?.len())).sum()
     };
     if let Err(e) = once() {
         eprintln!("{}: {}: {e:#}", subject.name(), question.name);
@@ -324,8 +327,8 @@ fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow:
     }
     let mut walls = Vec::new();
     let (before, began, mut asked) = (subject.cpu()?, Instant::now(), 0);
-    let enough = Duration::from_millis(if quick() { 200 } else { 600 });
-    while began.elapsed() < enough || asked < 3 {
+    let enough = Duration::from_millis(if quick() { 200 } else { 400 });
+    while began.elapsed() < enough || asked < 2 {
         let at = Instant::now();
         ensure!(once()? > 0, "{}: nothing found", question.name);
         walls.push(at.elapsed().as_secs_f64() * 1e3);

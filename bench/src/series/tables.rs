@@ -40,27 +40,32 @@ fn with_log_off(results: &Results) -> Vec<&str> {
 fn log(results: &Results) -> String {
     let mut table = String::from(
         "| what is written | log | n | 10 M points take | write rate | relative speed | CPU of the \
-         server | written | log |\n|---|---|---|---|---|---|---|---|---|\n",
+         server | relative CPU | written | log |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for off in with_log_off(results) {
+        let without = results.get(off, OURS, "points_per_second").unwrap_or(f64::NAN);
         for (wal, ratio) in [("off", "off"), ("interval", "interval/off"), ("always", "on/off")] {
             let case = off.replace("wal off", &format!("wal {wal}"));
             let figure = |metric| results.get(&case, OURS, metric);
             let Some(speed) = figure("points_per_second") else { continue };
             let ratio = off.replace("wal off", &format!("wal {ratio}"));
-            let pairs = match wal {
-                "off" => vec![1.0; results.runs(&case, OURS, "points_per_second").len()],
-                _ => results.runs(&ratio, OURS, "speed_ratio"),
+            let runs = results.runs(&case, OURS, "points_per_second").len();
+            let pairs = results.runs(&ratio, OURS, "speed_ratio");
+            let (relative, n) = match pairs.len() {
+                0 => (speed / without, runs),
+                n => (holdfast_bench::median(pairs), n),
             };
-            let relative = (!pairs.is_empty()).then(|| holdfast_bench::median(pairs.clone()));
+            let cpu = figure("cpu_us_per_point");
+            let plain =
+                results.get(off, OURS, "cpu_us_per_point").zip(cpu).map(|(off, on)| on / off);
+            let paired = results.get(&ratio, OURS, "cpu_ratio").map(|ratio| 1.0 / ratio);
             table += &format!(
-                "| {} | {wal} | {} | {:.2} s | {:.2} M/s | {} | {} | {} | {} |\n",
+                "| {} | {wal} | {n} | {:.2} s | {:.2} M/s | {relative:.2} | {} | {} | {} | {} |\n",
                 off.replace(", wal off", ""),
-                pairs.len(),
                 1e7 / speed,
                 speed / 1e6,
-                shown(relative, 2, ""),
-                shown(figure("cpu_us_per_point"), 3, " us"),
+                shown(cpu, 3, " us"),
+                shown(paired.or(plain), 2, ""),
                 shown(figure("written_bytes_per_point"), 2, " B"),
                 shown(figure("log_bytes_per_point").filter(|bytes| *bytes > 0.0), 2, " B"),
             );
@@ -73,17 +78,19 @@ fn log(results: &Results) -> String {
 fn backfill(results: &Results) -> String {
     let case = "backfill of a year, series by series";
     let ours = |case: &str, metric| results.get(case, OURS, metric).map(|v| v / 1e6);
-    let ingest = ours("in-process rows, wal always", "points_per_second_sealed");
     let Some(speed) = ours(case, "points_per_second") else { return String::new() };
     let ratios = results.runs(case, OURS, "speed_ratio");
-    let ratio = (!ratios.is_empty()).then(|| results.get(case, OURS, "speed_ratio")).flatten();
+    let beside = ours("in-process rows, wal always", "points_per_second_sealed");
+    let beside = beside.filter(|_| !ratios.is_empty()).map_or_else(String::new, |ingest| {
+        let (n, ratio) = (ratios.len(), holdfast_bench::median(ratios));
+        format!(
+            "; rows in the order of time, until as much is sealed, {ingest:.1} M points/s: the one is {ratio:.2} \
+             of the other (n = {n})"
+        )
+    });
     format!(
-        "\nBulk backfill, in process, the log on, until all is sealed: {speed:.1} M points/s of a year \
-         that comes series by series (into 4,380 partitions); rows in the order of time, as far, {}: \
-         {} of that (n = {}).\n",
-        shown(ingest, 1, " M/s"),
-        shown(ratio, 2, ""),
-        ratios.len(),
+        "\nBulk backfill, in process, the log on, until all is sealed: {speed:.1} M points/s of a year that \
+         comes series by series, into 4,380 partitions{beside}.\n",
     )
 }
 
@@ -140,7 +147,7 @@ const ANSWERS: [(&str, &str); 3] = [
 /// Every case that peers take part in: ours with the log always and off, then each of them.
 fn peers(results: &Results) -> String {
     let mut table = String::from(
-        "| what is written | by | an answer means | n | write rate | CPU of the server | ours, log \
+        "| what is written | by | taken means | n | write rate | CPU of the server | ours, log \
          always: its speed to theirs | its CPU to theirs |\n|---|---|---|---|---|---|---|---|\n",
     );
     let rows = results.rows_where(|_| true);
@@ -150,19 +157,20 @@ fn peers(results: &Results) -> String {
         if metric != "points_per_second" {
             continue;
         }
-        let mut line = |by: &str, means: &str, (case, subject): (&str, &str), beside: [String; 2]| {
-            let speeds = results.runs(case, subject, "points_per_second");
-            if speeds.is_empty() {
-                return;
-            }
-            let (n, [speed, cpu]) = (speeds.len(), beside);
-            table += &format!(
-                "| {} | {by} | {means} | {n} | {:.2} M/s | {} | {speed} | {cpu} |\n",
-                case.split(", wal ").next().unwrap_or(case),
-                holdfast_bench::median(speeds) / 1e6,
-                shown(results.get(case, subject, "cpu_us_per_point"), 3, " us"),
-            );
-        };
+        let mut line =
+            |by: &str, means: &str, (case, subject): (&str, &str), beside: [String; 2]| {
+                let speeds = results.runs(case, subject, "points_per_second");
+                if speeds.is_empty() {
+                    return;
+                }
+                let (n, [speed, cpu]) = (speeds.len(), beside);
+                table += &format!(
+                    "| {} | {by} | {means} | {n} | {:.2} M/s | {} | {speed} | {cpu} |\n",
+                    case.split(", wal ").next().unwrap_or(case),
+                    holdfast_bench::median(speeds) / 1e6,
+                    shown(results.get(case, subject, "cpu_us_per_point"), 3, " us"),
+                );
+            };
         if case != before {
             let none = || ["".into(), "".into()];
             let [always, off] = ["always", "off"].map(|wal| format!("{case}, wal {wal}"));
