@@ -17,10 +17,14 @@ mod alone;
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::process::Command;
 
 use alone::{Alone, request, tell};
 use common::{Running, folder, run};
+
+/// The number of an account that is not ours.
+const OTHER: u32 = 4242;
 
 #[test]
 fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
@@ -63,7 +67,7 @@ fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
     fs::write(&dump, "+cpu host=a\r\n:5\r\n+nonsense\r\n+cpu host=a\r\n:6\r\n+1\r\n").unwrap();
     let (code, out, error) = run(&["series", "import", "--data", second, dump.to_str().unwrap()]);
     assert_eq!((code, out.trim()), (1, "imported: 1 samples, 1 refused"), "{error}");
-    assert!(error.contains("nonsense"), "{error}");
+    assert!(error.contains("line 3: ") && error.contains("nonsense"), "{error}");
 
     let stat: serde_json::Value =
         serde_json::from_str(&ok(&["stat", "--data", second, "--json"])).unwrap();
@@ -109,6 +113,40 @@ fn a_damaged_part_is_named_by_verify_and_a_store_in_use_is_left_alone() {
     let (code, out, error) = run(&["series", "export", "--data", words]);
     assert_eq!(code, 1, "{out}{error}");
     assert!(error.contains("cpu host=a: left out"), "{error}");
+}
+
+#[test]
+fn root_leaves_nothing_in_a_store_of_another_account() {
+    let base = folder("series-owner");
+    let (data, dump) = (base.join("data"), base.join("dump"));
+    if fs::metadata(&base).unwrap().uid() != 0 {
+        println!("SKIPPED: only root can give files to another account");
+        return;
+    }
+    let words = data.to_str().unwrap();
+    fs::write(&dump, "+cpu host=a\r\n:5\r\n+1\r\n").unwrap();
+    assert_eq!(run(&["series", "create", "--data", words]).0, 0);
+    let import = ["series", "import", "--data", words, dump.to_str().unwrap()];
+    assert_eq!(run(&import).0, 0);
+    let mut all = vec![data.clone()];
+    while let Some(path) = all.pop() {
+        chown(&path, Some(OTHER), Some(OTHER)).unwrap();
+        all.extend(fs::read_dir(&path).into_iter().flatten().map(|entry| entry.unwrap().path()));
+    }
+    for looking in ["stat", "export", "verify"] {
+        let (code, _, error) = run(&["series", looking, "--data", words]);
+        assert_eq!(code, 0, "{looking}: {error}");
+    }
+    let delete = ["series", "delete", "--data", words, "--metric", "cpu"];
+    for changing in [&import[..], &delete[..]] {
+        let (code, _, error) = run(changing);
+        assert!(code == 2 && error.contains("setpriv --reuid=4242"), "{error}");
+    }
+    let mut all = vec![data];
+    while let Some(path) = all.pop() {
+        assert_eq!(fs::metadata(&path).unwrap().uid(), OTHER, "{}", path.display());
+        all.extend(fs::read_dir(&path).into_iter().flatten().map(|entry| entry.unwrap().path()));
+    }
 }
 
 #[test]

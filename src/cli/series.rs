@@ -173,7 +173,7 @@ pub(crate) struct SeriesImportArgs {
     /// What the lines are.
     #[arg(long, value_enum, default_value = "resp")]
     pub(crate) format: SeriesFormat,
-    /// The files; stdin without any.
+    /// The files; `-`, or none, is stdin.
     #[arg(value_name = "FILE")]
     pub(crate) file: Vec<PathBuf>,
 }

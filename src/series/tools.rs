@@ -1,8 +1,9 @@
 //! Tools for a store that nobody has open: delete, stat, verify, export, import.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use ingest::{Intake, RespReader, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
-    Ack, Direction, Event, OpenError, ReadError, Selector, Series, Snapshot, Store, StoreOptions,
-    StoreStats, Ticket, TimeRange, Values,
+    Ack, Direction, OpenError, ReadError, Selector, Series, Store, StoreOptions, StoreStats, Ticket,
+    TimeRange, Values,
 };
 
 use crate::agent::Console;
@@ -37,10 +38,44 @@ fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Everything is kept while a tool looks: the retention is the server's.
+/// Everything is kept while a tool has it open: what goes is the server's to say.
 fn open(dir: &Path) -> anyhow::Result<Store> {
-    let (store, _) = Store::open(dir, StoreOptions::default()).context("series")?;
+    expect_own(dir)?;
+    let (store, _) = Store::open(dir, StoreOptions::default().keeping_all()).context("series")?;
     Ok(store)
+}
+
+/// That root does not open a store of another account, which could not write its files afterwards.
+fn expect_own(dir: &Path) -> anyhow::Result<()> {
+    let above = dir.parent().unwrap_or(dir);
+    let Ok(found) = fs::metadata(dir).or_else(|_| fs::metadata(above)) else { return Ok(()) };
+    let (user, group) = (found.uid(), found.gid());
+    if user != 0 && rustix::process::geteuid().is_root() {
+        bail!(
+            "{}: belongs to user {user}, who could not write what root leaves there: run this as that \
+             user: setpriv --reuid={user} --regid={group} --clear-groups holdfast ...",
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
+/// The same, changing nothing: the store may be where it cannot be written. One that was not closed in
+/// good order is opened as others are: its log knows what no part has.
+fn look(dir: &Path) -> anyhow::Result<Store> {
+    match Store::look(dir, StoreOptions::default()) {
+        Err(e @ OpenError::NotClosed(_)) => {
+            open(dir).map_err(|why| if is_read_only(&why) { e.into() } else { why })
+        }
+        looked => looked.context("series"),
+    }
+}
+
+/// Whether nothing can be written there.
+fn is_read_only(error: &anyhow::Error) -> bool {
+    let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
+    causes.into_iter().any(|cause| kinds.contains(&cause.kind()))
 }
 
 fn selector(metric: Option<&str>, tags: &[String]) -> anyhow::Result<Selector> {
@@ -82,25 +117,18 @@ fn found(store: &Store, chosen: &Selector) -> anyhow::Result<Vec<Series>> {
 /// `holdfast series delete`.
 pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     let dir = existing(&args.data)?;
-    // Opening it proves that nobody has it open.
-    let store = open(&dir);
     let console = Console::new();
     if args.all {
-        match store {
-            Err(e)
-                if e.downcast_ref::<OpenError>()
-                    .is_some_and(|e| matches!(e, OpenError::Locked(_))) =>
-            {
-                return Err(e);
-            }
-            // A damaged store can be removed too.
+        // Opening it proves that nobody has it open. A damaged store can be removed too.
+        match Store::open(&dir, StoreOptions::default().keeping_all()) {
+            Err(e @ OpenError::Locked(_)) => return Err(e).context("series"),
             opened => drop(opened),
         }
         fs::remove_dir_all(&dir).with_context(|| dir.display().to_string())?;
         console.line(&format!("removed: {}", dir.display()));
         return Ok(());
     }
-    let store = store?;
+    let store = open(&dir)?;
     let chosen = selector(args.metric.as_deref(), &args.tag)?;
     let found = found(&store, &chosen)?.len();
     store.delete(&chosen, range(args.from.as_deref(), args.to.as_deref())?)?;
@@ -124,19 +152,25 @@ pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
 async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
     let dir = existing(data)?;
     let socket = DataFolder::new(&data.data).socket();
-    match tokio::task::spawn_blocking(move || open(&dir)).await? {
+    match tokio::task::spawn_blocking(move || look(&dir)).await? {
         Ok(store) => {
             let stats = shown(&store.stats());
             tokio::task::spawn_blocking(move || store.close()).await??;
             Ok(stats)
         }
-        Err(locked) if socket.exists() => {
+        Err(locked) if is_locked(&locked) && socket.exists() => {
             Local::open(&socket)?.get("/series/stats", &[]).await.map_err(|_| locked)
         }
-        Err(locked) => Err(locked.context(
+        Err(locked) if is_locked(&locked) => Err(locked.context(
             "a running `holdfast series serve` is asked with --url http://HOST:PORT of its query port",
         )),
+        Err(other) => Err(other),
     }
+}
+
+/// Whether another process has the store open.
+fn is_locked(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(OpenError::Locked(_)))
 }
 
 async fn ask(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
@@ -190,35 +224,59 @@ pub(super) fn verify(args: &SeriesLookArgs) -> anyhow::Result<bool> {
 
 /// `holdfast series export`: `false` when something could not be read.
 pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
-    let store = open(&existing(&args.data)?)?;
+    let store = look(&existing(&args.data)?)?;
     let chosen = selector(args.metric.as_deref(), &args.tag)?;
     let range = range(args.from.as_deref(), args.to.as_deref())?;
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
-    let mut whole = true;
+    let mut left = LeftOut::default();
     let all = args.metric.is_none() && args.tag.is_empty();
     let chosen = if all { store.find(&chosen) } else { found(&store, &chosen)? };
     for series in chosen {
-        whole &= write_series(&mut out, &store, &series, range).context("stdout")?;
+        write_series(&mut out, &store, &series, range, &mut left).context("stdout")?;
     }
     out.flush().context("stdout")?;
     drop(out);
     store.close()?;
-    Ok(whole)
+    Ok(left.end())
 }
 
-/// What could not be read is told, and left out.
-fn readable<T>(series: &str, read: Result<T, ReadError>) -> Option<T> {
-    read.inspect_err(|e| tracing::error!("{series}: left out: {e}")).ok()
+/// What could not be read: the error, and of how many series.
+#[derive(Default)]
+struct LeftOut(BTreeMap<String, u64>);
+
+impl LeftOut {
+    /// What was read. What was not is told, once: one damaged block has something of many series.
+    fn readable<T>(&mut self, series: &str, read: Result<T, ReadError>) -> Option<T> {
+        let error = match read {
+            Ok(read) => return Some(read),
+            Err(e) => e.to_string(),
+        };
+        let times = self.0.entry(error.clone()).or_default();
+        *times += 1;
+        if *times == 1 {
+            tracing::error!("{series}: left out: {error}");
+        }
+        None
+    }
+
+    /// Tell of how many more; whether nothing was left out.
+    fn end(self) -> bool {
+        for (error, times) in self.0.iter().filter(|(_, times)| **times > 1) {
+            tracing::error!("{} more series: left out: {error}", times - 1);
+        }
+        self.0.is_empty()
+    }
 }
 
-/// Write a series; `false` when some of it could not be read.
+/// Write what can be read of a series.
 fn write_series(
     out: &mut impl Write,
     store: &Store,
     series: &Series,
     range: TimeRange,
-) -> io::Result<bool> {
-    let (name, snapshot, mut whole) = (series.name(), store.snapshot(), true);
+    left: &mut LeftOut,
+) -> io::Result<()> {
+    let (name, snapshot) = (series.name(), store.snapshot());
     let head = if ingest::is_resp_name(name.as_bytes()) {
         format!("+{name}")
     } else {
@@ -227,20 +285,16 @@ fn write_series(
         ":1".to_owned()
     };
     if series.is_events() {
-        let mut events = Vec::new();
-        whole = read_events(&snapshot, series, range, &mut events);
-        for event in events {
+        let scan = snapshot.scan_events(series, range, Direction::Forward);
+        for event in scan.filter_map(|read| left.readable(&name, read)).flatten() {
             write!(out, "{head}\r\n:{}\r\n${}\r\n", event.time_ns, event.text.len())?;
             out.write_all(&event.text)?;
             out.write_all(b"\r\n")?;
         }
-        return Ok(whole);
+        return Ok(());
     }
-    for run in snapshot.scan(series, range, Direction::Forward) {
-        let Some(run) = readable(&name, run) else {
-            whole = false;
-            continue;
-        };
+    let scan = snapshot.scan(series, range, Direction::Forward);
+    for run in scan.filter_map(|read| left.readable(&name, read)) {
         match &run.values {
             Values::F64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
@@ -255,27 +309,7 @@ fn write_series(
             }
         }
     }
-    Ok(whole)
-}
-
-/// Events in a range that can be read; `false` when there are others.
-fn read_events(
-    snapshot: &Snapshot,
-    series: &Series,
-    range: TimeRange,
-    into: &mut Vec<Event>,
-) -> bool {
-    match snapshot.events(series, range, Direction::Forward) {
-        Ok(events) => {
-            into.extend(events);
-            true
-        }
-        Err(torn) => {
-            tracing::error!("{}: left out: {torn}", series.name());
-            into.extend(torn.found);
-            false
-        }
-    }
+    Ok(())
 }
 
 /// `holdfast series import`: `false` when something was refused.
@@ -295,6 +329,10 @@ pub(super) fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
         importing.read("stdin", io::stdin().lock(), args.format)?;
     }
     for path in &args.file {
+        if path == Path::new("-") {
+            importing.read("stdin", io::stdin().lock(), args.format)?;
+            continue;
+        }
         let what = path.display().to_string();
         let file = File::open(path).with_context(|| what.clone())?;
         importing.read(&what, file, args.format)?;
@@ -310,7 +348,8 @@ pub(super) fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
 enum Reader {
     Resp(RespReader),
     Opentsdb(TelnetReader),
-    Influx,
+    /// Lines of the file so far.
+    Influx(u64),
 }
 
 impl Reader {
@@ -331,11 +370,13 @@ impl Reader {
                 }
                 done
             }
-            Self::Influx => {
+            Self::Influx(before) => {
                 let lines = bytes.iter().rposition(|c| *c == b'\n').map_or(0, |end| end + 1);
                 let done = if ended { bytes.len() } else { lines };
                 let text = bytes.get(..done).unwrap_or_default();
+                intake.count_from(*before);
                 influx::read(text, influx::Precision::NANOSECONDS, now_ns(), intake);
+                *before += text.split(|c| *c == b'\n').count() as u64 - 1;
                 done
             }
         }
@@ -365,7 +406,7 @@ impl Importing<'_> {
         let mut reader = match format {
             SeriesFormat::Resp => Reader::Resp(RespReader::default()),
             SeriesFormat::Opentsdb => Reader::Opentsdb(TelnetReader::default()),
-            SeriesFormat::Influx => Reader::Influx,
+            SeriesFormat::Influx => Reader::Influx(0),
         };
         let (mut buffer, mut chunk) = (Vec::new(), vec![0; CHUNK_BYTES]);
         loop {
@@ -378,7 +419,12 @@ impl Importing<'_> {
             self.samples += taken.samples;
             self.refused += taken.refused;
             for refusal in &taken.refusals {
-                tracing::warn!("{what}: {}: {}", refusal.reason, refusal.text);
+                let (line, reason) = (refusal.line, &refusal.reason);
+                tracing::warn!("{what}: line {line}: {reason}: {}", refusal.text);
+            }
+            let told = taken.refusals.len() as u64;
+            if taken.refused > told {
+                tracing::warn!("{what}: {} more refused", taken.refused - told);
             }
             for batch in taken.batches {
                 self.tickets.push_back(self.store.submit(batch, Ack::Flushed)?);

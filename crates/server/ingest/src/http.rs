@@ -384,6 +384,16 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_query_that_ends_before_it_says_anything_is_answered_by_its_error() {
+        let (_folder, store) = store();
+        let rooms = Rooms { query_time: Duration::ZERO, ..Rooms::default() };
+        let (store, rooms) = (State(store), Extension(rooms));
+        let answer = run_query(store, rooms, Version::HTTP_11, Bytes::from_static(LARGE)).await;
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        assert!(body.starts_with(b"-Query took longer") && body.ends_with(b"\r\n"), "{body:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_client_without_chunks_learns_that_its_answer_is_cut() {
         let whole = asked_by_an_old_client(query::QUERY_TIME_MAX, LARGE).await;
         assert_eq!(whole.matches("+cpu host=a").count(), 30_000);

@@ -35,6 +35,8 @@ pub struct Intake<'a> {
     refusals: Vec<Refusal>,
     refused: u64,
     samples: u64,
+    /// Lines before the first that is read.
+    lines_before: u64,
 }
 
 impl<'a> Intake<'a> {
@@ -52,7 +54,13 @@ impl<'a> Intake<'a> {
             refusals: Vec::new(),
             refused: 0,
             samples: 0,
+            lines_before: 0,
         }
+    }
+
+    /// So many lines came before what is read: refusals count from there.
+    pub fn count_from(&mut self, lines: u64) {
+        self.lines_before = lines;
     }
 
     /// The row series of a raw name.
@@ -128,6 +136,7 @@ impl<'a> Intake<'a> {
         if self.refusals.len() < REFUSALS_MAX {
             let text = text.get(..QUOTED_BYTES_MAX).unwrap_or(text);
             let text = String::from_utf8_lossy(text).escape_debug().to_string();
+            let line = line + self.lines_before;
             self.refusals.push(Refusal { line, reason: reason.into(), text });
         }
     }

@@ -103,6 +103,8 @@ pub struct RespReader {
     overlong: bool,
     /// The client asked for an acknowledgement of everything before.
     sync: bool,
+    /// Lines so far, with the one at hand.
+    line: u64,
 }
 
 impl Default for RespReader {
@@ -132,6 +134,7 @@ impl RespReader {
             doubtful: false,
             overlong: false,
             sync: false,
+            line: 0,
         }
     }
 
@@ -184,6 +187,7 @@ impl RespReader {
                 continue;
             }
             if end.is_none() && rest.len() > ITEM_BYTES_MAX {
+                self.line += 1;
                 self.too_long(rest, intake);
                 self.overlong = true;
                 continue;
@@ -192,15 +196,20 @@ impl RespReader {
             let line = rest.get(..end).unwrap_or_default();
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.len() > ITEM_BYTES_MAX {
+                self.line += 1;
                 self.too_long(line, intake);
                 done += end + 1;
                 continue;
             }
             let Some((item, used)) = item(line, rest, end + 1) else { break };
             done += used;
+            self.line += 1;
             if !line.is_empty() {
                 self.take(item, intake);
             }
+            // A text of its own length has lines of its own.
+            let text = rest.get(end + 1..used).unwrap_or_default();
+            self.line += text.split(|c| *c == b'\n').count() as u64 - 1;
         }
         (done, std::mem::take(&mut self.sync).then_some(Asked::Sync))
     }
@@ -209,13 +218,18 @@ impl RespReader {
     pub fn end(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
         let whole = matches!(self.place, Place::Name | Place::Skip(_)) && rest.is_empty();
         if !whole && !self.overlong {
-            intake.refuse(0, "PARSER the stream ends inside a sample; send it again", rest);
+            intake.refuse(self.line, "PARSER the stream ends inside a sample; send it again", rest);
         }
     }
 
     /// Whether an event's text is due, which may look like anything.
     fn awaits_text(&self) -> bool {
         self.place == Place::Value && self.row.is_some_and(Row::is_events)
+    }
+
+    /// Whether the next item of a dictionary is a name, which may be that of the question, too.
+    fn awaits_name(&self) -> bool {
+        matches!(self.place, Place::Dictionary(left) if left.is_multiple_of(2))
     }
 
     fn too_long(&mut self, text: &[u8], intake: &mut Intake<'_>) {
@@ -225,7 +239,7 @@ impl RespReader {
 
     /// Refuse the sample at hand; what may still come of it is skipped.
     fn refuse(&mut self, reason: impl Into<String>, text: &[u8], intake: &mut Intake<'_>) {
-        intake.refuse(0, reason, text);
+        intake.refuse(self.line, reason, text);
         self.place = Place::Skip(match self.place {
             Place::Name => 2,
             Place::Time => 1,
@@ -235,9 +249,9 @@ impl RespReader {
     }
 
     fn take(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
-        if item == Item::Text(SYNC) && !self.awaits_text() {
+        if item == Item::Text(SYNC) && !self.awaits_text() && !self.awaits_name() {
             if !matches!(self.place, Place::Name | Place::Skip(_)) {
-                intake.refuse(0, "PARSER a sample is not whole before", SYNC);
+                intake.refuse(self.line, "PARSER a sample is not whole before", SYNC);
             }
             (self.sync, self.place) = (true, Place::Name);
             return;
@@ -268,14 +282,14 @@ impl RespReader {
                 Some(n) if n <= COLUMNS_MAX => n,
                 n => {
                     let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
-                    intake.refuse(0, reason, item.text());
+                    intake.refuse(self.line, reason, item.text());
                     self.doubtful = true;
                     n.unwrap_or(0)
                 }
             },
             Item::Number(id) if self.doubtful && self.stands_for(id).is_some() => {
                 let reason = "PARSER skipped with the array before, which no row can have";
-                intake.refuse(0, reason, id);
+                intake.refuse(self.line, reason, id);
                 left - 1
             }
             _ => left - 1,
@@ -321,7 +335,7 @@ impl RespReader {
                 Item::Text(raw) => match intake.row(raw) {
                     Ok(row) => Some(row),
                     Err(e) => {
-                        intake.refuse(0, format!("DB {e}"), raw);
+                        intake.refuse(self.line, format!("DB {e}"), raw);
                         None
                     }
                 },
@@ -332,12 +346,12 @@ impl RespReader {
                 Some(id) if self.has_room(id) => drop(self.dictionary.insert(id, row)),
                 Some(_) => {
                     let reason = "PARSER the dictionaries are full; send names without numbers";
-                    intake.refuse(0, reason, item.text());
+                    intake.refuse(self.line, reason, item.text());
                 }
-                None => intake.refuse(0, "PARSER no number", item.text()),
+                None => intake.refuse(self.line, "PARSER no number", item.text()),
             }
         } else {
-            intake.refuse(0, "PARSER a dictionary has pairs of name and number", item.text());
+            intake.refuse(self.line, "PARSER a dictionary has pairs of name and number", item.text());
         }
         self.place = next;
     }
@@ -401,7 +415,7 @@ impl RespReader {
         let (1, Some(row)) = (left, self.row) else { return };
         self.place = Place::Name;
         if let Err(reason) = intake.push(row, self.time_ns, &self.values) {
-            intake.refuse(0, format!("DB {reason}"), item.text());
+            intake.refuse(self.line, format!("DB {reason}"), item.text());
         }
     }
 }

@@ -198,18 +198,23 @@ impl Pool {
     }
 
     fn make(&self, size: u64) -> Result<Spare, WriteError> {
-        let idle = self.state.lock().idle.pop();
-        let number = idle.unwrap_or_else(|| self.number());
-        let path = self.dir.join(spare_name(number));
-        let made = self.prepare(&path, size, idle.is_some());
-        if made.is_err() {
-            if idle.is_some() {
+        loop {
+            let idle = self.state.lock().idle.pop();
+            let number = idle.unwrap_or_else(|| self.number());
+            let path = self.dir.join(spare_name(number));
+            let made = self.prepare(&path, size, idle.is_some());
+            let full = matches!(made, Err(WriteError::Refused(AppendError::Full(_))));
+            if made.is_err() && idle.is_some() && full {
                 self.state.lock().idle.push(number);
-            } else {
+            } else if made.is_err() {
                 let _ = self.files.remove(&path);
             }
+            // One that cannot be used, because another account made it for instance, keeps none from
+            // being made anew.
+            if made.is_ok() || full || idle.is_none() {
+                return made;
+            }
         }
-        made
     }
 
     fn prepare(
@@ -286,5 +291,43 @@ impl Pool {
                 self.state.lock().ready.push(spare);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use env::files::{FilesOver, SimDisk};
+
+    use super::*;
+
+    /// A disk on which files that are there already may not be written.
+    struct Foreign(SimDisk);
+
+    impl FilesOver for Foreign {
+        fn under(&self) -> &dyn Files {
+            &self.0
+        }
+
+        fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+            if access.write && !access.create {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            self.0.open(path, access)
+        }
+    }
+
+    #[test]
+    fn a_spare_that_may_not_be_written_is_replaced_by_a_new_one() {
+        let (disk, dir) = (SimDisk::new(1), PathBuf::from("/log"));
+        disk.create_dir(&dir).unwrap();
+        let foreign = dir.join(spare_name(3));
+        disk.open(&foreign, Access::CREATE).unwrap();
+        let files: Arc<dyn Files> = Arc::new(Foreign(disk.clone()));
+        let pool = Pool::new((files, dir.clone()), IoPath::Fdatasync, (4096, 8), vec![3]);
+        let spare = pool.take(64 << 10).map_err(|_| "refused").unwrap();
+        assert_eq!(spare.path, dir.join(spare_name(4)));
+        assert!(!disk.list(&dir).unwrap().contains(&spare_name(3)));
     }
 }

@@ -22,6 +22,12 @@ pub enum OpenError {
     /// Another process, or another handle in this one, holds it.
     #[error("{}: the store is already open; stop the process that holds it", .0.display())]
     Locked(PathBuf),
+    /// The process that had it did not close it: what is in its log is in no part yet.
+    #[error(
+        "{}: was not closed in good order, so that opening it writes: open it, or a copy of it, where \
+         it may be written", .0.display()
+    )]
+    NotClosed(PathBuf),
     /// Written by a newer version.
     #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
     NewerVersion {

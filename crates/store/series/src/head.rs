@@ -16,6 +16,9 @@ use crate::pages::Pages;
 use crate::sharing::{Shared, Sharing};
 use crate::table::{Table, Want, Work};
 
+mod stretch;
+pub(crate) use stretch::Stretch;
+
 /// Rows that are kept uncompressed before they become a chunk.
 const OPEN_ROWS_MAX: usize = 64;
 /// The same for rows of few metrics, whose times weigh most.
@@ -195,13 +198,20 @@ impl RowHead {
     }
 
     /// Append the rows of a range, unsettled, in the order of arrival.
-    fn read(&self, range: TimeRange, want: Want, into: &mut Table, work: &mut Work) -> Option<()> {
-        for chunk in &self.chunks {
+    fn read(
+        &self,
+        (chunks, open): (&[Chunk], bool),
+        range: TimeRange,
+        want: Want,
+        into: &mut Table,
+        work: &mut Work,
+    ) -> Option<()> {
+        for chunk in chunks {
             if range.touches(chunk.first, chunk.last) {
                 into.decode(&chunk.bytes, want, work)?;
             }
         }
-        if self.open.is_empty() {
+        if self.open.is_empty() || !open {
             return Some(());
         }
         let mut open = Table::with_columns(self.shape());
@@ -214,6 +224,26 @@ impl RowHead {
         }
         into.append(&open);
         Some(())
+    }
+
+    /// Samples of some chunks, and of the open rows if asked for, in a range, settled.
+    fn table(
+        &self,
+        id: u32,
+        from: (&[Chunk], bool),
+        range: TimeRange,
+        want: Want,
+        work: &mut Work,
+    ) -> Table {
+        let columns = if self.events { self.shape() } else { want.of(self.shape()) };
+        let mut table = Table::with_columns(columns);
+        if self.read(from, range, want, &mut table, work).is_none() {
+            // Its own bytes: cannot be.
+            tracing::error!(row = id, "a chunk of the head cannot be decoded");
+        }
+        table.keep(|t| range.contains(t));
+        table.settle();
+        table
     }
 
     /// What it holds at a time: values, and which columns are integers.
@@ -362,16 +392,8 @@ impl Head {
 
     /// Samples of a row in a range, settled; empty if it has none.
     pub(crate) fn read(&self, id: u32, range: TimeRange, want: Want, work: &mut Work) -> Table {
-        let Some(row) = self.row(id) else { return Table::default() };
-        let columns = if row.events { row.shape() } else { want.of(row.shape()) };
-        let mut table = Table::with_columns(columns);
-        if row.read(range, want, &mut table, work).is_none() {
-            // Its own bytes: cannot be.
-            tracing::error!(row = id, "a chunk of the head cannot be decoded");
-        }
-        table.settle();
-        table.keep(|t| range.contains(t));
-        table
+        let row = self.row(id);
+        row.map(|row| row.table(id, (&row.chunks, true), range, want, work)).unwrap_or_default()
     }
 
     /// Rows in it, ascending.
@@ -399,9 +421,7 @@ impl Head {
         let (mut found, mut work) = (BTreeSet::new(), Work::default());
         for row in &self.rows {
             row.chunks.iter().for_each(|chunk| chunk.partitions(&mut work, &mut found));
-            let width = if row.events { 1 } else { row.width() };
-            let open = row.open.iter().step_by(width);
-            found.extend(open.map(|t| partition_of(*t as i64)));
+            found.extend(row.open_times().map(partition_of));
         }
         found.into_iter().collect()
     }

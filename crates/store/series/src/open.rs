@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use env::files::{Access, Files};
+use env::files::{Access, Files, Lock};
 use journal::Journal;
 
 use crate::bytes::Input;
@@ -39,11 +39,7 @@ impl Core {
             let made = files.create_dir(&folder);
             made.map_err(|source| OpenError::Io { path: folder, what: "cannot create", source })?;
         }
-        let lock = dir.join("lock");
-        let held = files.lock(&lock);
-        let held =
-            held.map_err(|source| OpenError::Io { path: lock, what: "cannot lock", source })?;
-        let held = held.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+        let held = locked(&*files, dir)?;
         let manifest = Manifest::load(&*files, dir)?;
         let manifest = manifest.unwrap_or_else(|| Manifest { next_part: 1, ..Manifest::default() });
         let mut report = OpenReport {
@@ -61,6 +57,20 @@ impl Core {
         report.position = core.live.read().position;
         report.elapsed = core.options.clock.monotonic().saturating_sub(began);
         Ok((Arc::new(core), report))
+    }
+
+    /// Open the store in `dir` as it is, to be read.
+    pub(crate) fn look(dir: &Path, options: StoreOptions) -> Result<Arc<Self>, OpenError> {
+        let held = locked(&*options.files, dir)?;
+        let manifest = Manifest::load(&*options.files, dir)?.unwrap_or_default();
+        if !manifest.clean {
+            return Err(OpenError::NotClosed(dir.to_owned()));
+        }
+        let core = Self::new(dir.to_owned(), options, manifest.clone(), held);
+        core.load_catalog(&manifest)?;
+        core.load_parts(&manifest);
+        core.close_queue();
+        Ok(Arc::new(core))
     }
 
     fn load_catalog(&self, manifest: &Manifest) -> Result<(), OpenError> {
@@ -266,6 +276,14 @@ impl Core {
     }
 }
 
+/// Take the lock of a store.
+fn locked(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, OpenError> {
+    let path = dir.join("lock");
+    let held = files.lock(&path);
+    let held = held.map_err(|source| OpenError::Io { path, what: "cannot lock", source })?;
+    held.ok_or_else(|| OpenError::Locked(dir.to_owned()))
+}
+
 /// Whether there is nothing of a log in a folder with these names.
 fn is_gone(names: &[String]) -> bool {
     !names.iter().any(|name| is_of_log(name))
@@ -294,10 +312,7 @@ fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
 /// # Errors
 /// When the manifest or the catalogue cannot be read at all, or the store is open.
 pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenError> {
-    let lock = dir.join("lock");
-    let held = files.lock(&lock);
-    let held = held.map_err(|source| OpenError::Io { path: lock, what: "cannot lock", source })?;
-    let held = held.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+    let held = locked(&**files, dir)?;
     let manifest = match Manifest::load(&**files, dir) {
         // Without it nothing else is known.
         Err(OpenError::Corrupt(damage)) => return Ok(vec![damage.to_string()]),
@@ -339,5 +354,8 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenErr
             Err(e) => found.push(e.to_string()),
         }
     }
+    // Of parts in one file each tells what is wrong with the file.
+    let mut told = HashSet::new();
+    found.retain(|line| told.insert(line.clone()));
     Ok(found)
 }

@@ -136,6 +136,16 @@ impl Default for StoreOptions {
     }
 }
 
+impl StoreOptions {
+    /// The same, but nothing goes by age or size: for tools, which do not know what is wanted.
+    #[must_use]
+    pub fn keeping_all(self) -> Self {
+        let ever = Some(Duration::MAX);
+        let retention = Retention::default();
+        Self { retention, rollup_age: ever, hourly_age: ever, ..self }
+    }
+}
+
 impl std::fmt::Debug for StoreOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreOptions")

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::core::{Core, Parts};
 use crate::error::{Found, ReadError, partial};
-use crate::head::{HeadCell, partition_of, partition_range};
-use crate::model::{Direction, Event, Run, Series, Summary, TimeRange, Values};
-use crate::part::{ChunkRef, Part, summary_of};
+use crate::head::{HeadCell, partition_range};
+use crate::model::{Direction, Run, Series, Summary, TimeRange, Values};
+use crate::part::{Part, summary_of};
 use crate::record::Tombstone;
 use crate::table::{Table, Want, Work};
 
@@ -20,10 +20,13 @@ mod extremes;
 mod grid;
 mod rolled;
 mod scan;
+mod windows;
 pub use events::EventScan;
 pub use extremes::Extreme;
 use grid::Grid;
 pub use scan::Scan;
+pub(crate) use windows::Piece;
+use windows::{ROWS, Windows};
 
 /// The parts and heads of one moment. Keeps their files readable however long it lives; samples
 /// that arrive later may or may not be seen.
@@ -35,29 +38,11 @@ pub struct Snapshot {
     tombstones: Arc<Vec<Tombstone>>,
 }
 
-/// A run of samples of one series, from a part (not read yet) or from a head.
-enum Piece<'a> {
-    Chunk(&'a Part, ChunkRef, (u32, u16)),
-    Table(Table),
-}
-
-impl Piece<'_> {
-    fn span(&self) -> (i64, i64) {
-        match self {
-            Self::Chunk(_, chunk, _) => (chunk.first, chunk.last),
-            Self::Table(table) => {
-                let ends = table.times.first().zip(table.times.last());
-                ends.map_or((i64::MAX, i64::MIN), |(a, b)| (*a, *b))
-            }
-        }
-    }
-}
-
 /// What takes summaries.
 trait Sink {
     /// Whether what these pieces of one partition hold changes nothing, so that they need not be
     /// read.
-    fn passes_over(&self, _pieces: &[Piece<'_>]) -> bool {
+    fn passes_over(&self, _pieces: &[Piece]) -> bool {
         false
     }
 
@@ -71,6 +56,40 @@ struct Every<F>(F);
 impl<F: FnMut(i64, Summary)> Sink for Every<F> {
     fn take(&mut self, first_ns: i64, some: Summary) {
         (self.0)(first_ns, some);
+    }
+}
+
+/// Hands out steps that are complete.
+struct Steps<F> {
+    each: F,
+    grid: Grid,
+    /// The step at hand, with its first time behind.
+    last: Option<(i64, Summary)>,
+    enough: bool,
+}
+
+impl<F: FnMut(i64, Summary) -> bool> Steps<F> {
+    fn hand_out(&mut self) {
+        if let Some((_, some)) = self.last.take().filter(|_| !self.enough) {
+            self.enough = !(self.each)(self.grid.index(some.first_ns), some);
+        }
+    }
+}
+
+impl<F: FnMut(i64, Summary) -> bool> Sink for Steps<F> {
+    fn passes_over(&self, _pieces: &[Piece]) -> bool {
+        self.enough
+    }
+
+    fn take(&mut self, first_ns: i64, some: Summary) {
+        match &mut self.last {
+            // Buckets of rows that share a series may lie side by side.
+            Some((end, all)) if first_ns < *end => *all = all.with(&some),
+            _ => {
+                self.hand_out();
+                self.last = Some((self.grid.end(first_ns), some));
+            }
+        }
     }
 }
 
@@ -88,30 +107,6 @@ impl Snapshot {
     /// Samples of a series.
     pub fn scan(&self, series: &Series, range: TimeRange, direction: Direction) -> Scan {
         Scan::new(self.clone(), series, range, direction)
-    }
-
-    /// Events of a series, in the direction of the scan.
-    ///
-    /// # Errors
-    /// When a part of it cannot be read, with the others.
-    pub fn events(
-        &self,
-        series: &Series,
-        range: TimeRange,
-        direction: Direction,
-    ) -> Found<Vec<Event>> {
-        let heads = self.of_heads(series, range);
-        let (mut events, mut torn, mut work) = (Vec::new(), None, Work::default());
-        for partition in self.partitions(range, &heads) {
-            let source = Source { columns: &series.columns, partition, range, heads: &heads };
-            let table = self.read(&source, &mut work, &mut torn);
-            let pairs = table.times.into_iter().zip(table.texts);
-            events.extend(pairs.map(|(time_ns, text)| Event { time_ns, text: text.into() }));
-        }
-        if direction == Direction::Backward {
-            events.reverse();
-        }
-        partial(events, torn)
     }
 
     /// Summary of the samples in a range; `None` if there are none. Does not read what the blocks'
@@ -137,18 +132,30 @@ impl Snapshot {
         range: TimeRange,
         step_ns: i64,
     ) -> Found<Vec<(i64, Summary)>> {
-        let grid = Grid::new(range.from_ns, step_ns);
-        let (mut steps, mut end): (Vec<(i64, Summary)>, i64) = (Vec::new(), i64::MIN);
-        let mut sink = Every(|t, some: Summary| match steps.last_mut() {
-            // Buckets of rows that share a series may lie side by side.
-            Some((_, all)) if t < end => *all = all.with(&some),
-            _ => {
-                end = grid.end(t);
-                steps.push((grid.index(t), some));
-            }
+        let mut steps = Vec::new();
+        let read = self.each_step(series, range, step_ns, |step, some| {
+            steps.push((step, some));
+            true
         });
-        let torn = self.summarize(series, range, grid, &mut sink);
-        partial(steps, torn)
+        partial(steps, read.err())
+    }
+
+    /// Hand out the same one after another, until `each` says that it is enough.
+    ///
+    /// # Errors
+    /// When a part of it cannot be read; the steps of the others were handed out.
+    pub fn each_step(
+        &self,
+        series: &Series,
+        range: TimeRange,
+        step_ns: i64,
+        each: impl FnMut(i64, Summary) -> bool,
+    ) -> Result<(), ReadError> {
+        let grid = Grid::new(range.from_ns, step_ns);
+        let mut steps = Steps { each, grid, last: None, enough: false };
+        let torn = self.summarize(series, range, grid, &mut steps);
+        steps.hand_out();
+        torn.map_or(Ok(()), Err)
     }
 
     /// Hand out summaries of runs that lie in one step, oldest first, each with its first time. The
@@ -168,10 +175,9 @@ impl Snapshot {
             if !self.is_alone(partition) && sink.passes_over(&pieces) {
                 continue;
             }
-            pieces.sort_by_key(|p| p.span().0);
-            let apart =
-                pieces.iter().zip(pieces.iter().skip(1)).all(|(a, b)| a.span().1 < b.span().0);
-            let known = |p: &Piece<'_>| self.known(p, range, grid).is_some();
+            let here = source.here();
+            let apart = are_apart(&pieces);
+            let known = |p: &Piece| self.known(p, here, grid).is_some();
             let told = !pieces.is_empty() && apart && pieces.iter().all(known);
             let found = if self.is_alone(partition) || !(told || pieces.is_empty()) {
                 self.by_rollup(&source, grid, &mut work, &mut torn)
@@ -182,12 +188,15 @@ impl Snapshot {
                 found.iter().flatten().for_each(|some| sink.take(some.first_ns, *some));
                 continue;
             }
-            if !apart {
-                pieces = vec![Piece::Table(self.read(&source, &mut work, &mut torn))];
+            if apart {
+                pieces.sort_by_key(|p| p.span().0);
+                let told = pieces.iter().map(|p| self.tell(p, here, grid, sink, &mut work));
+                told.filter_map(Result::err).for_each(|e| note(&mut torn, e));
+                continue;
             }
-            for piece in pieces {
-                let told = self.tell(piece, range, grid, sink, &mut work);
-                told.unwrap_or_else(|e| note(&mut torn, e));
+            let mut windows = Windows::new(pieces, here, ROWS);
+            while let Some(table) = windows.next(self, Direction::Forward, &mut work, &mut torn) {
+                runs(&table, grid, |first, some| sink.take(first, some));
             }
         }
         torn
@@ -196,13 +205,13 @@ impl Snapshot {
     /// Hand out the summaries of one piece: its own, or those of its samples.
     fn tell(
         &self,
-        piece: Piece<'_>,
+        piece: &Piece,
         range: TimeRange,
         grid: Grid,
         sink: &mut impl Sink,
         work: &mut Work,
     ) -> Result<(), ReadError> {
-        if let Some((first, some)) = self.known(&piece, range, grid) {
+        if let Some((first, some)) = self.known(piece, range, grid) {
             sink.take(first, some);
             return Ok(());
         }
@@ -212,7 +221,7 @@ impl Snapshot {
     }
 
     /// The summary that a chunk has of itself, with its first time, if it says all.
-    fn known(&self, piece: &Piece<'_>, range: TimeRange, grid: Grid) -> Option<(i64, Summary)> {
+    fn known(&self, piece: &Piece, range: TimeRange, grid: Grid) -> Option<(i64, Summary)> {
         let Piece::Chunk(part, chunk, (row, column)) = piece else { return None };
         let some = chunk.summaries.first().copied().flatten()?;
         let usable = range.covers(chunk.first, chunk.last)
@@ -221,16 +230,15 @@ impl Snapshot {
         usable.then_some((chunk.first, some))
     }
 
-    /// What heads have of a series, by head and source.
-    fn of_heads(&self, series: &Series, range: TimeRange) -> Vec<Table> {
-        let mut work = Work::default();
-        let sources = self.heads.iter().flat_map(|h| series.columns.iter().map(move |c| (h, c)));
-        let tables = sources.map(|(cell, (row, column))| {
-            let mut table = cell.head.read().read(*row, range, Want::One(*column), &mut work);
-            self.hide(&mut table, *row, *column, cell.last());
-            table
-        });
-        tables.filter(|table| !table.is_empty()).collect()
+    /// What heads have of a series, in the order in which it came.
+    fn of_heads(&self, series: &Series, range: TimeRange) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for (cell, of) in self.heads.iter().flat_map(|h| series.columns.iter().map(move |c| (h, c)))
+        {
+            let stretches = cell.head.read().stretches(of.0, range);
+            pieces.extend(stretches.into_iter().map(|s| Piece::Head(Arc::clone(cell), s, *of)));
+        }
+        pieces
     }
 
     fn is_hit(&self, row: u32, column: u16, position: u64) -> bool {
@@ -244,54 +252,65 @@ impl Snapshot {
     }
 
     /// Partitions that may hold samples of a range, ascending.
-    fn partitions(&self, range: TimeRange, heads: &[Table]) -> BTreeSet<i64> {
-        let touched = |p: &&i64| {
-            let of = partition_range(**p);
+    fn partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
+        let touched = |p: &i64| {
+            let of = partition_range(*p);
             range.touches(of.from_ns, of.to_ns - 1)
         };
-        let times = heads.iter().flat_map(|t| &t.times).map(|t| partition_of(*t));
-        self.parts.keys().filter(touched).copied().chain(times).collect()
+        let (mut all, mut work) = (BTreeSet::new(), Work::default());
+        for piece in heads {
+            piece.partitions(&mut all, &mut work);
+        }
+        all.extend(self.parts.keys());
+        all.retain(touched);
+        all
     }
 
     /// What a series has in a partition, sources with lower positions first.
-    fn pieces<'a>(&'a self, source: &Source<'_>, torn: &mut Option<ReadError>) -> Vec<Piece<'a>> {
-        let (mut pieces, range) = (Vec::new(), source.range);
+    fn pieces(&self, source: &Source<'_>, torn: &mut Option<ReadError>) -> Vec<Piece> {
+        let (mut pieces, here) = (Vec::new(), source.here());
         let parts = self.parts.get(&source.partition).into_iter().flatten();
         for (part, of) in parts.flat_map(|p| source.columns.iter().map(move |c| (p, *c))) {
             match part.entry(of.0, Want::One(of.1)) {
                 Ok(entry) => {
                     let chunks = entry.unwrap_or_default().chunks.into_iter();
-                    let chunks = chunks.filter(|c| range.touches(c.first, c.last));
-                    pieces.extend(chunks.map(|c| Piece::Chunk(part, c, of)));
+                    let chunks = chunks.filter(|c| here.touches(c.first, c.last));
+                    pieces.extend(chunks.map(|c| Piece::Chunk(Arc::clone(part), c, of)));
                 }
                 Err(e) => note(torn, e),
             }
         }
-        let whole = partition_range(source.partition);
-        let here = TimeRange {
-            from_ns: whole.from_ns.max(range.from_ns),
-            to_ns: whole.to_ns.min(range.to_ns),
-        };
-        let here = source.heads.iter().map(|t| t.slice(here));
-        pieces.extend(here.filter(|t| !t.is_empty()).map(Piece::Table));
+        pieces.extend(source.heads.iter().filter(|p| p.touches(here)).cloned());
         pieces
     }
 
+    /// What a piece has in a range, settled.
     fn open_piece(
         &self,
-        piece: Piece<'_>,
+        piece: &Piece,
         range: TimeRange,
         work: &mut Work,
     ) -> Result<Table, ReadError> {
         match piece {
-            Piece::Table(table) => Ok(table),
+            Piece::Head(cell, stretch, (row, column)) => {
+                // What came since must not be read in the place of what another piece has.
+                let range = TimeRange {
+                    from_ns: range.from_ns.max(stretch.first),
+                    to_ns: range.to_ns.min(stretch.last.saturating_add(1)),
+                };
+                let head = cell.head.read();
+                let mut table = head.stretch(*row, stretch, range, Want::One(*column), work);
+                drop(head);
+                self.hide(&mut table, *row, *column, cell.last());
+                Ok(table)
+            }
             Piece::Chunk(part, chunk, (row, column)) => {
                 let mut table = Table::with_columns(chunk.summaries.len().min(1));
-                part.chunk(&chunk, Want::One(column), &mut table, work)?;
+                part.chunk(chunk, Want::One(*column), &mut table, work)?;
                 if !range.covers(chunk.first, chunk.last) {
                     table.keep(|t| range.contains(t));
                 }
-                self.hide(&mut table, row, column, part.meta.position_max);
+                self.hide(&mut table, *row, *column, part.meta.position_max);
                 Ok(table)
             }
         }
@@ -305,28 +324,8 @@ impl Snapshot {
         torn: &mut Option<ReadError>,
     ) -> Table {
         let pieces = self.pieces(source, torn);
-        self.read_pieces(pieces, source.range, work, torn)
-    }
-
-    /// All samples of some pieces, sources with lower positions first, in a range, settled.
-    fn read_pieces(
-        &self,
-        pieces: Vec<Piece<'_>>,
-        range: TimeRange,
-        work: &mut Work,
-        torn: &mut Option<ReadError>,
-    ) -> Table {
-        let mut all: Option<Table> = None;
-        for piece in pieces {
-            match (self.open_piece(piece, range, work), &mut all) {
-                (Ok(table), Some(all)) => all.append(&table),
-                (Ok(table), None) => all = Some(table),
-                (Err(e), _) => note(torn, e),
-            }
-        }
-        let mut all = all.unwrap_or_default();
-        all.settle();
-        all
+        let mut one = Windows::new(pieces, source.here(), usize::MAX);
+        one.next(self, Direction::Forward, work, torn).unwrap_or_default()
     }
 }
 
@@ -337,7 +336,29 @@ pub(crate) struct Source<'a> {
     pub(crate) partition: i64,
     pub(crate) range: TimeRange,
     /// What heads have.
-    pub(crate) heads: &'a [Table],
+    pub(crate) heads: &'a [Piece],
+}
+
+impl Source<'_> {
+    /// The range within the partition.
+    fn here(&self) -> TimeRange {
+        let (whole, range) = (partition_range(self.partition), self.range);
+        TimeRange {
+            from_ns: whole.from_ns.max(range.from_ns),
+            to_ns: whole.to_ns.min(range.to_ns),
+        }
+    }
+}
+
+/// Whether no two pieces overlap in time.
+fn are_apart(pieces: &[Piece]) -> bool {
+    let apart = |spans: &[(i64, i64)]| spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.1 < b.0);
+    let mut spans: Vec<(i64, i64)> = pieces.iter().map(Piece::span).collect();
+    // Mostly they are in order.
+    apart(&spans) || {
+        spans.sort_unstable();
+        apart(&spans)
+    }
 }
 
 /// Remember the first thing that could not be read, of all that is only refused before what is damaged:
@@ -383,11 +404,12 @@ fn values_of(table: &Table, begin: usize, end: usize) -> Values {
 
 /// The rows of a table as runs of one kind of value each.
 fn as_runs(mut table: Table) -> Vec<Run> {
-    if let [column] = table.columns.as_slice()
+    if let [column] = table.columns.as_mut_slice()
         && !column.integers.contains(&true)
     {
-        let values = Values::F64(column.bits.iter().map(|b| f64::from_bits(*b)).collect());
-        return vec![Run { times: std::mem::take(&mut table.times), values }];
+        let bits = std::mem::take(&mut column.bits);
+        let values = Values::F64(bits.into_iter().map(f64::from_bits).collect());
+        return vec![Run { times: table.times, values }];
     }
     let (mut begin, mut found) = (0, Vec::new());
     for end in table.chunk_ends(usize::MAX / 2) {

@@ -185,6 +185,17 @@ impl Core {
 }
 
 impl Store {
+    /// Open the store in `dir`, which was closed in good order, to be read: nothing in it is changed, so
+    /// it may be on a medium that cannot be written. Writes are refused.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; [`OpenError::NotClosed`] when only [`Store::open`] knows all that is in it.
+    pub fn look(dir: &Path, options: StoreOptions) -> Result<Self, OpenError> {
+        let core = Core::look(dir, options)?;
+        let (threads, closed) = (Mutex::default(), Mutex::new(true));
+        Ok(Self(Arc::new(Handle { core, threads, closed })))
+    }
+
     /// Open the store in `dir`, creating it if there is none, and replay what is not sealed.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use crate::bytes::{Input, push_varint};
 use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
-use crate::model::TimeRange;
 
 /// Values of one metric.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -303,13 +302,6 @@ impl Table {
         self.pick(&kept);
     }
 
-    /// The rows of a range of a sorted table.
-    pub(crate) fn slice(&self, range: TimeRange) -> Self {
-        let begin = self.times.partition_point(|t| *t < range.from_ns);
-        let end = self.times.partition_point(|t| *t < range.to_ns);
-        self.rows(begin, end)
-    }
-
     /// Some rows, by their places.
     pub(crate) fn rows(&self, begin: usize, end: usize) -> Self {
         let column = |c: &Column| Column {
@@ -433,7 +425,7 @@ mod tests {
         }
         assert_eq!(back, table);
         assert_eq!(one.columns[0], table.columns[1]);
-        assert_eq!(table.slice(TimeRange { from_ns: 11, to_ns: 30 }).times, [20]);
+        assert_eq!(table.rows(1, 2).times, [20]);
     }
 
     #[test]

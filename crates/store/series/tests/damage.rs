@@ -208,3 +208,22 @@ fn events_that_cannot_be_read_for_a_moment_are_told() {
     reads.fail(Some("part-"));
     assert!(scan.next().unwrap().is_err());
 }
+
+#[test]
+fn what_is_wrong_with_a_file_of_many_parts_is_told_once() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    let row = store.row(b"load host=a").unwrap();
+    let mut batch = Batch::new();
+    (0..20).for_each(|i| batch.push(row, i * PARTITION_S * SECOND, &[1.0]).unwrap());
+    store.write(batch, Ack::Persisted).unwrap();
+    store.seal().unwrap();
+    assert_eq!(store.stats().parts, 20);
+    store.close().unwrap();
+    let names = disk.list("/series/parts".as_ref()).unwrap();
+    disk.flip(&PathBuf::from("/series/parts").join(&names[0]), 9, 2);
+    let files: Arc<dyn Files> = Arc::new(disk);
+    let damage = series::verify(Path::new("/series"), &files).unwrap();
+    let of_header = damage.iter().filter(|line| line.contains("header")).count();
+    assert_eq!(of_header, 1, "{damage:?}");
+}

@@ -254,6 +254,29 @@ fn roll_ups_say_what_the_samples_say_and_outlive_them() {
 }
 
 #[test]
+fn roll_ups_without_samples_stay_while_a_tool_has_the_store_open() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(1_000_000));
+    let store = opened(&disk, &clock, false);
+    write(&store, (0..720).map(|i| i * 10));
+    clock.advance(partitions(RAW + 2));
+    store.retain().unwrap();
+    let rolled = store.stats().rollups;
+    assert_eq!((rolled, store.stats().part_samples), (1, 0));
+    store.close().unwrap();
+    clock.advance(partitions(1000));
+    let kept = options(&disk, Wal::Always).keeping_all();
+    let kept = StoreOptions { clock: Arc::new(clock.clone()), ..kept };
+    let (store, _) = Store::open(Path::new("/series"), kept).unwrap();
+    store.retain().unwrap();
+    assert_eq!(store.stats().rollups, rolled);
+    store.close().unwrap();
+    // Its own options know what goes.
+    let store = opened(&disk, &clock, false);
+    store.retain().unwrap();
+    assert_eq!(store.stats().rollups, 0);
+}
+
+#[test]
 fn roll_ups_of_a_partition_go_when_all_of_it_was_deleted() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(8 * PARTITION_S as u64 * 1_000_000));
     let store = opened(&disk, &clock, true);

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
 
 use super::{Access, File, Files, Lock};
 
@@ -71,8 +72,8 @@ impl File for RealFile {
         }
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) if self.size()? >= bytes => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) => self.set_size(bytes),
+            Err(Errno::OPNOTSUPP) if self.size()? >= bytes => Ok(()),
+            Err(Errno::OPNOTSUPP) => self.set_size(bytes),
             Err(e) => Err(e.into()),
         }
     }
@@ -80,7 +81,7 @@ impl File for RealFile {
     fn filled(&self) -> io::Result<u64> {
         match rustix::fs::seek(&self.0, SeekFrom::Hole(0)) {
             Ok(at) => Ok(at),
-            Err(rustix::io::Errno::NXIO | rustix::io::Errno::INVAL) => self.size(),
+            Err(Errno::NXIO | Errno::INVAL) => self.size(),
             Err(e) => Err(e.into()),
         }
     }
@@ -151,10 +152,18 @@ impl Files for RealFiles {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::CREATE;
-        let file = fs::File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+            // One that is there can be held where nothing can be written.
+            Err(e @ (Errno::ROFS | Errno::ACCESS)) => {
+                let flags = OFlags::CLOEXEC | OFlags::RDONLY;
+                rustix::fs::open(path, flags, Mode::empty()).map_err(|_| e)
+            }
+            opened => opened,
+        };
+        let file = fs::File::from(file?);
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(RealLock { _held: file }))),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(Errno::WOULDBLOCK) => Ok(None),
             Err(e) => Err(e.into()),
         }
     }

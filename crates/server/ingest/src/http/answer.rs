@@ -45,12 +45,12 @@ pub(super) fn answer(
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         // The client going away, or reading nothing, ends the query.
-        query::run(&store, &query, &budget, |piece| {
+        let over = query::run(&store, &query, &budget, |piece| {
             let patience = budget.left().min(UNREAD_TIME_MAX);
             runtime.block_on(hand_over(&send, piece, patience, &cut))
         });
-        if let Some(why) = budget.over() {
-            cut.lock().get_or_insert_with(|| why.to_owned());
+        if let Some(why) = over {
+            cut.lock().get_or_insert(why);
         }
         drop((budget, permit));
     });

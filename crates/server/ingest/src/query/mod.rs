@@ -14,6 +14,7 @@ mod output;
 mod parse;
 mod plan;
 mod read;
+mod steps;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -90,8 +91,16 @@ struct Lines {
     held: Held,
 }
 
-/// Run a query; pieces of the answer go to `send`, which says whether to go on.
-pub(crate) fn run(store: &Store, query: &Query, budget: &Budget, send: impl FnMut(Bytes) -> bool) {
+/// Run a query; pieces of the answer go to `send`, which says whether to go on. Why the answer is cut,
+/// if it is: the client must see that more would have come. A query that ends before anything was sent
+/// is answered by the error alone.
+#[must_use]
+pub(crate) fn run(
+    store: &Store,
+    query: &Query,
+    budget: &Budget,
+    send: impl FnMut(Bytes) -> bool,
+) -> Option<String> {
     let mut output = Output::new(query, send);
     let page = Page { offset: query.offset, left: query.limit.unwrap_or(u64::MAX) };
     let mut answer = Answer { page, output: &mut output, failures: Vec::new() };
@@ -101,14 +110,17 @@ pub(crate) fn run(store: &Store, query: &Query, budget: &Budget, send: impl FnMu
         _ => rows(store, query, budget, &mut answer),
     };
     let Answer { failures, .. } = answer;
-    for failure in failures {
-        output.error(&failure);
+    let over = done.err().or_else(|| budget.over().map(str::to_owned));
+    let alone = over.is_some() && output.take_back();
+    for failure in failures.iter().filter(|failure| over.as_ref() != Some(*failure)) {
+        output.error(failure);
     }
-    if let Some(why) = done.err().as_deref().or(budget.over()) {
+    if let Some(why) = &over {
         tracing::warn!("query: {why}");
         output.error(why);
     }
     output.end();
+    over.filter(|_| !alone)
 }
 
 /// What a body is answered as a query, as a search and as a suggestion: for fuzzers.
@@ -119,10 +131,10 @@ pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
         let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), || false);
         match query {
             Err(e) => all.extend_from_slice(e.as_bytes()),
-            Ok(query) => run(store, &query, &budget, |piece| {
+            Ok(query) => drop(run(store, &query, &budget, |piece| {
                 all.extend_from_slice(&piece);
                 true
-            }),
+            })),
         }
     }
     let suggested = suggest(store, body).unwrap_or_else(|e| e);

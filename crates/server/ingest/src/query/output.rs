@@ -21,6 +21,8 @@ pub(super) struct Output<F> {
     /// The time of the row before, and how it is written: the next row often has the same.
     time: (i64, Vec<u8>),
     send: F,
+    /// Something went to the client.
+    sent: bool,
     /// The client takes no more.
     gone: bool,
 }
@@ -34,6 +36,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
             raw_time: query.raw_time,
             time: <_>::default(),
             send,
+            sent: false,
             gone: false,
         }
     }
@@ -139,6 +142,14 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         let _ = write!(self.text, "-{}\r\n", message.replace(['\r', '\n'], " "));
     }
 
+    /// Forget what was written, if nothing of it went to the client yet; whether it is so.
+    pub(super) fn take_back(&mut self) -> bool {
+        if !self.sent {
+            self.text.clear();
+        }
+        !self.sent
+    }
+
     pub(super) fn end(&mut self) {
         self.flush(1);
     }
@@ -147,6 +158,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         if self.text.len() >= bytes && !self.gone {
             let next = Vec::with_capacity(PIECE_BYTES + 4096);
             let piece = std::mem::replace(&mut self.text, next);
+            self.sent = true;
             self.gone = !(self.send)(piece.into());
         }
         !self.gone

@@ -8,7 +8,8 @@ use series::{Direction, RowName, Selector, Series, Store, Summary, Test, Value};
 use super::budget::{Budget, Held};
 use super::merge::Joined;
 use super::parse::{Query, Regroup, What, is_exactly};
-use super::read::{Reader, total};
+use super::read::Reader;
+use super::steps::total;
 use super::{Column, Line, Lines, Rows};
 
 /// Estimate of the memory of a series found and of its part in a line, in bytes.
@@ -131,8 +132,9 @@ impl<'a> Finder<'a> {
 }
 
 fn named(columns: &[Column], tags: &Tags) -> String {
-    let names: Vec<String> = columns.iter().map(|c| c.name.clone()).collect();
-    RowName::new(names.clone(), tags.clone()).map_or_else(|_| names.join("|"), |n| n.text())
+    // Of an answer: it may be longer than names of series are, and have a metric twice.
+    let metrics = columns.iter().map(|c| c.name.clone()).collect();
+    RowName { metrics, tags: tags.clone() }.text()
 }
 
 fn line(columns: &Arc<[Column]>, tags: &Tags, rows: Rows) -> Line {

@@ -1,25 +1,33 @@
 //! Rows of series, read on demand and within the query's budget: samples a run at a time, events,
 //! aggregates put together from the summaries of blocks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::vec;
 
 use regex::Regex;
 use series::{
-    Direction, Event, EventScan, Extreme, Found, Run, Scan, Series, Snapshot, Store, Summary,
-    TimeRange, Value,
+    Direction, Event, EventScan, Extreme, ReadError, Run, Scan, Series, Snapshot, Store, TimeRange,
+    Value,
 };
 
 use super::budget::{Budget, Held};
 use super::merge::{Frontier, Merged};
 use super::parse::Query;
 use super::plan::Func;
+use super::steps::{all_steps, extremes, total};
 use super::{Cells, RowOut, Rows};
 
 /// Memory of a row that was made before it is asked for, in bytes.
 const ROW_BYTES: usize = 64;
 /// Memory of a sample that was read, in bytes: time and value.
 const SAMPLE_BYTES: usize = 16;
+/// Steps whose memory is not worth a look.
+const STEPS_FEW: i128 = 1 << 20;
+/// Samples that all series of a query together have in memory, about; each a share within limits.
+const SAMPLES: usize = 4 << 20;
+const SAMPLES_OF_ONE: std::ops::RangeInclusive<usize> = 1024..=65_536;
 
 /// Reads series of one snapshot.
 pub(super) struct Reader {
@@ -27,6 +35,8 @@ pub(super) struct Reader {
     range: TimeRange,
     direction: Direction,
     budget: Budget,
+    /// Series whose samples are read.
+    read: Arc<AtomicUsize>,
 }
 
 impl Reader {
@@ -36,6 +46,7 @@ impl Reader {
             range: query.range,
             direction: query.direction,
             budget: budget.clone(),
+            read: Arc::default(),
         }
     }
 
@@ -48,10 +59,15 @@ impl Reader {
     }
 
     pub(super) fn samples(&self, members: Vec<Series>) -> Rows {
+        self.read.fetch_add(members.len(), Ordering::Relaxed);
         let one = |series: Series| -> Rows {
             let (range, direction) = (self.range, self.direction);
-            let snapshot = self.snapshot.clone();
-            let begin = move || snapshot.scan(&series, range, direction);
+            let (snapshot, read) = (self.snapshot.clone(), Arc::clone(&self.read));
+            let begin = move || {
+                let share = SAMPLES / read.load(Ordering::Relaxed).max(1);
+                let rows = share.clamp(*SAMPLES_OF_ONE.start(), *SAMPLES_OF_ONE.end());
+                snapshot.scan(&series, range, direction).with_rows(rows)
+            };
             let held = self.budget.nothing();
             let state = State::Due(Box::new(begin));
             Box::new(Samples { budget: self.budget.clone(), held, state, run: None })
@@ -91,11 +107,13 @@ impl Reader {
         let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
         self.lazy(move |budget| {
             let forward = direction == Direction::Forward;
+            let width_ns = i128::from(range.to_ns) - i128::from(range.from_ns);
+            let few = width_ns / i128::from(step_ns.max(1)) <= STEPS_FEW;
             let (all, torn) = match funcs.as_slice() {
-                [Func::Max] if forward => {
+                [Func::Max] if forward && few => {
                     extremes(&snapshot, &members, (range, step_ns), Extreme::Largest, budget)?
                 }
-                [Func::Min] if forward => {
+                [Func::Min] if forward && few => {
                     extremes(&snapshot, &members, (range, step_ns), Extreme::Smallest, budget)?
                 }
                 _ => all_steps(&snapshot, &members, (range, step_ns), direction, budget)?,
@@ -137,7 +155,7 @@ enum State<S> {
     Done,
 }
 
-impl<T, S: Iterator<Item = Result<T, series::ReadError>>> State<S> {
+impl<T, S: Iterator<Item = Result<T, ReadError>>> State<S> {
     /// What the scan gives next, with the scan. Over once the budget is.
     fn next(&mut self, budget: &Budget) -> Option<Result<(T, &S), String>> {
         if matches!(self, Self::Done) {
@@ -261,104 +279,6 @@ impl Iterator for Events {
     }
 }
 
-/// What was found of a line, and the first thing that could not be read; why the query must end.
-type Told<T> = Result<(T, Option<String>), String>;
-
-/// Steps with what is in them, in the direction of the query.
-type Steps = Vec<(i64, Summary)>;
-
-/// What was found, whole or not; what could not be read is noted.
-fn readable<T: std::fmt::Debug>(found: Found<T>, torn: &mut Option<String>) -> T {
-    found.unwrap_or_else(|partial| {
-        torn.get_or_insert_with(|| partial.error.to_string());
-        partial.found
-    })
-}
-
-/// The summary of several series.
-pub(super) fn total(
-    snapshot: &Snapshot,
-    members: &[Series],
-    range: TimeRange,
-    budget: &Budget,
-) -> Told<Option<Summary>> {
-    let (mut all, mut torn): (Option<Summary>, _) = (None, None);
-    for series in members {
-        budget.check()?;
-        let some = readable(snapshot.summary(series, range), &mut torn);
-        all = all.map_or(some, |all| Some(some.map_or(all, |some| all.with(&some))));
-    }
-    Ok((all, torn))
-}
-
-/// Summaries of several series by steps of which only one end of the values is right: most of the
-/// blocks need not be read for that.
-fn extremes(
-    snapshot: &Snapshot,
-    members: &[Series],
-    (range, step_ns): (TimeRange, i64),
-    extreme: Extreme,
-    budget: &Budget,
-) -> Told<Steps> {
-    let (mut all, mut torn) = (BTreeMap::new(), None);
-    for series in members {
-        budget.check()?;
-        if let Err(e) = snapshot.extremes(series, range, step_ns, extreme, &mut all) {
-            torn.get_or_insert_with(|| e.to_string());
-        }
-    }
-    Ok((all.into_iter().collect(), torn))
-}
-
-/// The summaries of several series by steps.
-fn all_steps(
-    snapshot: &Snapshot,
-    members: &[Series],
-    (range, step_ns): (TimeRange, i64),
-    direction: Direction,
-    budget: &Budget,
-) -> Told<Steps> {
-    let mut torn = None;
-    if let [series] = members {
-        budget.check()?;
-        let mut steps = stepped(snapshot, series, (range, step_ns), direction, &mut torn);
-        steps.sort_unstable_by_key(|(i, _)| *i);
-        return Ok((steps, torn));
-    }
-    let mut all: BTreeMap<i64, Summary> = BTreeMap::new();
-    for series in members {
-        budget.check()?;
-        for (i, some) in stepped(snapshot, series, (range, step_ns), direction, &mut torn) {
-            all.entry(i).and_modify(|all| *all = all.with(&some)).or_insert(some);
-        }
-    }
-    Ok((all.into_iter().collect(), torn))
-}
-
-/// Summaries of one series by steps counted in the direction of the query.
-fn stepped(
-    snapshot: &Snapshot,
-    series: &Series,
-    (range, step_ns): (TimeRange, i64),
-    direction: Direction,
-    torn: &mut Option<String>,
-) -> Steps {
-    if direction == Direction::Forward {
-        return readable(snapshot.steps(series, range, step_ns), torn);
-    }
-    // Steps are counted from the newest time: the oldest of them may be cut short.
-    let width = range.to_ns.saturating_sub(range.from_ns);
-    let whole = width / step_ns;
-    let aligned = TimeRange { from_ns: range.to_ns - whole * step_ns, to_ns: range.to_ns };
-    let steps = readable(snapshot.steps(series, aligned, step_ns), torn);
-    let mut steps: Steps = steps.into_iter().map(|(i, s)| (whole - 1 - i, s)).collect();
-    let rest = TimeRange { from_ns: range.from_ns, to_ns: aligned.from_ns };
-    if rest.from_ns < rest.to_ns {
-        steps.extend(readable(snapshot.summary(series, rest), torn).map(|s| (whole, s)));
-    }
-    steps
-}
-
 /// Rows that were made: their times, and the values of each, one behind the other.
 #[derive(Default)]
 struct Lot {
@@ -413,7 +333,7 @@ impl<M: FnOnce(&Budget) -> Result<Lot, String>> Iterator for Lazy<M> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::super::budget::{Memory, QUERY_TIME_MAX};
     use super::super::{Query, run, tests::store};
@@ -440,7 +360,7 @@ mod tests {
                     .samples(store.find(&series::Selector::metric("cpu")));
                 let told = rows.by_ref().take(100).count();
                 assert!(told < 100, "an error is told again and again");
-                run(&store, &query, &budget, |_| true);
+                let _ = run(&store, &query, &budget, |_| true);
             }
         }
     }

@@ -2,6 +2,8 @@ use series::{Ack, Batch, StoreOptions, Wal};
 
 use super::*;
 
+mod memory;
+
 /// Two hosts, one of them with two metrics that share times; events.
 pub(super) fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -35,10 +37,11 @@ fn answer_within(store: &Store, text: &str, budget: &Budget) -> String {
         Err(e) => return format!("-{e}"),
     };
     let mut answer = Vec::new();
-    run(store, &query, budget, |piece| {
+    let cut = run(store, &query, budget, |piece| {
         answer.extend_from_slice(&piece);
         true
     });
+    assert_eq!(cut, None, "all of it fits into one piece");
     String::from_utf8(answer).unwrap()
 }
 
@@ -352,18 +355,6 @@ fn a_query_over_its_budget_says_so_and_ends() {
 }
 
 #[test]
-fn the_memory_of_a_query_is_given_back() {
-    let (_folder, store) = store();
-    let memory = Memory::default();
-    for (fields, _) in CASES {
-        let budget = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
-        let text = format!(r#"{{{fields}, "range": {{"from": 0, "to": 1000}}}}"#);
-        answer_within(&store, &text, &budget);
-        assert_eq!(memory.held(), 0, "{fields}");
-    }
-}
-
-#[test]
 fn rows_of_one_time_come_backward_in_the_reverse_order() {
     let (_folder, store) = store();
     let rows: Vec<_> = ["x", "y"]
@@ -414,51 +405,6 @@ fn samples_of_every_partition_are_shown_either_way() {
     };
     assert_eq!(values(format!(r#"{{"from": 0, "to": {end}}}"#)), "012345678");
     assert_eq!(values(format!(r#"{{"from": {end}, "to": -1}}"#)), "876543210");
-}
-
-#[test]
-fn events_are_read_a_chunk_at_a_time_in_either_direction() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
-    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
-    let log = store.row(b"!log host=a").unwrap();
-    // Parts whose times overlap only at their ends, and one time that is written twice.
-    // What comes last is in no part yet, with a gap before it.
-    for times in [2_000..4_000, 0..2_001, 4_000..6_000, 6_100..6_200] {
-        let sealed = times.end <= 6_000;
-        for some in times.collect::<Vec<i64>>().chunks(500) {
-            let mut batch = Batch::new();
-            for time in some {
-                batch.push_event(log, *time, format!("{time:04000}").as_bytes()).unwrap();
-            }
-            store.write(batch, Ack::Persisted).unwrap();
-        }
-        if sealed {
-            store.seal().unwrap();
-        }
-    }
-    let ask = |range: &str| {
-        let memory = Memory::default();
-        let budget = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
-        let text = format!(
-            r#"{{"select-events": "!log", "range": {range}, "output": {{"format": "csv", "timestamp": "raw"}}}}"#
-        );
-        let (mut times, mut held) = (String::new(), 0);
-        let query = Query::parse(text.as_bytes()).unwrap();
-        run(&store, &query, &budget, |piece| {
-            times.push_str(std::str::from_utf8(&piece).unwrap());
-            held = held.max(memory.held());
-            true
-        });
-        assert!(held < 12 << 20, "{held} bytes of 24 million were held at once");
-        let time = |line: &str| line.split(',').nth(1).unwrap().parse().unwrap();
-        times.lines().map(time).collect::<Vec<i64>>()
-    };
-    let mut forward = ask(r#"{"from": 0, "to": 7000}"#);
-    assert_eq!(forward, (0..6_000).chain(6_100..6_200).collect::<Vec<i64>>());
-    forward.reverse();
-    assert_eq!(ask(r#"{"from": 6999, "to": -1}"#), forward);
-    assert_eq!(ask(r#"{"from": 1999, "to": 2002}"#), [1_999, 2_000, 2_001]);
 }
 
 #[test]

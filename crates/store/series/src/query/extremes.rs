@@ -49,7 +49,7 @@ struct Extremes<'a> {
 impl Extremes<'_> {
     /// Whether every step that a chunk touches knows a value that none of the chunk's is beyond.
     /// Samples of the chunk that were deleted or superseded make no difference to that.
-    fn is_within(&self, piece: &Piece<'_>) -> bool {
+    fn is_within(&self, piece: &Piece) -> bool {
         let Piece::Chunk(_, chunk, _) = piece else { return false };
         let Some(Some(own)) = chunk.summaries.first() else { return false };
         let first = self.grid.index(chunk.first.max(self.range.from_ns));
@@ -70,7 +70,7 @@ impl Extremes<'_> {
 }
 
 impl Sink for Extremes<'_> {
-    fn passes_over(&self, pieces: &[Piece<'_>]) -> bool {
+    fn passes_over(&self, pieces: &[Piece]) -> bool {
         pieces.iter().all(|piece| self.is_within(piece))
     }
 

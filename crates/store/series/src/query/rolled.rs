@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Grid, Snapshot, Source, note, runs};
+use super::{Grid, Piece, ROWS, Snapshot, Source, Windows, note, runs};
 use crate::error::ReadError;
-use crate::head::{partition_of, partition_range};
-use crate::model::{Summary, TimeRange};
+use crate::head::partition_range;
+use crate::model::{Direction, Summary, TimeRange};
 use crate::part::Part;
 use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, FIELDS};
-use crate::table::{Table, Want, Work};
+use crate::table::{Want, Work};
 
 impl Snapshot {
     /// The same without what is not sealed: heads, and tombstones but for these.
@@ -25,7 +25,7 @@ impl Snapshot {
     }
 
     /// Partitions that may hold samples of a range, or what is left of them, ascending.
-    pub(super) fn all_partitions(&self, range: TimeRange, heads: &[Table]) -> BTreeSet<i64> {
+    pub(super) fn all_partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
         let mut all = self.partitions(range, heads);
         let alone = self.rollups.iter().filter(|(_, r)| r.meta.alone).map(|(p, _)| *p);
         all.extend(alone.filter(|p| {
@@ -103,8 +103,7 @@ impl Snapshot {
         }
         let ([of], parts) = (source.columns, self.parts.get(&partition)?) else { return None };
         let newer = parts.iter().any(|p| p.meta.position_max > rollup.meta.position_max);
-        let times = || source.heads.iter().flat_map(|t| &t.times);
-        let unsealed = times().any(|t| partition_of(*t) == partition);
+        let unsealed = source.heads.iter().any(|piece| piece.touches(partition_range(partition)));
         let buried = self.tombstones.iter().any(|t| t.hits(of.0, of.1, rollup.meta.applied));
         let (width, range) = (rollup::width_ns(rollup.meta.step_s), source.range);
         let whole = partition_range(partition);
@@ -151,8 +150,10 @@ impl Snapshot {
                 Err(e) => note(torn, e),
             }
         }
-        let table = self.read(source, work, torn);
-        runs(&table, grid, |_, some| found.push(some));
+        let mut windows = Windows::new(self.pieces(source, torn), source.here(), ROWS);
+        while let Some(table) = windows.next(self, Direction::Forward, work, torn) {
+            runs(&table, grid, |_, some| found.push(some));
+        }
         found.sort_by_key(|some| some.first_ns);
         found
     }

@@ -1,26 +1,22 @@
-//! A scan: the samples of one series, partition by partition.
+//! A scan: the samples of one series, a window of time after another.
 
 use std::collections::VecDeque;
 
-use super::{Snapshot, Source, as_runs};
+use super::windows::{ROWS, Reading};
+use super::{Snapshot, as_runs};
 use crate::error::ReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
-use crate::table::{Table, Work};
-
-/// Memory of a sample that was copied from a head: time, value, kind.
-const HEAD_SAMPLE_BYTES: usize = 17;
 
 /// Runs of samples of one series, in the direction of the scan. An error concerns what could not
 /// be read; asked again, the scan goes on with what could be read beside it, and behind it.
+///
+/// However many samples there are, and in whatever order they came, few of them are in memory: those
+/// of blocks whose times follow each other or overlap a little about [`Scan::with_rows`], and at most
+/// eight times as many.
 pub struct Scan {
-    snapshot: Snapshot,
-    series: Series,
-    range: TimeRange,
+    reading: Reading,
     direction: Direction,
-    heads: Vec<Table>,
-    partitions: VecDeque<i64>,
     runs: VecDeque<Run>,
-    work: Work,
 }
 
 impl Scan {
@@ -30,17 +26,21 @@ impl Scan {
         range: TimeRange,
         direction: Direction,
     ) -> Self {
-        let heads = snapshot.of_heads(series, range);
-        let partitions = snapshot.partitions(range, &heads).into_iter().collect();
-        let (series, runs, work) = (series.clone(), VecDeque::new(), Work::default());
-        Self { snapshot, series, range, direction, heads, partitions, runs, work }
+        let reading = Reading::new(snapshot, series, range, direction, ROWS);
+        Self { reading, direction, runs: VecDeque::new() }
     }
-}
 
-impl Scan {
+    /// Read about so many samples at a time (65,536 unless told; at least 1).
+    #[must_use]
+    pub fn with_rows(mut self, rows: usize) -> Self {
+        self.reading.rows = rows.max(1);
+        self
+    }
+
     /// Estimate of the memory that it holds beside the run given last, in bytes.
     pub fn bytes(&self) -> usize {
-        self.heads.iter().map(|table| table.times.len() * HEAD_SAMPLE_BYTES).sum()
+        let waiting: usize = self.runs.iter().map(|run| run.times.len()).sum();
+        self.reading.bytes() + waiting * size_of::<(i64, f64)>()
     }
 }
 
@@ -52,22 +52,14 @@ impl Iterator for Scan {
             if let Some(run) = self.runs.pop_front() {
                 return Some(Ok(run));
             }
-            let partition = match self.direction {
-                Direction::Forward => self.partitions.pop_front()?,
-                Direction::Backward => self.partitions.pop_back()?,
+            let runs = match self.reading.next()? {
+                Ok(table) => as_runs(table),
+                Err(e) => return Some(Err(e)),
             };
-            let (columns, range) = (&*self.series.columns, self.range);
-            let source = Source { columns, partition, range, heads: &self.heads };
-            let mut torn = None;
-            let table = self.snapshot.read(&source, &mut self.work, &mut torn);
-            self.runs = if table.is_empty() { VecDeque::new() } else { as_runs(table).into() };
-            if self.direction == Direction::Backward {
-                self.runs =
-                    std::mem::take(&mut self.runs).into_iter().rev().map(reversed).collect();
-            }
-            if let Some(e) = torn {
-                return Some(Err(e));
-            }
+            self.runs = match self.direction {
+                Direction::Forward => runs.into(),
+                Direction::Backward => runs.into_iter().rev().map(reversed).collect(),
+            };
         }
     }
 }

@@ -1,0 +1,143 @@
+//! What series sum up to together, by steps or as a whole.
+
+use std::collections::BTreeMap;
+
+use series::{Direction, Extreme, Found, ReadError, Series, Snapshot, Summary, TimeRange};
+
+use super::budget::Budget;
+
+/// Memory of a step that is put together, in bytes: about that of its summary.
+const STEP_BYTES: usize = 128;
+/// Steps that are put together between two looks at the query's budget.
+const STEPS_UNCHECKED_MAX: usize = 4096;
+
+/// What was found of a line, and the first thing that could not be read; why the query must end.
+pub(super) type Told<T> = Result<(T, Option<String>), String>;
+
+/// Steps with what is in them, in the direction of the query.
+pub(super) type Steps = Vec<(i64, Summary)>;
+
+/// What was found, whole or not; what could not be read is noted.
+fn readable<T: std::fmt::Debug>(found: Found<T>, torn: &mut Option<String>) -> T {
+    found.unwrap_or_else(|partial| {
+        torn.get_or_insert_with(|| partial.error.to_string());
+        partial.found
+    })
+}
+
+/// The summary of several series.
+pub(super) fn total(
+    snapshot: &Snapshot,
+    members: &[Series],
+    range: TimeRange,
+    budget: &Budget,
+) -> Told<Option<Summary>> {
+    let (mut all, mut torn): (Option<Summary>, _) = (None, None);
+    for series in members {
+        budget.check()?;
+        let some = readable(snapshot.summary(series, range), &mut torn);
+        all = all.map_or(some, |all| Some(some.map_or(all, |some| all.with(&some))));
+    }
+    Ok((all, torn))
+}
+
+/// Summaries of several series by steps of which only one end of the values is right: most of the
+/// blocks need not be read for that.
+pub(super) fn extremes(
+    snapshot: &Snapshot,
+    members: &[Series],
+    (range, step_ns): (TimeRange, i64),
+    extreme: Extreme,
+    budget: &Budget,
+) -> Told<Steps> {
+    let (mut all, mut torn) = (BTreeMap::new(), None);
+    for series in members {
+        budget.check()?;
+        if let Err(e) = snapshot.extremes(series, range, step_ns, extreme, &mut all) {
+            torn.get_or_insert_with(|| e.to_string());
+        }
+    }
+    Ok((all.into_iter().collect(), torn))
+}
+
+/// The summaries of several series by steps.
+pub(super) fn all_steps(
+    snapshot: &Snapshot,
+    members: &[Series],
+    (range, step_ns): (TimeRange, i64),
+    direction: Direction,
+    budget: &Budget,
+) -> Told<Steps> {
+    let (mut torn, mut held, mut count) = (None, budget.nothing(), 0);
+    let mut more = || {
+        count += 1;
+        let due = count % STEPS_UNCHECKED_MAX == 0;
+        !due || (budget.check().is_ok() && held.set(count * STEP_BYTES).is_ok())
+    };
+    if let [series] = members {
+        budget.check()?;
+        let mut steps: Steps = Vec::new();
+        let each = |i, some| {
+            steps.push((i, some));
+            more()
+        };
+        let read = each_step(snapshot, series, (range, step_ns), direction, each);
+        budget.check()?;
+        if let Err(e) = read {
+            torn.get_or_insert_with(|| e.to_string());
+        }
+        if direction == Direction::Backward {
+            steps.reverse();
+        }
+        return Ok((steps, torn));
+    }
+    let mut all: BTreeMap<i64, Summary> = BTreeMap::new();
+    for series in members {
+        budget.check()?;
+        let each = |i, some: Summary| {
+            let mut new = false;
+            let here = all.entry(i).and_modify(|all| *all = all.with(&some));
+            here.or_insert_with(|| {
+                new = true;
+                some
+            });
+            !new || more()
+        };
+        let read = each_step(snapshot, series, (range, step_ns), direction, each);
+        if let Err(e) = read {
+            torn.get_or_insert_with(|| e.to_string());
+        }
+    }
+    budget.check()?;
+    Ok((all.into_iter().collect(), torn))
+}
+
+/// Hand out summaries of one series, oldest first, by steps counted in the direction of the query,
+/// until `each` says that it is enough.
+fn each_step(
+    snapshot: &Snapshot,
+    series: &Series,
+    (range, step_ns): (TimeRange, i64),
+    direction: Direction,
+    mut each: impl FnMut(i64, Summary) -> bool,
+) -> Result<(), ReadError> {
+    if direction == Direction::Forward {
+        return snapshot.each_step(series, range, step_ns, each);
+    }
+    // Steps are counted from the newest time: the oldest of them may be cut short.
+    let width = range.to_ns.saturating_sub(range.from_ns);
+    let whole = width / step_ns;
+    let aligned = TimeRange { from_ns: range.to_ns - whole * step_ns, to_ns: range.to_ns };
+    let rest = TimeRange { from_ns: range.from_ns, to_ns: aligned.from_ns };
+    let mut torn = Ok(());
+    if rest.from_ns < rest.to_ns {
+        let found = snapshot.summary(series, rest).unwrap_or_else(|partial| {
+            torn = Err(partial.error);
+            partial.found
+        });
+        if found.is_some_and(|some| !each(whole, some)) {
+            return torn;
+        }
+    }
+    torn.and(snapshot.each_step(series, aligned, step_ns, |i, some| each(whole - 1 - i, some)))
+}

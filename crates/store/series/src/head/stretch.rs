@@ -1,0 +1,106 @@
+//! Reads of a head a stretch at a time.
+
+use std::collections::BTreeSet;
+
+use super::{Chunk, Head, OPEN_ROWS_MAX, RowHead, open_rows_max, partition_of};
+use crate::model::TimeRange;
+use crate::table::{Table, Want, Work};
+
+/// Rows of a [`Stretch`], about.
+const STRETCH_ROWS: usize = 1024;
+
+/// Chunks of a row of a head that came one after another, to be read later. Those of several lie in
+/// one partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    begin: usize,
+    /// `None`: all behind the begin, and the rows that are not compressed yet.
+    end: Option<usize>,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    /// At most.
+    pub(crate) rows: usize,
+}
+
+impl Stretch {
+    /// Take the next one in, if they may be one.
+    fn join(&mut self, next: &Self) -> bool {
+        let (first, last) = (self.first.min(next.first), self.last.max(next.last));
+        let joins = self.end == Some(next.begin)
+            && self.rows + next.rows <= STRETCH_ROWS
+            && partition_of(first) == partition_of(last);
+        if joins {
+            *self = Self { end: next.end, first, last, rows: self.rows + next.rows, ..*self };
+        }
+        joins
+    }
+}
+
+impl RowHead {
+    /// What it has of a range, in the order of arrival.
+    fn stretches(&self, range: TimeRange) -> Vec<Stretch> {
+        let rows =
+            if self.events { OPEN_ROWS_MAX } else { open_rows_max(usize::from(self.columns)) };
+        let mut found: Vec<Stretch> = Vec::new();
+        for (begin, &Chunk { first, last, .. }) in self.chunks.iter().enumerate() {
+            let one = Stretch { begin, end: Some(begin + 1), first, last, rows };
+            if range.touches(first, last) && !found.last_mut().is_some_and(|s| s.join(&one)) {
+                found.push(one);
+            }
+        }
+        let times = self.open_times();
+        let ends = times.clone().min().zip(times.clone().max());
+        if let Some((first, last)) = ends.filter(|(first, last)| range.touches(*first, *last)) {
+            let (begin, rows) = (self.chunks.len(), times.count());
+            found.push(Stretch { begin, end: None, first, last, rows });
+        }
+        found
+    }
+
+    /// Times of the open rows.
+    pub(super) fn open_times(&self) -> impl Iterator<Item = i64> + Clone + '_ {
+        let width = if self.events { 1 } else { self.width() };
+        self.open.iter().step_by(width).map(|t| *t as i64)
+    }
+
+    /// The chunks of a stretch.
+    fn chunks_of(&self, stretch: &Stretch) -> &[Chunk] {
+        let end = stretch.end.unwrap_or(self.chunks.len());
+        self.chunks.get(stretch.begin..end).unwrap_or_default()
+    }
+}
+
+impl Head {
+    /// What a row has of a range, in the order of arrival; to be read by [`Head::stretch`].
+    pub(crate) fn stretches(&self, id: u32, range: TimeRange) -> Vec<Stretch> {
+        self.row(id).map(|row| row.stretches(range)).unwrap_or_default()
+    }
+
+    /// Samples of a stretch of a row in a range, settled. Those that came later may be among them.
+    pub(crate) fn stretch(
+        &self,
+        id: u32,
+        of: &Stretch,
+        range: TimeRange,
+        want: Want,
+        work: &mut Work,
+    ) -> Table {
+        let Some(row) = self.row(id) else { return Table::default() };
+        row.table(id, (row.chunks_of(of), of.end.is_none()), range, want, work)
+    }
+
+    /// Add the partitions that a stretch of a row has samples of.
+    pub(crate) fn touched(
+        &self,
+        id: u32,
+        of: &Stretch,
+        work: &mut Work,
+        into: &mut BTreeSet<i64>,
+    ) {
+        let Some(row) = self.row(id) else { return };
+        row.chunks_of(of).iter().for_each(|chunk| chunk.partitions(work, into));
+        if of.end.is_none() {
+            into.extend(row.open_times().map(partition_of));
+        }
+    }
+}

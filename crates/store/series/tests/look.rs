@@ -1,0 +1,102 @@
+//! A store that is only looked at is not changed, and may be where nothing can be written.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
+use series::{Ack, Batch, OpenError, Selector, Store, StoreOptions, Wal, WriteError};
+use support::{contents, open, options};
+
+const NAME: &[u8] = b"cpu host=a";
+
+/// A disk that nothing can be written to.
+struct ReadOnly(SimDisk);
+
+struct ReadOnlyFile(Arc<dyn File>);
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl FileOver for ReadOnlyFile {
+    fn under(&self) -> &dyn File {
+        &*self.0
+    }
+
+    fn write_at(&self, _from: &[u8], _offset: u64) -> io::Result<usize> {
+        refused()
+    }
+}
+
+impl FilesOver for ReadOnly {
+    fn under(&self) -> &dyn Files {
+        &self.0
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        if access != Access::READ {
+            return refused();
+        }
+        Ok(Arc::new(ReadOnlyFile(self.0.open(path, access)?)))
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        refused()
+    }
+}
+
+fn read_only(disk: &SimDisk) -> StoreOptions {
+    StoreOptions { files: Arc::new(ReadOnly(disk.clone())), ..options(disk, Wal::Always) }
+}
+
+fn write(store: &Store, from: i64) -> Result<(), WriteError> {
+    let row = store.row(NAME).unwrap();
+    let mut batch = Batch::new();
+    (from..from + 100).for_each(|t| batch.push(row, t, &[t as f64]).unwrap());
+    store.write(batch, Ack::Persisted).map(|_| ())
+}
+
+#[test]
+fn a_store_that_was_closed_is_read_where_nothing_can_be_written() {
+    for wal in [Wal::Always, Wal::Off] {
+        let disk = SimDisk::new(1);
+        let (store, _) = open(&disk, wal);
+        write(&store, 0).unwrap();
+        store.delete(&Selector::metric("none"), series::TimeRange::ALL).unwrap();
+        store.seal().unwrap();
+        write(&store, 50).unwrap();
+        let expected = contents(&store);
+        store.close().unwrap();
+        let looked = Store::look(Path::new("/series"), read_only(&disk)).unwrap();
+        assert_eq!(contents(&looked), expected);
+        assert!(matches!(
+            Store::look(Path::new("/series"), read_only(&disk)),
+            Err(OpenError::Locked(_))
+        ));
+        let row = looked.row(NAME).unwrap();
+        let mut batch = Batch::new();
+        batch.push(row, 1, &[1.0]).unwrap();
+        assert!(matches!(looked.write(batch, Ack::Persisted), Err(WriteError::Closed)));
+        looked.close().unwrap();
+    }
+}
+
+#[test]
+fn a_store_that_was_not_closed_is_not_looked_at_without_its_log() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    write(&store, 0).unwrap();
+    let looked = Store::look(Path::new("/series"), read_only(&disk.kill()));
+    assert!(matches!(looked.err(), Some(OpenError::NotClosed(_))));
+}

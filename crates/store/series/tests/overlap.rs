@@ -1,0 +1,128 @@
+//! Scans over blocks that overlap in time hold little in memory, and give what was written last.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use env::files::SimDisk;
+use series::{
+    Ack, Batch, Direction, PARTITION_NS, Selector, Series, Snapshot, Store, Summary, TimeRange, Wal,
+};
+use support::{Draw, open};
+
+const NAME: &str = "cpu host=a";
+/// Samples of a window, and the most that may be in memory then: it is cut at eight times as many,
+/// and then a block of 1,024 may come.
+const WINDOW: usize = 1024;
+const WINDOW_MAX: usize = 9 * WINDOW + 1024;
+
+type Samples = BTreeMap<i64, f64>;
+
+/// Write samples at these times, each with a value of its own.
+fn write(store: &Store, expected: &mut Samples, times: &[i64]) {
+    let row = store.row(NAME.as_bytes()).unwrap();
+    for some in times.chunks(1000) {
+        let mut batch = Batch::new();
+        for time in some {
+            let value = expected.len() as f64 + 0.5 * f64::from(expected.contains_key(time));
+            expected.insert(*time, value);
+            batch.push(row, *time, &[value]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+    }
+}
+
+fn scanned(snapshot: &Snapshot, series: &Series, range: TimeRange, way: Direction) -> Vec<i64> {
+    let mut bits = Vec::new();
+    for run in snapshot.scan(series, range, way).with_rows(WINDOW) {
+        let run = run.unwrap();
+        assert!(run.times.len() <= WINDOW_MAX, "{} samples at once", run.times.len());
+        let values = run.values.to_f64();
+        bits.extend(run.times.iter().zip(&*values).flat_map(|(t, v)| [*t, v.to_bits() as i64]));
+    }
+    bits
+}
+
+/// What is found in a range is what is expected, either way, and sums up to it.
+fn check(store: &Store, expected: &Samples, range: TimeRange) {
+    let series = store.find(&Selector::metric("cpu")).remove(0);
+    let snapshot = store.snapshot();
+    let inside: Vec<(i64, f64)> =
+        expected.range(range.from_ns..range.to_ns).map(|(t, v)| (*t, *v)).collect();
+    let bits = |(t, v): &(i64, f64)| [*t, v.to_bits() as i64];
+    let forward: Vec<i64> = inside.iter().flat_map(bits).collect();
+    assert_eq!(scanned(&snapshot, &series, range, Direction::Forward), forward);
+    let backward: Vec<i64> = inside.iter().rev().flat_map(bits).collect();
+    assert_eq!(scanned(&snapshot, &series, range, Direction::Backward), backward);
+    let ends = |s: Summary| (s.count, s.sum, s.min, s.max, s.first_ns, s.last_ns);
+    let summary = snapshot.summary(&series, range).unwrap().map(ends);
+    let each = inside.iter().map(|(t, v)| Summary::of(*t, *v));
+    assert_eq!(summary, each.reduce(|all, some| all.with(&some)).map(ends));
+}
+
+fn ranges(expected: &Samples) -> [TimeRange; 3] {
+    let (first, last) = (*expected.keys().next().unwrap(), *expected.keys().next_back().unwrap());
+    let third = (last - first) / 3;
+    let middle = TimeRange { from_ns: first + third, to_ns: last - third };
+    [TimeRange { from_ns: first, to_ns: last + 1 }, middle, TimeRange { to_ns: last, ..middle }]
+}
+
+#[test]
+fn parts_that_overlap_all_along_are_read_a_window_at_a_time() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Off);
+    let mut expected = Samples::new();
+    let apart = PARTITION_NS / 20_000;
+    for part in 0..7 {
+        // All over two partitions; every third time of a part was in the one before.
+        let times: Vec<i64> = (0..5000).map(|i| (i * 8 + (part + i % 3) % 8) * apart).collect();
+        write(&store, &mut expected, &times);
+        store.seal().unwrap();
+    }
+    assert!(store.stats().parts >= 14, "{:?}", store.stats());
+    for range in ranges(&expected) {
+        check(&store, &expected, range);
+    }
+}
+
+#[test]
+fn rows_that_came_in_no_order_are_read_a_window_at_a_time_from_head_and_parts() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Off);
+    let (mut expected, mut draw) = (Samples::new(), Draw(7));
+    let times: Vec<i64> = (0..40_000).map(|_| draw.below(30_000) as i64 * 1000).collect();
+    write(&store, &mut expected, &times);
+    for range in ranges(&expected) {
+        check(&store, &expected, range);
+    }
+    store.seal().unwrap();
+    // The same again, the newest first, above what is sealed.
+    let again: Vec<i64> = expected.keys().rev().copied().step_by(2).collect();
+    write(&store, &mut expected, &again);
+    for range in ranges(&expected) {
+        check(&store, &expected, range);
+    }
+}
+
+#[test]
+fn what_was_deleted_stays_away_from_every_window_and_what_came_after_is_there() {
+    let (store, _) = open(&SimDisk::new(1), Wal::Off);
+    let mut expected = Samples::new();
+    let all: Vec<i64> = (0..20_000).map(|i| i * 1000).collect();
+    write(&store, &mut expected, &all);
+    store.seal().unwrap();
+    write(&store, &mut expected, &all.iter().map(|t| t + 500).collect::<Vec<i64>>());
+    let range = TimeRange { from_ns: 3_000_000, to_ns: 17_000_000 };
+    store.delete(&Selector::metric("cpu"), range).unwrap();
+    expected.retain(|time, _| !range.contains(*time));
+    write(&store, &mut expected, &all.iter().rev().step_by(5).copied().collect::<Vec<i64>>());
+    for range in ranges(&expected) {
+        check(&store, &expected, range);
+    }
+}
