@@ -37,8 +37,9 @@ const STOPS: u64 = 8;
 const ERA: usize = 8;
 /// Series of each protocol, by turns.
 const SERIES: [u64; 8] = [100, 1_000, 100, 10_000, 100, 1_000, 300, 5_000];
-/// Series of each protocol once in a run; `HOLDFAST_SERIES` says another number.
-const SERIES_MANY: u64 = 25_000;
+/// Series of each protocol in two kills of a run, one with a small and one with a large log;
+/// `HOLDFAST_SERIES` says another number.
+const SERIES_MANY: u64 = 12_500;
 const SECOND: i64 = 1_000_000_000;
 /// What is persisted of rows that nobody acknowledges is at most so old.
 const FORGET: Duration = Duration::from_millis(100);
@@ -127,7 +128,7 @@ fn nothing_acknowledged_is_lost_by_kills_under_load_over_all_protocols() {
     for (era, first) in (0..kills).step_by(ERA).enumerate() {
         let mut lives = Lives::new(&base.join(format!("era{era}")));
         for kill in first..kills.min(first + ERA as u64) {
-            let many = kill == kills / 2;
+            let many = kill == kills / 2 || kill == kills / 2 + 1;
             let series = if many { most } else { SERIES[kill as usize % SERIES.len()] };
             let instant = Duration::from_millis(random.next_u64().unwrap() % 150);
             let (stored, gone, oldest) = lives.live((kill % 2) as usize, series, instant);
@@ -139,7 +140,7 @@ fn nothing_acknowledged_is_lost_by_kills_under_load_over_all_protocols() {
     // One connection may have waited for the machine while the others went on: seldom.
     let too_late = late.iter().filter(|late| **late > FORGET).count() as u64;
     let within = late.iter().all(|late| *late <= 50 * FORGET);
-    assert!(too_late * 4 <= kills && within, "older than {FORGET:?} and lost: {late:?}");
+    assert!(too_late * 4 <= kills.max(4) && within, "older than {FORGET:?} and lost: {late:?}");
     println!(
         "{kills} kills, {rows} rows acknowledged, none lost; of streams of 1,000 rows and lines and 500 \
          datagrams a second without acknowledgements at most {lost} rows were lost by one kill"

@@ -369,7 +369,7 @@ pub struct OpenReport {
     pub rows: u64,
     /// Parts on disk.
     pub parts: u64,
-    /// Files of interrupted seals and merges that were removed.
+    /// Files of interrupted seals and merges, and of a damaged log that was set aside, that were removed.
     pub removed_files: u64,
     /// Time it took.
     pub elapsed: Duration,

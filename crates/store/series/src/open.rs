@@ -18,6 +18,8 @@ use crate::record::{self, Record};
 
 /// Smallest head that can be asked for, in bytes.
 const HEAD_BYTES_MIN: usize = 4096;
+/// How the names begin of files of a damaged log that nothing needs.
+const ASIDE: &str = "damaged-";
 /// Trimmed segments of the log that are kept for use again: about what one seal of a full head
 /// trims, so that new files need not be filled with zeros.
 const LOG_SPARES: usize = 8;
@@ -124,7 +126,10 @@ impl Core {
         let removed = self.remove_where(&self.parts_dir(), left)?;
         let named = manifest.catalog_name();
         let left = |name: &str| Manifest::is_catalog(name) && name != named;
-        Ok(removed + self.remove_where(&self.dir, left)?)
+        let removed = removed + self.remove_where(&self.dir, left)?;
+        // The store was closed in good order again since they were set aside: nobody misses them.
+        let left = |name: &str| manifest.clean && name.starts_with(ASIDE);
+        Ok(removed + self.remove_where(&self.dir.join("log"), left)?)
     }
 
     fn remove_where(&self, dir: &Path, left: impl Fn(&str) -> bool) -> Result<u64, OpenError> {
@@ -160,7 +165,10 @@ impl Core {
         let position_expected = if manifest.clean { 0 } else { manifest.log_expected };
         let opened = match Journal::open(&dir, self.log_options(position_expected)) {
             Err(journal::OpenError::Corrupt(damage)) if manifest.clean => {
-                tracing::warn!("{damage}; set aside: all of it is in parts");
+                tracing::warn!(
+                    "{damage}; set aside as {ASIDE}*: all of it is in parts; removed when the store is \
+                     opened after its next clean end"
+                );
                 self.set_aside(&dir, &names)?;
                 Journal::open(&dir, self.log_options(position_expected))
             }
@@ -195,7 +203,7 @@ impl Core {
         let failed =
             |source| OpenError::Io { path: dir.to_owned(), what: "cannot set aside", source };
         for name in names.iter().filter(|name| is_of_log(name)) {
-            let aside = dir.join(format!("damaged-{name}"));
+            let aside = dir.join(format!("{ASIDE}{name}"));
             files.rename(&dir.join(name), &aside).map_err(failed)?;
         }
         files.persist_dir(dir).map_err(failed)

@@ -95,7 +95,7 @@ pub struct StoreOptions {
     /// where buckets do are read from them.
     pub rollups_beside: bool,
     /// Age up to which roll-ups of 5 minutes stay when their samples went. `None`: they go with
-    /// the samples.
+    /// the samples, so that without a retention those that there are stay.
     pub rollup_age: Option<Duration>,
     /// Age up to which, after that, roll-ups of an hour stay. `None`: there are none.
     pub hourly_age: Option<Duration>,

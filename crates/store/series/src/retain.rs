@@ -156,7 +156,8 @@ impl Core {
         let by_size = over && (crowded || parts.keys().all(readable));
         let due = |(p, rollup): &(&i64, &Arc<Part>)| {
             let age = if is_fine(rollup) { rollup_age } else { hourly_age };
-            by_size || (rollup.meta.alone && self.is_past(**p, Some(age.unwrap_or_default())))
+            // Without an age of its own it goes when samples would.
+            by_size || (rollup.meta.alone && self.is_past(**p, age.or(retention.age)))
         };
         let due: Vec<_> = alone().filter(|(p, _)| readable(p)).filter(due).collect();
         let widens = |(p, rollup): &&(&i64, &Arc<Part>)| {

@@ -11,8 +11,11 @@
 
 mod support;
 
+use std::sync::Arc;
+
+use env::clock::SystemClock;
 use env::files::{Failure, Fault, Files, SimDisk};
-use series::{Store, Wal};
+use series::{Ack, Store, StoreOptions, Wal};
 use support::{Change, Draw, Model, apply, batch, bury, contents, delete, open, options, write};
 
 /// What a run left behind: the model of what was acknowledged, and the operation that was cut.
@@ -170,6 +173,36 @@ fn fail(seed: u64, steps: u64, fault: Fault) -> u32 {
         }
     }
     refused
+}
+
+#[test]
+fn what_nobody_waits_for_is_persisted_without_anybody_asking() {
+    let interval = Wal::Interval(std::time::Duration::from_millis(20));
+    for (wal, ack) in [(Wal::Always, Ack::Flushed), (interval, Ack::Persisted)] {
+        let disk = SimDisk::new(1);
+        let background = StoreOptions {
+            background: true,
+            clock: Arc::new(SystemClock::new()),
+            ..options(&disk, wal)
+        };
+        let (store, _) = Store::open("/series".as_ref(), background).unwrap();
+        let (mut model, mut draw, mut clock_s) = (Model::new(), Draw(1), 1000);
+        for _ in 0..3 {
+            let (it, change) = batch(&store, &mut draw, &mut clock_s);
+            drop(store.submit(it, ack).unwrap());
+            apply(&mut model, &change);
+        }
+        // The test's runner ends what never comes.
+        while store.stats().batches < 3
+            || store.stats().log.is_none_or(|log| log.persisted_position < log.last_position)
+        {
+            std::thread::yield_now();
+        }
+        for seed in 0..9 {
+            let (store, _) = open(&disk.crash(seed), Wal::Always);
+            same(&contents(&store), &model, &format!("{wal:?} {seed}"));
+        }
+    }
 }
 
 #[test]

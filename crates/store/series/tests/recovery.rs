@@ -20,6 +20,9 @@ use series::{Ack, Batch, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, open, options};
 
 const SECOND: i64 = 1_000_000_000;
+/// Groups of batches beside seals, and batches of each.
+const GROUPS: i64 = 12;
+const GROUP: i64 = 200;
 
 /// Rows of two series over five partitions, as one batch.
 fn spread(store: &Store, number: i64) {
@@ -262,6 +265,14 @@ fn a_log_damaged_after_a_clean_end_is_set_aside() {
         let model = contents(&store);
         let image = disk.kill();
         assert_eq!(contents(&open(&image, Wal::Always).0), model, "{byte} {wal:?}");
+        // A kill keeps what was set aside, a clean end lets it go.
+        let aside = |disk: &SimDisk| {
+            disk.list(log).unwrap().iter().filter(|name| name.starts_with("damaged-")).count()
+        };
+        assert_eq!(aside(&image), 1, "{byte} {wal:?}");
+        store.close().unwrap();
+        let (store, _) = open(&disk, wal);
+        assert_eq!((contents(&store), aside(&disk)), (model, 0), "{byte} {wal:?}");
     }
 }
 
@@ -339,14 +350,18 @@ fn batches_logged_below_a_seals_position_and_applied_after_it_are_all_there() {
             }
         });
         let writers: Vec<_> = (0..3)
-            .map(|w| (w, store.clone(), &seals))
-            .map(|(w, store, seals)| scope.spawn(move || rows_around_a_seal(&store, w, seals)))
+            .map(|w| (w, store.clone(), &disk, &seals))
+            .map(|(w, store, disk, seals)| {
+                scope.spawn(move || rows_around_seals(&store, disk, w, seals))
+            })
             .collect();
-        for writer in writers {
-            writer.join().unwrap();
-        }
+        let written: Vec<_> =
+            writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         done.store(true, Ordering::Release);
         sealer.join().unwrap();
+        for writer in written {
+            writer.unwrap();
+        }
     });
     for image in [disk.kill(), disk.crash(9)] {
         let (store, _) = open(&image, Wal::Always);
@@ -355,23 +370,33 @@ fn batches_logged_below_a_seals_position_and_applied_after_it_are_all_there() {
         assert_eq!(found.len(), 3);
         for series in found {
             let all = snapshot.summary(&series, TimeRange::ALL).unwrap().unwrap();
-            assert_eq!((all.count, all.max), (100, 99.0), "{}", series.name());
+            let rows = GROUPS * GROUP;
+            assert_eq!((all.count as i64, all.max), (rows, (rows - 1) as f64), "{}", series.name());
         }
     }
 }
 
-/// A hundred rows; the second half comes while or after something was sealed.
-fn rows_around_a_seal(store: &Store, writer: i64, seals: &AtomicU64) {
-    (0..50).for_each(|number| one_row(store, writer, number));
-    while seals.load(Ordering::Acquire) == 0 {
-        std::thread::yield_now();
-    }
-    (50..100).for_each(|number| one_row(store, writer, number));
-}
-
-fn one_row(store: &Store, writer: i64, number: i64) {
+/// Groups of rows that are logged together and applied one by one, while seals go on beside them.
+fn rows_around_seals(store: &Store, disk: &SimDisk, writer: i64, seals: &AtomicU64) {
     let row = store.row(format!("load writer={writer}").as_bytes()).unwrap();
-    let mut batch = Batch::new();
-    batch.push(row, number * 100 * SECOND, &[number as f64]).unwrap();
-    store.write(batch, Ack::Persisted).unwrap();
+    for group in 0..GROUPS {
+        let before = seals.load(Ordering::Acquire);
+        let tickets: Vec<_> = (group * GROUP..(group + 1) * GROUP)
+            .map(|number| {
+                let mut batch = Batch::new();
+                batch.push(row, number * 10 * SECOND, &[number as f64]).unwrap();
+                store.submit(batch, Ack::Persisted).unwrap()
+            })
+            .collect();
+        for ticket in tickets {
+            ticket.wait().unwrap();
+        }
+        while seals.load(Ordering::Acquire) == before {
+            std::thread::yield_now();
+        }
+        let (store, _) = open(&disk.kill(), Wal::Always);
+        let series = store.find(&Selector::metric("load").with("writer", &writer.to_string()));
+        let all = store.snapshot().summary(&series[0], TimeRange::ALL).unwrap().unwrap();
+        assert_eq!(all.count as i64, (group + 1) * GROUP, "writer {writer}: acknowledged");
+    }
 }

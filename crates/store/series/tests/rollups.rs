@@ -297,6 +297,38 @@ fn roll_ups_of_a_partition_go_when_all_of_it_was_deleted() {
 }
 
 #[test]
+fn a_store_that_is_opened_without_a_retention_keeps_what_outlived_its_samples() {
+    let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
+    let store = opened(&disk, &clock, false);
+    for partition in 0..3 {
+        write(&store, (0..720).map(|i| partition * PARTITION_S + i * 10));
+    }
+    clock.advance(partitions(FINE + 2));
+    store.retain().unwrap();
+    store.close().unwrap();
+    // As tools do, for as long as they look.
+    let bare = |retention| {
+        let options = StoreOptions { retention, clock: Arc::new(clock.clone()), ..tool(&disk) };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let store = bare(Retention::default());
+    store.retain().unwrap();
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
+    assert_eq!((all.count, store.stats().rollups), (3 * 720, 3));
+    store.close().unwrap();
+    // Where samples go by age roll-ups without an age go with them.
+    let store = bare(Retention { age: Some(partitions(RAW)), bytes_max: None });
+    store.retain().unwrap();
+    assert_eq!((store.stats().parts, store.stats().rollups), (0, 0));
+}
+
+/// What a store is opened with by who asks for nothing.
+fn tool(disk: &SimDisk) -> StoreOptions {
+    StoreOptions { background: false, files: Arc::new(disk.clone()), ..StoreOptions::default() }
+}
+
+#[test]
 fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);

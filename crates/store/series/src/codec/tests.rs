@@ -38,7 +38,24 @@ fn a_float() -> impl Strategy<Value = u64> {
             0.1,
         ])
         .prop_map(f64::to_bits),
+        a_class(),
     ]
+}
+
+/// Every class of bit patterns: zeros and subnormals, the smallest and largest exponents, those around
+/// one and around where integers end, infinities, and NaNs that are quiet or not, of either sign.
+fn a_class() -> impl Strategy<Value = u64> {
+    let exponent =
+        prop::sample::select(vec![0u64, 1, 1022, 1023, 1024, 1074, 1075, 1076, 2046, 2047]);
+    let fraction = prop_oneof![
+        Just(0),
+        Just(1),
+        Just(1 << 51),
+        Just((1 << 52) - 1),
+        any::<u64>().prop_map(|bits| bits >> 12),
+    ];
+    (any::<bool>(), exponent, fraction)
+        .prop_map(|(sign, exponent, fraction)| u64::from(sign) << 63 | exponent << 52 | fraction)
 }
 
 proptest! {
