@@ -195,16 +195,17 @@ impl Side {
         subject.signal(Signal::CONT)?;
         let (served, began) = (all.wall, Instant::now());
         let over = AtomicBool::new(false);
+        let feed = || {
+            let fed = feed(stream, rows, cores, &over);
+            over.store(true, Ordering::Release);
+            fed
+        };
         let run = Run::of(subject, |subject| {
             std::thread::scope(|scope| {
-                let feed = scope.spawn(|| {
-                    let fed = feed(stream, rows, cores, &over);
-                    over.store(true, Ordering::Release);
-                    fed
-                });
+                let feeding = scope.spawn(feed);
                 let watched = watch(subject, course, (served, began, time), &over);
                 over.store(true, Ordering::Release);
-                let fed = feed.join().map_err(|_| anyhow::anyhow!("the feeding thread died"))?;
+                let fed = feeding.join().map_err(|_| anyhow::anyhow!("the feeding thread died"))?;
                 watched.and(fed)
             })
         })?;

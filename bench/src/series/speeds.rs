@@ -114,30 +114,30 @@ impl Case {
 
     /// Send on where it stopped, to a server that has so many points already.
     fn go_on(&mut self, subject: &mut Subject, before: f64) -> anyhow::Result<Run> {
-        let (protocol, until) = (self.protocol, Instant::now() + time());
-        let each = ROWS / self.connections;
-        let feeds = &mut self.feeds;
+        let until = Instant::now() + time();
         Run::of(subject, |subject| {
-            let at = &*subject;
-            let sent = std::thread::scope(|scope| {
-                let threads = feeds.iter_mut().enumerate().map(|(i, feed)| {
-                    scope.spawn(move || {
-                        let named = protocol == Protocol::Rows;
-                        let begin = dictionaries(i * each..(i + 1) * each).filter(|_| named);
-                        at.feed(protocol, begin, feed, until)
-                    })
-                });
-                let threads: Vec<_> = threads.collect();
-                let joined = threads.into_iter().map(|thread| {
-                    thread.join().map_err(|_| anyhow::anyhow!("a sending thread died"))?
-                });
-                joined.sum::<anyhow::Result<u64>>()
-            })?;
-            if protocol == Protocol::Udp {
+            let sent = self.send(subject, until)?;
+            if self.protocol == Protocol::Udp {
                 return arrived(subject);
             }
-            subject.until_visible((before + sent as f64) / COLUMNS as f64)?;
-            Ok(sent as f64)
+            subject.until_visible((before + sent) / COLUMNS as f64)?;
+            Ok(sent)
+        })
+    }
+
+    /// Send over all connections until then; the points.
+    fn send(&mut self, subject: &Subject, until: Instant) -> anyhow::Result<f64> {
+        let (protocol, each) = (self.protocol, ROWS / self.connections);
+        let named = protocol == Protocol::Rows;
+        std::thread::scope(|scope| {
+            let threads = self.feeds.iter_mut().enumerate().map(|(i, feed)| {
+                let begin = dictionaries(i * each..(i + 1) * each).filter(move |_| named);
+                scope.spawn(move || subject.feed(protocol, begin, feed, until))
+            });
+            let threads: Vec<_> = threads.collect();
+            let died = || anyhow::anyhow!("a sending thread died");
+            let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| died())?);
+            Ok(joined.sum::<anyhow::Result<u64>>()? as f64)
         })
     }
 
@@ -165,14 +165,11 @@ impl Case {
             }
             let stored = subject.figure("samples")?;
             ensure!((stored - run.points).abs() < 0.5, "{case}: {stored} of {} points", run.points);
-            if wal != "off" {
-                let mut log = |metric, name: &str| -> anyhow::Result<()> {
-                    let bytes = subject.figure(name)? / run.points;
-                    results.add(&case, "holdfast", metric, "B", bytes);
-                    Ok(())
-                };
-                log("log_bytes_per_point", "log_payload")?;
-                log("log_written_per_point", "log_written")?;
+            let logged =
+                [("log_bytes_per_point", "log_payload"), ("log_written_per_point", "log_written")];
+            for (metric, name) in logged.into_iter().filter(|_| wal != "off") {
+                let bytes = subject.figure(name)? / run.points;
+                results.add(&case, "holdfast", metric, "B", bytes);
             }
             runs.push((wal, run));
         }
@@ -238,13 +235,13 @@ pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
         for round in 0..rounds(5) {
             case.round(results, fresh, wals(connections), (round, &[]))?;
         }
-        if connections == 1 && !quick() && taskset() {
-            for cores in [("0", ", 1 core"), ("0,1", ", 2 cores")] {
-                case.cores = Some(cores);
-                for round in 0..rounds(4) {
-                    case.round(results, fresh, &OFF_AND_ON, (round, &[]))?;
-                }
-            }
+    }
+    let mut case = Case::new(Protocol::Rows, Data::Gauges, 1);
+    let cores = [("0", ", 1 core"), ("0,1", ", 2 cores")];
+    for cores in cores.into_iter().filter(|_| !quick() && taskset()) {
+        case.cores = Some(cores);
+        for round in 0..rounds(4) {
+            case.round(results, fresh, &OFF_AND_ON, (round, &[]))?;
         }
     }
     for data in [Data::Counters, Data::Floats] {
