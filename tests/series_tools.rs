@@ -150,6 +150,15 @@ fn root_leaves_nothing_in_a_store_of_another_account() {
 }
 
 #[test]
+fn a_servers_folder_is_not_served_by_other_rules_of_what_goes() {
+    let data = folder("series-server").join("data");
+    fs::create_dir_all(&data).unwrap();
+    fs::write(data.join("registry.db"), "").unwrap();
+    let (code, out, error) = run(&["series", "serve", "--data", data.to_str().unwrap()]);
+    assert!(code == 2 && error.contains("--config"), "{out}{error}");
+}
+
+#[test]
 fn an_export_leaves_out_the_events_of_a_damaged_part_alone() {
     let base = folder("series-export");
     let (data, dump) = (base.join("data"), base.join("dump"));

@@ -12,7 +12,7 @@ use super::{Ports, Secrets, tell_ports};
 use crate::agent::Console;
 use crate::cli::{DataArg, SeriesServeArgs};
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
-use crate::folder::DataFolder;
+use crate::folder::{DataFolder, is_there};
 use crate::signals::Stop;
 
 /// Run until SIGINT or SIGTERM.
@@ -58,6 +58,13 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
 fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<SeriesConfig> {
     let own = folder.series_toml();
     let file = args.config.clone().or_else(|| own.exists().then_some(own));
+    if file.is_none() && is_there(&folder.registry_db())? {
+        bail!(
+            "{}: a server's data folder, and what goes by age and size stands in that server's \
+             configuration: start the server, or name a file with --config",
+            folder.path().display()
+        );
+    }
     let mut config: SeriesConfig =
         file.as_deref().map(config::load).transpose()?.unwrap_or_default();
     config.wal = args.wal.unwrap_or(config.wal);

@@ -202,7 +202,7 @@ async fn search(
     match (query::Query::parse_search(&body), turn(&rooms).await) {
         (Err(e), _) => query_error(&e),
         (_, Err(busy)) => busy,
-        (Ok(query), Ok(permit)) => answer(store, query, &rooms, permit, version),
+        (Ok(query), Ok(permit)) => answer(store, query, &rooms, permit, version).await,
     }
 }
 
@@ -261,7 +261,7 @@ async fn run_query(
         return busy(format!("-{QUERIES_MAX} queries are being answered; ask again later\r\n"));
     };
     match query::Query::parse(&body) {
-        Ok(query) => answer(store, query, &rooms, permit, version),
+        Ok(query) => answer(store, query, &rooms, permit, version).await,
         Err(e) => query_error(&e),
     }
 }
@@ -291,6 +291,7 @@ fn failed(error: &WriteError) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use hyper::body::Body as _;
     use series::{Ack, Batch, StoreOptions, Wal};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -389,6 +390,7 @@ mod tests {
         let rooms = Rooms { query_time: Duration::ZERO, ..Rooms::default() };
         let (store, rooms) = (State(store), Extension(rooms));
         let answer = run_query(store, rooms, Version::HTTP_11, Bytes::from_static(LARGE)).await;
+        assert!(answer.body().size_hint().exact().is_some(), "it is whole");
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         assert!(body.starts_with(b"-Query took longer") && body.ends_with(b"\r\n"), "{body:?}");
     }

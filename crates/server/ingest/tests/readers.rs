@@ -73,6 +73,8 @@ fn resp_takes_points_rows_events_and_dictionaries() {
     let cases: &[(&str, &[&str])] = &[
         ("+cpu host=a\r\n+19700101T000001\r\n+1.5\r\n", &["cpu host=a 1000000000 1.5"]),
         ("+cpu host=a\n:7\n:-3\n", &["cpu host=a 7 -3"]),
+        // As an export writes a metric that is called like the question.
+        ("*2\n+sync\n:1\n:1\n:7\n:3\n+sync\n", &["sync 7 3"]),
         ("+x|y host=a\n:7\n*2\n+1\n:2\n", &["x host=a 7 1", "y host=a 7 2"]),
         ("$10\r\ncpu host=a\r\n:7\r\n$3\r\n1.5\r\n", &["cpu host=a 7 1.5"]),
         (

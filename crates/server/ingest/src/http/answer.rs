@@ -27,18 +27,17 @@ const PIECES_MAX: usize = 4;
 /// Why an answer is not whole, if it is not: its end must not look like one.
 type Cut = Arc<Mutex<Option<String>>>;
 
-/// Answer a query piece by piece, as its client takes them.
-pub(super) fn answer(
+/// Answer a query piece by piece, as its client takes them; one that is a single piece whole.
+pub(super) async fn answer(
     store: Store,
     query: query::Query,
     rooms: &Rooms,
     permit: OwnedSemaphorePermit,
     version: Version,
 ) -> Response {
-    let (send, receive) = mpsc::channel(PIECES_MAX);
+    let (send, mut receive) = mpsc::channel(PIECES_MAX);
     let cut = Cut::default();
-    let chunked = version >= Version::HTTP_11;
-    let pieces = Pieces { receive, cut: Arc::clone(&cut), chunked };
+    let told = Arc::clone(&cut);
     let client = send.clone();
     let gone = move || client.is_closed();
     let budget = query::Budget::new(rooms.query_time, rooms.memory.clone(), gone);
@@ -47,14 +46,22 @@ pub(super) fn answer(
         // The client going away, or reading nothing, ends the query.
         let over = query::run(&store, &query, &budget, |piece| {
             let patience = budget.left().min(UNREAD_TIME_MAX);
-            runtime.block_on(hand_over(&send, piece, patience, &cut))
+            runtime.block_on(hand_over(&send, piece, patience, &told))
         });
         if let Some(why) = over {
-            cut.lock().get_or_insert(why);
+            told.lock().get_or_insert(why);
         }
         drop((budget, permit));
     });
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(pieces)).into_response()
+    let first: Option<Bytes> = receive.recv().await;
+    let body = match first {
+        Some(whole) if whole.len() < query::PIECE_BYTES => Body::from(whole),
+        first => {
+            let chunked = version >= Version::HTTP_11;
+            Body::new(Pieces { first, receive, cut, chunked })
+        }
+    };
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
 }
 
 /// Give the client a piece of its answer; whether to go on. `cut` tells of a client that read
@@ -74,6 +81,7 @@ async fn hand_over(
 
 /// An answer on its way.
 struct Pieces {
+    first: Option<Bytes>,
     receive: mpsc::Receiver<Bytes>,
     cut: Cut,
     /// Its end shows by itself. Where it does not, as in HTTP/1.0, whatever was sent before an error of
@@ -89,7 +97,10 @@ impl hyper::body::Body for Pieces {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let piece = ready!(self.receive.poll_recv(cx));
+        let piece = match self.first.take() {
+            Some(first) => Some(first),
+            None => ready!(self.receive.poll_recv(cx)),
+        };
         let cut = || self.cut.lock().take();
         Poll::Ready(match piece.map(Ok).or_else(|| cut().map(Err)) {
             Some(Ok(bytes)) => Some(Ok(Frame::data(bytes))),
@@ -112,7 +123,7 @@ mod tests {
     async fn an_answer_that_nobody_reads_is_cut_and_its_end_is_an_error() {
         let (send, receive) = mpsc::channel(1);
         let cut = Cut::default();
-        let mut answer = Pieces { receive, cut: Arc::clone(&cut), chunked: true };
+        let mut answer = Pieces { first: None, receive, cut: Arc::clone(&cut), chunked: true };
         let piece = || Bytes::from_static(b"+cpu host=a\r\n");
         let short = Duration::from_millis(1);
         assert!(hand_over(&send, piece(), short, &cut).await);

@@ -29,6 +29,7 @@ pub(crate) use budget::{Budget, Memory, QUERY_TIME_MAX};
 use merge::Frontier;
 pub(crate) use meta::{DeleteError, delete, suggest};
 use output::Output;
+pub(crate) use output::PIECE_BYTES;
 pub(crate) use parse::Query;
 use parse::What;
 use plan::Func;

@@ -10,8 +10,8 @@ mod float;
 use super::{Cells, Query, RowOut};
 use crate::time::format_iso;
 
-/// Size of a piece of an answer, in bytes.
-const PIECE_BYTES: usize = 128 << 10;
+/// Size of a piece of an answer, in bytes; only the last one is smaller.
+pub(crate) const PIECE_BYTES: usize = 128 << 10;
 
 /// Writes rows, hands over pieces.
 pub(super) struct Output<F> {
@@ -49,7 +49,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         } else {
             write!(self.text, "+{name}\r\n")
         };
-        self.flush(PIECE_BYTES)
+        self.flush()
     }
 
     /// How a name is written before each of its rows.
@@ -64,7 +64,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         } else {
             self.resp_row(shown, row);
         }
-        self.flush(PIECE_BYTES)
+        self.flush()
     }
 
     fn push_time(&mut self, time_ns: i64) {
@@ -151,11 +151,13 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
     }
 
     pub(super) fn end(&mut self) {
-        self.flush(1);
+        if !self.text.is_empty() && !self.gone {
+            self.gone = !(self.send)(std::mem::take(&mut self.text).into());
+        }
     }
 
-    fn flush(&mut self, bytes: usize) -> bool {
-        if self.text.len() >= bytes && !self.gone {
+    fn flush(&mut self) -> bool {
+        if self.text.len() >= PIECE_BYTES && !self.gone {
             let next = Vec::with_capacity(PIECE_BYTES + 4096);
             let piece = std::mem::replace(&mut self.text, next);
             self.sent = true;

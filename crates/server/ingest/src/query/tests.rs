@@ -91,6 +91,11 @@ const CASES: &[(&str, &str)] = &[
         "cpu:sum|mem:sum dc=1 host=a,0,3,18\ncpu:sum|mem:sum dc=1 host=a,30,12,12\n\
          cpu:sum|mem:sum dc=1 host=a,60,6,0\n",
     ),
+    // Names keep their tags, whatever comes twice.
+    (
+        r#""group-aggregate": {"metric": "cpu", "func": ["max", "max"], "step": "60n"}, "where": {"host": "a"}, "limit": 1"#,
+        "cpu:max|cpu:max dc=1 host=a,0,5,5\n",
+    ),
     // Which series, under which names.
     (
         r#""select": "cpu", "where": {"host": ["b", "z"], "dc": "1"}, "limit": 1"#,
