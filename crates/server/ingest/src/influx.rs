@@ -1,10 +1,10 @@
 //! The Influx line protocol: `measurement,tag=value field=1.5,other=2i time`.
 //!
-//! A field becomes the metric `measurement_field`; the fields of a line are one row. Integers stay
-//! integers, truth values are 1 and 0, a field with a text is an event of `!measurement_field`. A line
+//! A field becomes the metric `measurement_field`; the fields of a line are one row, or several where
+//! a row cannot have so many. Integers stay integers, truth values are 1 and 0, a field with a text is an event of `!measurement_field`. A line
 //! ends at the first line feed, even inside quotes: a quote that never closes costs its line alone.
 
-use series::{COLUMNS_MAX, EVENT_BYTES_MAX, Value, WriteError};
+use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
 
 use crate::intake::{Intake, parse_float};
 use crate::time::parse_int;
@@ -47,7 +47,7 @@ enum FieldValue<'a> {
 
 /// Read all lines of a request. `now_ns` is the time of lines without one.
 pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<'_>) {
-    let (mut rest, mut number, mut scratch) = (body, 0u64, Vec::new());
+    let (mut rest, mut number, mut scratch) = (body, 0u64, Scratch::default());
     while !rest.is_empty() {
         let end = rest.iter().position(|c| *c == b'\n').unwrap_or(rest.len());
         let line = rest.get(..end).unwrap_or_default();
@@ -68,11 +68,21 @@ pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<
     }
 }
 
+/// What is filled anew for each line.
+#[derive(Default)]
+struct Scratch {
+    name: Vec<u8>,
+    tags: Vec<u8>,
+    values: Vec<Value>,
+    /// Rows of the line, and where the values of each end.
+    rows: Vec<(Row, usize)>,
+}
+
 fn read_line(
     line: &[u8],
     precision: Precision,
     now_ns: i64,
-    scratch: &mut Vec<u8>,
+    scratch: &mut Scratch,
     intake: &mut Intake<'_>,
 ) -> Result<(), String> {
     let key_end =
@@ -93,41 +103,68 @@ fn read_line(
         return Err("no measurement; write name,tag=value field=1 time".into());
     }
     let fields = parse_fields(fields)?;
-    let mut values = Vec::with_capacity(fields.len());
-    scratch.clear();
-    for field in &fields {
-        if let FieldValue::Number(value) = field.value {
-            if !scratch.is_empty() {
-                scratch.push(b'|');
-            }
-            metric(scratch, measurement, field.name);
-            values.push(value);
-        }
-    }
-    let tags_from = scratch.len();
-    tag_words(scratch, tags)?;
-    let tag_text = scratch.get(tags_from..).unwrap_or_default().to_vec();
     // All or nothing of a line: rows are asked for, and texts measured, before anything is taken.
-    let row = if values.is_empty() { None } else { Some(intake.row(scratch)?) };
+    numbers(measurement, tags, &fields, scratch, intake)?;
     let mut events = Vec::new();
     for field in &fields {
         if let FieldValue::Text(text) = field.value {
-            scratch.clear();
-            scratch.push(b'!');
-            metric(scratch, measurement, field.name);
-            scratch.extend_from_slice(&tag_text);
+            scratch.name.clear();
+            scratch.name.push(b'!');
+            metric(&mut scratch.name, measurement, field.name);
+            scratch.name.extend_from_slice(&scratch.tags);
             let text = unquote(text);
             if text.len() > EVENT_BYTES_MAX {
                 let (what, value, max) = ("event_bytes", text.len(), EVENT_BYTES_MAX);
                 return Err(WriteError::TooLarge { what, value, max }.to_string());
             }
-            events.push((intake.row(scratch)?, text));
+            events.push((intake.row(&scratch.name)?, text));
         }
     }
-    if let Some(row) = row {
-        intake.push(row, time_ns, &values)?;
+    let mut begin = 0;
+    for (row, end) in &scratch.rows {
+        intake.push(*row, time_ns, scratch.values.get(begin..*end).unwrap_or_default())?;
+        begin = *end;
     }
     events.into_iter().try_for_each(|(row, text)| intake.event(row, time_ns, &text))
+}
+
+/// The rows of a line's numbers: one, or as many as their metrics and names need.
+fn numbers(
+    measurement: &[u8],
+    tags: &[u8],
+    fields: &[Field<'_>],
+    scratch: &mut Scratch,
+    intake: &Intake<'_>,
+) -> Result<(), String> {
+    let Scratch { name, tags: words, values, rows } = scratch;
+    name.clear();
+    words.clear();
+    values.clear();
+    rows.clear();
+    tag_words(words, tags)?;
+    let mut columns = 0;
+    for field in fields {
+        let FieldValue::Number(value) = field.value else { continue };
+        let before = name.len();
+        name.extend((before > 0).then_some(b'|'));
+        metric(name, measurement, field.name);
+        columns += 1;
+        if before > 0 && (columns > COLUMNS_MAX || name.len() + words.len() > NAME_BYTES_MAX) {
+            let next = name.split_off(before);
+            name.extend_from_slice(words);
+            rows.push((intake.row(name)?, values.len()));
+            name.clear();
+            // Without its separator.
+            name.extend_from_slice(next.get(1..).unwrap_or_default());
+            columns = 1;
+        }
+        values.push(value);
+    }
+    if !values.is_empty() {
+        name.extend_from_slice(words);
+        rows.push((intake.row(name)?, values.len()));
+    }
+    Ok(())
 }
 
 fn parse_fields(mut text: &[u8]) -> Result<Vec<Field<'_>>, String> {
@@ -138,8 +175,8 @@ fn parse_fields(mut text: &[u8]) -> Result<Vec<Field<'_>>, String> {
         let rest = rest.get(1..).unwrap_or_default();
         let end = value_end(rest);
         let (value, rest) = rest.split_at(end);
-        if name.is_empty() || fields.len() >= COLUMNS_MAX {
-            return Err(format!("a field without a name, or more than {COLUMNS_MAX} fields"));
+        if name.is_empty() {
+            return Err("a field without a name".into());
         }
         fields.push(Field { name, value: field_value(value).ok_or("a field without a value")? });
         text = rest.get(1..).unwrap_or_default();
@@ -211,10 +248,12 @@ fn tag_words(into: &mut Vec<u8>, mut tags: &[u8]) -> Result<(), String> {
         tags = behind;
         let equals = find(tag, |c| c == b'=').ok_or("a tag is not name=value")?;
         let (name, value) = tag.split_at(equals);
+        let value =
+            value.get(1..).filter(|value| !value.is_empty()).ok_or("a tag without a value")?;
         into.push(b' ');
         escape(into, name);
         into.push(b'=');
-        escape(into, value.get(1..).unwrap_or_default());
+        escape(into, value);
     }
     Ok(())
 }

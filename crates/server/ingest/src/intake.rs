@@ -1,6 +1,6 @@
 //! Rows on their way from text into batches, with the refusals in the order of the lines.
 
-use series::{Batch, Row, Store, Value, WriteError};
+use series::{Ack, Batch, Row, Store, Ticket, Value, WriteError};
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
 const QUOTED_BYTES_MAX: usize = 200;
@@ -9,6 +9,9 @@ pub const REFUSALS_MAX: usize = 100;
 /// Rows are refused as too old so much before the store would refuse the whole batch, in
 /// nanoseconds: a request may be read for some seconds.
 const AGE_MARGIN_NS: i64 = 30_000_000_000;
+/// Samples of a piece that is stored while the rest is read. A quarter of what a busy sender puts into a
+/// request: smaller pieces cost more writes to the log, larger ones leave more to wait for.
+const PIECE_SAMPLES: usize = 4096;
 /// Most bytes of one row or event in the log.
 const ROW_BYTES_MAX: usize = 8 << 10;
 
@@ -32,6 +35,10 @@ pub struct Intake<'a> {
     batch_bytes_max: usize,
     batch: Batch,
     full: Vec<Batch>,
+    /// What was read is sent to the store in pieces of so many samples, and at the end.
+    piece: Option<usize>,
+    tickets: Vec<Ticket>,
+    failed: Option<WriteError>,
     refusals: Vec<Refusal>,
     refused: u64,
     samples: u64,
@@ -40,6 +47,13 @@ pub struct Intake<'a> {
 }
 
 impl<'a> Intake<'a> {
+    /// For one request that goes to the store as soon as it is read, see [`Taken::tickets`]; with `pieces`
+    /// some of it is logged and applied while the rest is read.
+    pub(crate) fn sending(store: &'a Store, pieces: bool) -> Self {
+        let piece = if pieces { PIECE_SAMPLES } else { usize::MAX };
+        Self { piece: Some(piece), ..Self::new(store) }
+    }
+
     /// For one read buffer or one request.
     pub fn new(store: &'a Store) -> Self {
         let oldest_ns = store.oldest_ns().saturating_add(AGE_MARGIN_NS);
@@ -51,6 +65,9 @@ impl<'a> Intake<'a> {
             batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
             batch: store.batch(),
             full: Vec::new(),
+            piece: None,
+            tickets: Vec::new(),
+            failed: None,
             refusals: Vec::new(),
             refused: 0,
             samples: 0,
@@ -61,6 +78,11 @@ impl<'a> Intake<'a> {
     /// So many lines came before what is read: refusals count from there.
     pub fn count_from(&mut self, lines: u64) {
         self.lines_before = lines;
+    }
+
+    /// Whether the store has some of it already.
+    pub(crate) fn has_sent(&self) -> bool {
+        !self.tickets.is_empty()
     }
 
     /// The row series of a raw name.
@@ -109,9 +131,26 @@ impl<'a> Intake<'a> {
             }
             done => done,
         };
-        again.map_err(|e| e.to_string())?;
+        again.map_err(|e| told(&e))?;
         self.samples += samples as u64;
+        if self.piece.is_some_and(|piece| self.batch.samples() >= piece) {
+            self.send(Ack::Begun);
+        }
         Ok(())
+    }
+
+    /// Let the store have what was taken so far. What it has no room for stays, and all behind it: later
+    /// rows supersede earlier ones.
+    fn send(&mut self, ack: Ack) {
+        let batch = std::mem::replace(&mut self.batch, self.store.batch());
+        if self.failed.is_some() || !self.full.is_empty() {
+            return self.full.push(batch);
+        }
+        match self.store.try_submit(batch, ack) {
+            Ok(Ok(ticket)) => self.tickets.push(ticket),
+            Ok(Err(batch)) => self.full.push(batch),
+            Err(e) => self.failed = Some(e),
+        }
     }
 
     fn admit(&self, time_ns: i64) -> Result<(), String> {
@@ -143,6 +182,10 @@ impl<'a> Intake<'a> {
 
     /// The batches and what was refused.
     pub fn finish(mut self) -> Taken {
+        // What persists the pieces begins here: whoever waits for it may have to be woken first.
+        if self.piece.is_some() && (!self.batch.is_empty() || self.has_sent()) {
+            self.send(Ack::Persisted);
+        }
         if self.batch.is_empty() {
             self.store.spare(self.batch);
         } else {
@@ -150,6 +193,8 @@ impl<'a> Intake<'a> {
         }
         Taken {
             batches: self.full,
+            tickets: self.tickets,
+            failed: self.failed,
             refusals: self.refusals,
             refused: self.refused,
             samples: self.samples,
@@ -162,20 +207,40 @@ impl<'a> Intake<'a> {
 pub struct Taken {
     /// Batches to store, in order.
     pub batches: Vec<Batch>,
+    /// What is on its way to the store already, before `batches`; all of it is persisted when all of both is.
+    pub(crate) tickets: Vec<Ticket>,
+    /// Why a piece was refused as a whole; those behind it were not tried.
+    pub(crate) failed: Option<WriteError>,
     /// The first [`REFUSALS_MAX`] refusals.
     pub refusals: Vec<Refusal>,
     /// All refusals.
     pub refused: u64,
-    /// Samples and events in the batches.
+    /// Samples and events in the batches and pieces.
     pub samples: u64,
 }
 
-/// A number as the protocols write floats: whole text, at most 64 bytes, `nan` and `inf` allowed.
+/// What the store says of a row, without the number by which it knows it: the offending text is told.
+fn told(error: &WriteError) -> String {
+    match error {
+        WriteError::Shape { expected: 0, .. } => {
+            "a metric that begins with ! holds events and takes no numbers; rename it".into()
+        }
+        WriteError::Shape { found, expected, .. } => {
+            format!("{found} values for {expected} metrics; give one each")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A number as the protocols write floats: whole text, at most 64 bytes, `nan` and `inf` spelled out
+/// allowed. Digits that are more than a float holds are no number.
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     if text.len() > FLOAT_BYTES_MAX {
         return None;
     }
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let overflows = number.is_infinite() && text.iter().any(u8::is_ascii_digit);
+    (!overflows).then_some(number)
 }
 
 /// Longest text of a float, in bytes.

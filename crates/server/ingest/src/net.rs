@@ -310,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut intake = Intake::new(&self.store);
         match &mut self.reader {
             Reader::Resp(reader) => reader.end(&self.buffer, &mut intake),
-            Reader::OpenTsdb(reader) => reader.end(&self.buffer, &mut intake),
+            Reader::OpenTsdb(reader) => reader.cut(&self.buffer, &mut intake),
         }
         let taken = intake.finish();
         self.submit(taken).await;

@@ -167,7 +167,7 @@ impl RemoteReader {
     /// Read a request's body; refusals name their series. One reader serves one store.
     ///
     /// # Errors
-    /// When the body as a whole cannot be read; what the intake holds must not be stored then.
+    /// When the body as a whole cannot be read; what the intake still holds must not be stored then.
     pub fn read(&self, body: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
         let length = snap::raw::decompress_len(body).map_err(|e| format!("body: snappy: {e}"))?;
         if length > MESSAGE_BYTES_MAX {
@@ -355,7 +355,8 @@ fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
     while let Some((_, label)) = fields.next().map_err(told)? {
         let (key, value) = pair(label.bytes().map_err(told)?).map_err(told)?;
         if key != b"__name__" {
-            tags.push((key, value));
+            // One without a value is none, as Prometheus has it.
+            tags.extend((!value.is_empty()).then_some((key, value)));
         } else if metric.is_none() {
             metric = Some(value);
         }

@@ -79,7 +79,15 @@ impl TelnetReader {
         (done, None)
     }
 
-    /// The stream has ended: the last line may do without its end.
+    /// A connection has ended: a line without its end may lack more than that, and is refused.
+    pub(crate) fn cut(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
+        if !self.overlong && !rest.trim_ascii().is_empty() {
+            let reason = "the stream ends inside a line; end it with a line feed and send it again";
+            intake.refuse(self.line + 1, reason, rest);
+        }
+    }
+
+    /// A file has ended: the last line may do without its end.
     pub fn end(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
         self.line += 1;
         if !self.overlong {

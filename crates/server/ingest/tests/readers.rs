@@ -8,6 +8,8 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod support;
+
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,57 +18,8 @@ use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
 use ingest::{DictionaryRoom, Intake, Refusal, RespReader, TelnetReader, influx};
 use proptest::prelude::*;
 use prost::Message as _;
-use series::{Ack, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
-
-fn store() -> (tempfile::TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
-    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
-    (folder, store)
-}
-
-/// Everything in the store as `name time value`, sorted.
-fn contents(store: &Store) -> Vec<String> {
-    let snapshot = store.snapshot();
-    let mut found = Vec::new();
-    for series in store.find(&Selector::default()) {
-        if series.is_events() {
-            for e in snapshot.events(&series, TimeRange::ALL, Direction::Forward).unwrap() {
-                let text = String::from_utf8_lossy(&e.text).into_owned();
-                found.push(format!("{} {} {text}", series.name(), e.time_ns));
-            }
-            continue;
-        }
-        for run in snapshot.scan(&series, TimeRange::ALL, Direction::Forward) {
-            let run = run.unwrap();
-            for (time, value) in run.times.iter().zip(run.values.to_f64().iter()) {
-                found.push(format!("{} {time} {value}", series.name()));
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-/// Read with a reader, store; what is there and what was refused.
-fn after(read: impl FnOnce(&mut Intake<'_>)) -> (Vec<String>, Vec<Refusal>) {
-    let (_folder, store) = store();
-    let mut intake = Intake::new(&store);
-    read(&mut intake);
-    let taken = intake.finish();
-    for batch in taken.batches {
-        store.write(batch, Ack::Persisted).unwrap();
-    }
-    (contents(&store), taken.refusals)
-}
-
-fn resp(text: &[u8]) -> (Vec<String>, Vec<Refusal>) {
-    after(|intake| {
-        let mut reader = RespReader::default();
-        let done = reader.read(text, intake);
-        reader.end(&text[done..], intake);
-    })
-}
+use series::{Ack, Store, StoreOptions};
+use support::{after, contents, resp, store};
 
 #[test]
 fn resp_takes_points_rows_events_and_dictionaries() {
@@ -218,6 +171,20 @@ fn influx_lines_become_rows_and_a_bad_line_is_named() {
 }
 
 #[test]
+fn an_influx_line_may_have_more_fields_than_a_row_has_room_for() {
+    for width in [1, 30] {
+        let fields = (0..600).map(|i| format!("{}{i}={i}", "f".repeat(width)));
+        let text = format!("mysql,host=a {},text=\"x\" 7\n", fields.collect::<Vec<_>>().join(","));
+        let (found, refusals) = after(|intake| {
+            influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake);
+        });
+        assert_eq!((found.len(), refusals), (601, vec![]), "width {width}");
+        let last = format!("mysql_{}599 host=a 7 599", "f".repeat(width));
+        assert!(found.contains(&last), "width {width}");
+    }
+}
+
+#[test]
 fn an_influx_line_whose_text_is_too_long_stores_none_of_its_numbers() {
     let text = format!("log,host=a n=1,text=\"{}\" 7\nm f=1 8\n", "x".repeat(5000));
     let (found, refusals) = after(|intake| {
@@ -291,7 +258,9 @@ fn a_native_histogram_is_refused_and_the_samples_beside_it_are_taken() {
 
 #[test]
 fn labels_of_remote_write_may_stand_anywhere_in_a_series() {
-    let parts = [label("job", "a"), sample(1.0, 5), label("__name__", "up"), sample(2.0, 6)];
+    // One without a value is none.
+    let named = [label("env", ""), label("__name__", "up")].concat();
+    let parts = [label("job", "a"), sample(1.0, 5), named, sample(2.0, 6)];
     let message = field(1, &parts.concat());
     let (found, refusals) = remote(&RemoteReader::default(), &message);
     assert_eq!(

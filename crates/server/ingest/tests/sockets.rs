@@ -12,10 +12,13 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::net::SocketAddr;
 
+use env::files::SimDisk;
+use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
 use ingest::{Guard, HttpOptions, Protocol};
+use prost::Message as _;
 use series::{Store, StoreOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 
 struct Ports {
@@ -24,21 +27,29 @@ struct Ports {
     resp: SocketAddr,
     opentsdb: SocketAddr,
     http: SocketAddr,
+    udp: SocketAddr,
 }
 
 async fn ports() -> Ports {
+    ports_of(StoreOptions::default()).await
+}
+
+async fn ports_of(options: StoreOptions) -> Ports {
     let folder = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(&folder.path().join("s"), StoreOptions::default()).unwrap();
+    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
     let (stop, stopped) = watch::channel(false);
     let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (resp, opentsdb, http) = (listen().await, listen().await, listen().await);
+    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let ports = Ports {
         _folder: folder,
         _stop: stop,
         resp: resp.local_addr().unwrap(),
         opentsdb: opentsdb.local_addr().unwrap(),
         http: http.local_addr().unwrap(),
+        udp: udp.local_addr().unwrap(),
     };
+    tokio::spawn(ingest::serve_udp(udp, store.clone(), stopped.clone()));
     tokio::spawn(ingest::serve_tcp(
         resp,
         Protocol::Resp,
@@ -169,6 +180,22 @@ async fn queries_of_each_kind_go_both_ways() {
         post(&ports, "/api/suggest", r#"{"select": "tag-values", "metric": "a", "tag": "host"}"#)
             .await;
     assert_eq!(names, "+x\r\n+y\r\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_the_end_of_its_connection_cuts_is_refused() {
+    let ports = ports().await;
+    let answer = tell(ports.opentsdb, "put t 1 5 host=x\nput t 2 12").await;
+    assert!(
+        answer.contains("ends inside a line") && answer.ends_with(": put t 2 12\n"),
+        "{answer}"
+    );
+    let answer = tell(ports.resp, "+r host=x\r\n:1\r\n+5\r\n+r host=x\r\n:2\r\n+12").await;
+    assert!(answer.contains("ends inside a sample"), "{answer}");
+    let all = query(&ports, r#""aggregate": {"t": "count", "r": "count"}"#).await;
+    let mut counts: Vec<&str> = all.lines().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, ["r:count host=x,1,1", "t:count host=x,1000000000,1"]);
 }
 
 /// Lines read so far hold this.
@@ -331,4 +358,137 @@ async fn a_page_in_a_browser_cannot_write_through_ports_that_take_lines() {
     assert_eq!(query(&ports, all).await, "");
     let taken = tell(ports.opentsdb, "put cpu 7 1 host=x\nsync\n").await;
     assert_eq!((&*taken, query(&ports, all).await.lines().count()), ("ok\n", 1));
+}
+
+/// A request on a connection that stays open; status and body.
+async fn ask(stream: &mut TcpStream, path: &str, body: &[u8]) -> (u16, String) {
+    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+    let mut heard = String::new();
+    until(stream, &mut heard, "\r\n\r\n").await;
+    let (head, _) = heard.split_once("\r\n\r\n").unwrap();
+    let length = head.lines().find_map(|l| l.strip_prefix("content-length: "));
+    let (status, end) = (head[9..12].parse().unwrap(), head.len() + 4);
+    let whole = end + length.map_or(0, |n| n.parse::<usize>().unwrap());
+    while heard.len() < whole {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.unwrap();
+        heard.push(char::from(byte[0]));
+    }
+    (status, heard[end..].to_owned())
+}
+
+fn remote(name: &str, millis: i64) -> TimeSeries {
+    let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
+    let labels = vec![label("__name__", name), label("host", "x")];
+    TimeSeries { labels, samples: vec![Sample { value: 1.0, timestamp: millis }] }
+}
+
+fn request(timeseries: Vec<TimeSeries>) -> Vec<u8> {
+    snap::raw::Encoder::new().compress_vec(&WriteRequest { timeseries }.encode_to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_line_of_lines_is_named_and_costs_neither_connection_nor_neighbours() {
+    let ports = ports().await;
+    let resp = |time: i64| format!("+r host=x\r\n:{time}\r\n+1\r\n");
+    let put = |time: i64| format!("put o {time} 1 host=x\n");
+    for (port, good, bad, named, sync, done) in [
+        (
+            ports.resp,
+            &resp as &dyn Fn(i64) -> String,
+            "+r host=x\r\n:7\r\n+much\r\n",
+            "much",
+            "+sync\r\n",
+            "+OK\r\n",
+        ),
+        (ports.opentsdb, &put, "put o 7 much host=x\n", "put o 7 much host=x", "sync\n", "ok\n"),
+    ] {
+        let mut stream = TcpStream::connect(port).await.unwrap();
+        for round in 0..2 {
+            let text = [&*good(round * 2), bad, &*good(round * 2 + 1), sync].concat();
+            stream.write_all(text.as_bytes()).await.unwrap();
+            let mut heard = String::new();
+            until(&mut stream, &mut heard, done).await;
+            assert!(heard.contains(named), "{heard}");
+        }
+    }
+    // Datagrams are not answered; those that are sent again are the same rows.
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let text = "+u host=x\r\n:0\r\n+1\r\nbad\r\n+u host=x\r\n:1\r\n+1\r\n";
+    let count = async |metric: &str| {
+        let range = r#""range": {"from": 0, "to": 100000000000}"#;
+        query(&ports, &format!(r#""select": "{metric}", {range}"#)).await.lines().count()
+    };
+    while count("u").await < 2 {
+        socket.send_to(text.as_bytes(), ports.udp).await.unwrap();
+    }
+    assert_eq!((count("r").await, count("o").await, count("u").await), (4, 4, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_line_of_a_request_is_named_and_costs_neither_connection_nor_neighbours() {
+    let ports = ports().await;
+    let mut stream = TcpStream::connect(ports.http).await.unwrap();
+    for round in 0..2 {
+        let lines = format!(
+            "i,host=x f=1 {}\ni,host=x f=much 7\ni,host=x f=1 {}\n",
+            round * 2,
+            round * 2 + 1
+        );
+        let (status, told) = ask(&mut stream, "/write", lines.as_bytes()).await;
+        assert!(
+            status == 400 && told.contains("line 2: ") && told.contains("i,host=x f=much 7"),
+            "{told}"
+        );
+        let series = vec![remote("p", round * 2), remote("!bad", 7), remote("p", round * 2 + 1)];
+        let (status, told) = ask(&mut stream, "/api/v1/write", &request(series)).await;
+        assert!(status == 400 && told.contains("series 2: ") && told.contains("!bad"), "{told}");
+    }
+    for metric in ["i_f", "p"] {
+        let range = r#""range": {"from": 0, "to": 100000000000}"#;
+        let rows = query(&ports, &format!(r#""select": "{metric}", {range}"#)).await;
+        assert_eq!(rows.lines().count(), 4, "{metric}: {rows}");
+    }
+}
+
+/// Samples of which some are stored while the rest is read: those of whole pieces and of one more.
+const LARGE: [i64; 2] = [2 * 4096, 3 * 4096 + 100];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_large_request_brought_survives_a_power_cut_behind_its_answer() {
+    for (seed, samples) in (1..).zip(LARGE.into_iter().cycle().take(6)) {
+        let disk = SimDisk::new(seed);
+        let options =
+            || StoreOptions { files: std::sync::Arc::new(disk.clone()), ..StoreOptions::default() };
+        let ports = ports_of(options()).await;
+        let mut stream = TcpStream::connect(ports.http).await.unwrap();
+        let lines: String = (0..samples).map(|i| format!("i,host=x f={i} {i}\n")).collect();
+        assert_eq!(ask(&mut stream, "/write", lines.as_bytes()).await.0, 204);
+        let series = (0..samples).map(|i| remote("p", i)).collect();
+        assert_eq!(ask(&mut stream, "/api/v1/write", &request(series)).await.0, 204);
+        let image = disk.crash(seed);
+        let options = StoreOptions { files: std::sync::Arc::new(image), ..options() };
+        let (store, _) = Store::open(&ports._folder.path().join("s"), options).unwrap();
+        for metric in ["i_f", "p"] {
+            let found = store.find(&series::Selector::metric(metric));
+            let summary = store.snapshot().summary(&found[0], series::TimeRange::ALL).unwrap();
+            assert_eq!(summary.unwrap().count, samples as u64, "{metric}, seed {seed}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_row_of_a_request_holds_and_a_bad_line_of_it_is_named_however_large_it_is() {
+    let ports = ports().await;
+    let mut lines: String = (0..9000).map(|i| format!("i,host=x f={i} {}\n", i % 4500)).collect();
+    lines += "i,host=x f= 1\n";
+    let mut stream = TcpStream::connect(ports.http).await.unwrap();
+    let (status, told) = ask(&mut stream, "/write", lines.as_bytes()).await;
+    assert!(status == 400 && told.contains("1 refused, 9000 samples stored: line 9001"), "{told}");
+    let rows = query(&ports, r#""select": "i_f", "range": {"from": 0, "to": 4500}"#).await;
+    assert_eq!(rows.lines().count(), 4500);
+    for (i, row) in rows.lines().enumerate() {
+        assert_eq!(row, format!("i_f host=x,{i},{}", i + 4500));
+    }
 }

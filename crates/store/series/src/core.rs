@@ -30,6 +30,8 @@ use crate::store::identity;
 use crate::unread::Unread;
 use crate::wait::{Line, Ticket};
 
+mod early;
+
 /// Bytes of records that are logged together at most; half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 /// What the log adds to a record at most, in bytes.
@@ -435,6 +437,7 @@ impl Core {
         let durability = match self.options.wal {
             Wal::Interval(interval) => Durability::Within(interval),
             _ if group.iter().any(|p| p.ack == Ack::Persisted) => Durability::Persist,
+            _ if group.iter().all(|p| p.ack == Ack::Begun) => Durability::Flush,
             _ => Durability::Within(Duration::from_millis(INTERVAL_MS_DEFAULT)),
         };
         let records: Vec<&[u8]> = group.iter().map(|p| &*p.record).collect();

@@ -33,6 +33,9 @@ impl RowName {
         }
         let mut words = split(text, ' ').into_iter().filter(|w| !w.is_empty());
         let metrics = words.next().ok_or_else(|| malformed("no metric"))?;
+        if split(metrics, '=').len() > 1 {
+            return Err(malformed("no metric before the tags"));
+        }
         let metrics: Vec<String> = split(metrics, '|').into_iter().map(unescape).collect();
         let mut tags = Vec::new();
         for word in words {
@@ -40,6 +43,9 @@ impl RowName {
             let [name, value] = pair.as_slice() else {
                 return Err(malformed("a tag is not name=value"));
             };
+            if value.is_empty() {
+                return Err(malformed("a tag without a value"));
+            }
             tags.push((unescape(name), unescape(value)));
         }
         Self::new(metrics, tags)
@@ -162,7 +168,6 @@ mod tests {
     fn tags_are_sorted_and_spaces_collapsed() {
         assert_eq!(canonical("cpu.user|cpu.sys  host=b   dc=1 "), "cpu.user|cpu.sys dc=1 host=b");
         assert_eq!(canonical(r"a\ b|c x=p\ q\=r"), r"a\ b|c x=p\ q\=r");
-        assert_eq!(canonical("m a=1 b="), "m a=1");
     }
 
     #[test]
@@ -171,6 +176,14 @@ mod tests {
             ["", "m tag", "m =x", "m a=b=c", "m a=1 a=2", "m|m a=1", "m|!e a=1", "m\u{1} a=1"]
         {
             assert!(RowName::parse(raw.as_bytes()).is_err(), "{raw:?}");
+        }
+        for (raw, why) in [
+            (" a=1", "no metric before the tags"),
+            ("a=1 b=2", "no metric before the tags"),
+            ("m a=1 b=", "a tag without a value"),
+        ] {
+            let told = RowName::parse(raw.as_bytes()).unwrap_err().to_string();
+            assert!(told.contains(why) && told.contains(raw), "{told}");
         }
         let long = format!("m a={}", "x".repeat(NAME_BYTES_MAX));
         assert!(matches!(RowName::parse(long.as_bytes()), Err(NameError::TooLong { .. })));

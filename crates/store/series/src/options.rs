@@ -59,6 +59,9 @@ pub enum Ack {
     Persisted,
     /// The batch survives a kill at once, and power loss after [`INTERVAL_MS_DEFAULT`].
     Flushed,
+    /// The batch survives a kill at once, and power loss when one behind it does: for all but the
+    /// last batch of what is acknowledged as a whole.
+    Begun,
 }
 
 /// What is kept how long. `None`: without limit.

@@ -325,6 +325,15 @@ impl Store {
         self.0.core.submit_async(batch, ack).await
     }
 
+    /// As [`Store::submit`], but nothing waits: where there is no room at once, or others wait for
+    /// some, the batch comes back.
+    ///
+    /// # Errors
+    /// As [`Store::submit`].
+    pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<Result<Ticket, Batch>, WriteError> {
+        self.0.core.try_submit(batch, ack)
+    }
+
     /// Series that pass a selector, sorted by name.
     pub fn find(&self, selector: &Selector) -> Vec<Series> {
         self.0.core.catalog.find(selector)

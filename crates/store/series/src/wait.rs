@@ -40,6 +40,12 @@ impl Slot {
 /// A batch on its way. Dropping it does not call the batch back.
 pub struct Ticket(pub(crate) Arc<Slot>);
 
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ticket(..)")
+    }
+}
+
 impl Ticket {
     /// Wait until the batch is as durable as asked for, and in the head.
     ///

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use axum::http::HeaderValue;
 use bytes::Bytes;
 use commit::Commit;
 use model::AgentId;
@@ -113,6 +114,8 @@ pub(crate) struct Call {
     pub(crate) authorization: Option<String>,
     pub(crate) parameters: Parameters,
     pub(crate) body: Body,
+    /// `Content-Encoding` of the body, for the routes of the series store.
+    pub(crate) encodings: Vec<HeaderValue>,
     /// The operation's action; empty when it has none.
     pub(crate) action: &'static str,
     /// When nobody waits for the answer any more.
@@ -132,7 +135,7 @@ impl Call {
         body: Body,
         action: &'static str,
     ) -> Self {
-        let (deadline, cost, unchanged, begun) = Default::default();
+        let (encodings, deadline, cost, unchanged, begun) = Default::default();
         Self {
             api,
             caller,
@@ -140,6 +143,7 @@ impl Call {
             authorization,
             parameters,
             body,
+            encodings,
             action,
             deadline,
             cost,

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,8 @@ use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{cheap_logins, world, world_of, world_with};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use registry::{HashCost, RegistryOptions};
 use serde_json::{Value, json};
 
@@ -235,6 +238,39 @@ async fn what_the_series_store_refuses_is_told_as_a_text() {
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     let detail = refused.json()["detail"].as_str().unwrap().to_owned();
     assert!(!detail.is_empty() && !detail.contains('{'), "{detail}");
+}
+
+fn gzip(lines: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(lines).unwrap();
+    packed.finish().unwrap()
+}
+
+#[tokio::test]
+async fn lines_for_the_series_store_may_come_in_gzip_and_in_nothing_else() {
+    let world = world();
+    let bearer = format!("Bearer {}", world.admin().await);
+    let write = async |coding: &str, body: Vec<u8>| {
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "text/plain"),
+            ("content-encoding", coding),
+        ];
+        world.send("POST", "/series/write", &headers, body).await
+    };
+    let stored = write("gzip", gzip(b"packed,host=a f=1.5 7\n")).await;
+    assert_eq!(stored.status, StatusCode::OK, "{}", stored.json());
+    let cut = write("gzip", gzip(b"packed,host=b f=1.5 7\n")[..20].to_vec()).await;
+    assert_eq!(cut.status, StatusCode::BAD_REQUEST);
+    for coding in ["deflate", "gzip, gzip"] {
+        let refused = write(coding, gzip(b"packed,host=c f=1.5 7\n")).await;
+        assert_eq!(refused.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert!(refused.json()["detail"].as_str().unwrap().contains("send gzip or none"));
+    }
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let all = r#"{"select": "packed_f", "range": {"from": 0, "to": 10}, "output": {"format": "csv", "timestamp": "raw"}}"#;
+    let found = world.send("POST", "/series/query", &headers, all).await;
+    assert_eq!(found.body, *b"packed_f host=a,7,1.5\n");
 }
 
 #[tokio::test]

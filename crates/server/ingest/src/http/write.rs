@@ -16,8 +16,8 @@ use axum::{Extension, Router};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use hyper::body::Body as _;
-use series::{Ack, Store, Ticket, WriteError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use series::{Ack, Store, WriteError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::{busy, failed, refused};
@@ -64,7 +64,7 @@ pub(super) fn routes() -> Router<Store> {
         .layer(Extension(rooms))
 }
 
-/// Why a body was not taken apart; nothing of it is stored.
+/// Why a body was not taken apart; nothing of it is stored, unless the text says otherwise.
 enum Unread {
     /// What is wrong with it.
     Refused(String),
@@ -178,38 +178,44 @@ async fn take(
         Err(answer) => return answer,
     };
     let Ok(reader) = rooms.readers.acquire().await else { return refused("writes are closed") };
-    let taken = match read_apart(store, body, small, read).await {
+    // Alone it leaves a core to the log.
+    let alone = rooms.readers.available_permits() + 1 == READERS_MAX;
+    let mut taken = match read_apart(store, (body, small), alone, read).await {
         Ok(taken) => taken,
         Err(Unread::Refused(e)) => return refused(&e),
         Err(Unread::TooLarge) => return too_large(),
     };
     drop(room);
     net::count(protocol, &taken);
-    let Taken { batches, refusals, refused: count, samples } = taken;
-    let mut tickets: Vec<Ticket> = Vec::new();
-    for batch in batches {
-        match store.submit_async(batch, Ack::Persisted).await {
-            Ok(ticket) => tickets.push(ticket),
-            Err(e) => return failed(&e),
-        }
-    }
-    drop(reader);
-    if let Err(e) = settled(tickets).await {
+    if let Err(e) = persist(store, reader, &mut taken).await {
         return failed(&e);
     }
+    let (count, samples) = (taken.refused, taken.samples);
     if count == 0 {
         return StatusCode::NO_CONTENT.into_response();
     }
     let each = |r: &Refusal| format!("{noun} {}: {}: {}", r.line, r.reason, r.text);
-    let each: Vec<String> = refusals.iter().map(each).collect();
+    let each: Vec<String> = taken.refusals.iter().map(each).collect();
     refused(&format!(
         "partial write: {count} refused, {samples} samples stored: {}",
         each.join("; ")
     ))
 }
 
-/// All of it is persisted.
-async fn settled(tickets: Vec<Ticket>) -> Result<(), WriteError> {
+/// Store what there was no room for, let the next one be read, and wait until all of it is persisted.
+async fn persist(
+    store: &Store,
+    reader: SemaphorePermit<'_>,
+    taken: &mut Taken,
+) -> Result<(), WriteError> {
+    if let Some(e) = taken.failed.take() {
+        return Err(e);
+    }
+    let mut tickets = std::mem::take(&mut taken.tickets);
+    for batch in taken.batches.drain(..) {
+        tickets.push(store.submit_async(batch, Ack::Persisted).await?);
+    }
+    drop(reader);
     for ticket in tickets {
         ticket.await?;
     }
@@ -248,19 +254,25 @@ async fn body_of(
     }
 }
 
-/// Take a body apart, away from the tasks if it is large.
+/// Take a body apart, away from the tasks if it is larger than `small` bytes. If it is read `alone`, pieces
+/// of what it brings are logged and applied meanwhile, so that little is left to wait for at its end.
 async fn read_apart(
     store: &Store,
-    body: Bytes,
-    small: usize,
+    (body, small): (Bytes, usize),
+    alone: bool,
     read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Result<Taken, Unread> {
     let store = store.clone();
     let small = body.len() <= small;
     let reading = move || {
-        let mut intake = Intake::new(&store);
-        read(&body, &mut intake)?;
-        Ok(intake.finish())
+        let mut intake = Intake::sending(&store, alone);
+        match read(&body, &mut intake) {
+            Err(Unread::Refused(e)) if intake.has_sent() => {
+                Err(Unread::Refused(format!("{e}; some of what stands before it may be stored")))
+            }
+            Err(e) => Err(e),
+            Ok(()) => Ok(intake.finish()),
+        }
     };
     if small {
         return reading();

@@ -13,7 +13,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Query, RawPathParams, Request};
-use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
@@ -160,6 +160,7 @@ async fn respond(
         source,
         authorization: header(&parts, &AUTHORIZATION).map(str::to_owned),
         content_type: header(&parts, &CONTENT_TYPE).map(str::to_owned),
+        encodings: parts.headers.get_all(CONTENT_ENCODING).iter().cloned().collect(),
         path,
         query,
         body,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use axum::http::HeaderValue;
 use axum::response::Response;
 use model::AgentId;
 use registry::{AuditOutcome, PendingAudit, RegistryError};
@@ -30,6 +31,7 @@ pub(super) struct Checked {
     pub(super) source: Option<Source>,
     pub(super) authorization: Option<String>,
     pub(super) content_type: Option<String>,
+    pub(super) encodings: Vec<HeaderValue>,
     pub(super) path: Vec<(String, String)>,
     pub(super) query: Vec<(String, String)>,
     pub(super) body: Body,
@@ -392,6 +394,7 @@ fn prepare(api: &Arc<Api>, request: Checked) -> Result<Call, Failure> {
         request.body,
         action,
     );
+    call.encodings = request.encodings;
     call.deadline = timed.then(|| Instant::now() + time);
     some_named(&call, request.operation.access)?;
     Ok(call)

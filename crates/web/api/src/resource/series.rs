@@ -125,10 +125,12 @@ async fn ask(
     let Some(series) = &call.api.series else {
         return Err(Failure::busy("this server runs without a series store", 60));
     };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::CONTENT_TYPE, content_type)
+    let request =
+        Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
+    let request = call
+        .encodings
+        .iter()
+        .fold(request, |request, coding| request.header(header::CONTENT_ENCODING, coding))
         .body(Body::from(call.body.bytes.clone()))
         .map_err(|e| Failure::internal(&e))?;
     let response = match series.clone().oneshot(request).await {
@@ -151,7 +153,12 @@ async fn ask(
                 tracing::warn!("series: {status}: {text}");
                 return Err(Failure::busy("the series store takes nothing now: see the log", 5));
             }
-            Err(Failure::bad(text))
+            match status {
+                StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                    Err(Failure::plain(status, text))
+                }
+                _ => Err(Failure::bad(text)),
+            }
         }
     }
 }

@@ -1,0 +1,65 @@
+//! What is no name and no number is refused with its text, by whatever protocol it comes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use ingest::influx::{self, Precision};
+use ingest::{Refusal, TelnetReader};
+use support::{after, resp};
+
+/// The texts that were refused.
+fn told(refusals: &[Refusal]) -> Vec<&str> {
+    refusals.iter().map(|r| &*r.text).collect()
+}
+
+fn telnet(text: &str) -> (Vec<String>, Vec<Refusal>) {
+    after(|intake| drop(TelnetReader::default().read(text.as_bytes(), intake)))
+}
+
+fn lines(text: &str) -> (Vec<String>, Vec<Refusal>) {
+    after(|intake| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake))
+}
+
+#[test]
+fn a_number_beyond_a_float_is_refused_and_infinity_spelled_out_is_taken() {
+    let (found, refusals) = resp(b"+m a=1\n:7\n+1e400\n+m a=1\n:8\n+-1e999\n+m a=1\n:9\n+inf\n");
+    assert_eq!((found, told(&refusals)), (vec!["m a=1 9 inf".to_owned()], vec!["1e400", "-1e999"]));
+    let (found, refusals) = telnet("put m 7 1e400 a=1\nput m 8 -Infinity a=1\nput m 9 nan a=1\n");
+    assert_eq!(found, ["m a=1 8000000000 -inf", "m a=1 9000000000 NaN"]);
+    assert_eq!(told(&refusals), ["put m 7 1e400 a=1"]);
+    let (found, refusals) = lines("m,a=1 f=1e400 7\nm,a=1 f=1e300 8\n");
+    assert_eq!((found.len(), told(&refusals)), (1, vec!["m,a=1 f=1e400 7"]));
+}
+
+#[test]
+fn a_name_without_a_metric_or_a_tag_without_a_value_is_refused_and_made_no_other() {
+    let good = "+dt b=2\n:7\n+1\n";
+    let (found, refusals) =
+        resp(format!("+ a=1\n:7\n+1\n{good}+dt a=\n:7\n+1\n+a=1\n:7\n+1\n").as_bytes());
+    assert_eq!(
+        (&*found, told(&refusals)),
+        (&["dt b=2 7 1".into()][..], vec![" a=1", "dt a=", "a=1"])
+    );
+    let (found, refusals) = telnet("put dt 7 1 a=\nput dt 7 1 b=2\nput dt=x 7 1 b=2\n");
+    assert_eq!(found, ["dt b=2 7000000000 1"]);
+    assert_eq!(told(&refusals), ["put dt 7 1 a=", "put dt=x 7 1 b=2"]);
+    let (found, refusals) = lines("m,a= f=1 7\nm,b=2 f=1 7\n");
+    assert_eq!((found, told(&refusals)), (vec!["m_f b=2 7 1".to_owned()], vec!["m,a= f=1 7"]));
+    assert!(refusals[0].reason.contains("a tag without a value"), "{refusals:?}");
+}
+
+#[test]
+fn a_put_for_more_than_one_metric_or_for_events_says_so_of_its_line() {
+    let (found, refusals) = telnet("put a|b 7 1 h=x\nput !log 7 1 h=x\nput a 7 1 h=x\n");
+    assert_eq!(found, ["a h=x 7000000000 1"]);
+    assert_eq!(told(&refusals), ["put a|b 7 1 h=x", "put !log 7 1 h=x"]);
+    assert_eq!(refusals[0].reason, "put: 1 values for 2 metrics; give one each");
+    assert!(refusals[1].reason.contains("holds events"), "{refusals:?}");
+}

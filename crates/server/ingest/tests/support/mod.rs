@@ -1,0 +1,64 @@
+//! A store to read into, and what is in it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test that cannot go on fails"
+)]
+
+use ingest::{Intake, Refusal, RespReader};
+use series::{Ack, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
+
+pub fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
+    let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
+    (folder, store)
+}
+
+/// Everything in the store as `name time value`, sorted.
+pub fn contents(store: &Store) -> Vec<String> {
+    let snapshot = store.snapshot();
+    let mut found = Vec::new();
+    for series in store.find(&Selector::default()) {
+        if series.is_events() {
+            for e in snapshot.events(&series, TimeRange::ALL, Direction::Forward).unwrap() {
+                let text = String::from_utf8_lossy(&e.text).into_owned();
+                found.push(format!("{} {} {text}", series.name(), e.time_ns));
+            }
+            continue;
+        }
+        for run in snapshot.scan(&series, TimeRange::ALL, Direction::Forward) {
+            let run = run.unwrap();
+            for (time, value) in run.times.iter().zip(run.values.to_f64().iter()) {
+                found.push(format!("{} {time} {value}", series.name()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Read with a reader, store; what is there and what was refused.
+pub fn after(read: impl FnOnce(&mut Intake<'_>)) -> (Vec<String>, Vec<Refusal>) {
+    let (_folder, store) = store();
+    let mut intake = Intake::new(&store);
+    read(&mut intake);
+    let taken = intake.finish();
+    for batch in taken.batches {
+        store.write(batch, Ack::Persisted).unwrap();
+    }
+    (contents(&store), taken.refusals)
+}
+
+pub fn resp(text: &[u8]) -> (Vec<String>, Vec<Refusal>) {
+    after(|intake| {
+        let mut reader = RespReader::default();
+        let done = reader.read(text, intake);
+        reader.end(&text[done..], intake);
+    })
+}
