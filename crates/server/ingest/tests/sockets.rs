@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 
 struct Ports {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     _stop: watch::Sender<bool>,
     resp: SocketAddr,
     opentsdb: SocketAddr,
@@ -42,7 +42,7 @@ async fn ports_of(options: StoreOptions) -> Ports {
     let (resp, opentsdb, http) = (listen().await, listen().await, listen().await);
     let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let ports = Ports {
-        _folder: folder,
+        folder,
         _stop: stop,
         resp: resp.local_addr().unwrap(),
         opentsdb: opentsdb.local_addr().unwrap(),
@@ -463,13 +463,16 @@ async fn what_a_large_request_brought_survives_a_power_cut_behind_its_answer() {
             || StoreOptions { files: std::sync::Arc::new(disk.clone()), ..StoreOptions::default() };
         let ports = ports_of(options()).await;
         let mut stream = TcpStream::connect(ports.http).await.unwrap();
-        let lines: String = (0..samples).map(|i| format!("i,host=x f={i} {i}\n")).collect();
+        let mut lines = String::new();
+        for i in 0..samples {
+            writeln!(lines, "i,host=x f={i} {i}").unwrap();
+        }
         assert_eq!(ask(&mut stream, "/write", lines.as_bytes()).await.0, 204);
         let series = (0..samples).map(|i| remote("p", i)).collect();
         assert_eq!(ask(&mut stream, "/api/v1/write", &request(series)).await.0, 204);
         let image = disk.crash(seed);
         let options = StoreOptions { files: std::sync::Arc::new(image), ..options() };
-        let (store, _) = Store::open(&ports._folder.path().join("s"), options).unwrap();
+        let (store, _) = Store::open(&ports.folder.path().join("s"), options).unwrap();
         for metric in ["i_f", "p"] {
             let found = store.find(&series::Selector::metric(metric));
             let summary = store.snapshot().summary(&found[0], series::TimeRange::ALL).unwrap();
@@ -481,7 +484,10 @@ async fn what_a_large_request_brought_survives_a_power_cut_behind_its_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_row_of_a_request_holds_and_a_bad_line_of_it_is_named_however_large_it_is() {
     let ports = ports().await;
-    let mut lines: String = (0..9000).map(|i| format!("i,host=x f={i} {}\n", i % 4500)).collect();
+    let mut lines = String::new();
+    for i in 0..9000 {
+        writeln!(lines, "i,host=x f={i} {}", i % 4500).unwrap();
+    }
     lines += "i,host=x f= 1\n";
     let mut stream = TcpStream::connect(ports.http).await.unwrap();
     let (status, told) = ask(&mut stream, "/write", lines.as_bytes()).await;

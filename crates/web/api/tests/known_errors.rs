@@ -240,16 +240,15 @@ async fn what_the_series_store_refuses_is_told_as_a_text() {
     assert!(!detail.is_empty() && !detail.contains('{'), "{detail}");
 }
 
-fn gzip(lines: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(lines).unwrap();
-    packed.finish().unwrap()
-}
-
 #[tokio::test]
 async fn lines_for_the_series_store_may_come_in_gzip_and_in_nothing_else() {
     let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
+    let gzip = |lines: &[u8]| {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(lines).unwrap();
+        packed.finish().unwrap()
+    };
     let write = async |coding: &str, body: Vec<u8>| {
         let headers = [
             ("authorization", bearer.as_str()),
