@@ -22,7 +22,7 @@ use crate::error::WriteError;
 use crate::head::HeadCell;
 use crate::manifest::Manifest;
 use crate::model::Outcome;
-use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, TOMBSTONES_MAX, Wal};
+use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, Wal};
 use crate::part::{Part, Shelf};
 use crate::pending::{Pending, Spares, What};
 use crate::record::{self, Tombstone};
@@ -30,7 +30,7 @@ use crate::store::identity;
 use crate::unread::Unread;
 use crate::wait::{Line, Ticket};
 
-mod early;
+mod submit;
 
 /// Bytes of records that are logged together at most; half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -262,23 +262,6 @@ impl Core {
         .await
     }
 
-    /// Send a delete the same way.
-    pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
-        if self.live.read().tombstones.len() >= TOMBSTONES_MAX {
-            let (what, max) = ("tombstones", TOMBSTONES_MAX);
-            return Err(WriteError::TooLarge { what, value: max + 1, max });
-        }
-        let record = record::delete(&tombstone);
-        let what = What::Delete(tombstone);
-        let queue = self.queue.lock();
-        if queue.closed {
-            return Err(WriteError::Closed);
-        }
-        let (ack, slot) = (Ack::Persisted, Arc::default());
-        let pending = Pending { what, record, ack, slot, forgotten: 0 };
-        Ok(self.enqueue(queue, pending))
-    }
-
     fn enqueue(&self, mut queue: parking_lot::MutexGuard<'_, Queue>, pending: Pending) -> Ticket {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if self.options.background && !self.commits_itself(&queue, &pending) {
@@ -301,7 +284,7 @@ impl Core {
         }
         let is_free = queue.pending.is_empty() && !queue.committing;
         let is_busy = || self.journal.read().as_ref().is_some_and(Journal::is_busy);
-        let is_light = self.options.writers_commit && pending.ack == Ack::Flushed;
+        let is_light = self.options.writers_commit && pending.ack != Ack::Persisted;
         is_light && is_free && !is_busy()
     }
 

@@ -1,0 +1,49 @@
+//! What is sent without waiting for room: pieces of what is still being read, deletes.
+
+use std::sync::Arc;
+
+use super::Core;
+use crate::batch::Batch;
+use crate::error::WriteError;
+use crate::options::{Ack, TOMBSTONES_MAX};
+use crate::pending::{Pending, What};
+use crate::record::{self, Tombstone};
+use crate::wait::Ticket;
+
+impl Core {
+    /// As [`Core::submit`], but where there is no room at once the batch comes back.
+    pub(crate) fn try_submit(
+        &self,
+        batch: Batch,
+        ack: Ack,
+    ) -> Result<Result<Ticket, Batch>, WriteError> {
+        let queue = self.queue.lock();
+        let room = self.admit(&queue)? && queue.line.is_turn(None);
+        drop(queue);
+        if !room {
+            return Ok(Err(batch));
+        }
+        let pending = self.pending(batch, ack)?;
+        let queue = self.queue.lock();
+        // It may be closed by now. If others took the room, this one batch is beyond it.
+        self.admit(&queue)?;
+        Ok(Ok(self.enqueue(queue, pending)))
+    }
+
+    /// Send a delete on its way.
+    pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
+        if self.live.read().tombstones.len() >= TOMBSTONES_MAX {
+            let (what, max) = ("tombstones", TOMBSTONES_MAX);
+            return Err(WriteError::TooLarge { what, value: max + 1, max });
+        }
+        let record = record::delete(&tombstone);
+        let what = What::Delete(tombstone);
+        let queue = self.queue.lock();
+        if queue.closed {
+            return Err(WriteError::Closed);
+        }
+        let (ack, slot) = (Ack::Persisted, Arc::default());
+        let pending = Pending { what, record, ack, slot, forgotten: 0 };
+        Ok(self.enqueue(queue, pending))
+    }
+}
