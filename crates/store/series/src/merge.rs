@@ -55,9 +55,9 @@ impl Core {
         let now = self.options.clock.monotonic();
         let whole = |p: &i64| self.unread.lock().may_merge(*p, now);
         let is_finished = |p: i64| partition_range(p).to_ns < finished;
-        let (mut runs, mut bytes) = (Vec::new(), 0);
+        let (mut runs, mut bytes, mut deletes) = (Vec::new(), 0, Deletes::of(&tombstones));
         for (partition, parts) in parts.iter().filter(|(p, _)| whole(p)) {
-            let run = pick(parts, &tombstones, is_finished(*partition));
+            let run = pick(parts, &mut deletes, is_finished(*partition));
             if run.is_empty() {
                 continue;
             }
@@ -67,20 +67,35 @@ impl Core {
                 break;
             }
         }
+        let all = parts.keys().chain(rollups.keys()).copied().collect::<BTreeSet<i64>>();
+        let mut all = all.into_iter().filter(|p| whole(p) && is_finished(*p));
+        let rolled = all.find(|partition| {
+            let parts = parts.get(partition).map_or(&[][..], Vec::as_slice);
+            let rollup = rollups.get(partition);
+            let wanted = self.options.rollups_beside || rollup.is_some();
+            let mut buried = || rollup.is_some_and(|rollup| deletes.hit(rollup));
+            runs.is_empty() && wanted && (is_due(parts, rollup.map(|r| &r.meta)) || buried())
+        });
+        if !deletes.missed.is_empty() {
+            return self.pass_by(&mut manifest, &deletes.missed).map(|()| true);
+        }
         if !runs.is_empty() {
             return self.merge_runs(&mut manifest, &runs, &tombstones, outcome).map(|()| true);
         }
-        let all = parts.keys().chain(rollups.keys()).copied().collect::<BTreeSet<i64>>();
-        for partition in all.into_iter().filter(|p| whole(p) && is_finished(*p)) {
-            let parts = parts.get(&partition).map_or(&[][..], Vec::as_slice);
-            let rollup = rollups.get(&partition);
-            let wanted = self.options.rollups_beside || rollup.is_some();
-            if wanted && is_due(parts, rollup.map(|r| &r.meta), &tombstones) {
-                let done = self.roll(&mut manifest, partition, None, outcome);
-                return self.noting(&mut manifest, partition, done).map(|()| true);
-            }
+        let Some(partition) = rolled else { return Ok(false) };
+        let done = self.roll(&mut manifest, partition, None, outcome);
+        self.noting(&mut manifest, partition, done).map(|()| true)
+    }
+
+    /// Note of parts that the deletes there are do not hit that these are applied.
+    fn pass_by(&self, manifest: &mut Manifest, missed: &HashSet<u64>) -> Result<(), WriteError> {
+        let mut next = manifest.clone();
+        for part in next.parts.iter_mut().filter(|part| missed.contains(&part.id)) {
+            part.applied = next.sealed;
         }
-        Ok(false)
+        self.replace(&mut next, &[], &[])?;
+        *manifest = next;
+        Ok(())
     }
 
     /// Remember a partition that cannot be read, so that the others go on; on disk, too: every hour of
@@ -314,6 +329,35 @@ fn merged_row(
     Ok(all)
 }
 
+/// Deletes with the rows that they hit, and parts for which some wait but that have none of these:
+/// otherwise one delete would write everything anew that its range touches.
+struct Deletes<'a> {
+    all: Vec<(&'a Tombstone, RoaringBitmap)>,
+    missed: HashSet<u64>,
+}
+
+impl<'a> Deletes<'a> {
+    fn of(tombstones: &'a [Tombstone]) -> Self {
+        let rows = |t: &Tombstone| t.rows.iter().map(|(row, _)| *row).collect();
+        Self { all: tombstones.iter().map(|t| (t, rows(t))).collect(), missed: HashSet::new() }
+    }
+
+    /// Whether one that waits for a part hits any of its rows.
+    fn hit(&mut self, part: &Part) -> bool {
+        let mut waiting = self.all.iter().filter(|(t, _)| waits(t, &part.meta)).peekable();
+        if waiting.peek().is_none() {
+            return false;
+        }
+        // What cannot be read is for the merge to tell.
+        let Ok(rows) = part.rows() else { return true };
+        let hit = waiting.any(|(_, hit)| !hit.is_disjoint(&rows));
+        if !hit {
+            self.missed.insert(part.meta.id);
+        }
+        hit
+    }
+}
+
 /// Whether a tombstone has still to be applied to a part.
 pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
     let range = partition_range(part.partition);
@@ -323,9 +367,8 @@ pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
 }
 
 /// Neighbours worth merging.
-fn pick(parts: &[Arc<Part>], tombstones: &[Tombstone], finished: bool) -> Vec<Arc<Part>> {
-    let buried = |p: &&Arc<Part>| tombstones.iter().any(|t| waits(t, &p.meta));
-    if let Some(part) = parts.iter().find(buried) {
+fn pick(parts: &[Arc<Part>], deletes: &mut Deletes<'_>, finished: bool) -> Vec<Arc<Part>> {
+    if let Some(part) = parts.iter().find(|part| deletes.hit(part)) {
         return vec![Arc::clone(part)];
     }
     if parts.len() >= PARTS_MAX {

@@ -233,7 +233,11 @@ impl Core {
         // Of a log that began anew, or is off, nothing of before is waited for.
         let ends = self.journal.read().as_ref().map_or(0, Journal::persisted_position);
         manifest.log_expected = manifest.log_expected.min(ends);
-        manifest.store(&*self.options.files, &self.dir).map_err(|e| self.not_writable(&e))?;
+        let files = &*self.options.files;
+        // After a kill it says so already: it can be read when the disk is full.
+        if Manifest::load(files, &self.dir)?.as_ref() != Some(&*manifest) {
+            manifest.store(files, &self.dir).map_err(|e| self.not_writable(&e))?;
+        }
         Ok(())
     }
 

@@ -106,15 +106,23 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A part in its file, which it joins.
-    pub(crate) fn new(file: &Arc<PartFile>, shelf: &Arc<Shelf>, meta: PartMeta) -> Self {
+    /// A part in its file, which it joins, in the place of what was known of it `before`.
+    pub(crate) fn new(
+        file: &Arc<PartFile>,
+        shelf: &Arc<Shelf>,
+        meta: PartMeta,
+        before: Option<&Arc<Self>>,
+    ) -> Self {
         file.join();
+        if let Some(before) = before {
+            before.replace();
+        }
         Self { meta, file: Arc::clone(file), slot: Arc::default(), shelf: Arc::clone(shelf) }
     }
 
     /// A part in a folder, alone with its file, to be looked at.
     pub(crate) fn alone(files: &Arc<dyn Files>, dir: &Path, meta: PartMeta) -> Self {
-        Self::new(&PartFile::new(files, dir.join(meta.file_name())), &Arc::default(), meta)
+        Self::new(&PartFile::new(files, dir.join(meta.file_name())), &Arc::default(), meta, None)
     }
 
     pub(crate) fn file(&self) -> &Arc<PartFile> {

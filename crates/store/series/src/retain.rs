@@ -10,11 +10,9 @@ use crate::core::{Core, Parts};
 use crate::error::{ReadError, WriteError};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
-use crate::merge::waits;
 use crate::model::{MergeOutcome, TimeRange};
 use crate::part::{Part, PartMeta};
 use crate::query::{Snapshot, Source};
-use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, STEPS_S};
 use crate::table::{Table, Work};
 
@@ -55,16 +53,12 @@ pub(crate) enum Step {
     Refused(WriteError),
 }
 
-/// Whether a roll-up of a finished partition is to be made, or made anew.
-pub(crate) fn is_due(
-    parts: &[Arc<Part>],
-    rollup: Option<&PartMeta>,
-    tombstones: &[Tombstone],
-) -> bool {
+/// Whether a roll-up of a finished partition is to be made, or made anew for its samples.
+pub(crate) fn is_due(parts: &[Arc<Part>], rollup: Option<&PartMeta>) -> bool {
     let Some(rollup) = rollup else { return !parts.is_empty() };
     let newer = parts.iter().any(|p| p.meta.position_max > rollup.position_max);
     // Several parts will be merged, or dropped, some day.
-    (newer && parts.len() == 1 && !rollup.alone) || tombstones.iter().any(|t| waits(t, rollup))
+    newer && parts.len() == 1 && !rollup.alone
 }
 
 impl Core {

@@ -52,6 +52,7 @@ impl Core {
         let below = self.live.read().heads.first().map_or(0, |active| active.first() - 1);
         if below > manifest.sealed {
             self.seal_one(manifest, None, below, &mut outcome)?;
+            *self.began.lock() = self.options.clock.monotonic();
         }
         Ok(outcome)
     }
@@ -103,13 +104,14 @@ impl Core {
             known.values().map(|p| (p.meta.file, Arc::clone(p.file()))).collect();
         let (mut parts, mut rollups) = (Parts::new(), BTreeMap::new());
         for meta in &manifest.parts {
-            let part = known.get(&meta.id).filter(|p| p.meta == *meta).cloned();
+            let before = known.get(&meta.id);
+            let part = before.filter(|p| p.meta == *meta).cloned();
             let part = part.unwrap_or_else(|| {
                 let path = || self.parts_dir().join(meta.file_name());
                 let file = files
                     .entry(meta.file)
                     .or_insert_with(|| PartFile::new(&self.options.files, path()));
-                Arc::new(Part::new(file, &self.shelf, *meta))
+                Arc::new(Part::new(file, &self.shelf, *meta, before))
             });
             if meta.step_s > 0 {
                 rollups.insert(meta.partition, part);

@@ -178,9 +178,12 @@ impl Core {
         let live = self.live.read();
         let closed = live.heads.len() > 1;
         let empty = live.heads.last().is_none_or(|h| h.head.read().is_empty());
+        let below = live.heads.first().map_or(0, |active| active.first() - 1);
         drop(live);
         let age = self.options.clock.monotonic().saturating_sub(*self.began.lock());
-        closed || (!empty && age >= self.options.seal_after)
+        // Deletes alone are behind an empty head; whoever has the manifest may be sealing them.
+        let deletes = || self.maintain.try_lock().is_some_and(|manifest| below > manifest.sealed);
+        closed || (age >= self.options.seal_after && (!empty || deletes()))
     }
 }
 

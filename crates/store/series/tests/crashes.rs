@@ -246,6 +246,30 @@ fn a_full_disk_refuses_writes_and_reads_go_on() {
     assert_eq!(contents(&store), model);
 }
 
+#[test]
+fn a_store_that_was_killed_is_read_where_the_disk_has_no_room_at_all() {
+    let disk = SimDisk::new(3);
+    let (store, _) = open(&disk, Wal::Always);
+    let (mut model, mut draw, mut clock_s) = (Model::new(), Draw(3), 1000);
+    for number in 0..40 {
+        let (it, change) = batch(&store, &mut draw, &mut clock_s);
+        write(&store, it).unwrap();
+        apply(&mut model, &change);
+        if number == 20 {
+            store.seal().unwrap();
+        }
+    }
+    let image = disk.kill();
+    image.set_capacity(Some(0));
+    let (store, _) = open(&image, Wal::Always);
+    assert_eq!(contents(&store), model);
+    image.set_capacity(None);
+    let (it, change) = batch(&store, &mut draw, &mut clock_s);
+    write(&store, it).unwrap();
+    apply(&mut model, &change);
+    assert_eq!(contents(&open(&image.kill(), Wal::Always).0), model);
+}
+
 /// Say what differs, not everything.
 fn same(found: &Model, model: &Model, when: &str) {
     for name in found.keys().chain(model.keys()) {
