@@ -28,7 +28,7 @@ fn rss() -> f64 {
 
 /// Bytes of parts that a store with a small head keeps: two of them fit on a small disk, however long
 /// they are written.
-const SMALL_BYTES_MAX: u64 = 8 << 30;
+const SMALL_BYTES_MAX: u64 = 4 << 30;
 
 /// How a store is opened for a setting of its log: `always`, `interval`, `off`; `always small` has a
 /// small head, and keeps no more than [`SMALL_BYTES_MAX`].
