@@ -15,6 +15,8 @@ pub struct AgentId(pub u32);
 impl AgentId {
     /// The server's own entry.
     pub const SERVER: Self = Self(0);
+    /// The tag of metrics whose value is the number of the agent that they are of.
+    pub const TAG: &str = "agent";
 }
 
 impl fmt::Display for AgentId {

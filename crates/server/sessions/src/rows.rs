@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::{Extension, Json};
+use model::AgentId;
 use serde::{Deserialize, Serialize};
 use series::{Ack, Batch, NameError, Row, RowName, Store, Value, WriteError};
 use tracing::warn;
@@ -21,9 +22,6 @@ use crate::server::App;
 pub(crate) const ROWS_BYTES_MAX: usize = 4 << 20;
 /// Why a store that refuses now may take later, seconds until it is worth another try.
 const RETRY_SECONDS: u64 = 10;
-/// The tag that says which agent a row is from; none that an agent names itself.
-const AGENT_TAG: &str = "agent";
-
 /// One look: a line of the body.
 #[derive(Deserialize)]
 struct Look {
@@ -127,12 +125,12 @@ fn row(store: &Store, name: &str, agent: &Owner) -> Result<Option<Row>, String> 
         return Ok(Some(row));
     }
     let Ok(mut name) = RowName::parse(name.as_bytes()) else { return Ok(None) };
-    if name.tags.iter().any(|(tag, _)| tag == AGENT_TAG) {
+    if name.tags.iter().any(|(tag, _)| tag == AgentId::TAG) {
         return Ok(None);
     }
-    name.tags.push((AGENT_TAG.into(), agent.name.clone()));
+    name.tags.push((AgentId::TAG.into(), agent.name.clone()));
     let Ok(name) = RowName::new(name.metrics, name.tags) else { return Ok(None) };
-    match store.row_within(&name, AGENT_TAG, agent.series_max) {
+    match store.row_within(&name, AgentId::TAG, agent.series_max) {
         Ok(row) if row.is_events() => Ok(None),
         Ok(row) => {
             store.remember(raw.as_bytes(), row);

@@ -22,6 +22,9 @@ use crate::sharing::Sharing;
 mod names;
 use names::Names;
 
+/// Names that are read while writers of new ones wait.
+const READ_AT_ONCE: usize = 4096;
+
 /// See the module.
 pub(crate) struct Catalog {
     names: RwLock<Names>,
@@ -250,14 +253,17 @@ impl Catalog {
         self.names.read().rows.get(id).map(|r| (r.columns, r.events))
     }
 
-    /// Series that pass a selector, sorted by name.
+    /// Series that pass a selector, sorted by name. Names are read some at a time: whoever has a new
+    /// one for the catalogue, and whoever looks one up behind that, waits for no more than these.
     pub(crate) fn find(&self, selector: &Selector) -> Vec<Series> {
-        let names = self.names.read();
+        let ids: Vec<u32> = self.names.read().select(selector).iter().collect();
         let mut found = Vec::new();
-        for id in names.select(selector) {
-            names.collect(id, selector, &mut found);
+        for some in ids.chunks(READ_AT_ONCE) {
+            let names = self.names.read();
+            for id in some {
+                names.collect(*id, selector, &mut found);
+            }
         }
-        drop(names);
         let order = |a: &Series, b: &Series| {
             let same = Arc::ptr_eq(&a.metric, &b.metric);
             let metrics = if same { Ordering::Equal } else { a.metric.cmp(&b.metric) };

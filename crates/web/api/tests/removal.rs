@@ -110,6 +110,10 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
     for agent in [2, 3] {
         world.session(agent, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
         world.events(agent, found(&format!("/former/{agent}"))).await;
+        let rows = format!("load,agent={agent:03} value=1 1700000000000000000\n");
+        let lines = [("authorization", &*format!("Bearer {admin}")), ("content-type", "text/plain")];
+        let written = world.send("POST", "/series/write", &lines, rows).await;
+        assert!(written.status.is_success(), "{}", written.status);
     }
     let gone = "/agents?agents_list=002&status=all&older_than=0s";
     assert_eq!(ask(&world, "DELETE", gone, &admin, None).await.json()["error"], 0);
@@ -122,6 +126,10 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
     assert_eq!(came.status, StatusCode::OK, "{}", came.json());
     let again = ask(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
     assert_eq!(again.json()["error"], 1705, "once");
+    let load = json!({"select": "load_value", "range": {"from": 0, "to": 1_800_000_000_000_000_000_i64}});
+    let load = ask(&world, "POST", "/series/query", &admin, Some(load)).await;
+    let load = String::from_utf8(load.body.clone()).unwrap();
+    assert!(load.contains("agent=002") && !load.contains("agent=003"), "{load}");
     world.registry.create_group("secret").unwrap();
     world.registry.set_agent_groups(AgentId(3), &["secret".into()]).unwrap();
     // Who sees the group of the new one does not see what the former one did.

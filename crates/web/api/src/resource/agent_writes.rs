@@ -35,7 +35,7 @@ const STATUSES: &[&str] = &["all", "active", "pending", "never_connected", "disc
 const DELETED: &[Parameter] = &[
     required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
     required("status", Kind::Words(STATUSES), "Statuses, with commas, or all."),
-    query("purge", Kind::Flag, "Free the number as well: it may be given to another agent."),
+    query("purge", Kind::Flag, "Free the number as well: it may be given to another agent. Its metrics are deleted."),
     query("older_than", Kind::Timeframe(Some("7d")), "Not heard from for this long."),
     Q,
     query("os.platform", Kind::Alphanumeric, "Platform, for example debian."),
@@ -247,7 +247,8 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
         }
         gone.iter().copied().try_for_each(|(agent, incarnation)| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
-            call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
+            call.commit().submit_blocking(record).map_err(|e| e.to_string())?;
+            delete_metrics(call, std::iter::once(agent)).map_err(|e| e.to_string())
         })
     };
     let inserted = call.registry().insert_agent(new, &mut record);
@@ -295,6 +296,19 @@ fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarn
     recorded
 }
 
+/// Delete the metrics of agents whose numbers may be given again: whoever has one next has none of
+/// them. Those of others stay as what they did stays, until they are too old.
+fn delete_metrics(
+    call: &Call,
+    agents: impl Iterator<Item = AgentId>,
+) -> Result<(), series::WriteError> {
+    let Some(store) = &call.api.options.series else { return Ok(()) };
+    let numbers = agents.map(|agent| agent.to_string()).collect();
+    let tags = vec![(AgentId::TAG.to_owned(), series::Test::Is(numbers))];
+    let of_them = series::Selector { metric: series::Test::Any, tags };
+    store.delete(&of_them, series::TimeRange::ALL).map(drop)
+}
+
 /// Revoked first, then the records, then the registry's rows: what a crash leaves undone is done by
 /// asking again. Some at a time, and no more behind the first that cannot be recorded: who stays is
 /// not cut off for nothing. Nor is who came back while others were removed.
@@ -309,6 +323,11 @@ fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Vec<Age
         let still = AgentQuery { ids: Some(some.to_vec()), ..query.clone() };
         let lives = call.registry().revoke_agents(&call.registry().agent_ids(&still)?)?;
         let recorded = record(call, &lives);
+        let numbers = recorded.iter().map(|(agent, _)| *agent);
+        if purge && let Err(cause) = delete_metrics(call, numbers) {
+            tracing::error!("agents are not removed, their metrics cannot be deleted: {cause}");
+            break;
+        }
         removed.extend(call.registry().remove_agents(&recorded, purge)?);
         if recorded.len() < lives.len() {
             break;
