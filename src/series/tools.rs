@@ -13,8 +13,8 @@ use ingest::{Intake, RespReader, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
-    Ack, Direction, OpenError, ReadError, Selector, Series, Store, StoreOptions, StoreStats, Ticket,
-    TimeRange, Values,
+    Ack, Direction, OpenError, ReadError, Selector, Series, Store, StoreOptions, StoreStats,
+    Ticket, TimeRange, Values,
 };
 
 use crate::agent::Console;

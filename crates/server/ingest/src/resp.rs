@@ -351,7 +351,11 @@ impl RespReader {
                 None => intake.refuse(self.line, "PARSER no number", item.text()),
             }
         } else {
-            intake.refuse(self.line, "PARSER a dictionary has pairs of name and number", item.text());
+            intake.refuse(
+                self.line,
+                "PARSER a dictionary has pairs of name and number",
+                item.text(),
+            );
         }
         self.place = next;
     }

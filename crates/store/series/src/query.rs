@@ -343,16 +343,14 @@ impl Source<'_> {
     /// The range within the partition.
     fn here(&self) -> TimeRange {
         let (whole, range) = (partition_range(self.partition), self.range);
-        TimeRange {
-            from_ns: whole.from_ns.max(range.from_ns),
-            to_ns: whole.to_ns.min(range.to_ns),
-        }
+        TimeRange { from_ns: whole.from_ns.max(range.from_ns), to_ns: whole.to_ns.min(range.to_ns) }
     }
 }
 
 /// Whether no two pieces overlap in time.
 fn are_apart(pieces: &[Piece]) -> bool {
-    let apart = |spans: &[(i64, i64)]| spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.1 < b.0);
+    let apart =
+        |spans: &[(i64, i64)]| spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.1 < b.0);
     let mut spans: Vec<(i64, i64)> = pieces.iter().map(Piece::span).collect();
     // Mostly they are in order.
     apart(&spans) || {

@@ -111,7 +111,8 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
         world.session(agent, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
         world.events(agent, found(&format!("/former/{agent}"))).await;
         let rows = format!("load,agent={agent:03} value=1 1700000000000000000\n");
-        let lines = [("authorization", &*format!("Bearer {admin}")), ("content-type", "text/plain")];
+        let lines =
+            [("authorization", &*format!("Bearer {admin}")), ("content-type", "text/plain")];
         let written = world.send("POST", "/series/write", &lines, rows).await;
         assert!(written.status.is_success(), "{}", written.status);
     }
@@ -126,7 +127,8 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
     assert_eq!(came.status, StatusCode::OK, "{}", came.json());
     let again = ask(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
     assert_eq!(again.json()["error"], 1705, "once");
-    let load = json!({"select": "load_value", "range": {"from": 0, "to": 1_800_000_000_000_000_000_i64}});
+    let load =
+        json!({"select": "load_value", "range": {"from": 0, "to": 1_800_000_000_000_000_000_i64}});
     let load = ask(&world, "POST", "/series/query", &admin, Some(load)).await;
     let load = String::from_utf8(load.body.clone()).unwrap();
     assert!(load.contains("agent=002") && !load.contains("agent=003"), "{load}");

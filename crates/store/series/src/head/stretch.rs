@@ -90,13 +90,7 @@ impl Head {
     }
 
     /// Add the partitions that a stretch of a row has samples of.
-    pub(crate) fn touched(
-        &self,
-        id: u32,
-        of: &Stretch,
-        work: &mut Work,
-        into: &mut BTreeSet<i64>,
-    ) {
+    pub(crate) fn touched(&self, id: u32, of: &Stretch, work: &mut Work, into: &mut BTreeSet<i64>) {
         let Some(row) = self.row(id) else { return };
         row.chunks_of(of).iter().for_each(|chunk| chunk.partitions(work, into));
         if of.end.is_none() {

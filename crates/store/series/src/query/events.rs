@@ -24,10 +24,7 @@ impl Snapshot {
         range: TimeRange,
         direction: Direction,
     ) -> EventScan {
-        EventScan {
-            reading: Reading::new(self.clone(), series, range, direction, ROWS),
-            direction,
-        }
+        EventScan { reading: Reading::new(self.clone(), series, range, direction, ROWS), direction }
     }
 
     /// All events of a series at once, in the direction of the scan.

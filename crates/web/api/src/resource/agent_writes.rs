@@ -35,7 +35,11 @@ const STATUSES: &[&str] = &["all", "active", "pending", "never_connected", "disc
 const DELETED: &[Parameter] = &[
     required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
     required("status", Kind::Words(STATUSES), "Statuses, with commas, or all."),
-    query("purge", Kind::Flag, "Free the number as well: it may be given to another agent. Its metrics are deleted."),
+    query(
+        "purge",
+        Kind::Flag,
+        "Free the number as well: it may be given to another agent. Its metrics are deleted.",
+    ),
     query("older_than", Kind::Timeframe(Some("7d")), "Not heard from for this long."),
     Q,
     query("os.platform", Kind::Alphanumeric, "Platform, for example debian."),
