@@ -61,6 +61,8 @@ pub(crate) async fn rows(
     let _share =
         app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    // Whoever was removed while the body came brings nothing more under that number.
+    app.caller(&peer, &parts.headers)?;
     let agent = Owner { name: caller.agent.to_string(), series_max: app.options.agent_series_max };
     let reading = tokio::task::spawn_blocking(move || {
         let read = read(&store, &agent, &bytes)?;
