@@ -53,6 +53,13 @@ impl Core {
         let core = Self::new(dir.to_owned(), options, manifest.clone(), held);
         core.load_catalog(&manifest)?;
         core.load_parts(&manifest);
+        // Whoever put it in place may have been killed before its name was persisted: what only the
+        // one before names must not go first.
+        files.persist_dir(dir).map_err(|source| OpenError::Io {
+            path: dir.to_owned(),
+            what: "cannot persist",
+            source,
+        })?;
         report.removed_files = core.remove_leftovers(&manifest)?;
         core.open_log(&manifest, &mut report)?;
         report.rows = core.catalog.count();
@@ -127,9 +134,24 @@ impl Core {
         let named = manifest.catalog_name();
         let left = |name: &str| Manifest::is_catalog(name) && name != named;
         let removed = removed + self.remove_where(&self.dir, left)?;
-        // The store was closed in good order again since they were set aside: nobody misses them.
-        let left = |name: &str| manifest.clean && name.starts_with(ASIDE);
-        Ok(removed + self.remove_where(&self.dir.join("log"), left)?)
+        Ok(removed + if manifest.clean { self.remove_aside() } else { 0 })
+    }
+
+    /// Remove what was set aside of a log: the store was closed in good order since, and nobody misses
+    /// it. What cannot be removed stays.
+    fn remove_aside(&self) -> u64 {
+        let dir = self.dir.join("log");
+        let names = self.options.files.list(&dir).unwrap_or_default();
+        let mut removed = 0;
+        for path in names.iter().filter(|n| n.starts_with(ASIDE)).map(|n| dir.join(n)) {
+            match self.options.files.remove(&path) {
+                Ok(()) => removed += 1,
+                Err(e) => {
+                    tracing::warn!("{}: cannot remove: {e}; nothing needs it", path.display());
+                }
+            }
+        }
+        removed
     }
 
     fn remove_where(&self, dir: &Path, left: impl Fn(&str) -> bool) -> Result<u64, OpenError> {
@@ -234,11 +256,12 @@ impl Core {
         let ends = self.journal.read().as_ref().map_or(0, Journal::persisted_position);
         manifest.log_expected = manifest.log_expected.min(ends);
         let files = &*self.options.files;
-        // After a kill it says so already: it can be read when the disk is full.
-        if Manifest::load(files, &self.dir)?.as_ref() != Some(&*manifest) {
-            manifest.store(files, &self.dir).map_err(|e| self.not_writable(&e))?;
+        let there = Manifest::load(files, &self.dir)?;
+        // After a kill it says so already.
+        if there.as_ref() == Some(&*manifest) {
+            return Ok(());
         }
-        Ok(())
+        manifest.store(files, &self.dir).map(drop).map_err(|e| self.not_writable(&e))
     }
 
     fn replay(

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::clock::SystemClock;
-use env::files::{Failure, Fault, Files, SimDisk};
+use env::files::{Access, Failure, Fault, Files, SimDisk};
 use series::{Ack, Batch, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, open, options};
 
@@ -273,6 +273,68 @@ fn a_log_damaged_after_a_clean_end_is_set_aside() {
         store.close().unwrap();
         let (store, _) = open(&disk, wal);
         assert_eq!((contents(&store), aside(&disk)), (model, 0), "{byte} {wal:?}");
+    }
+}
+
+#[test]
+fn what_was_set_aside_of_a_log_and_cannot_be_removed_keeps_no_store_from_opening() {
+    let log = Path::new("/series/log");
+    let whole = SimDisk::new(1);
+    let (store, _) = open(&whole, Wal::Always);
+    spread(&store, 0);
+    let model = contents(&store);
+    store.close().unwrap();
+    let aside = log.join("damaged-segment-0000000000000001");
+    whole.open(&aside, Access::CREATE).unwrap();
+    let is_there = |disk: &SimDisk| disk.content(&aside).is_some();
+    let calls = {
+        let disk = whole.kill();
+        let opened = open(&disk, Wal::Always);
+        assert!(!is_there(&disk), "{:?}", opened.1);
+        disk.calls()
+    };
+    let mut stayed = 0;
+    for call in 1..=calls {
+        let disk = whole.kill();
+        disk.fail(&[Fault { call, failure: Failure::Io }]);
+        let Ok((store, _)) = Store::open(Path::new("/series"), options(&disk, Wal::Always)) else {
+            continue;
+        };
+        assert_eq!(contents(&store), model, "call {call}");
+        stayed += u32::from(is_there(&disk));
+        store.close().unwrap();
+        drop(open(&disk, Wal::Always));
+        assert!(!is_there(&disk), "call {call}: it goes the next time");
+    }
+    assert_eq!(stayed, 1, "of {calls} calls one removes it");
+}
+
+#[test]
+fn parts_that_were_merged_go_only_when_the_manifest_without_them_is_persisted() {
+    let merged = |failing: Option<u64>| {
+        let disk = SimDisk::new(1);
+        disk.scatter_names();
+        let (store, _) = open(&disk, Wal::Always);
+        for number in 0..4 {
+            spread(&store, number);
+            store.seal().unwrap();
+        }
+        let (model, before) = (contents(&store), disk.calls());
+        // Nothing works any more from that call on, and what was written before is there: a kill.
+        let fault = |call| Fault { call: before + call, failure: Failure::PowerCut };
+        disk.fail(&failing.map(fault).into_iter().collect::<Vec<_>>());
+        assert_eq!(store.merge().is_err(), failing.is_some(), "call {failing:?}");
+        (disk.kill(), model, disk.calls() - before)
+    };
+    let (_, _, calls) = merged(None);
+    for call in 1..=calls {
+        let (killed, model, _) = merged(Some(call));
+        let (store, report) = open(&killed, Wal::Always);
+        for seed in 0..30 {
+            let found = contents(&open(&killed.crash(seed), Wal::Always).0);
+            assert!(found == model, "call {call} seed {seed}: {report:?}");
+        }
+        drop(store);
     }
 }
 

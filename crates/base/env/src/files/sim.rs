@@ -4,7 +4,8 @@
 //! What it models: a write reaches the medium in sectors of 512 bytes. Until it is persisted, a
 //! power cut keeps any subset of them, so that writes are torn and reordered, and an older write
 //! of a sector may outlive a newer one. Names survive in the order in which they were changed, up
-//! to some point at or after the last persisted folder. After a failed flush what was to be
+//! to some point at or after the last persisted folder; those of each folder up to a point of its own
+//! if [`SimDisk::scatter_names`] says so. After a failed flush what was to be
 //! flushed reads as written but never becomes durable, as with a page cache.
 //! What it does not model: bad sectors that heal, time.
 
@@ -57,6 +58,7 @@ struct State {
     off: bool,
     refuses_direct: bool,
     compressing: bool,
+    scatters_names: bool,
     capacity_bytes: Option<u64>,
     /// Flushes, and changes of names, are acknowledged and not done.
     lies: (bool, bool),
@@ -108,6 +110,13 @@ impl SimDisk {
         self.0.lock().compressing = true;
     }
 
+    /// From now on names of one folder do not wait for those of another: persisting a folder persists
+    /// its names alone, and a power cut may keep later ones of one folder without earlier ones of
+    /// another.
+    pub fn scatter_names(&self) {
+        self.0.lock().scatters_names = true;
+    }
+
     /// From now on acknowledge flushes of files, or of folders, without doing them: to show that a
     /// test would notice.
     pub fn lie(&self, about_flushes: bool, about_names: bool) {
@@ -125,12 +134,13 @@ impl SimDisk {
     pub fn crash(&self, seed: u64) -> Self {
         let state = self.0.lock();
         let mut noise = seed;
-        let image = state.image.after_power_cut(&mut noise);
+        let image = state.image.after_power_cut(state.scatters_names, &mut noise);
         let (refuses_direct, capacity_bytes) = (state.refuses_direct, state.capacity_bytes);
         Self(Arc::new(Mutex::new(State {
             image,
             refuses_direct,
             capacity_bytes,
+            scatters_names: state.scatters_names,
             noise,
             ..State::default()
         })))
@@ -145,6 +155,7 @@ impl SimDisk {
             image: state.image.clone(),
             refuses_direct,
             capacity_bytes,
+            scatters_names: state.scatters_names,
             noise: state.noise,
             ..State::default()
         })))
@@ -369,13 +380,14 @@ impl Files for SimDisk {
         state.rename(NameChange::Remove(path.to_owned()))
     }
 
-    fn persist_dir(&self, _dir: &Path) -> io::Result<()> {
+    fn persist_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
         let failure = state.call()?;
         refusal(failure)?;
         cut(failure)?;
         if !state.lies.1 {
-            state.image.persist_names();
+            let only = state.scatters_names.then_some(dir);
+            state.image.persist_names(only);
         }
         Ok(())
     }

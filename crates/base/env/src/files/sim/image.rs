@@ -41,6 +41,14 @@ pub(super) struct Image {
     pending_names: Vec<(NameChange, usize)>,
 }
 
+impl NameChange {
+    /// The folder that it changes.
+    fn folder(&self) -> Option<&Path> {
+        let (Self::Create(path) | Self::Rename(_, path) | Self::Remove(path)) = self;
+        path.parent()
+    }
+}
+
 fn apply_name(names: &mut BTreeMap<PathBuf, usize>, change: &NameChange, node: usize) {
     match change {
         NameChange::Create(path) => {
@@ -212,9 +220,14 @@ impl Image {
         self.pending_names.push((change, node));
     }
 
-    pub(super) fn persist_names(&mut self) {
-        for (change, node) in self.pending_names.drain(..) {
-            apply_name(&mut self.durable_names, &change, node);
+    /// Persist the names of all folders, or of one.
+    pub(super) fn persist_names(&mut self, only: Option<&Path>) {
+        for (change, node) in std::mem::take(&mut self.pending_names) {
+            if only.is_none() || change.folder() == only {
+                apply_name(&mut self.durable_names, &change, node);
+            } else {
+                self.pending_names.push((change, node));
+            }
         }
     }
 
@@ -230,11 +243,20 @@ impl Image {
         found
     }
 
-    pub(super) fn after_power_cut(&self, noise: &mut u64) -> Self {
+    pub(super) fn after_power_cut(&self, scattered: bool, noise: &mut u64) -> Self {
         let mut names = self.durable_names.clone();
-        let kept = draw(noise) as usize % (self.pending_names.len() + 1);
-        for (change, node) in self.pending_names.iter().take(kept) {
-            apply_name(&mut names, change, *node);
+        // One line of changes, or one for each folder.
+        let mut lines: BTreeMap<Option<&Path>, Vec<&(NameChange, usize)>> = BTreeMap::new();
+        lines.entry(None).or_default();
+        for pending in &self.pending_names {
+            let folder = pending.0.folder().filter(|_| scattered);
+            lines.entry(folder).or_default().push(pending);
+        }
+        for line in lines.values() {
+            let kept = draw(noise) as usize % (line.len() + 1);
+            for (change, node) in line.iter().take(kept) {
+                apply_name(&mut names, change, *node);
+            }
         }
         let mut image = Self::default();
         for (path, node) in names {

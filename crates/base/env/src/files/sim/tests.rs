@@ -31,6 +31,27 @@ fn a_name_that_is_not_persisted_may_be_lost() {
 }
 
 #[test]
+fn names_of_a_folder_wait_for_those_of_another_unless_they_are_scattered() {
+    for scattered in [false, true] {
+        let disk = SimDisk::new(1);
+        if scattered {
+            disk.scatter_names();
+        }
+        let other = Path::new("/k/b");
+        disk.open(&path("a"), Access::CREATE).unwrap();
+        disk.open(other, Access::CREATE).unwrap();
+        let later_alone = |seed| {
+            let image = disk.crash(seed);
+            image.content(&path("a")).is_none() && image.content(other).is_some()
+        };
+        assert_eq!((0..100).any(later_alone), scattered);
+        disk.persist_dir(Path::new("/k")).unwrap();
+        assert!((0..100).all(|seed| disk.crash(seed).content(other).is_some()));
+        assert_eq!((0..100).any(later_alone), scattered);
+    }
+}
+
+#[test]
 fn unflushed_writes_survive_in_any_subset_of_sectors() {
     let disk = SimDisk::new(1);
     let file = disk.open(&path("a"), dsync()).unwrap();
