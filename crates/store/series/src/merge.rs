@@ -1,6 +1,8 @@
 //! Merges of parts that are neighbours in position.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -49,13 +51,13 @@ impl Core {
         let live = self.live.read();
         let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
         drop(live);
-        // A delete whose record is not known to be sealed may be lost with the log.
-        let tombstones = manifest.tombstones.clone();
         let finished = self.now_ns().saturating_sub(FINISHED_NS);
         let now = self.options.clock.monotonic();
         let whole = |p: &i64| self.unread.lock().may_merge(*p, now);
         let is_finished = |p: i64| partition_range(p).to_ns < finished;
-        let (mut runs, mut bytes, mut deletes) = (Vec::new(), 0, Deletes::of(&tombstones));
+        // A delete whose record is not known to be sealed may be lost with the log.
+        let mut deletes = Deletes::of(&manifest.tombstones);
+        let (mut runs, mut bytes) = (Vec::new(), 0);
         for (partition, parts) in parts.iter().filter(|(p, _)| whole(p)) {
             let run = pick(parts, &mut deletes, is_finished(*partition));
             if run.is_empty() {
@@ -76,10 +78,12 @@ impl Core {
             let mut buried = || rollup.is_some_and(|rollup| deletes.hit(rollup));
             runs.is_empty() && wanted && (is_due(parts, rollup.map(|r| &r.meta)) || buried())
         });
-        if !deletes.missed.is_empty() {
-            return self.pass_by(&mut manifest, &deletes.missed).map(|()| true);
+        let missed = deletes.missed;
+        if !missed.is_empty() {
+            return self.pass_by(&mut manifest, &missed).map(|()| true);
         }
         if !runs.is_empty() {
+            let tombstones = manifest.tombstones.clone();
             return self.merge_runs(&mut manifest, &runs, &tombstones, outcome).map(|()| true);
         }
         let Some(partition) = rolled else { return Ok(false) };
@@ -332,14 +336,16 @@ fn merged_row(
 /// Deletes with the rows that they hit, and parts for which some wait but that have none of these:
 /// otherwise one delete would write everything anew that its range touches.
 struct Deletes<'a> {
-    all: Vec<(&'a Tombstone, RoaringBitmap)>,
+    /// Rows are looked at where a part waits for a delete, so that those for which none does cost
+    /// nothing.
+    all: Vec<(&'a Tombstone, OnceCell<RoaringBitmap>)>,
     missed: HashSet<u64>,
 }
 
 impl<'a> Deletes<'a> {
     fn of(tombstones: &'a [Tombstone]) -> Self {
-        let rows = |t: &Tombstone| t.rows.iter().map(|(row, _)| *row).collect();
-        Self { all: tombstones.iter().map(|t| (t, rows(t))).collect(), missed: HashSet::new() }
+        let all = tombstones.iter().map(|t| (t, OnceCell::new())).collect();
+        Self { all, missed: HashSet::new() }
     }
 
     /// Whether one that waits for a part hits any of its rows.
@@ -350,7 +356,8 @@ impl<'a> Deletes<'a> {
         }
         // What cannot be read is for the merge to tell.
         let Ok(rows) = part.rows() else { return true };
-        let hit = waiting.any(|(_, hit)| !hit.is_disjoint(&rows));
+        let of = |t: &Tombstone| t.rows.iter().map(|(row, _)| *row).collect();
+        let hit = waiting.any(|(t, hit)| !hit.get_or_init(|| of(t)).is_disjoint(&rows));
         if !hit {
             self.missed.insert(part.meta.id);
         }
@@ -366,13 +373,42 @@ pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
         && part.applied < tombstone.position
 }
 
-/// Neighbours worth merging.
+/// Neighbours worth merging: those that deletes hit, with those that would be merged anyway where the
+/// two overlap, so that each is written once.
 fn pick(parts: &[Arc<Part>], deletes: &mut Deletes<'_>, finished: bool) -> Vec<Arc<Part>> {
-    if let Some(part) = parts.iter().find(|part| deletes.hit(part)) {
-        return vec![Arc::clone(part)];
+    let begin = grown(parts, finished);
+    let run = match hit_run(parts, deletes) {
+        None => begin..parts.len(),
+        Some(hit) if begin < hit.end => begin.min(hit.start)..parts.len(),
+        Some(hit) => hit,
+    };
+    parts.get(run).unwrap_or_default().to_vec()
+}
+
+/// From the first part that a delete hits to the last. What is not hit between two of them is written
+/// with them unless it is more than they.
+fn hit_run(parts: &[Arc<Part>], deletes: &mut Deletes<'_>) -> Option<Range<usize>> {
+    let hits: Vec<bool> = parts.iter().map(|part| deletes.hit(part)).collect();
+    let start = hits.iter().position(|hit| *hit)?;
+    let (mut end, mut bytes, mut between) = (start, 0, 0);
+    for ((i, part), hit) in parts.iter().enumerate().zip(hits).skip(start) {
+        if !hit {
+            between += part.meta.bytes;
+            continue;
+        }
+        bytes += part.meta.bytes;
+        if between > bytes {
+            break;
+        }
+        (end, between) = (i + 1, 0);
     }
+    Some(start..end)
+}
+
+/// Where the newest parts begin that are worth merging; behind the last where none are.
+fn grown(parts: &[Arc<Part>], finished: bool) -> usize {
     if parts.len() >= PARTS_MAX {
-        return parts.to_vec();
+        return 0;
     }
     let (mut begin, mut bytes) = (parts.len(), 0);
     for (i, part) in parts.iter().enumerate().rev() {
@@ -382,8 +418,30 @@ fn pick(parts: &[Arc<Part>], deletes: &mut Deletes<'_>, finished: bool) -> Vec<A
         (begin, bytes) = (i, bytes + part.meta.bytes);
     }
     let least = if finished { 2 } else { RUN_MIN };
-    if parts.len() - begin >= least {
-        return parts.iter().skip(begin).cloned().collect();
+    if parts.len() - begin >= least { begin } else { parts.len() }
+}
+
+#[cfg(test)]
+mod tests {
+    use env::files::{Files, SimDisk};
+
+    use super::*;
+    use crate::options::PARTITION_NS;
+
+    #[test]
+    fn rows_of_deletes_are_looked_at_only_where_a_part_waits_for_them() {
+        let range = TimeRange { from_ns: 0, to_ns: PARTITION_NS };
+        let tombstones = [Tombstone { position: 9, range, rows: vec![(1, Vec::new())] }];
+        let files: Arc<dyn Files> = Arc::new(SimDisk::new(1));
+        let part = |partition, applied| {
+            let meta = PartMeta { partition, applied, position_max: 5, ..PartMeta::default() };
+            Arc::new(Part::alone(&files, "/parts".as_ref(), meta))
+        };
+        let mut deletes = Deletes::of(&tombstones);
+        assert!(pick(&[part(1, 0)], &mut deletes, false).is_empty());
+        assert!(pick(&[part(0, 9)], &mut deletes, false).is_empty());
+        assert!(deletes.all.iter().all(|(_, rows)| rows.get().is_none()));
+        // One waits; that it cannot be read is for the merge to tell.
+        assert_eq!(pick(&[part(0, 0)], &mut deletes, false).len(), 1);
     }
-    Vec::new()
 }

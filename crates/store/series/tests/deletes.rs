@@ -74,3 +74,45 @@ fn a_delete_of_a_store_that_nobody_writes_to_is_sealed_and_takes_its_samples() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn all_parts_of_a_partition_that_a_delete_hits_are_written_as_one() {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, Wal::Always);
+    // In the partition of now, where three parts alone are not worth a merge.
+    let now = options(&disk, Wal::Always).clock.now_us() as i64 * 1000;
+    let write = |name: &str, from: i64, count: i64| {
+        let (row, mut batch) = (store.row(name.as_bytes()).unwrap(), Batch::new());
+        let value = |i: i64| (i * i % 977) as f64;
+        (0..count).for_each(|i| batch.push(row, now + from + 7 * i, &[value(i)]).unwrap());
+        store.write(batch, Ack::Persisted).unwrap();
+        store.seal().unwrap();
+    };
+    (0..3).for_each(|part| write("load host=a", part, 1000));
+    let all = store.stats();
+    assert_eq!((store.merge().unwrap().parts_before, all.parts), (0, 3));
+    let last = TimeRange { from_ns: now + 6000, to_ns: i64::MAX };
+    store.delete(&Selector::metric("load"), last).unwrap();
+    let expected = contents(&store);
+    store.seal().unwrap();
+    let outcome = store.merge().unwrap();
+    assert_eq!((outcome.parts_before, outcome.parts_after), (3, 1), "{outcome:?}");
+    // What is not hit between two that are is not written with them if it is more than they.
+    let before = store.stats().part_bytes;
+    write("mem host=a", 0, 30_000);
+    let mem = store.stats().part_bytes - before;
+    write("load host=a", 6500, 10);
+    assert_eq!(store.stats().parts, 3);
+    store.delete(&Selector::metric("load"), TimeRange { from_ns: now + 5000, ..last }).unwrap();
+    let outcome = {
+        store.seal().unwrap();
+        store.merge().unwrap()
+    };
+    assert_eq!((outcome.parts_before, outcome.parts_after), (2, 1), "{outcome:?}");
+    assert!(outcome.bytes_written < mem, "{outcome:?} of {mem}");
+    let mut expected = expected;
+    expected.get_mut("load host=a").unwrap().retain(|time, _| *time < now + 5000);
+    let mut found = contents(&store);
+    assert_eq!(found.remove("mem host=a").map(|mem| mem.len()), Some(30_000));
+    assert_eq!(found, expected);
+}
