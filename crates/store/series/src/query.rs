@@ -20,6 +20,7 @@ mod extremes;
 mod grid;
 mod rolled;
 mod scan;
+mod sorted;
 mod windows;
 pub use events::EventScan;
 pub use extremes::Extreme;
@@ -313,6 +314,7 @@ impl Snapshot {
                 self.hide(&mut table, *row, *column, part.meta.position_max);
                 Ok(table)
             }
+            Piece::Sorted(block) => Ok(block.table(range, work)),
         }
     }
 

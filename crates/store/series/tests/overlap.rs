@@ -11,12 +11,15 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use env::files::SimDisk;
 use series::{
-    Ack, Batch, Direction, PARTITION_NS, Selector, Series, Snapshot, Store, Summary, TimeRange, Wal,
+    Ack, Batch, Direction, PARTITION_NS, Selector, Series, Snapshot, Store, StoreOptions, Summary,
+    TimeRange, Wal,
 };
-use support::{Draw, open};
+use support::reads::Reads;
+use support::{Draw, open, options};
 
 const NAME: &str = "cpu host=a";
 /// Samples of a window, and the most that may be in memory then: it is cut at eight times as many,
@@ -96,7 +99,7 @@ fn parts_that_overlap_all_along_are_read_a_window_at_a_time() {
 fn rows_that_came_in_no_order_are_read_a_window_at_a_time_from_head_and_parts() {
     let (store, _) = open(&SimDisk::new(1), Wal::Off);
     let (mut expected, mut draw) = (Samples::new(), Draw(7));
-    let times: Vec<i64> = (0..40_000).map(|_| draw.below(30_000) as i64 * 1000).collect();
+    let times: Vec<i64> = (0..150_000).map(|_| draw.below(120_000) as i64 * 1000).collect();
     write(&store, &mut expected, &times);
     for range in ranges(&expected) {
         check(&store, &expected, range);
@@ -108,6 +111,31 @@ fn rows_that_came_in_no_order_are_read_a_window_at_a_time_from_head_and_parts() 
     for range in ranges(&expected) {
         check(&store, &expected, range);
     }
+}
+
+#[test]
+fn parts_that_came_in_no_order_are_read_once_and_not_for_every_window() {
+    const PARTS: u64 = 100;
+    let disk = SimDisk::new(1);
+    let reads = Reads::of(&disk);
+    let options = StoreOptions { files: Arc::new(reads.clone()), ..options(&disk, Wal::Off) };
+    let (store, _) = Store::open("/series".as_ref(), options).unwrap();
+    let (mut expected, mut draw) = (Samples::new(), Draw(7));
+    for _ in 0..PARTS {
+        let times: Vec<i64> = (0..1000).map(|_| draw.below(7_000_000) as i64 * 1_000_000).collect();
+        write(&store, &mut expected, &times);
+        store.seal().unwrap();
+    }
+    let series = store.find(&Selector::metric("cpu")).remove(0);
+    let snapshot = store.snapshot();
+    for way in [Direction::Forward, Direction::Backward] {
+        let before = reads.count();
+        let found = scanned(&snapshot, &series, TimeRange::ALL, way);
+        assert_eq!(found.len(), 2 * expected.len());
+        let read = reads.count() - before;
+        assert!(read <= 6 * PARTS, "{read} reads of {PARTS} chunks");
+    }
+    check(&store, &expected, ranges(&expected)[1]);
 }
 
 #[test]

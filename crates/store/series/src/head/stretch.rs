@@ -10,7 +10,7 @@ use crate::table::{Table, Want, Work};
 const STRETCH_ROWS: usize = 1024;
 
 /// Chunks of a row of a head that came one after another, to be read later. Those of several lie in
-/// one partition.
+/// one partition, or each of them in several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     begin: usize,
@@ -26,9 +26,11 @@ impl Stretch {
     /// Take the next one in, if they may be one.
     fn join(&mut self, next: &Self) -> bool {
         let (first, last) = (self.first.min(next.first), self.last.max(next.last));
+        let is_one = |first, last| partition_of(first) == partition_of(last);
         let joins = self.end == Some(next.begin)
             && self.rows + next.rows <= STRETCH_ROWS
-            && partition_of(first) == partition_of(last);
+            && (is_one(first, last)
+                || !(is_one(self.first, self.last) || is_one(next.first, next.last)));
         if joins {
             *self = Self { end: next.end, first, last, rows: self.rows + next.rows, ..*self };
         }

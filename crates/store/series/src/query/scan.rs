@@ -12,7 +12,8 @@ use crate::model::{Direction, Run, Series, TimeRange, Values};
 ///
 /// However many samples there are, and in whatever order they came, few of them are in memory: those
 /// of blocks whose times follow each other or overlap a little about [`Scan::with_rows`], and at most
-/// eight times as many.
+/// eight times as many. Those that came in no order are sorted and kept compressed, as many as go
+/// into 512 bytes for each of [`Scan::with_rows`].
 pub struct Scan {
     reading: Reading,
     direction: Direction,

@@ -2,11 +2,13 @@
 //! neither how many there are nor how blocks overlap.
 //!
 //! Windows are planned from what blocks say of their times, so that few blocks are cut by them. Where
-//! more samples than expected turn out to be in one, it becomes shorter while it is read.
+//! more samples than expected turn out to be in one, it becomes shorter while it is read. Where blocks
+//! overlap so much that they cannot be cut, they are sorted first: see [`super::sorted`].
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::sorted::{Block, Sorted};
 use super::{Snapshot, Source, note};
 use crate::error::ReadError;
 use crate::head::{HeadCell, Stretch, partition_of};
@@ -17,13 +19,15 @@ use crate::table::{Table, Work};
 /// Samples of a window, about.
 pub(super) const ROWS: usize = 1 << 16;
 /// A window is cut when it holds so many times what it should.
-const ROWS_OVER: usize = 8;
+pub(super) const ROWS_OVER: usize = 8;
 
-/// A run of samples of one series that is not read yet: a chunk of a part, or chunks of a head.
+/// A run of samples of one series that is not read yet: a chunk of a part, chunks of a head, or what
+/// was sorted of such.
 #[derive(Clone)]
 pub(crate) enum Piece {
     Chunk(Arc<Part>, ChunkRef, (u32, u16)),
     Head(Arc<HeadCell>, Stretch, (u32, u16)),
+    Sorted(Arc<Block>),
 }
 
 impl Piece {
@@ -32,6 +36,7 @@ impl Piece {
         match self {
             Self::Chunk(_, chunk, _) => (chunk.first, chunk.last),
             Self::Head(_, stretch, _) => (stretch.first, stretch.last),
+            Self::Sorted(block) => (block.first, block.last),
         }
     }
 
@@ -40,6 +45,7 @@ impl Piece {
         match self {
             Self::Chunk(_, chunk, _) => chunk.rows as usize,
             Self::Head(_, stretch, _) => stretch.rows,
+            Self::Sorted(block) => block.rows,
         }
     }
 
@@ -68,13 +74,63 @@ pub(super) struct Windows {
     /// What is to be read, ascending.
     left: VecDeque<TimeRange>,
     rows: usize,
+    /// What of a window was sorted, with the memory of it; not what is sorted already.
+    sorted: Option<(Box<Windows>, usize)>,
+    is_sorted: bool,
 }
 
 impl Windows {
     /// Windows of about so many samples over pieces, sources with lower positions first.
     pub(super) fn new(pieces: Vec<Piece>, range: TimeRange, rows: usize) -> Self {
-        let left = planned(&pieces, range, rows);
-        Self { pieces, left, rows }
+        let span = |piece: &Piece| (piece.span().0, piece.span().1, piece.rows());
+        let left = planned(&pieces.iter().map(span).collect::<Vec<_>>(), range, rows);
+        Self { pieces, left, rows, sorted: None, is_sorted: false }
+    }
+
+    /// Memory of what it knows of blocks, and of those that were sorted, in bytes.
+    fn bytes(&self) -> usize {
+        let sorted = self.sorted.as_ref().map_or(0, |(_, bytes)| *bytes);
+        self.pieces.len() * size_of::<Piece>() + sorted
+    }
+
+    /// Whether blocks of a window are to be sorted: it would be cut, and each read again and again.
+    fn is_tangled(&self, window: TimeRange) -> bool {
+        let touching = self.pieces.iter().filter(|piece| piece.touches(window));
+        !self.is_sorted
+            && touching.map(Piece::rows).sum::<usize>() > self.rows.saturating_mul(ROWS_OVER)
+    }
+
+    /// Sort what is in a window, or in a part of it; that part.
+    fn sort(
+        &mut self,
+        window: TimeRange,
+        snapshot: &Snapshot,
+        direction: Direction,
+        work: &mut Work,
+        torn: &mut Option<ReadError>,
+    ) -> TimeRange {
+        let how = (self.rows, direction);
+        let sorted = Sorted::of(&self.pieces, window, how, snapshot, work, torn);
+        self.leave_out(sorted.lost);
+        let pieces = sorted.blocks.into_iter().map(Piece::Sorted).collect();
+        let windows = Self { is_sorted: true, ..Self::new(pieces, sorted.window, self.rows) };
+        self.sorted = Some((Box::new(windows), sorted.bytes));
+        sorted.window
+    }
+
+    /// Leave pieces out that cannot be read, ascending.
+    fn leave_out(&mut self, lost: Vec<usize>) {
+        lost.into_iter().rev().for_each(|i| drop(self.pieces.remove(i)));
+    }
+
+    /// Read what is left of a window later.
+    fn put_back(&mut self, planned: TimeRange, window: TimeRange) {
+        if window.to_ns < planned.to_ns {
+            self.left.push_front(TimeRange { from_ns: window.to_ns, ..planned });
+        }
+        if window.from_ns > planned.from_ns {
+            self.left.push_back(TimeRange { to_ns: window.from_ns, ..planned });
+        }
     }
 
     /// What can be read of the next window, settled; `None` behind the last one. A piece that cannot
@@ -86,10 +142,21 @@ impl Windows {
         work: &mut Work,
         torn: &mut Option<ReadError>,
     ) -> Option<Table> {
+        if let Some((sorted, _)) = &mut self.sorted {
+            match sorted.next(snapshot, direction, work, torn) {
+                None => self.sorted = None,
+                table => return table,
+            }
+        }
         let planned = match direction {
             Direction::Forward => self.left.pop_front()?,
             Direction::Backward => self.left.pop_back()?,
         };
+        if self.is_tangled(planned) {
+            let window = self.sort(planned, snapshot, direction, work, torn);
+            self.put_back(planned, window);
+            return self.next(snapshot, direction, work, torn);
+        }
         let (mut window, mut lost) = (planned, Vec::new());
         let mut all: Option<Table> = None;
         for (i, piece) in self.pieces.iter().enumerate() {
@@ -108,28 +175,28 @@ impl Windows {
                 window = cut(all, window, self.rows.saturating_mul(ROWS_OVER / 2), direction);
             }
         }
-        lost.into_iter().rev().for_each(|i| drop(self.pieces.remove(i)));
-        if window.to_ns < planned.to_ns {
-            self.left.push_front(TimeRange { from_ns: window.to_ns, ..planned });
-        }
-        if window.from_ns > planned.from_ns {
-            self.left.push_back(TimeRange { to_ns: window.from_ns, ..planned });
-        }
+        self.leave_out(lost);
+        self.put_back(planned, window);
         let mut all = all.unwrap_or_default();
         all.settle();
         Some(all)
     }
 }
 
-/// Cut a range into windows where blocks begin, each of so many samples or more. No cut where the
-/// blocks that it goes through are more than the window: they are read on both sides.
-fn planned(pieces: &[Piece], range: TimeRange, rows: usize) -> VecDeque<TimeRange> {
+/// Cut a range into windows where blocks begin, each of so many samples or more. Of blocks their first
+/// and last times and their samples. No cut where the blocks that it goes through are more than the
+/// window: they are read on both sides.
+pub(crate) fn planned(
+    blocks: &[(i64, i64, usize)],
+    range: TimeRange,
+    rows: usize,
+) -> VecDeque<TimeRange> {
     let mut from_ns = range.from_ns;
     let mut windows = VecDeque::new();
-    if pieces.iter().map(Piece::rows).sum::<usize>() > rows {
+    if blocks.iter().map(|(_, _, some)| *some).sum::<usize>() > rows {
         let of = |end: fn((i64, i64)) -> i64| {
-            let mut ends: Vec<(i64, usize)> =
-                pieces.iter().map(|p| (end(p.span()), p.rows())).collect();
+            let ends = blocks.iter().map(|(first, last, some)| (end((*first, *last)), *some));
+            let mut ends: Vec<(i64, usize)> = ends.collect();
             ends.sort_unstable();
             ends.into_iter()
         };
@@ -211,8 +278,8 @@ impl Reading {
 
     /// Memory of what it knows of blocks, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let pieces = self.windows.as_ref().map_or(0, |windows| windows.pieces.len());
-        (self.heads.len() + pieces) * size_of::<Piece>()
+        let windows = self.windows.as_ref().map_or(0, Windows::bytes);
+        self.heads.len() * size_of::<Piece>() + windows
     }
 
     /// Look what there is in the next partition; `None` behind the last one.

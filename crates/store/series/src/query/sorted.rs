@@ -1,0 +1,150 @@
+//! Samples of blocks that overlap all along, as those of a head do that came in no order: sorted once,
+//! and kept compressed while they are read window by window. Reading every block for every window
+//! would cost the square of what there is.
+//!
+//! What is kept is bounded: beyond that the later half of its time goes, and is sorted when its turn
+//! comes. So all that there is is read once for so many bytes of it, not once for each window.
+
+use std::sync::Arc;
+
+use super::windows::{Piece, ROWS_OVER};
+use super::{Snapshot, note};
+use crate::error::ReadError;
+use crate::model::{Direction, TimeRange};
+use crate::table::{Table, Want, Work};
+
+/// Bytes that are kept, for each sample of a window: 32 MiB where windows are as large as usual.
+const BYTES_PER_ROW: usize = 512;
+/// Bytes that a sample counts at least, so that what compresses well is not sorted in too many runs.
+const SAMPLE_BYTES: usize = 2;
+/// Blocks of a window, so that those that a window cuts, one of each run, are few; and their samples.
+const BLOCKS: usize = 64;
+const BLOCK_ROWS: (usize, usize) = (16, 1024);
+
+/// Sorted samples in memory.
+pub(crate) struct Block {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) rows: usize,
+    columns: usize,
+    bytes: Box<[u8]>,
+}
+
+impl Block {
+    /// What it has in a range, settled.
+    pub(super) fn table(&self, range: TimeRange, work: &mut Work) -> Table {
+        let mut table = Table::with_columns(self.columns);
+        if table.decode(&self.bytes, Want::All, work).is_none() {
+            // Its own bytes: cannot be.
+            tracing::error!("a sorted block cannot be decoded");
+        }
+        if !range.covers(self.first, self.last) {
+            table.keep(|t| range.contains(t));
+        }
+        table
+    }
+
+    /// Memory of it, in bytes.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<Piece>() + self.bytes.len().max(self.rows * SAMPLE_BYTES)
+    }
+}
+
+/// What was sorted of a window.
+pub(super) struct Sorted {
+    /// What of the window it holds all of.
+    pub(super) window: TimeRange,
+    /// Sorted runs one after another, sources with lower positions first.
+    pub(super) blocks: Vec<Arc<Block>>,
+    /// Memory of the blocks.
+    pub(super) bytes: usize,
+    /// Pieces that cannot be read.
+    pub(super) lost: Vec<usize>,
+}
+
+impl Sorted {
+    /// Sort what pieces have in a window of about so many samples to a window that is given out, or
+    /// in a part of it on the side from which a scan comes.
+    pub(super) fn of(
+        pieces: &[Piece],
+        window: TimeRange,
+        (rows, direction): (usize, Direction),
+        snapshot: &Snapshot,
+        work: &mut Work,
+        torn: &mut Option<ReadError>,
+    ) -> Self {
+        let mut it = Self { window, blocks: Vec::new(), bytes: 0, lost: Vec::new() };
+        let mut run: Option<Table> = None;
+        for (i, piece) in pieces.iter().enumerate() {
+            if !piece.touches(it.window) {
+                continue;
+            }
+            match (snapshot.open_piece(piece, it.window, work), &mut run) {
+                (Ok(table), Some(run)) => run.append(&table),
+                (Ok(table), None) => run = Some(table),
+                (Err(e), _) => {
+                    note(torn, e);
+                    it.lost.push(i);
+                }
+            }
+            let is_full = |run: &mut Table| run.len() / (ROWS_OVER / 2) >= rows;
+            if let Some(run) = run.take_if(is_full) {
+                it.add(run, rows, work);
+                it.bound(rows.saturating_mul(BYTES_PER_ROW), direction);
+            }
+        }
+        if let Some(run) = run {
+            it.add(run, rows, work);
+        }
+        it
+    }
+
+    /// Sort a run and keep it.
+    fn add(&mut self, mut run: Table, rows: usize, work: &mut Work) {
+        run.settle();
+        let mut begin = 0;
+        for end in run.chunk_ends((rows / BLOCKS).clamp(BLOCK_ROWS.0, BLOCK_ROWS.1)) {
+            let at = |i: usize| run.times.get(i).copied().unwrap_or_default();
+            let mut bytes = Vec::new();
+            run.encode(begin, end, work, &mut bytes);
+            let (first, last) = (at(begin), at(end - 1));
+            let (rows, columns, bytes) = (end - begin, run.columns.len(), bytes.into());
+            let block = Block { first, last, rows, columns, bytes };
+            self.bytes += block.bytes();
+            self.blocks.push(Arc::new(block));
+            begin = end;
+        }
+    }
+
+    /// Let half of it go where it is too much: what a scan comes to last.
+    fn bound(&mut self, bytes_max: usize, direction: Direction) {
+        if self.bytes <= bytes_max {
+            return;
+        }
+        let mut blocks: Vec<&Block> = self.blocks.iter().map(|block| &**block).collect();
+        match direction {
+            Direction::Forward => blocks.sort_unstable_by_key(|block| block.first),
+            Direction::Backward => {
+                blocks.sort_unstable_by_key(|block| std::cmp::Reverse(block.last));
+            }
+        }
+        let mut bytes = 0;
+        let mut beyond = blocks.into_iter().skip_while(|block| {
+            bytes += block.bytes();
+            bytes <= bytes_max / 2
+        });
+        let Some(next) = beyond.next() else { return };
+        let window = match direction {
+            Direction::Forward => TimeRange { to_ns: next.first, ..self.window },
+            Direction::Backward => {
+                TimeRange { from_ns: next.last.saturating_add(1), ..self.window }
+            }
+        };
+        // All of one instant cannot be cut.
+        if window.from_ns < window.to_ns {
+            self.window = window;
+            self.blocks.retain(|block| window.touches(block.first, block.last));
+            self.bytes = self.blocks.iter().map(|block| block.bytes()).sum();
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What queries and merges hold in memory, however much there is. Alone in its process, so that what is
+//! allocated is theirs.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use series::{
+    Ack, Batch, Direction, PARTITION_NS, Selector, Series, Snapshot, Store, StoreOptions,
+    TimeRange, Wal,
+};
+
+/// The system's memory, counted.
+struct Counted;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// One test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[expect(unsafe_code, reason = "an allocator is")]
+// SAFETY: every call goes on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(held, Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static MEMORY: Counted = Counted;
+
+/// What something allocates at most at a time, in bytes, and what it comes to.
+fn peak<T>(what: &str, run: impl FnOnce() -> T) -> (usize, T) {
+    let (before, began) = (HELD.load(Ordering::Relaxed), Instant::now());
+    PEAK.store(before, Ordering::Relaxed);
+    let done = run();
+    let peak = PEAK.load(Ordering::Relaxed) - before;
+    println!("{what}: {} KiB at most, {:?}", peak >> 10, began.elapsed());
+    (peak, done)
+}
+
+fn open(dir: &Path) -> Store {
+    let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
+    Store::open(dir, options).unwrap().0
+}
+
+/// How many samples there are, and their sum; they come in order.
+fn scanned(snapshot: &Snapshot, series: &Series, way: Direction, rows: usize) -> (i64, f64) {
+    let (mut count, mut sum, mut last) = (0, 0.0, None);
+    for run in snapshot.scan(series, TimeRange::ALL, way).with_rows(rows) {
+        let run = run.unwrap();
+        let forward = way == Direction::Forward;
+        let follows = |a: i64, b: i64| if forward { a < b } else { a > b };
+        let times = || last.iter().chain(&run.times).copied();
+        assert!(times().zip(times().skip(1)).all(|(a, b)| follows(a, b)), "not in order");
+        count += run.times.len() as i64;
+        sum += run.values.to_f64().iter().sum::<f64>();
+        last = run.times.last().copied();
+    }
+    (count, sum)
+}
+
+/// Bytes for each sample of a window: what is sorted and compressed, the samples that are being sorted,
+/// and what is known of blocks.
+const BYTES_PER_ROW: usize = 1280;
+
+/// `HOLDFAST_SAMPLES` of them, in windows as large as usual.
+#[test]
+fn a_query_of_samples_that_came_in_no_order_holds_few_of_them() {
+    let _turn = TURN.lock();
+    let asked = std::env::var("HOLDFAST_SAMPLES").ok().and_then(|n| n.parse::<i64>().ok());
+    let (samples, rows) = asked.map_or((400_000, 4096), |samples| (samples, 1 << 16));
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("series"));
+    // All over three partitions, each time once: half of them in parts, half in the head.
+    let apart = 3 * PARTITION_NS / samples;
+    let row = store.row(b"load host=a").unwrap();
+    let (mut batch, mut sum) = (Batch::new(), 0.0);
+    for i in 0..samples {
+        let at = i * 7_368_787 % samples;
+        let value = (at % 1000) as f64;
+        sum += value;
+        batch.push(row, at * apart, &[value]).unwrap();
+        if i % 10_000 == 9_999 || i + 1 == samples {
+            store.write(std::mem::take(&mut batch), Ack::Begun).unwrap();
+        }
+        if i == samples / 2 {
+            store.seal().unwrap();
+        }
+    }
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let snapshot = store.snapshot();
+    for way in [Direction::Forward, Direction::Backward] {
+        let what = format!("{samples} samples {way:?}");
+        let (peak, found) = peak(&what, || scanned(&snapshot, &series, way, rows));
+        assert_eq!(found, (samples, sum));
+        assert!(peak <= rows * BYTES_PER_ROW, "{peak} bytes");
+    }
+    let (peak, all) = peak("their summary", || snapshot.summary(&series, TimeRange::ALL).unwrap());
+    assert_eq!(all.map(|all| (all.count, all.sum)), Some((samples as u64, sum)));
+    assert!(peak <= (1 << 16) * BYTES_PER_ROW, "{peak} bytes");
+}
