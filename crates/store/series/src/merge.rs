@@ -12,12 +12,14 @@ use crate::core::Core;
 use crate::error::{WriteError, refused};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
-use crate::model::{MergeOutcome, TimeRange};
+use crate::model::MergeOutcome;
 use crate::part::{Part, PartMeta, PartWriter};
 use crate::record::Tombstone;
 use crate::retain::is_due;
-use crate::sharing::{self, Shared};
-use crate::table::{Table, Want, Work};
+use crate::table::{Table, Work};
+
+mod rows;
+use rows::Rows;
 
 /// A part joins the run of newer ones if it is at most so many times as large as they together.
 const GROWTH: u64 = 4;
@@ -206,13 +208,25 @@ impl Core {
                 rows |= part.rows()?;
             }
             for row in rows {
-                self.go_on()?;
-                let shared = self.catalog.sharing().of(row).to_vec();
-                let table = merged_row(run, (row, &shared), tombstones, &mut work)?;
-                writer.row(at, row, &table.unwrap_or_default(), &mut work)?;
+                self.write_merged_row(&mut writer, (at, row), run, tombstones, &mut work)?;
             }
         }
         self.written(writer, metas, (sealed, false))
+    }
+
+    fn write_merged_row(
+        &self,
+        writer: &mut PartWriter,
+        (at, row): (usize, u32),
+        run: &[Arc<Part>],
+        tombstones: &[Tombstone],
+        work: &mut Work,
+    ) -> Result<(), WriteError> {
+        let shared = self.catalog.sharing().of(row).to_vec();
+        Rows::of(run, (row, &shared), tombstones)?.each(work, |table, work| {
+            self.go_on()?;
+            writer.row(at, row, table, work)
+        })
     }
 
     /// An error when the store is being closed.
@@ -287,50 +301,6 @@ impl Core {
         self.lost_samples();
         Ok(())
     }
-}
-
-/// What parts have of a row together, without what was deleted. Where a later part has a value of a
-/// series that the row shares, it holds.
-fn merged_row(
-    run: &[Arc<Part>],
-    (row, shared): (u32, &[Shared]),
-    tombstones: &[Tombstone],
-    work: &mut Work,
-) -> Result<Option<Table>, WriteError> {
-    let mut read = |part: &Arc<Part>, row, want| -> Result<Option<Table>, WriteError> {
-        let Some(mut table) = part.table(row, TimeRange::ALL, want, work)? else { return Ok(None) };
-        for t in tombstones {
-            let inside = |time| t.range.contains(time);
-            let Some(hit) = t.of(row, part.meta.position_max) else { continue };
-            match (hit, want) {
-                ([], _) => table.keep(|time| !inside(time)),
-                (hit, Want::One(one)) if hit.contains(&one) => table.keep(|time| !inside(time)),
-                (_, Want::One(_)) => {}
-                (hit, _) => hit.iter().for_each(|column| table.blank(*column, inside)),
-            }
-        }
-        table.drop_absent();
-        Ok(Some(table))
-    };
-    let mut all: Option<Table> = None;
-    for part in run {
-        for other in shared {
-            let Some(all) = &mut all else { break };
-            if let Some(with) = read(part, other.row, Want::One(other.column))? {
-                all.settle();
-                sharing::agree(all, other.own, &with);
-            }
-        }
-        match (&mut all, read(part, row, Want::All)?) {
-            (Some(all), Some(table)) => all.append(&table),
-            (None, table) => all = table,
-            (Some(_), None) => {}
-        }
-    }
-    if let Some(all) = &mut all {
-        all.settle();
-    }
-    Ok(all)
 }
 
 /// Deletes with the rows that they hit, and parts for which some wait but that have none of these:
@@ -426,6 +396,7 @@ mod tests {
     use env::files::{Files, SimDisk};
 
     use super::*;
+    use crate::model::TimeRange;
     use crate::options::PARTITION_NS;
 
     #[test]

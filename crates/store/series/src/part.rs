@@ -233,12 +233,23 @@ impl Part {
         work: &mut Work,
     ) -> Result<Option<Table>, ReadError> {
         let Some(entry) = self.entry(row, Want::None)? else { return Ok(None) };
+        self.table_of(&entry, range, want, work).map(Some)
+    }
+
+    /// As [`Part::table`], of a row that was looked up.
+    pub(crate) fn table_of(
+        &self,
+        entry: &Entry,
+        range: TimeRange,
+        want: Want,
+        work: &mut Work,
+    ) -> Result<Table, ReadError> {
         let mut table = Table::with_columns(want.of(entry.columns));
         for chunk in entry.chunks.iter().filter(|c| range.touches(c.first, c.last)) {
             self.chunk(chunk, want, &mut table, work)?;
         }
         table.keep(|t| range.contains(t));
-        Ok(Some(table))
+        Ok(table)
     }
 
     /// Look at every byte: what is wrong with it, one line each.

@@ -26,7 +26,7 @@ pub use events::EventScan;
 pub use extremes::Extreme;
 use grid::Grid;
 pub use scan::Scan;
-pub(crate) use windows::Piece;
+pub(crate) use windows::{Piece, planned};
 use windows::{ROWS, Windows};
 
 /// The parts and heads of one moment. Keeps their files readable however long it lives; samples

@@ -117,3 +117,37 @@ fn a_query_of_samples_that_came_in_no_order_holds_few_of_them() {
     assert_eq!(all.map(|all| (all.count, all.sum)), Some((samples as u64, sum)));
     assert!(peak <= (1 << 16) * BYTES_PER_ROW, "{peak} bytes");
 }
+
+/// Metrics of the row, and its rows in the partition.
+const WIDE: usize = 256;
+const WIDE_ROWS: i64 = 20_000;
+
+#[test]
+fn a_merge_of_a_wide_row_holds_little_of_it() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("series"));
+    let metrics: Vec<String> = (0..WIDE).map(|i| format!("m{i}")).collect();
+    let row = store.row(format!("{} host=a", metrics.join("|")).as_bytes()).unwrap();
+    for part in 0..2 {
+        for from in (0..WIDE_ROWS).step_by(1000) {
+            let mut batch = Batch::new();
+            for i in from..from + 1000 {
+                let values: Vec<f64> = (0..WIDE).map(|c| ((i + c as i64) % 100) as f64).collect();
+                batch.push(row, (2 * i + part) * 100_000_000, &values).unwrap();
+            }
+            store.write(batch, Ack::Begun).unwrap();
+        }
+        store.seal().unwrap();
+    }
+    let all = 2 * WIDE_ROWS as usize * WIDE * size_of::<f64>();
+    let (peak, outcome) = peak("a merge", || store.merge().unwrap());
+    assert_eq!((outcome.parts_before, outcome.parts_after), (2, 1), "{outcome:?}");
+    assert!(peak <= all / 2, "{peak} bytes of {all}");
+    let stats = store.stats();
+    assert_eq!(stats.part_samples, 2 * WIDE_ROWS as u64 * WIDE as u64);
+    let series = store.find(&Selector::metric("m7")).remove(0);
+    let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
+    let sum: i64 = (0..WIDE_ROWS).map(|i| (i + 7) % 100).sum();
+    assert_eq!((all.count, all.sum), (2 * WIDE_ROWS as u64, 2.0 * sum as f64));
+}

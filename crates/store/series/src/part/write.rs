@@ -17,6 +17,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 struct Begun {
     meta: PartMeta,
     index: index::Builder,
+    /// The row that is being written.
+    row: Option<u32>,
     /// Bytes of its chunks.
     bytes: u64,
 }
@@ -44,13 +46,14 @@ impl PartWriter {
         let begun = |meta: &PartMeta| Begun {
             meta: PartMeta { rows: 0, samples: 0, applied: 0, version: VERSION, ..*meta },
             index: index::Builder::new(partition_range(meta.partition).from_ns, meta.step_s == 0),
+            row: None,
             bytes: 0,
         };
         let buffer = PartMeta { version: VERSION, ..first }.header();
         Ok(Self { parts: metas.iter().map(begun).collect(), file, path, buffer, written: 0 })
     }
 
-    /// Add the settled rows of a row series to one of the parts.
+    /// Add settled rows of a row series to one of the parts; those of one come one after another.
     pub(crate) fn row(
         &mut self,
         part: usize,
@@ -61,7 +64,11 @@ impl PartWriter {
         let Some(part) = self.parts.get_mut(part).filter(|_| !table.is_empty()) else {
             return Ok(());
         };
-        part.index.row(id, table.columns.len());
+        if part.row != Some(id) {
+            part.index.row(id, table.columns.len());
+            part.row = Some(id);
+            part.meta.rows += 1;
+        }
         let mut begin = 0;
         for end in table.chunk_ends(CHUNK_ROWS_MAX) {
             let at = self.buffer.len();
@@ -74,7 +81,6 @@ impl PartWriter {
             part.bytes += length as u64 + 4;
             begin = end;
         }
-        part.meta.rows += 1;
         part.meta.samples += table.samples() as u64;
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
