@@ -68,7 +68,7 @@ netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
 	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) HOLDFAST_DOCUMENTS=100000 \
 	HOLDFAST_STOPS=$$(( 60 * $(SOAK) )) HOLDFAST_SERIES=100000 HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
-	PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
+	HOLDFAST_SAMPLES=18000000 PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
 
 bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)
 	./bench/run.sh $*

@@ -321,18 +321,18 @@ impl Core {
 }
 
 impl Snapshot {
-    /// Samples of one metric in a partition at the times that its row has and none before it among
+    /// Samples of one metric in a range of a partition at the times that its row has and none before it among
     /// the `others` that share the series.
     fn of_row(
         &self,
         (row, column): (u32, u16),
-        partition: i64,
+        (partition, range): (i64, TimeRange),
         others: &[(u32, u16)],
         pass: &Pass<'_>,
         work: &mut Work,
     ) -> Result<Table, WriteError> {
         let mut read = |columns: &[(u32, u16)]| {
-            let (range, mut torn) = (TimeRange::ALL, None);
+            let mut torn = None;
             let source = Source { columns, partition, range, heads: &[] };
             let table = self.read(&source, work, &mut torn);
             torn.map_or(Ok(()), pass)?;
@@ -363,8 +363,10 @@ impl Snapshot {
         work: &mut Work,
     ) -> Result<Buckets, WriteError> {
         let mut buckets = Buckets::new();
-        if with_samples {
-            let table = self.of_row((row, column), partition, others, pass, work)?;
+        let columns = [&[(row, column)], others].concat();
+        let windows = || self.bucket_windows(&columns, partition);
+        for range in with_samples.then(windows).unwrap_or_default() {
+            let table = self.of_row((row, column), (partition, range), others, pass, work)?;
             if let Some(of) = table.columns.first() {
                 rollup::roll(&table.times, of, step_s, &mut buckets);
             }

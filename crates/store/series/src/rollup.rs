@@ -36,6 +36,11 @@ fn begin(time_ns: i64, step_s: u32) -> i64 {
     time_ns.saturating_sub(time_ns.rem_euclid(width_ns(step_s)))
 }
 
+/// The beginning of the finest bucket of an instant.
+pub(crate) fn begin_of(time_ns: i64) -> i64 {
+    begin(time_ns, STEPS_S[0])
+}
+
 /// Add the samples of one column of a sorted table.
 pub(crate) fn roll(times: &[i64], column: &Column, step_s: u32, into: &mut Buckets) {
     let floats = column.floats();

@@ -79,7 +79,7 @@ fn scanned(snapshot: &Snapshot, series: &Series, way: Direction, rows: usize) ->
 
 /// Bytes for each sample of a window: what is sorted and compressed, the samples that are being sorted,
 /// and what is known of blocks.
-const BYTES_PER_ROW: usize = 1280;
+const BYTES_PER_ROW: usize = 768;
 
 /// `HOLDFAST_SAMPLES` of them, in windows as large as usual.
 #[test]
@@ -150,4 +150,33 @@ fn a_merge_of_a_wide_row_holds_little_of_it() {
     let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
     let sum: i64 = (0..WIDE_ROWS).map(|i| (i + 7) % 100).sum();
     assert_eq!((all.count, all.sum), (2 * WIDE_ROWS as u64, 2.0 * sum as f64));
+}
+
+#[test]
+fn a_roll_up_of_a_row_at_a_high_rate_holds_little_of_it() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("series");
+    let (samples, store) = (400_000, open(&dir));
+    let row = store.row(b"load host=a").unwrap();
+    for from in (0..samples).step_by(10_000) {
+        let mut batch = Batch::new();
+        for i in from..from + 10_000 {
+            batch.push(row, i * (PARTITION_NS / samples), &[(i % 100) as f64]).unwrap();
+        }
+        store.write(batch, Ack::Begun).unwrap();
+    }
+    store.close().unwrap();
+    let beside =
+        StoreOptions { rollups_beside: true, background: false, ..StoreOptions::default() };
+    let (store, _) = Store::open(&dir, StoreOptions { wal: Wal::Off, ..beside }).unwrap();
+    let (peak, outcome) = peak("a roll-up", || store.merge().unwrap());
+    assert_eq!((outcome.parts_before, outcome.parts_after, store.stats().rollups), (0, 1, 1));
+    let all = samples as usize * size_of::<(i64, f64)>();
+    assert!(peak <= all / 2, "{peak} bytes of {all}");
+    let series = store.find(&Selector::metric("load")).remove(0);
+    let steps = store.snapshot().steps(&series, TimeRange::ALL, PARTITION_NS).unwrap();
+    let sum: i64 = (0..samples).map(|i| i % 100).sum();
+    let told: Vec<_> = steps.iter().map(|(_, all)| (all.count, all.sum)).collect();
+    assert_eq!(told, [(samples as u64, sum as f64)]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Grid, Piece, ROWS, Snapshot, Source, Windows, note, runs};
+use super::{Grid, Piece, ROWS, Snapshot, Source, Windows, note, planned, runs};
 use crate::error::ReadError;
 use crate::head::partition_range;
 use crate::model::{Direction, Summary, TimeRange};
@@ -22,6 +22,26 @@ impl Snapshot {
     pub(crate) fn files_of(&self, partition: i64) -> (Vec<Arc<Part>>, Option<Arc<Part>>) {
         let parts = self.parts.get(&partition).cloned().unwrap_or_default();
         (parts, self.rollups.get(&partition).cloned())
+    }
+
+    /// Ranges of a partition, each of about as many samples of some columns as a window, that begin
+    /// where buckets do.
+    pub(crate) fn bucket_windows(&self, columns: &[(u32, u16)], partition: i64) -> Vec<TimeRange> {
+        let source = Source { columns, partition, range: TimeRange::ALL, heads: &[] };
+        // What cannot be read is told when it is to be.
+        let pieces = self.pieces(&source, &mut None);
+        let blocks: Vec<_> = pieces.iter().map(Piece::block).collect();
+        let (whole, mut windows) = (source.here(), Vec::new());
+        let mut from_ns = whole.from_ns;
+        for window in planned(&blocks, whole, ROWS) {
+            let is_last = window.to_ns >= whole.to_ns;
+            let to_ns = if is_last { whole.to_ns } else { rollup::begin_of(window.to_ns) };
+            if to_ns > from_ns {
+                windows.push(TimeRange { from_ns, to_ns });
+                from_ns = to_ns;
+            }
+        }
+        windows
     }
 
     /// Partitions that may hold samples of a range, or what is left of them, ascending.

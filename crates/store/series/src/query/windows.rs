@@ -49,6 +49,12 @@ impl Piece {
         }
     }
 
+    /// Its first and its last time, and its samples at most.
+    pub(super) fn block(&self) -> (i64, i64, usize) {
+        let (first, last) = self.span();
+        (first, last, self.rows())
+    }
+
     pub(super) fn touches(&self, range: TimeRange) -> bool {
         let (first, last) = self.span();
         range.touches(first, last)
@@ -82,8 +88,8 @@ pub(super) struct Windows {
 impl Windows {
     /// Windows of about so many samples over pieces, sources with lower positions first.
     pub(super) fn new(pieces: Vec<Piece>, range: TimeRange, rows: usize) -> Self {
-        let span = |piece: &Piece| (piece.span().0, piece.span().1, piece.rows());
-        let left = planned(&pieces.iter().map(span).collect::<Vec<_>>(), range, rows);
+        let blocks: Vec<_> = pieces.iter().map(Piece::block).collect();
+        let left = planned(&blocks, range, rows);
         Self { pieces, left, rows, sorted: None, is_sorted: false }
     }
 
