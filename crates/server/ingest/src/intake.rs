@@ -1,6 +1,7 @@
 //! Rows on their way from text into batches, with the refusals in the order of the lines.
 
 use series::{Ack, Batch, Row, Store, Ticket, Value, WriteError};
+use tokio::runtime::Handle;
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
 const QUOTED_BYTES_MAX: usize = 200;
@@ -38,6 +39,7 @@ pub struct Intake<'a> {
     /// What was read is sent to the store in pieces of so many samples, and at the end.
     piece: Option<usize>,
     tickets: Vec<Ticket>,
+    begun: Begun,
     failed: Option<WriteError>,
     refusals: Vec<Refusal>,
     refused: u64,
@@ -67,6 +69,7 @@ impl<'a> Intake<'a> {
             full: Vec::new(),
             piece: None,
             tickets: Vec::new(),
+            begun: Begun::default(),
             failed: None,
             refusals: Vec::new(),
             refused: 0,
@@ -147,7 +150,12 @@ impl<'a> Intake<'a> {
             return self.full.push(batch);
         }
         match self.store.try_submit(batch, ack) {
-            Ok(Ok(ticket)) => self.tickets.push(ticket),
+            Ok(Ok(ticket)) => {
+                self.tickets.push(ticket);
+                if ack == Ack::Begun {
+                    self.begun.0 = Some(self.store.clone());
+                }
+            }
             Ok(Err(batch)) => self.full.push(batch),
             Err(e) => self.failed = Some(e),
         }
@@ -194,6 +202,7 @@ impl<'a> Intake<'a> {
         Taken {
             batches: self.full,
             tickets: self.tickets,
+            begun: self.begun,
             failed: self.failed,
             refusals: self.refusals,
             refused: self.refused,
@@ -209,6 +218,8 @@ pub struct Taken {
     pub batches: Vec<Batch>,
     /// What is on its way to the store already, before `batches`; all of it is persisted when all of both is.
     pub(crate) tickets: Vec<Ticket>,
+    /// To be settled when all of it is persisted.
+    pub(crate) begun: Begun,
     /// Why a piece was refused as a whole; those behind it were not tried.
     pub(crate) failed: Option<WriteError>,
     /// The first [`REFUSALS_MAX`] refusals.
@@ -217,6 +228,35 @@ pub struct Taken {
     pub refused: u64,
     /// Samples and events in the batches and pieces.
     pub samples: u64,
+}
+
+/// Pieces that were begun and that nothing behind them has persisted yet. Dropped before it is settled,
+/// because a body was refused in its middle or its sender left, it sends what persists them in time: what
+/// queries show must not be what a power cut takes however much later.
+#[derive(Default)]
+pub(crate) struct Begun(Option<Store>);
+
+impl Begun {
+    /// They are persisted.
+    pub(crate) fn settle(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl std::fmt::Debug for Begun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Begun").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Some(store) = self.0.take() else { return };
+        // A store that takes nothing any more has said why.
+        let Ok(Err(batch)) = store.try_submit(Batch::new(), Ack::Flushed) else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move { store.submit_async(batch, Ack::Flushed).await });
+    }
 }
 
 /// What the store says of a row, without the number by which it knows it: the offending text is told.

@@ -1,8 +1,9 @@
 //! Writes over HTTP: Influx lines, Prometheus remote write.
 //!
-//! Bodies are read within [`WRITES_BYTES_MAX`] for all connections together and taken apart by
-//! [`READERS_MAX`] at a time; a body that does not come in [`BODY_TIME_MAX`] is given up. What a
-//! compressed body holds is bounded as a body is.
+//! Bodies are read within [`WRITES_BYTES_MAX`] for all connections together, what they unpack into
+//! included, and taken apart by [`READERS_MAX`] at a time, also those whose clients have left; a body that
+//! does not come in [`BODY_TIME_MAX`] is given up. What packed lines hold is bounded as a body is, a message
+//! of remote write by [`MESSAGE_BYTES_MAX`].
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -17,17 +18,18 @@ use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use hyper::body::Body as _;
 use series::{Ack, Store, WriteError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{busy, failed, refused};
 use crate::intake::{Intake, Refusal, Taken};
-use crate::remote::RemoteReader;
+use crate::remote::{MESSAGE_BYTES_MAX, RemoteReader};
 use crate::{influx, net};
 
 /// Largest body of a write, in bytes.
 pub const WRITE_BYTES_MAX: usize = 32 << 20;
-/// Most bytes of the bodies of all writes that are being read, or wait to be taken apart.
+/// Most bytes of the bodies of all writes that are being read, wait to be taken apart, or are, with what
+/// they unpack into.
 pub const WRITES_BYTES_MAX: usize = 256 << 20;
 /// Most bodies that are taken apart at a time.
 const READERS_MAX: usize = 4;
@@ -40,29 +42,64 @@ const TURN_TIME_MAX: Duration = Duration::from_secs(30);
 const SMALL_BYTES: usize = net::READ_BYTES_MAX;
 /// The same for bodies that are compressed.
 const SMALL_COMPRESSED_BYTES: usize = 64 << 10;
-/// Unit of the room for bodies, in bytes.
+/// Unit of the rooms for bodies, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
+/// Units of bodies as they come. There are as many for what they unpack into: who has some of these waits
+/// for no more.
+const UNITS: usize = WRITES_BYTES_MAX / 2 / UNIT_BYTES;
 
 /// What the writes of one port share.
 #[derive(Clone)]
 struct Rooms {
     /// Units of bodies.
     bodies: Arc<Semaphore>,
+    /// Units of what bodies unpack into.
+    unpacked: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     remote: Arc<RemoteReader>,
 }
 
+impl Default for Rooms {
+    fn default() -> Self {
+        Self {
+            bodies: Arc::new(Semaphore::new(UNITS)),
+            unpacked: Arc::new(Semaphore::new(UNITS)),
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
+            remote: Arc::default(),
+        }
+    }
+}
+
 pub(super) fn routes() -> Router<Store> {
-    let rooms = Rooms {
-        bodies: Arc::new(Semaphore::new(WRITES_BYTES_MAX / UNIT_BYTES)),
-        readers: Arc::new(Semaphore::new(READERS_MAX)),
-        remote: Arc::default(),
-    };
     Router::new()
         .route("/write", post(write_lines))
         .route("/api/v1/write", post(write_remote))
-        .layer(Extension(rooms))
+        .layer(Extension(Rooms::default()))
 }
+
+/// How a protocol's bodies are taken.
+#[derive(Clone, Copy)]
+struct Protocol {
+    name: &'static str,
+    /// What it counts.
+    noun: &'static str,
+    /// Bodies of so many bytes are taken apart at once, larger ones away from the tasks.
+    small: usize,
+    /// Most bytes that a body unpacks into.
+    unpacked: fn(&[u8]) -> usize,
+}
+
+const LINES: Protocol =
+    Protocol { name: "influx", noun: "line", small: SMALL_BYTES, unpacked: |_| 0 };
+/// A thousand bytes may be a million.
+const PACKED_LINES: Protocol = Protocol { small: 0, unpacked: |_| WRITE_BYTES_MAX, ..LINES };
+const REMOTE: Protocol = Protocol {
+    name: "remote",
+    noun: "series",
+    small: SMALL_COMPRESSED_BYTES,
+    // A body that is none, or too large, is refused before it is unpacked.
+    unpacked: |body| snap::raw::decompress_len(body).unwrap_or(0).min(MESSAGE_BYTES_MAX),
+};
 
 /// Why a body was not taken apart; nothing of it is stored, unless the text says otherwise.
 enum Unread {
@@ -143,9 +180,8 @@ async fn write_lines(
         }
         Ok(())
     };
-    // A thousand bytes may be a million.
-    let small = if coding == Coding::Plain { SMALL_BYTES } else { 0 };
-    take(&store, &rooms, request, ("influx", "line", small), read).await
+    let protocol = if coding == Coding::Plain { LINES } else { PACKED_LINES };
+    take(&store, &rooms, request, protocol, read).await
 }
 
 async fn write_remote(
@@ -161,32 +197,38 @@ async fn write_remote(
     }
     let remote = Arc::clone(&rooms.remote);
     let read = move |body: &[u8], intake: &mut Intake<'_>| Ok(remote.read(body, intake)?);
-    take(&store, &rooms, request, ("remote", "series", SMALL_COMPRESSED_BYTES), read).await
+    take(&store, &rooms, request, REMOTE, read).await
 }
 
-/// Read a body, take it apart, store it, and answer when it is persisted. Beside what reads it: names
-/// of the protocol and of what it counts, and bytes up to which it is taken apart at once.
+/// Read a body, take it apart, store it, and answer when it is persisted.
 async fn take(
     store: &Store,
     rooms: &Rooms,
     request: Request,
-    (protocol, noun, small): (&'static str, &'static str, usize),
+    protocol: Protocol,
     read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Response {
     let (body, room) = match body_of(rooms, request).await {
         Ok(body) => body,
         Err(answer) => return answer,
     };
-    let Ok(reader) = rooms.readers.acquire().await else { return refused("writes are closed") };
+    let Ok(reader) = Arc::clone(&rooms.readers).acquire_owned().await else {
+        return refused("writes are closed");
+    };
+    let units = (protocol.unpacked)(&body).div_ceil(UNIT_BYTES) as u32;
+    let Ok(unpacked) = Arc::clone(&rooms.unpacked).acquire_many_owned(units).await else {
+        return refused("writes are closed");
+    };
     // Alone it leaves a core to the log.
     let alone = rooms.readers.available_permits() + 1 == READERS_MAX;
-    let mut taken = match read_apart(store, (body, small), alone, read).await {
-        Ok(taken) => taken,
+    let held = Held { rooms: [room, unpacked], reader };
+    let body = (body, protocol.small);
+    let (mut taken, reader) = match read_apart(store, body, held, alone, read).await {
+        Ok(done) => done,
         Err(Unread::Refused(e)) => return refused(&e),
         Err(Unread::TooLarge) => return too_large(),
     };
-    drop(room);
-    net::count(protocol, &taken);
+    net::count(protocol.name, &taken);
     if let Err(e) = persist(store, reader, &mut taken).await {
         return failed(&e);
     }
@@ -194,6 +236,7 @@ async fn take(
     if count == 0 {
         return StatusCode::NO_CONTENT.into_response();
     }
+    let noun = protocol.noun;
     let each = |r: &Refusal| format!("{noun} {}: {}: {}", r.line, r.reason, r.text);
     let each: Vec<String> = taken.refusals.iter().map(each).collect();
     refused(&format!(
@@ -205,7 +248,7 @@ async fn take(
 /// Store what there was no room for, let the next one be read, and wait until all of it is persisted.
 async fn persist(
     store: &Store,
-    reader: SemaphorePermit<'_>,
+    reader: OwnedSemaphorePermit,
     taken: &mut Taken,
 ) -> Result<(), WriteError> {
     if let Some(e) = taken.failed.take() {
@@ -219,6 +262,7 @@ async fn persist(
     for ticket in tickets {
         ticket.await?;
     }
+    taken.begun.settle();
     Ok(())
 }
 
@@ -254,24 +298,36 @@ async fn body_of(
     }
 }
 
-/// Take a body apart, away from the tasks if it is larger than `small` bytes. If it is read `alone`, pieces
-/// of what it brings are logged and applied meanwhile, so that little is left to wait for at its end.
+/// What a body takes of the limits while it is taken apart. It goes where the body goes: a client that
+/// leaves ends neither.
+struct Held {
+    rooms: [OwnedSemaphorePermit; 2],
+    reader: OwnedSemaphorePermit,
+}
+
+/// Take a body apart, away from the tasks if it is larger than `small` bytes; what came of it, and the turn
+/// of who read it. If it is read `alone`, pieces of what it brings are logged and applied meanwhile, so that
+/// little is left to wait for at its end.
 async fn read_apart(
     store: &Store,
     (body, small): (Bytes, usize),
+    held: Held,
     alone: bool,
     read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
-) -> Result<Taken, Unread> {
+) -> Result<(Taken, OwnedSemaphorePermit), Unread> {
     let store = store.clone();
     let small = body.len() <= small;
     let reading = move || {
+        let Held { rooms, reader } = held;
         let mut intake = Intake::sending(&store, alone);
-        match read(&body, &mut intake) {
+        let done = read(&body, &mut intake);
+        drop((body, rooms));
+        match done {
             Err(Unread::Refused(e)) if intake.has_sent() => {
                 Err(Unread::Refused(format!("{e}; some of what stands before it may be stored")))
             }
             Err(e) => Err(e),
-            Ok(()) => Ok(intake.finish()),
+            Ok(()) => Ok((intake.finish(), reader)),
         }
     };
     if small {
@@ -280,3 +336,6 @@ async fn read_apart(
     let reading = tokio::task::spawn_blocking(reading);
     reading.await.map_err(|e| format!("reading the body failed: {e}"))?
 }
+
+#[cfg(test)]
+mod tests;
