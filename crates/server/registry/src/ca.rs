@@ -61,9 +61,9 @@ impl Authority {
     ) -> Result<Self, RegistryError> {
         let (key_path, cert_path) = (folder.join(KEY_FILE), folder.join(CERT_FILE));
         match (files::read_private(&key_path)?, files::read(&cert_path)?) {
-            (Some(key), Some(pem)) => Self::load(&key, pem).map_err(|e| match e {
-                RegistryError::Certificate(cause) => files::failed(&key_path, &cause),
-                other => other,
+            (Some(key), Some(pem)) => Self::load(&key, pem).map_err(|(file, cause)| {
+                let path = if file == KEY_FILE { &key_path } else { &cert_path };
+                files::failed(path, &cause)
             }),
             (None, Some(_)) => Err(RegistryError::CaLost { path: key_path }),
             (_, None) if relied_on => Err(RegistryError::CaLost { path: cert_path }),
@@ -73,19 +73,23 @@ impl Authority {
                 files::write_private(&key_path, &key)?;
                 files::write(&cert_path, &pem, files::PUBLIC_MODE)?;
                 tracing::info!(path = %cert_path.display(), "made a certificate authority");
-                Self::load(&key, pem)
+                Self::load(&key, pem).map_err(|(_, cause)| bad(cause))
             }
         }
     }
 
-    fn load(key: &str, pem: String) -> Result<Self, RegistryError> {
-        let key = KeyPair::from_pem(key).map_err(bad)?;
-        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(bad)?;
-        let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(bad)?;
-        if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
-            return Err(bad("ca.key does not belong to ca.pem: restore both from one backup"));
+    /// Where it is none: which of the two files is at fault, and why.
+    fn load(key: &str, pem: String) -> Result<Self, (&'static str, String)> {
+        fn fault<E: std::fmt::Display>(file: &'static str) -> impl Fn(E) -> (&'static str, String) {
+            move |e| (file, format!("{e}: restore {KEY_FILE} and {CERT_FILE} from one backup"))
         }
-        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(bad)?;
+        let key = KeyPair::from_pem(key).map_err(fault(KEY_FILE))?;
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(fault(CERT_FILE))?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(fault(CERT_FILE))?;
+        if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
+            return Err(fault(CERT_FILE)(format!("does not belong to {KEY_FILE}")));
+        }
+        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(fault(CERT_FILE))?;
         Ok(Self { fingerprint: hex::encode(fingerprint(&der)), pem, issuer })
     }
 

@@ -68,7 +68,7 @@ fn a_backup_made_in_use_opens_and_is_complete() {
 fn a_damaged_key_is_named_and_not_replaced() {
     use std::os::unix::fs::PermissionsExt;
     let house = house();
-    for file in ["ca.key", "token.key"] {
+    for file in ["ca.key", "ca.pem", "token.key"] {
         let path = house.folder.path().join(file);
         let kept = std::fs::read(&path).unwrap();
         std::fs::write(&path, "garbage").unwrap();
