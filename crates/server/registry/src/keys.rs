@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use env::random::Random;
 use model::{AgentId, AgentStatus, Incarnation};
@@ -259,21 +260,40 @@ impl Registry {
     }
 
     /// Remove several agents in one durable step, as [`Registry::remove_agent`] does; who begins
-    /// another life meanwhile stays. With `purge` their numbers may be given again to whoever asks
-    /// for one of them; else never. Who was removed.
+    /// another life meanwhile stays. Who was removed.
     ///
     /// # Errors
     /// When the store fails; then none is removed.
     pub fn remove_agents(
         &self,
         lives: &[(AgentId, Incarnation)],
-        purge: bool,
     ) -> Result<Vec<AgentId>, RegistryError> {
         let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
-        let rows = self.inner.store.remove_agents(&self.still(lives), purge, now_s)?;
+        let rows = self.inner.store.remove_agents(&self.still(lives), now_s)?;
         let gone = rows.iter().map(|row| (row.record.id, row.record.incarnation));
         Ok(self.drop_now(&gone.collect::<Vec<_>>(), now_s))
+    }
+
+    /// Let numbers of removed agents be given again to whoever asks for one of them, when all that went
+    /// by them is gone; before that nobody has one of them.
+    ///
+    /// # Errors
+    /// When the store fails; then none is free.
+    pub fn free_numbers(&self, ids: &[AgentId]) -> Result<(), RegistryError> {
+        Ok(self.inner.store.free_numbers(ids)?)
+    }
+
+    /// To be held by whoever stores an agent's metrics, from before the agent is found to be in force until
+    /// they are stored.
+    pub async fn storing_metrics(&self) -> impl Send + use<> {
+        Arc::clone(&self.inner.storing).read_owned().await
+    }
+
+    /// Waits until what is being stored of metrics is stored: of agents that were revoked or removed before,
+    /// nothing comes any more.
+    pub async fn metrics_stored(&self) {
+        drop(self.inner.storing.write().await);
     }
 
     /// Forget agents that are removed from the store; the caller holds the lock of decisions.

@@ -122,6 +122,8 @@ struct Inner {
     /// Held over store and memory by whoever decides (enrolment, removal, groups, commands), so
     /// that both see decisions in the same order. Taken before any other lock.
     decisions: Mutex<()>,
+    /// See [`Registry::storing_metrics`].
+    storing: Arc<tokio::sync::RwLock<()>>,
     /// Who is told of removed agents.
     removed: RwLock<Vec<TellRemoved>>,
     /// Held while what agents said is written, so that an older row never overwrites a newer one.
@@ -182,6 +184,7 @@ impl Registry {
             hasher: hasher::Hasher::start(options.login_workers)?,
             nobody_hash: hashing::of_nothing(options.hash_cost, &*random)?,
             decisions: Mutex::default(),
+            storing: Arc::default(),
             removed: RwLock::default(),
             flush: Mutex::default(),
             due: Mutex::new(Due {

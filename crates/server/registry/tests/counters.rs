@@ -184,7 +184,7 @@ fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
     assert_eq!(systems(), [(system("debian"), 1), (system("fedora"), 1)]);
     assert_eq!(house.registry.overview().unwrap().last.unwrap().record.id, ids[1]);
     let lives = house.registry.revoke_agents(&ids).unwrap();
-    house.registry.remove_agents(&lives, false).unwrap();
+    house.registry.remove_agents(&lives).unwrap();
     assert_eq!(systems(), []);
 }
 

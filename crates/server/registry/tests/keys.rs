@@ -128,8 +128,8 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
     assert_eq!(now.name, "next");
     assert_ne!(now.incarnation, life);
     // The removal of a life that is over removes nobody.
-    assert_eq!(world.registry.remove_agents(&[(old, life)], false).unwrap(), []);
-    assert_eq!(world.registry.remove_agents(&[(old, now.incarnation)], false).unwrap(), [old]);
+    assert_eq!(world.registry.remove_agents(&[(old, life)]).unwrap(), []);
+    assert_eq!(world.registry.remove_agents(&[(old, now.incarnation)]).unwrap(), [old]);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever
     house.registry.remove_agent(ids[0]).unwrap();
     let lives = house.registry.revoke_agents(&ids).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..1], "revoked is not removed");
-    house.registry.remove_agents(&lives[..1], false).unwrap();
+    house.registry.remove_agents(&lives[..1]).unwrap();
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
     let new = InsertAgent { id: None, request: named("three"), key: None, force: Some(force) };
     house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
@@ -275,7 +275,7 @@ fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
     let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
     let mut another = None;
     let mut record = |displaced: Displaced<'_>| {
-        house.registry.remove_agents(displaced.gone, false).unwrap();
+        house.registry.remove_agents(displaced.gone).unwrap();
         another = Some(house.registry.add_agents(&[(None, named("web"))]).unwrap()[0]);
         Ok(())
     };
@@ -303,7 +303,8 @@ fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
     };
     assert_eq!(told().len(), 3);
     let lives = house.registry.revoke_agents(&ids[..1]).unwrap();
-    house.registry.remove_agents(&lives, true).unwrap();
+    let gone = house.registry.remove_agents(&lives).unwrap();
+    house.registry.free_numbers(&gone).unwrap();
     assert_eq!(told().len(), 3, "nobody else has the number yet");
     for (id, name) in [(ids[0], "given again"), (ids[1], "taken over")] {
         let request = named(&name.replace(' ', "-"));

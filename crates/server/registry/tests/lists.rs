@@ -290,7 +290,7 @@ fn a_search_in_memory_finds_what_the_database_finds() {
     house.registry.keepalive(AgentId(3), &info("fedora", "Holdfast v0.1.0"));
     assert_eq!(house.registry.agents(&moved).unwrap().total, 1);
     let life = house.registry.agent(AgentId(3)).unwrap().incarnation;
-    house.registry.remove_agents(&[(AgentId(3), life)], false).unwrap();
+    house.registry.remove_agents(&[(AgentId(3), life)]).unwrap();
     assert_eq!(house.registry.agents(&moved).unwrap().total, 0);
 }
 

@@ -61,7 +61,9 @@ pub(crate) async fn rows(
     let _share =
         app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    // Whoever was removed while the body came brings nothing more under that number.
+    // Whoever was removed while the body came brings nothing more under that number: a purge waits for what
+    // is stored from here on before it deletes.
+    let _storing = app.registry.storing_metrics().await;
     app.caller(&peer, &parts.headers)?;
     let agent = Owner { name: caller.agent.to_string(), series_max: app.options.agent_series_max };
     let reading = tokio::task::spawn_blocking(move || {

@@ -42,6 +42,7 @@
 //! # Limits
 //! See the constants of this crate and [`StoreOptions`]: each has a name and a refusal.
 
+mod ask;
 mod backup;
 mod batch;
 mod bytes;

@@ -95,7 +95,7 @@ async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
     assert_eq!((column(&missing, "path"), codes(&missing)), (vec!["/etc/a".into()], vec![1701]));
     // One that is gone still has its history.
     let lives = world.registry.revoke_agents(&[AgentId(2)]).unwrap();
-    world.registry.remove_agents(&lives, false).unwrap();
+    world.registry.remove_agents(&lives).unwrap();
     let gone = world.ok("/changes?agents_list=002", &admin).await;
     assert_eq!((column(&gone, "path"), codes(&gone)), (vec!["/etc/a".into()], vec![]));
     for path in ["/agents/summary?agents_list=003", "/events/stream?agents_list=003"] {
@@ -138,7 +138,7 @@ async fn what_was_hidden_of_an_agent_stays_hidden_when_it_is_gone() {
     world.events(1, vec![common::change("/srv/hidden", None, Some(&file), common::NOW_US)]).await;
     let id = column(&world.ok("/changes", &admin).await, "id").remove(0);
     let lives = world.registry.revoke_agents(&[AgentId(1)]).unwrap();
-    world.registry.remove_agents(&lives, false).unwrap();
+    world.registry.remove_agents(&lives).unwrap();
     assert_eq!(column(&world.ok("/changes?agents_list=001", &admin).await, "id")[0], id);
     for path in ["/changes", "/changes?agents_list=001", "/changes?agents_list=001,002"] {
         let list = world.ok(path, &token).await;
@@ -282,6 +282,10 @@ async fn documents_are_narrowed_searched_and_sorted_over_the_fleet() {
     let chosen = world.ok("/states/fim-files?select=agent.id,document.file&limit=1", &reader).await;
     let item = chosen["data"]["affected_items"][0].as_object().unwrap();
     assert_eq!(item.keys().collect::<Vec<_>>(), ["agent", "document"]);
+    // What documents have is up to who told them.
+    let nothing = world.ok("/states/fim-files?select=id,document.nosuch&limit=1", &reader).await;
+    let item = nothing["data"]["affected_items"][0].as_object().unwrap();
+    assert_eq!(item.keys().collect::<Vec<_>>(), ["id"]);
     for (bad, code) in
         [("sort=body", 1403), ("q=body=1", 1408), ("q=path=a;", 1407), ("select=x", 1724)]
     {

@@ -256,3 +256,123 @@ async fn leaving_a_group_keeps_what_was_joined_meanwhile() {
         assert_eq!(world.registry.agent(AgentId(1)).unwrap().groups, ["b", "c"]);
     }
 }
+
+/// A row of metrics of each of these agents.
+async fn loads(world: &World, token: &str, agents: &[u32]) {
+    let row = |agent: &u32| format!("load,agent={agent:03} value=1 1700000000000000000\n");
+    let rows = agents.iter().map(row).collect::<String>();
+    let bearer = format!("Bearer {token}");
+    let lines = [("authorization", &*bearer), ("content-type", "text/plain")];
+    let written = world.send("POST", "/series/write", &lines, rows).await;
+    assert!(written.status.is_success(), "{}", written.status);
+}
+
+/// Numbers of agents that have such rows.
+async fn loaded(world: &World, token: &str) -> Vec<u32> {
+    let load =
+        json!({"select": "load_value", "range": {"from": 0, "to": 1_800_000_000_000_000_000_i64}});
+    let load = ask(world, "POST", "/series/query", token, Some(load)).await;
+    let load = String::from_utf8(load.body).unwrap();
+    (1..10).filter(|agent| load.contains(&format!("agent={agent:03}"))).collect()
+}
+
+const PURGE: &str = "/agents?agents_list=002,003&status=all&older_than=0s&purge=true";
+
+fn takes_the_place_of(number: &str, name: &str) -> Value {
+    let force = json!({"enabled": true, "disconnected_time": {"enabled": false}});
+    json!({"name": name, "ip": "any", "id": number, "force": force})
+}
+
+#[tokio::test]
+async fn nobody_is_removed_when_the_metrics_cannot_be_deleted() {
+    let mut store = None;
+    let world = common::world_with(|options| store = options.series.clone());
+    let admin = world.admin().await;
+    for agent in [2, 3] {
+        world.session(agent, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
+    }
+    store.unwrap().close().unwrap();
+    let insert = takes_the_place_of("003", "other");
+    for (method, path, body) in [("DELETE", PURGE, None), ("POST", "/agents/insert", Some(insert))]
+    {
+        let refused = ask(&world, method, path, &admin, body).await;
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{method}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("nothing was removed"), "{detail}");
+        assert_eq!((documents(&world, 2), documents(&world, 3)), (1, 1), "{method}");
+        assert!(world.registry.agent(AgentId(3)).is_some_and(|known| known.name == "new-1"));
+    }
+    let gone = "/agents?agents_list=002&status=all&older_than=0s";
+    let removed = ask(&world, "DELETE", gone, &admin, None).await.json();
+    assert_eq!(removed["data"]["affected_items"], json!(["002"]), "its metrics stay anyway");
+}
+
+#[tokio::test]
+async fn metrics_of_several_agents_go_with_one_delete() {
+    let mut store = None;
+    let world = common::world_with(|options| store = options.series.clone());
+    let (admin, store) = (world.admin().await, store.unwrap());
+    loads(&world, &admin, &[1, 2, 3]).await;
+    // One has the number and the other the name.
+    let insert = takes_the_place_of("003", "db-1");
+    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("003")));
+    assert_eq!((loaded(&world, &admin).await, store.stats().tombstones), (vec![1], 1));
+    loads(&world, &admin, &[1, 3]).await;
+    let purge = "/agents?agents_list=001,003&status=all&older_than=0s&purge=true";
+    let purged = ask(&world, "DELETE", purge, &admin, None).await.json();
+    assert_eq!(purged["data"]["affected_items"], json!(["001", "003"]));
+    assert_eq!((loaded(&world, &admin).await, store.stats().tombstones), (vec![], 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_deletes_also_what_was_being_stored_when_it_began() {
+    let world = world();
+    let admin = world.admin().await;
+    let storing = world.registry.storing_metrics().await;
+    let purged = ask(&world, "DELETE", PURGE, &admin, None);
+    let stored = async {
+        while world.registry.agent(AgentId(3)).is_some() {
+            tokio::task::yield_now().await;
+        }
+        let insert = json!({"name": "early", "ip": "any", "id": "003"});
+        let early = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+        assert_eq!(early.json()["error"], 1708, "its number is not free yet");
+        loads(&world, &admin, &[3]).await;
+        drop(storing);
+    };
+    let (purged, ()) = tokio::join!(purged, stored);
+    assert_eq!(purged.json()["data"]["affected_items"], json!(["002", "003"]));
+    assert_eq!(loaded(&world, &admin).await, [0; 0]);
+    let insert = json!({"name": "late", "ip": "any", "id": "003"});
+    let late = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    assert_eq!(late.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_number_whose_metrics_the_disk_keeps_stays_taken() {
+    let (disk, mut store) = (env::files::SimDisk::new(1), None);
+    let world = common::world_with(|options| {
+        let files = std::sync::Arc::new(disk.clone());
+        let (background, defaults) = (false, series::StoreOptions::default());
+        let on_disk = series::StoreOptions { files, background, ..defaults };
+        options.series = Some(series::Store::open("/series".as_ref(), on_disk).unwrap().0);
+        store = options.series.clone();
+    });
+    let admin = world.admin().await;
+    loads(&world, &admin, &[2, 3]).await;
+    let (failure, before) = (env::files::Failure::Io, disk.calls());
+    store.unwrap().can_delete().unwrap();
+    // The store is asked with as many calls, and the delete finds the disk failing.
+    let behind = disk.calls() + (disk.calls() - before);
+    let faults = (1..100).map(|n| env::files::Fault { call: behind + n, failure });
+    disk.fail(&faults.collect::<Vec<_>>());
+    let purged = ask(&world, "DELETE", PURGE, &admin, None).await.json();
+    assert_eq!(purged["data"]["affected_items"], json!([]), "{purged}");
+    assert_eq!(purged["data"]["failed_items"][0]["error"]["code"], 1000);
+    assert_eq!(purged["data"]["failed_items"][0]["id"], json!(["002", "003"]));
+    assert!(world.registry.agent(AgentId(3)).is_none());
+    let insert = json!({"name": "other", "ip": "any", "id": "003"});
+    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    assert_eq!(refused.json()["error"], 1708);
+}

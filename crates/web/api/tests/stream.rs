@@ -174,7 +174,7 @@ async fn a_stream_tells_gaps_and_agents_that_are_gone_only_to_whom_they_are_not_
     world.events(2, vec![change("/srv/first", None, Some(&file), NOW_US)]).await;
     world.events(1, vec![change("/srv/hidden", None, Some(&file), NOW_US)]).await;
     let lives = world.registry.revoke_agents(&[AgentId(1)]).unwrap();
-    world.registry.remove_agents(&lives, false).unwrap();
+    world.registry.remove_agents(&lives).unwrap();
     let gap = Coverage {
         kind: CoverageKind::AgentDown,
         path: String::new(),

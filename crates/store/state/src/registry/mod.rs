@@ -160,17 +160,17 @@ pub trait RegistryStore: SecurityStore {
     fn remove_agent(&self, agent: AgentId, now_s: i64) -> StoreResult<Option<AgentRow>>;
 
     /// Remove agents in one transaction, as [`RegistryStore::remove_agent`] does; the rows as they
-    /// were. Numbers that are not registered are passed over. With `purge` the numbers may be given
-    /// again to whoever asks for one of them.
+    /// were. Numbers that are not registered are passed over.
     ///
     /// # Errors
     /// `Refused` for 000; then none is removed.
-    fn remove_agents(
-        &self,
-        agents: &[AgentId],
-        purge: bool,
-        now_s: i64,
-    ) -> StoreResult<Vec<AgentRow>>;
+    fn remove_agents(&self, agents: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>>;
+
+    /// Let numbers of removed agents be given again to whoever asks for one of them.
+    ///
+    /// # Errors
+    /// See [`RegistryStore`].
+    fn free_numbers(&self, ids: &[AgentId]) -> StoreResult<()>;
 
     /// The key that 4.x clients are given of the agent; `None` when it has none.
     ///

@@ -232,7 +232,7 @@ fn quick(call: &Call) -> Result<Answer, Failure> {
 /// Whoever is in the way goes only if the caller may remove it; the audit log names it.
 fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let at_us = call.api.options.clock.now_us();
-    let mut denied = Vec::new();
+    let (mut denied, mut busy) = (Vec::new(), None);
     let mut record = |displaced: Displaced<'_>| {
         let Displaced { gone, keyed_anew } = displaced;
         let scope = call.scope_of(DELETE);
@@ -242,22 +242,32 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
         if !denied.is_empty() {
             return Err("the caller may not remove who is in the way".to_owned());
         }
-        let names: Vec<String> = going().map(|agent| agent.to_string()).collect();
-        if !names.is_empty() {
-            call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
+        if gone.is_empty() {
+            return Ok(());
         }
-        if !gone.is_empty() {
-            call.set_begun();
+        if let Err(failure) = can_delete_metrics(call) {
+            let text = failure.detail.clone();
+            busy = Some(failure);
+            return Err(text);
         }
+        let ids: Vec<AgentId> = going().collect();
+        let names: Vec<String> = ids.iter().map(AgentId::to_string).collect();
+        call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
+        call.set_begun();
         gone.iter().copied().try_for_each(|(agent, incarnation)| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
-            call.commit().submit_blocking(record).map_err(|e| e.to_string())?;
-            delete_metrics(call, std::iter::once(agent)).map_err(|e| e.to_string())
-        })
+            call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
+        })?;
+        // Their lives have ended; what they still send must not be the next one's.
+        call.registry().revoke_agents(&ids).map_err(|e| e.to_string())?;
+        delete_metrics(call, &ids).map_err(|e| e.to_string())
     };
     let inserted = call.registry().insert_agent(new, &mut record);
     if !denied.is_empty() {
         return Err(Failure::denied_on("agent:id", &denied));
+    }
+    if let Some(busy) = busy {
+        return Err(busy);
     }
     let (id, key, _) = inserted.map_err(refused)?;
     let ip = if new.request.ip.is_empty() { "any" } else { &new.request.ip };
@@ -300,26 +310,51 @@ fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarn
     recorded
 }
 
-/// Delete the metrics of agents whose numbers may be given again: whoever has one next has none of
-/// them. Those of others stay as what they did stays, until they are too old.
-fn delete_metrics(
-    call: &Call,
-    agents: impl Iterator<Item = AgentId>,
-) -> Result<(), series::WriteError> {
+/// That the store of metrics takes deletes: asked before anything is begun that ends with one.
+fn can_delete_metrics(call: &Call) -> Result<(), Failure> {
     let Some(store) = &call.api.options.series else { return Ok(()) };
-    let numbers = agents.map(|agent| agent.to_string()).collect();
+    store.can_delete().map_err(|cause| {
+        tracing::error!("agents are not removed, their metrics cannot be deleted: {cause}");
+        let text = "nothing was removed: the series store takes no deletes now, see the server's log";
+        Failure::busy(text, 60)
+    })
+}
+
+/// Delete the metrics of agents whose numbers may be given again: whoever has one next has none of
+/// them. Those of others stay as what they did stays, until they are too old. The agents are revoked:
+/// behind what is being stored of them nothing comes.
+fn delete_metrics(call: &Call, agents: &[AgentId]) -> Result<(), series::WriteError> {
+    let Some(store) = call.api.options.series.as_ref().filter(|_| !agents.is_empty()) else {
+        return Ok(());
+    };
+    Handle::current().block_on(call.registry().metrics_stored());
+    let numbers = agents.iter().map(AgentId::to_string).collect();
     let tags = vec![(AgentId::TAG.to_owned(), series::Test::Is(numbers))];
     let of_them = series::Selector { metric: series::Test::Any, tags };
     store.delete(&of_them, series::TimeRange::ALL).map(drop)
 }
 
+/// Who was removed, and those of them whose numbers stay taken because their metrics could not be deleted.
+#[derive(Default)]
+struct Removed {
+    gone: Vec<AgentId>,
+    kept: Vec<AgentId>,
+}
+
 /// Revoked first, then the records, then the registry's rows: what a crash leaves undone is done by
 /// asking again. Some at a time, and no more behind the first that cannot be recorded: who stays is
-/// not cut off for nothing. Nor is who came back while others were removed.
-fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Vec<AgentId>, Failure> {
+/// not cut off for nothing. Nor is who came back while others were removed. Where numbers are freed, that is
+/// last: whoever has one next finds no metrics there, and loses none.
+fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed, Failure> {
     let purge = call.parameters.flag("purge");
-    let mut removed = Vec::with_capacity(wanted.len());
+    let mut removed = Removed::default();
     for some in wanted.chunks(RECORDS_AT_ONCE) {
+        if purge && let Err(refused) = can_delete_metrics(call) {
+            if removed.gone.is_empty() {
+                return Err(refused);
+            }
+            break;
+        }
         if let Err(cause) = call.commit().available() {
             tracing::error!("agents are not removed: {cause}");
             break;
@@ -327,12 +362,16 @@ fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Vec<Age
         let still = AgentQuery { ids: Some(some.to_vec()), ..query.clone() };
         let lives = call.registry().revoke_agents(&call.registry().agent_ids(&still)?)?;
         let recorded = record(call, &lives);
-        let numbers = recorded.iter().map(|(agent, _)| *agent);
-        if purge && let Err(cause) = delete_metrics(call, numbers) {
-            tracing::error!("agents are not removed, their metrics cannot be deleted: {cause}");
+        let gone = call.registry().remove_agents(&recorded)?;
+        removed.gone.extend(&gone);
+        if purge && let Err(cause) = delete_metrics(call, &gone) {
+            tracing::error!("numbers stay taken, metrics cannot be deleted: {cause}: {gone:?}");
+            removed.kept = gone;
             break;
         }
-        removed.extend(call.registry().remove_agents(&recorded, purge)?);
+        if purge {
+            call.registry().free_numbers(&gone)?;
+        }
         if recorded.len() < lives.len() {
             break;
         }
@@ -380,11 +419,12 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             named
         }
     };
-    let removed = remove(call, &wanted, &query)?;
+    let Removed { gone: removed, kept } = remove(call, &wanted, &query)?;
     let mut items = ItemWriter::default();
-    for id in &removed {
+    for id in removed.iter().filter(|id| !kept.contains(id)) {
         items.push(&id.to_string())?;
     }
+    failed.extend(kept.iter().map(|id| (1000, *id)));
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     let still = AgentQuery { ids: Some(stayed.copied().collect()), ..query };
     let still = call.registry().agent_ids(&still)?;
@@ -393,7 +433,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         let code = if still.binary_search(id).is_ok() { 1000 } else { 1731 };
         (code, *id)
     }));
-    let total = removed.len() as u64;
+    let total = (removed.len() - kept.len()) as u64;
     let messages = [
         "All selected agents were deleted",
         "Some agents were not deleted",

@@ -173,9 +173,11 @@ pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<Agen
     one(tx, id, &groups::names(tx)?)?.ok_or_else(|| not_found(id))
 }
 
-/// Whoever asks for the number may have it again.
+/// Whoever asks for the number may have it again, unless somebody has it.
 pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
-    rows::run(tx, "INSERT OR IGNORE INTO free_number VALUES (?1)", [id.0])?;
+    let sql = "INSERT OR IGNORE INTO free_number
+               SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = ?1)";
+    rows::run(tx, sql, [id.0])?;
     Ok(())
 }
 

@@ -154,19 +154,12 @@ impl RegistryStore for SqliteRegistry {
         Ok(self.write(|tx| remove(tx, &[agent], now_s))?.pop())
     }
 
-    fn remove_agents(
-        &self,
-        agents: &[AgentId],
-        purge: bool,
-        now_s: i64,
-    ) -> StoreResult<Vec<AgentRow>> {
-        self.write(|tx| {
-            let rows = remove(tx, agents, now_s)?;
-            if purge {
-                rows.iter().try_for_each(|row| agents::free_number(tx, row.record.id))?;
-            }
-            Ok(rows)
-        })
+    fn remove_agents(&self, agents: &[AgentId], now_s: i64) -> StoreResult<Vec<AgentRow>> {
+        self.write(|tx| remove(tx, agents, now_s))
+    }
+
+    fn free_numbers(&self, ids: &[AgentId]) -> StoreResult<()> {
+        self.write(|tx| ids.iter().try_for_each(|id| agents::free_number(tx, *id)))
     }
 
     fn client_key(&self, agent: AgentId) -> StoreResult<Option<String>> {

@@ -100,7 +100,8 @@ fn fleet(store: &SqliteRegistry, n: u32) {
     store.group_config(&group).unwrap();
     store.delete_group(&group).unwrap();
     store.remove_agent(id, 6).unwrap();
-    store.remove_agents(&[next], true, 6).unwrap();
+    store.remove_agents(&[next], 6).unwrap();
+    store.free_numbers(&[next]).unwrap();
     store.add_agents(&[agent(format!("again-{n}"), Some(next))]).unwrap();
     store.forget_expired(7).unwrap();
 }

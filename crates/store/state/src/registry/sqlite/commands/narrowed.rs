@@ -119,7 +119,8 @@ mod tests {
             at_s: 2,
         };
         store.save_outcomes(&[done(alone), done(both)]).unwrap();
-        store.remove_agents(&[a], true, 3).unwrap();
+        store.remove_agents(&[a], 3).unwrap();
+        store.free_numbers(&[a]).unwrap();
         store.add_agents(&[agent("c", Some(a))]).unwrap();
         let seen = |scope: Permitted| -> Vec<(u64, u64)> {
             let rows = store.commands(10, &scope).unwrap();
