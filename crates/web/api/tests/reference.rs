@@ -150,19 +150,29 @@ fn bounds_of(schema: &Value) -> String {
 
 fn parameters(text: &mut String, document: &Value) {
     text.push_str(
-        "\n## Parameters\n\nOne that means different things stands here once for each. An array is one \
-         value with commas.\n\n| parameter | what | value | bounds |\n|---|---|---|---|\n",
+        "\n## Parameters\n\nOne that means different things stands here once for each, with the operations that \
+         take it so; the first is for all others. An array is one value with commas.\n\n\
+         | parameter | what | value | bounds |\n|---|---|---|---|\n",
     );
-    let rows: BTreeSet<String> = described(document)
-        .flat_map(|(_, _, said)| said["parameters"].as_array().into_iter().flatten())
-        .map(|p| {
+    let mut meanings: BTreeMap<&str, BTreeMap<[String; 3], BTreeSet<String>>> = BTreeMap::new();
+    for (path, method, said) in described(document) {
+        for p in said["parameters"].as_array().into_iter().flatten() {
             let (name, schema) = (p["name"].as_str().unwrap(), &p["schema"]);
-            let what = cell(p["description"].as_str().unwrap());
-            let (kind, bounds) = (cell(&kind_of(schema)), cell(&bounds_of(schema)));
-            format!("| `{name}` | {what} | {kind} | {bounds} |\n")
-        })
-        .collect();
-    text.extend(rows);
+            let what = p["description"].as_str().unwrap().to_owned();
+            let meaning = [what, kind_of(schema), bounds_of(schema)].map(|part| cell(&part));
+            let takers = meanings.entry(name).or_default().entry(meaning).or_default();
+            takers.insert(format!("`{method} {path}`"));
+        }
+    }
+    for (name, meanings) in meanings {
+        let mut meanings: Vec<_> = meanings.into_iter().collect();
+        meanings.sort_by_key(|(_, takers)| std::cmp::Reverse(takers.len()));
+        for (at, ([what, kind, bounds], takers)) in meanings.into_iter().enumerate() {
+            let takers = takers.into_iter().collect::<Vec<_>>().join(", ");
+            let whose = if at == 0 { String::new() } else { format!(" {takers}") };
+            writeln!(text, "| `{name}` | {what}{whose} | {kind} | {bounds} |").unwrap();
+        }
+    }
 }
 
 fn shapes(text: &mut String, document: &Value) {
