@@ -90,6 +90,21 @@ pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &m
     integers::encode(&scratch.digits, &mut scratch.differences, into);
 }
 
+/// Bits that floats, given by their bits, take about as one column.
+pub(crate) fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
+    if let Some(exponent) = exponent(values) {
+        decimals(exponent, values, scratch);
+        let exceptions = scratch.exceptions.len();
+        if exceptions * EXCEPTION_SHARE <= values.len() {
+            let width = integers::width(&scratch.digits) as usize;
+            return width * values.len() + exceptions * EXCEPTION_BYTES * 8;
+        }
+    }
+    scratch.digits.clear();
+    scratch.digits.extend(values.iter().map(|v| ordered(*v)));
+    integers::width(&scratch.digits) as usize * values.len()
+}
+
 /// Read a column of `count` values to the end of `into`; `None` if the bytes are none.
 pub(crate) fn decode(
     input: &mut Input<'_>,

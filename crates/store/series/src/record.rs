@@ -10,9 +10,16 @@ use crate::model::TimeRange;
 const DEFINITIONS: u8 = 1;
 const BATCH: u8 = 2;
 const DELETE: u8 = 3;
+const BATCH_BY_ROWS: u8 = 4;
 
 /// Rows from which on values are logged column by column.
 const TRANSPOSE_ROWS_MIN: usize = 16;
+/// Rows that are looked at to see whether they need be, and how many there are at least then.
+const LOOKED_AT_ROWS: usize = 16;
+const LOOKED_AT_OF_MIN: usize = 8 * LOOKED_AT_ROWS;
+/// So many bits more may a value take row by row: turning it into columns costs more than to write
+/// them, and so few rows as are looked at spread less in a column than all of them do.
+const SPARED_BITS: usize = 1;
 /// Rows that are turned into columns at a time.
 const TURNED_ROWS: usize = 64;
 /// Room for so many values is kept between batches.
@@ -111,14 +118,31 @@ thread_local! {
 pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
     ROOM.with_borrow_mut(|room| {
         bytes.reserve(64 + batch.values.len() * 3 + batch.event_text.len() * 2);
-        bytes.push(BATCH);
-        rows(batch, room, &mut bytes);
+        let turned = transposed(batch).filter(|columns| !are_alike(&batch.values, *columns, room));
+        let by_rows = turned.is_none() && transposed(batch).is_some();
+        bytes.push(if by_rows { BATCH_BY_ROWS } else { BATCH });
+        rows(batch, turned, room, &mut bytes);
         events(batch, room, &mut bytes);
         bytes
     })
 }
 
-fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
+/// Whether columns of rows are so much alike that their values take hardly more room row by row.
+fn are_alike(values: &[u64], columns: usize, room: &mut Room) -> bool {
+    let rows = values.len() / columns;
+    if rows < LOOKED_AT_OF_MIN {
+        return false;
+    }
+    let begin = rows / 2 * columns;
+    let some = values.get(begin..begin + LOOKED_AT_ROWS * columns).unwrap_or_default();
+    let together = codec::bits_of(some, &mut room.scratch);
+    turn(some, columns, 0..columns, &mut room.bits);
+    let apart = room.bits.chunks(LOOKED_AT_ROWS);
+    let apart: usize = apart.map(|column| codec::bits_of(column, &mut room.scratch)).sum();
+    together <= apart + some.len() * SPARED_BITS
+}
+
+fn rows(batch: &Batch, turned: Option<usize>, room: &mut Room, into: &mut Vec<u8>) {
     push_varint(into, batch.rows.len() as u64);
     numbers(batch.rows.iter().map(|r| i64::from(*r)), room, into);
     for times in batch.times.chunks(COLUMN_VALUES_MAX) {
@@ -136,7 +160,7 @@ fn rows(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
     for index in &batch.integers {
         push_varint(into, u64::from(*index));
     }
-    match transposed(batch) {
+    match turned {
         Some(columns) => {
             let rows = batch.rows.len();
             let together = (VALUES_KEPT_MAX / rows).clamp(1, columns);
@@ -179,7 +203,7 @@ fn same_columns(batch: &Batch) -> Option<u16> {
     batch.columns.iter().all(|c| *c == first).then_some(first)
 }
 
-/// The number of columns, if values are logged column by column.
+/// The number of columns, if values may be logged column by column.
 fn transposed(batch: &Batch) -> Option<usize> {
     let columns = same_columns(batch).filter(|columns| *columns > 1).map(usize::from);
     columns.filter(|_| batch.rows.len() >= TRANSPOSE_ROWS_MIN)
@@ -208,13 +232,15 @@ pub(crate) fn decode(record: &[u8], position: u64) -> Option<Record<'_>> {
     let mut input = Input(record);
     match input.u8()? {
         DEFINITIONS => Some(Record::Definitions(input)),
-        BATCH => decode_batch(&mut input).map(Record::Batch),
+        BATCH => decode_batch(&mut input, transposed).map(Record::Batch),
+        BATCH_BY_ROWS => decode_batch(&mut input, |_| None).map(Record::Batch),
         DELETE => Tombstone::decode(&mut input, position).map(Record::Delete),
         _ => None,
     }
 }
 
-fn decode_batch(input: &mut Input<'_>) -> Option<Batch> {
+/// A batch, whose values are turned into so many columns.
+fn decode_batch(input: &mut Input<'_>, turned: impl Fn(&Batch) -> Option<usize>) -> Option<Batch> {
     let mut batch = Batch::default();
     let mut digits = Vec::new();
     let count = input.varint()? as usize;
@@ -231,7 +257,7 @@ fn decode_batch(input: &mut Input<'_>) -> Option<Batch> {
     if values > crate::options::BATCH_SAMPLES_MAX {
         return None;
     }
-    match transposed(&batch) {
+    match turned(&batch) {
         Some(columns) => {
             batch.values.resize(values, 0);
             for column in 0..columns {
@@ -331,13 +357,15 @@ mod tests {
 
         #[test]
         fn large_batches_come_back_from_their_records(
-            rows in 1usize..3000, columns in 1u16..12, many in 0usize..20,
+            rows in 1usize..3000, columns in 1u16..12, many in 0usize..20, alike in any::<bool>(),
         ) {
             // One in twenty has more than is turned into columns at once.
             let rows = if many == 0 { VALUES_KEPT_MAX / usize::from(columns) + rows } else { rows };
             let mut it = Batch::new();
             for i in 0..rows {
-                let values: Vec<f64> = (0..columns).map(|c| (i * 7 + usize::from(c)) as f64 / 100.0).collect();
+                let of = |c: u16| if alike { 1.0 } else { 10f64.powi(i32::from(c % 5)) };
+                let value = |c: u16| ((i * 7 + usize::from(c)) % 1000) as f64 / 100.0 * of(c);
+                let values: Vec<f64> = (0..columns).map(value).collect();
                 it.push(Row { id: i as u32, columns, events: false }, 5, &values).unwrap();
             }
             let bytes = batch(&it, Vec::new());
@@ -348,6 +376,34 @@ mod tests {
         #[test]
         fn damaged_records_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = decode(&bytes, 1);
+        }
+    }
+
+    #[test]
+    fn values_are_turned_into_columns_where_that_makes_them_smaller() {
+        // Bytes that a value takes at most: row by row they would be 4.6, 4.6 and 2.
+        type Of = fn(usize, usize) -> f64;
+        let cases: [(&str, Of, u8, f64); 4] = [
+            (
+                "alike",
+                |i, c| ((i * 7919 + c * 104_729) % 10_000) as f64 / 100.0,
+                BATCH_BY_ROWS,
+                1.9,
+            ),
+            ("scales", |i, c| ((i * 7919) % 100) as f64 * 10f64.powi(c as i32), BATCH, 2.9),
+            ("decimals", |i, c| ((i * 7919) % 100) as f64 / 10f64.powi(c as i32), BATCH, 2.9),
+            ("smooth", |i, c| (i * 3 + c * 7919 % 10_000) as f64, BATCH, 0.5),
+        ];
+        for (name, value, kind, most) in cases {
+            let mut it = Batch::new();
+            for i in 0..1000 {
+                let values: [f64; 10] = std::array::from_fn(|c| value(i, c));
+                it.push(Row { id: i as u32, columns: 10, events: false }, 5, &values).unwrap();
+            }
+            let bytes = batch(&it, Vec::new());
+            assert_eq!(bytes.first(), Some(&kind), "{name}");
+            let each = bytes.len() as f64 / 10_000.0;
+            assert!(each < most, "{name}: {each} bytes a value");
         }
     }
 

@@ -22,6 +22,16 @@ for_wide_registers! {
     pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) = append;
 }
 
+for_wide_registers! {
+    /// Bits that each of some values takes about, judged by the first ones.
+    pub(crate) fn width(values: &[i64]) -> u32 = width_of;
+}
+
+#[inline(always)]
+fn width_of(values: &[i64]) -> u32 {
+    narrowest(values).1
+}
+
 /// Append up to a column of the same value, as [`encode`] does.
 pub(crate) fn encode_same(value: i64, into: &mut Vec<u8>) {
     into.push(PLAIN | REGULAR);
@@ -31,7 +41,7 @@ pub(crate) fn encode_same(value: i64, into: &mut Vec<u8>) {
 #[inline(always)]
 pub(super) fn append(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
     let Some(first) = values.first().copied() else { return };
-    let mode = narrowest(values);
+    let (mode, _) = narrowest(values);
     work.clear();
     let at = into.len();
     into.push(mode);
@@ -102,27 +112,27 @@ fn again(work: &mut [i64]) {
     }
 }
 
-/// The mode whose values spread least among the first, by the bits of their spread.
+/// The mode whose values spread least among the first, by the bits of their spread, and these bits.
 #[inline(always)]
-fn narrowest(values: &[i64]) -> u8 {
+fn narrowest(values: &[i64]) -> (u8, u32) {
     let values = values.get(..LOOKED_AT).unwrap_or(values);
-    let Some(second) = values.get(1..).filter(|later| !later.is_empty()) else { return PLAIN };
+    let Some(second) = values.get(1..).filter(|later| !later.is_empty()) else { return (PLAIN, 0) };
     let plain = Spread::of(values.iter().copied()).bits();
     let steps = second.iter().zip(values).map(|(b, a)| b.wrapping_sub(*a));
     let delta = Spread::of(steps).bits();
     if delta == 0 {
-        return if plain == 0 { PLAIN } else { DELTA };
+        return (if plain == 0 { PLAIN } else { DELTA }, 0);
     }
     let third = values.get(2..).unwrap_or_default();
     let changes = third.iter().zip(second).zip(values);
     let changes = changes.map(|((c, b), a)| c.wrapping_sub(*b).wrapping_sub(b.wrapping_sub(*a)));
     let delta2 = if third.is_empty() { u64::BITS } else { Spread::of(changes).bits() };
     if plain <= delta && plain <= delta2 {
-        PLAIN
+        (PLAIN, plain)
     } else if delta <= delta2 {
-        DELTA
+        (DELTA, delta)
     } else {
-        DELTA2
+        (DELTA2, delta2)
     }
 }
 
