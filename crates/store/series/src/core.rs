@@ -1,8 +1,8 @@
 //! What all handles of a store share: the queue of batches, the log, the live state.
 //!
 //! Batches are logged and applied in one order, that of their positions, by whoever holds the
-//! commit lock: the store's own thread, or the writer itself where there is none. So a head that
-//! is closed at position P holds exactly what came up to P.
+//! commit lock: the store's own thread, or a writer (see `commit`). So a head that is closed at
+//! position P holds exactly what came up to P.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use env::files::Lock;
-use journal::{Durability, Journal};
+use journal::Journal;
 use parking_lot::{Condvar, Mutex, RwLock};
 use roaring::RoaringBitmap;
 
@@ -21,15 +21,15 @@ use crate::catalog::Catalog;
 use crate::error::WriteError;
 use crate::head::HeadCell;
 use crate::manifest::Manifest;
-use crate::model::Outcome;
-use crate::options::{Ack, INTERVAL_MS_DEFAULT, StoreOptions, Wal};
+use crate::options::{Ack, StoreOptions};
 use crate::part::{Part, Shelf};
 use crate::pending::{Pending, Spares, What};
-use crate::record::{self, Tombstone};
+use crate::record::Tombstone;
 use crate::store::identity;
 use crate::unread::Unread;
-use crate::wait::{Line, Ticket};
+use crate::wait::{Line, Slot, Ticket};
 
+mod commit;
 mod submit;
 
 /// Bytes of records that are logged together at most; half a segment if that is less.
@@ -60,7 +60,9 @@ pub(crate) struct Live {
 struct Queue {
     pending: VecDeque<Pending>,
     samples: usize,
-    /// The store's thread has taken batches out that it has not committed yet.
+    /// What waits for the next flush; nobody who comes later goes before it.
+    unpersisted: Vec<Arc<Slot>>,
+    /// Somebody logs and applies: the store's thread what it took out, or a writer its own batch.
     committing: bool,
     closed: bool,
     line: Line,
@@ -262,69 +264,6 @@ impl Core {
         .await
     }
 
-    fn enqueue(&self, mut queue: parking_lot::MutexGuard<'_, Queue>, pending: Pending) -> Ticket {
-        let ticket = Ticket(Arc::clone(&pending.slot));
-        if self.options.background && !self.commits_itself(&queue, &pending) {
-            queue.samples += pending.what.samples();
-            queue.pending.push_back(pending);
-            self.work.notify_one();
-        } else {
-            // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
-            self.commit(&mut self.commit.lock(), vec![pending]);
-            drop(queue);
-        }
-        ticket
-    }
-
-    /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
-    /// would overtake, nor where it would wait for a flush.
-    fn commits_itself(&self, queue: &Queue, pending: &Pending) -> bool {
-        if self.options.wal == Wal::Off {
-            return true;
-        }
-        let is_free = queue.pending.is_empty() && !queue.committing;
-        let is_busy = || self.journal.read().as_ref().is_some_and(Journal::is_busy);
-        let is_light = self.options.writers_commit && pending.ack != Ack::Persisted;
-        is_light && is_free && !is_busy()
-    }
-
-    /// Log and apply what is queued until the store is closed and nothing is left.
-    pub(crate) fn serve(&self) {
-        while let Some(group) = self.next_group() {
-            self.commit(&mut self.commit.lock(), group);
-        }
-    }
-
-    /// What is queued, as much as is logged together; waits for it. `None` after the last one.
-    fn next_group(&self) -> Option<Vec<Pending>> {
-        let mut queue = self.queue.lock();
-        queue.committing = false;
-        while queue.pending.is_empty() && !queue.closed {
-            self.work.wait(&mut queue);
-        }
-        let (mut group, mut bytes) = (Vec::new(), 0);
-        while let Some(next) = queue.pending.front() {
-            bytes += next.record.len() + RECORD_BYTES_ADDED;
-            // A record too large for any group goes alone, and fails alone.
-            if bytes > self.group_bytes_max() && !group.is_empty() {
-                break;
-            }
-            let Some(pending) = queue.pending.pop_front() else { break };
-            queue.samples -= pending.what.samples();
-            group.push(pending);
-        }
-        queue.committing = true;
-        self.wake_writers(queue);
-        (!group.is_empty()).then_some(group)
-    }
-
-    /// Bytes of records that are logged together at most: the log takes no group larger than a
-    /// segment, and refuses it whole.
-    fn group_bytes_max(&self) -> usize {
-        let half = usize::try_from(self.options.segment_bytes / 2).unwrap_or(usize::MAX);
-        half.min(GROUP_BYTES_MAX)
-    }
-
     fn wake_writers(&self, queue: parking_lot::MutexGuard<'_, Queue>) {
         let first = queue.line.first();
         drop(queue);
@@ -352,94 +291,6 @@ impl Core {
         queue.closed = true;
         self.work.notify_all();
         self.wake_writers(queue);
-    }
-
-    /// Refuse batches of rows that were forgotten while they waited.
-    fn known(&self, group: Vec<Pending>) -> Vec<Pending> {
-        let forgotten = self.catalog.forgotten();
-        let is_known = |pending: &Pending| match &pending.what {
-            What::Batch(batch) if pending.forgotten != forgotten => self.catalog.check(batch),
-            _ => Ok(()),
-        };
-        let known = group.into_iter().filter_map(|pending| match is_known(&pending) {
-            Ok(()) => Some(pending),
-            Err(e) => {
-                self.counters.failed.fetch_add(1, Ordering::Relaxed);
-                pending.slot.finish(Err(e));
-                None
-            }
-        });
-        known.collect()
-    }
-
-    /// Log a group, apply it, tell its writers.
-    fn commit(&self, committer: &mut Committer, group: Vec<Pending>) {
-        let group = self.known(group);
-        if group.is_empty() {
-            return;
-        }
-        let (first, flushes) = match self.log(committer, &group) {
-            Ok(done) => done,
-            Err(e) => {
-                self.counters.failed.fetch_add(group.len() as u64, Ordering::Relaxed);
-                for pending in &group {
-                    pending.slot.finish(Err(e.clone()));
-                }
-                return;
-            }
-        };
-        for (pending, position) in group.into_iter().zip(first..) {
-            let log_bytes = pending.record.len() as u64;
-            let samples = match pending.what {
-                What::Batch(batch) => {
-                    self.apply(&batch, position);
-                    self.spares.give(batch, pending.record)
-                }
-                What::Delete(tombstone) => {
-                    self.bury(Tombstone { position, ..tombstone });
-                    0
-                }
-            };
-            self.counters.samples.fetch_add(samples, Ordering::Relaxed);
-            self.counters.batches.fetch_add(1, Ordering::Relaxed);
-            self.counters.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
-            pending.slot.finish(Ok(Outcome { position, samples, log_bytes, flushes }));
-        }
-    }
-
-    /// The position of a group's first batch, and the flushes it took.
-    fn log(&self, committer: &mut Committer, group: &[Pending]) -> Result<(u64, u32), WriteError> {
-        let journal = self.journal.read().clone();
-        let Some(journal) = journal else { return Ok((self.live.read().position + 1, 0)) };
-        let rows = self.catalog.rows();
-        while committer.logged_rows < rows {
-            let (to, bytes) = self.define(committer.logged_rows, rows);
-            journal.append(&bytes, Durability::Flush)?;
-            committer.logged_rows = to;
-        }
-        let durability = match self.options.wal {
-            Wal::Interval(interval) => Durability::Within(interval),
-            _ if group.iter().any(|p| p.ack == Ack::Persisted) => Durability::Persist,
-            _ if group.iter().all(|p| p.ack == Ack::Begun) => Durability::Flush,
-            _ => Durability::Within(Duration::from_millis(INTERVAL_MS_DEFAULT)),
-        };
-        let records: Vec<&[u8]> = group.iter().map(|p| &*p.record).collect();
-        let outcome = journal.append_all(&records, durability)?;
-        Ok((committer.log_base + outcome.first, outcome.flushes))
-    }
-
-    /// The record of the definitions of rows from `from` on, as many as go into one, and the row
-    /// behind the last of them.
-    fn define(&self, from: u32, rows: u32) -> (u32, Vec<u8>) {
-        let mut to = rows.min(from + DEFINITIONS_MAX);
-        loop {
-            let mut bytes = record::definitions();
-            self.catalog.encode(from, to, &mut bytes);
-            if bytes.len() <= self.group_bytes_max() || to <= from + 1 {
-                return (to, bytes);
-            }
-            to = from + (to - from) / 2;
-        }
     }
 
     /// Put a batch into the head. Called in the order of positions.

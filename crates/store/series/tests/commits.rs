@@ -1,0 +1,197 @@
+//! Writers that log and apply what they wrote themselves, and the thread that flushes meanwhile.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod support;
+
+use std::future::Future as _;
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Waker};
+
+use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
+use series::{Ack, Batch, Store, StoreOptions, Wal, WriteError};
+use support::{contents, options};
+
+#[derive(Default)]
+struct State {
+    shut: bool,
+    fails: bool,
+    /// Flushes so far that came here.
+    came: u32,
+}
+
+/// A gate before flushes of the thread that logs.
+#[derive(Default)]
+struct Gate(Mutex<State>, Condvar);
+
+impl Gate {
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.lock().unwrap());
+        self.1.notify_all();
+    }
+
+    /// Wait until one more flush came than at last.
+    fn until_one_comes(&self, before: u32) {
+        drop(self.1.wait_while(self.0.lock().unwrap(), |it| it.came == before).unwrap());
+    }
+
+    fn pass(&self) -> io::Result<()> {
+        if std::thread::current().name() != Some("series-log") {
+            return Ok(());
+        }
+        let mut state = self.0.lock().unwrap();
+        state.came += 1;
+        self.1.notify_all();
+        let state = self.1.wait_while(state, |it| it.shut).unwrap();
+        if state.fails { Err(io::Error::other("the disk fails")) } else { Ok(()) }
+    }
+}
+
+/// Nothing waits before it any more when a test ends, however it ends.
+struct OpenAtEnd<'a>(&'a Gate);
+
+impl Drop for OpenAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.set(|it| it.shut = false);
+    }
+}
+
+struct GatedFile(Arc<dyn File>, Arc<Gate>);
+
+impl FileOver for GatedFile {
+    fn under(&self) -> &dyn File {
+        &*self.0
+    }
+
+    fn persist(&self) -> io::Result<()> {
+        self.1.pass()?;
+        self.0.persist()
+    }
+}
+
+struct Gated(SimDisk, Arc<Gate>);
+
+impl FilesOver for Gated {
+    fn under(&self) -> &dyn Files {
+        &self.0
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        let file = self.0.open(path, access)?;
+        Ok(Arc::new(GatedFile(file, Arc::clone(&self.1))))
+    }
+}
+
+fn open(disk: &SimDisk, wal: Wal) -> (Store, Arc<Gate>) {
+    let gate = Arc::<Gate>::default();
+    let files = Arc::new(Gated(disk.clone(), Arc::clone(&gate)));
+    let options = StoreOptions { background: true, files, ..options(disk, wal) };
+    (Store::open(Path::new("/series"), options).unwrap().0, gate)
+}
+
+fn one(store: &Store, host: u32, time_ns: i64) -> Batch {
+    let mut batch = Batch::new();
+    let row = store.row(format!("load host={host}").as_bytes()).unwrap();
+    batch.push(row, time_ns, &[1.5]).unwrap();
+    batch
+}
+
+fn samples(store: &Store) -> usize {
+    contents(store).values().map(|samples| samples.len()).sum()
+}
+
+#[test]
+fn a_batch_is_applied_while_it_is_flushed_and_acknowledged_behind_both() {
+    for seed in 1..=20 {
+        let disk = SimDisk::new(seed);
+        let (store, gate) = open(&disk, Wal::Always);
+        store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+        let came = gate.0.lock().unwrap().came;
+        gate.set(|it| it.shut = true);
+        let _open = OpenAtEnd(&gate);
+        let ticket = store.submit(one(&store, 1, 2), Ack::Persisted).unwrap();
+        gate.until_one_comes(came);
+        assert_eq!(samples(&store), 2, "it is applied by who wrote it");
+        let mut ticket = pin!(ticket);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(ticket.as_mut().poll(&mut context).is_pending(), "it is not persisted");
+        // Who comes now waits behind it for a flush of its own.
+        let next = store.submit(one(&store, 1, 3), Ack::Persisted).unwrap();
+        gate.set(|it| it.shut = false);
+        next.wait().unwrap();
+        let crashed = disk.crash(seed);
+        assert!(ticket.as_mut().poll(&mut context).is_ready());
+        assert_eq!(samples(&support::open(&crashed, Wal::Always).0), 3, "seed {seed}");
+    }
+}
+
+#[test]
+fn of_a_flush_that_fails_every_writer_learns_and_the_store_takes_no_more() {
+    let disk = SimDisk::new(1);
+    let (store, gate) = open(&disk, Wal::Always);
+    store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+    gate.set(|it| (it.shut, it.fails) = (true, true));
+    let _open = OpenAtEnd(&gate);
+    let tickets: Vec<_> = (2..5)
+        .map(|time_ns| store.submit(one(&store, 1, time_ns), Ack::Persisted).unwrap())
+        .collect();
+    gate.set(|it| it.shut = false);
+    for ticket in tickets {
+        let refused = ticket.wait();
+        assert!(matches!(refused, Err(WriteError::Failed(_))), "{refused:?}");
+    }
+    assert!(store.write(one(&store, 1, 9), Ack::Persisted).is_err());
+    drop(store);
+    let found = samples(&support::open(&disk.crash(1), Wal::Always).0);
+    assert!((1..=4).contains(&found), "{found}");
+}
+
+#[test]
+fn what_many_writers_were_told_is_there_after_a_power_cut_and_after_a_close_beside_them() {
+    for (wal, closes) in [(Wal::Always, false), (Wal::Always, true), (Wal::Off, true)] {
+        let disk = SimDisk::new(3);
+        let (store, _) = open(&disk, wal);
+        let told = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4)
+                .map(|host| {
+                    let store = store.clone();
+                    scope.spawn(move || {
+                        let write = |i| {
+                            let ack = if i % 4 == 1 { Ack::Flushed } else { Ack::Persisted };
+                            store.write(one(&store, host, i), ack)
+                        };
+                        let done = (1..=400).take_while(|i| match write(*i) {
+                            Ok(_) => true,
+                            Err(e) => {
+                                assert!(matches!(e, WriteError::Closed), "{e}");
+                                false
+                            }
+                        });
+                        done.count()
+                    })
+                })
+                .collect();
+            if closes {
+                while store.stats().batches < 200 {
+                    std::thread::yield_now();
+                }
+                store.clone().close().unwrap();
+            }
+            writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
+        });
+        // The last of each writer is persisted, and so all before it.
+        for seed in 1..=10 {
+            let found = samples(&support::open(&disk.crash(seed), wal).0);
+            assert_eq!(found, told, "{wal:?}, closed: {closes}, seed {seed}");
+        }
+    }
+}
