@@ -139,6 +139,8 @@ pub(crate) struct Core {
     /// Which folder it was when the store was opened, and whether that is gone.
     pub(crate) found: Option<(u64, u64)>,
     pub(crate) folder_lost: AtomicBool,
+    /// There was no room to note on disk that the store is open: see [`Core::ensure_marked`].
+    pub(crate) unmarked: AtomicBool,
 }
 
 impl Core {
@@ -161,6 +163,7 @@ impl Core {
         Self {
             found: identity(&dir),
             folder_lost: AtomicBool::new(false),
+            unmarked: AtomicBool::new(false),
             dir,
             catalog: Catalog::new(options.series_max),
             shelf: Arc::default(),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use env::files::{Access, Files, Lock};
 use journal::Journal;
@@ -248,7 +249,8 @@ impl Core {
         }
     }
 
-    /// Note that the store is open: what is written from now on is not closed in good order.
+    /// Note that the store is open: what is written from now on is not closed in good order. Where
+    /// there is no room for that nothing is written until there is.
     fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
         let mut manifest = self.maintain.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
@@ -261,7 +263,31 @@ impl Core {
         if there.as_ref() == Some(&*manifest) {
             return Ok(());
         }
-        manifest.store(files, &self.dir).map(drop).map_err(|e| self.not_writable(&e))
+        match manifest.store(files, &self.dir) {
+            Err(e @ WriteError::Full(_)) if there.is_some() => {
+                tracing::warn!("{e}; until then the store is read and takes nothing");
+                self.unmarked.store(true, Ordering::Release);
+                Ok(())
+            }
+            stored => stored.map(drop).map_err(|e| self.not_writable(&e)),
+        }
+    }
+
+    /// Note it now if there was no room for that.
+    pub(crate) fn ensure_marked(&self) -> Result<(), WriteError> {
+        if !self.unmarked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // Whoever holds it may hold it for long.
+        let Some(manifest) = self.maintain.try_lock() else {
+            return Err(WriteError::Full(format!(
+                "{}: was opened without any",
+                self.dir.display()
+            )));
+        };
+        manifest.store(&*self.options.files, &self.dir)?;
+        self.unmarked.store(false, Ordering::Release);
+        Ok(())
     }
 
     fn replay(

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::error::{NameError, OpenError, WriteError};
+use crate::manifest::Manifest;
 use crate::model::{
     MergeOutcome, OpenReport, Outcome, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
 };
@@ -84,8 +85,13 @@ impl Core {
         closed?;
         let mut manifest = self.maintain.lock();
         manifest.clean = true;
-        manifest.store(&*self.options.files, &self.dir)?;
-        Ok(())
+        let files = &*self.options.files;
+        // Where there was no room to note that it was opened it says so still.
+        let unmarked = self.unmarked.load(Ordering::Acquire);
+        if unmarked && matches!(Manifest::load(files, &self.dir), Ok(Some(m)) if m == *manifest) {
+            return Ok(());
+        }
+        manifest.store(files, &self.dir).map(drop)
     }
 
     /// Seal, merge and retain when it is time, until the store is closed.
@@ -106,6 +112,8 @@ impl Core {
                 continue;
             }
             ticks += 1;
+            // It is told when somebody writes.
+            let _ = self.ensure_marked();
             let mut outcome = MergeOutcome::default();
             // A seal that fails is told as trouble: rows wait for it. Merges and retention cost
             // nothing but space until they come through.
@@ -315,6 +323,7 @@ impl Store {
     /// # Errors
     /// When the batch is not acceptable, or the store takes nothing any more.
     pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        self.0.core.ensure_marked()?;
         self.0.core.submit(batch, ack)
     }
 
@@ -323,6 +332,7 @@ impl Store {
     /// # Errors
     /// As [`Store::submit`].
     pub async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        self.0.core.ensure_marked()?;
         self.0.core.submit_async(batch, ack).await
     }
 
@@ -332,6 +342,7 @@ impl Store {
     /// # Errors
     /// As [`Store::submit`].
     pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<Result<Ticket, Batch>, WriteError> {
+        self.0.core.ensure_marked()?;
         self.0.core.try_submit(batch, ack)
     }
 
@@ -382,6 +393,7 @@ impl Store {
             (row, columns)
         });
         let tombstone = Tombstone { position: 0, range, rows: rows.collect() };
+        core.ensure_marked()?;
         let outcome = core.submit_delete(tombstone)?.wait()?;
         if core.options.wal != Wal::Always {
             core.seal()?;

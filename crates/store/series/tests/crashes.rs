@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use env::clock::SystemClock;
 use env::files::{Failure, Fault, Files, SimDisk};
-use series::{Ack, Store, StoreOptions, Wal};
+use series::{Ack, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Change, Draw, Model, apply, batch, bury, contents, delete, open, options, write};
 
 /// What a run left behind: the model of what was acknowledged, and the operation that was cut.
@@ -276,6 +276,50 @@ fn a_store_that_was_killed_is_read_where_the_disk_has_no_room_at_all() {
     write(&store, it).unwrap();
     apply(&mut model, &change);
     assert_eq!(contents(&open(&image.kill(), Wal::Always).0), model);
+}
+
+#[test]
+fn a_store_that_was_closed_is_read_where_the_disk_has_no_room_and_takes_writes_when_there_is() {
+    for wal in [Wal::Always, Wal::Off] {
+        let disk = SimDisk::new(3);
+        let (store, _) = open(&disk, wal);
+        let (mut model, mut draw, mut clock_s) = (Model::new(), Draw(3), 1000);
+        for _ in 0..20 {
+            let (it, change) = batch(&store, &mut draw, &mut clock_s);
+            write(&store, it).unwrap();
+            apply(&mut model, &change);
+        }
+        store.close().unwrap();
+        disk.set_capacity(Some(0));
+        let (store, report) = open(&disk, wal);
+        assert!(report.clean, "{report:?}");
+        let refused = |store: &Store, draw: &mut Draw, clock_s: &mut i64| {
+            let (it, _) = batch(store, draw, clock_s);
+            let e = write(store, it).unwrap_err();
+            assert!(matches!(e, series::WriteError::Full(_)), "{wal:?}: {e}");
+            let deleted = store.delete(&Selector::metric("load"), TimeRange::ALL);
+            assert!(matches!(deleted, Err(series::WriteError::Full(_))), "{wal:?}: {deleted:?}");
+        };
+        refused(&store, &mut draw, &mut clock_s);
+        same(&contents(&store), &model, "read without room");
+        // Nothing was written: it is closed in good order, and opened so again.
+        store.close().unwrap();
+        let (store, report) = open(&disk, wal);
+        assert!(report.clean, "{report:?}");
+        refused(&store, &mut draw, &mut clock_s);
+        disk.set_capacity(None);
+        let (it, change) = batch(&store, &mut draw, &mut clock_s);
+        write(&store, it).unwrap();
+        apply(&mut model, &change);
+        same(&contents(&store), &model, "written");
+        let (killed, report) = open(&disk.kill(), Wal::Always);
+        assert!(!report.clean, "{report:?}");
+        if wal == Wal::Always {
+            same(&contents(&killed), &model, "killed");
+        }
+        store.close().unwrap();
+        same(&contents(&open(&disk, wal).0), &model, "closed");
+    }
 }
 
 /// Say what differs, not everything.
