@@ -106,7 +106,7 @@ fn one(store: &Store, host: u32, time_ns: i64) -> Batch {
 }
 
 fn samples(store: &Store) -> usize {
-    contents(store).values().map(|samples| samples.len()).sum()
+    contents(store).values().map(support::Samples::len).sum()
 }
 
 #[test]
@@ -155,39 +155,41 @@ fn of_a_flush_that_fails_every_writer_learns_and_the_store_takes_no_more() {
     assert!((1..=4).contains(&found), "{found}");
 }
 
+/// Write rows of a host one by one until the store is closed; how many it took.
+fn write_many(store: &Store, host: u32) -> usize {
+    let write = |i: i64| {
+        let ack = if i % 4 == 1 { Ack::Flushed } else { Ack::Persisted };
+        store.write(one(store, host, i), ack)
+    };
+    let done = (1..=400).map(write).take_while(|done| match done {
+        Ok(_) => true,
+        Err(WriteError::Closed) => false,
+        Err(e) => panic!("{e}"),
+    });
+    done.count()
+}
+
+/// What several threads that write at a time were told is stored.
+fn told(store: &Store, closes: bool) -> usize {
+    std::thread::scope(|scope| {
+        let writing: Vec<_> =
+            (0..4).map(|host| scope.spawn(move || write_many(store, host))).collect();
+        while closes && store.stats().batches < 200 {
+            std::thread::yield_now();
+        }
+        if closes {
+            store.clone().close().unwrap();
+        }
+        writing.into_iter().map(|writing| writing.join().unwrap()).sum()
+    })
+}
+
 #[test]
 fn what_many_writers_were_told_is_there_after_a_power_cut_and_after_a_close_beside_them() {
     for (wal, closes) in [(Wal::Always, false), (Wal::Always, true), (Wal::Off, true)] {
         let disk = SimDisk::new(3);
         let (store, _) = open(&disk, wal);
-        let told = std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..4)
-                .map(|host| {
-                    let store = store.clone();
-                    scope.spawn(move || {
-                        let write = |i| {
-                            let ack = if i % 4 == 1 { Ack::Flushed } else { Ack::Persisted };
-                            store.write(one(&store, host, i), ack)
-                        };
-                        let done = (1..=400).take_while(|i| match write(*i) {
-                            Ok(_) => true,
-                            Err(e) => {
-                                assert!(matches!(e, WriteError::Closed), "{e}");
-                                false
-                            }
-                        });
-                        done.count()
-                    })
-                })
-                .collect();
-            if closes {
-                while store.stats().batches < 200 {
-                    std::thread::yield_now();
-                }
-                store.clone().close().unwrap();
-            }
-            writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
-        });
+        let told = told(&store, closes);
         // The last of each writer is persisted, and so all before it.
         for seed in 1..=10 {
             let found = samples(&support::open(&disk.crash(seed), wal).0);

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use hyper::body::Body as _;
 use series::{Ack, Store, WriteError};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -37,6 +38,8 @@ const READERS_MAX: usize = 4;
 const BODY_TIME_MAX: Duration = Duration::from_mins(1);
 /// Longest time that a write waits for the bodies of others.
 const TURN_TIME_MAX: Duration = Duration::from_secs(30);
+/// Bodies up to here are taken apart as what they are, a moment's work, in bytes.
+const TINY_BYTES: usize = 16 << 10;
 /// Bodies of lines up to here are taken apart at once, as what a connection of lines brings is;
 /// others away from the tasks, in bytes.
 const SMALL_BYTES: usize = net::READ_BYTES_MAX;
@@ -306,8 +309,8 @@ struct Held {
 }
 
 /// Take a body apart, away from the tasks if it is larger than `small` bytes; what came of it, and the turn
-/// of who read it. If it is read `alone`, pieces of what it brings are logged and applied meanwhile, so that
-/// little is left to wait for at its end.
+/// of who read it. If it is read there and `alone`, pieces of what it brings are logged and applied
+/// meanwhile, so that little is left to wait for at its end.
 async fn read_apart(
     store: &Store,
     (body, small): (Bytes, usize),
@@ -316,10 +319,11 @@ async fn read_apart(
     read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Result<(Taken, OwnedSemaphorePermit), Unread> {
     let store = store.clone();
-    let small = body.len() <= small;
+    let bytes = body.len();
+    let small = bytes <= small;
     let reading = move || {
         let Held { rooms, reader } = held;
-        let mut intake = Intake::sending(&store, alone);
+        let mut intake = Intake::sending(&store, alone && !small);
         let done = read(&body, &mut intake);
         drop((body, rooms));
         match done {
@@ -330,8 +334,12 @@ async fn read_apart(
             Ok(()) => Ok((intake.finish(), reader)),
         }
     };
-    if small {
+    if small && bytes <= TINY_BYTES {
         return reading();
+    }
+    if small && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+        // Another thread looks after the connections meanwhile: if all sleep but this one, none does.
+        return tokio::task::block_in_place(reading);
     }
     let reading = tokio::task::spawn_blocking(reading);
     reading.await.map_err(|e| format!("reading the body failed: {e}"))?

@@ -315,7 +315,8 @@ fn can_delete_metrics(call: &Call) -> Result<(), Failure> {
     let Some(store) = &call.api.options.series else { return Ok(()) };
     store.can_delete().map_err(|cause| {
         tracing::error!("agents are not removed, their metrics cannot be deleted: {cause}");
-        let text = "nothing was removed: the series store takes no deletes now, see the server's log";
+        let text =
+            "nothing was removed: the series store takes no deletes now, see the server's log";
         Failure::busy(text, 60)
     })
 }
