@@ -252,7 +252,8 @@ impl std::fmt::Debug for Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         let Some(store) = self.0.take() else { return };
-        // A store that takes nothing any more has said why.
+        // A store that takes nothing any more has said why; one that is full persists what it has when it
+        // seals, or at the next write.
         let Ok(Err(batch)) = store.try_submit(Batch::new(), Ack::Flushed) else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move { store.submit_async(batch, Ack::Flushed).await });

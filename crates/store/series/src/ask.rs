@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::error::WriteError;
-use crate::options::{Ack, TOMBSTONES_MAX};
+use crate::options::Ack;
 use crate::store::Store;
 
 impl Store {
@@ -12,12 +12,8 @@ impl Store {
     /// # Errors
     /// As [`Store::delete`].
     pub fn can_delete(&self) -> Result<(), WriteError> {
-        let stats = self.stats();
-        let (what, max) = ("tombstones", TOMBSTONES_MAX);
-        if stats.tombstones >= max as u64 {
-            return Err(WriteError::TooLarge { what, value: max + 1, max });
-        }
-        if let Some(why) = stats.trouble {
+        self.core().room_for_delete()?;
+        if let Some(why) = self.stats().trouble {
             return Err(WriteError::Failed(why));
         }
         self.write(Batch::new(), Ack::Persisted).map(drop)

@@ -64,6 +64,8 @@ struct Queue {
     unpersisted: Vec<Arc<Slot>>,
     /// Somebody logs and applies: the store's thread what it took out, or a writer its own batch.
     committing: bool,
+    /// The store's thread flushes for some that waited, and commits nothing.
+    flushing: bool,
     closed: bool,
     line: Line,
 }

@@ -2,8 +2,10 @@
 //!
 //! A *row series* is a tag set with metrics that share timestamps; each metric is addressable
 //! alone, as a [`Series`]. Writers put rows into a [`Batch`]; a batch is one record of the store's
-//! own journal, and in the head once that is as durable as asked for. Heads are sealed into parts,
-//! one per partition of 2 hours touched; parts are merged in the background.
+//! own journal and then in the head, where queries see it: acknowledged when it is as durable as asked
+//! for, perhaps shown a moment before. Of a flush that fails it stays shown, though its writer was
+//! refused, until the store is opened again. Heads are sealed into parts, one per partition of 2 hours
+//! touched; parts are merged in the background.
 //!
 //! ```
 //! use series::{Ack, Batch, Direction, Selector, Store, StoreOptions, TimeRange};

@@ -345,7 +345,7 @@ pub struct Outcome {
     pub samples: u64,
     /// Bytes of the batch in the log, before the log's own framing; 0 with the log off.
     pub log_bytes: u64,
-    /// Flushes of the medium by the group it belonged to.
+    /// Flushes of the medium by the group it belonged to, or for it and others together.
     pub flushes: u32,
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use env::files::{Access, Files, Lock};
 use journal::Journal;
@@ -24,6 +25,9 @@ const ASIDE: &str = "damaged-";
 /// Trimmed segments of the log that are kept for use again: about what one seal of a full head
 /// trims, so that new files need not be filled with zeros.
 const LOG_SPARES: usize = 8;
+
+/// Longest time that a writer waits for another one that notes that the store is in use.
+const MARKING_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Open the store in `dir`.
@@ -278,13 +282,14 @@ impl Core {
         if !self.unmarked.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Whoever holds it may hold it for long.
-        let Some(manifest) = self.maintain.try_lock() else {
-            return Err(WriteError::Full(format!(
-                "{}: was opened without any",
-                self.dir.display()
-            )));
+        // Another writer that notes it is soon done; who merges may take long.
+        let Some(manifest) = self.maintain.try_lock_for(MARKING_TIME_MAX) else {
+            let dir = self.dir.display();
+            return Err(WriteError::Full(format!("{dir} had none when it was opened")));
         };
+        if !self.unmarked.load(Ordering::Acquire) {
+            return Ok(());
+        }
         manifest.store(&*self.options.files, &self.dir)?;
         self.unmarked.store(false, Ordering::Release);
         Ok(())

@@ -107,8 +107,9 @@ pub struct StoreOptions {
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
-    /// A writer whose batch need not be persisted logs it itself, when no other batch is on its way:
-    /// right where there is one core, on which handing it over only costs.
+    /// A writer that need not wait for a flush logs and applies its batch itself, too, when no other is
+    /// on its way (as one that waits does, and every one where there is no log): right where there is
+    /// one core, on which handing it over only costs.
     pub writers_commit: bool,
     /// The disk.
     pub files: Arc<dyn Files>,

@@ -366,6 +366,10 @@ impl Store {
         self.0.core.catalog.tag_values(metric, tag, prefix)
     }
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.core
+    }
+
     /// What is to be read now.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.0.core)

@@ -16,10 +16,14 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
 use series::{Ack, Batch, Store, StoreOptions, Wal, WriteError};
 use support::{contents, options};
+
+/// Longest time that a test waits before it says that something hangs.
+const HANG: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 struct State {
@@ -41,7 +45,9 @@ impl Gate {
 
     /// Wait until one more flush came than at last.
     fn until_one_comes(&self, before: u32) {
-        drop(self.1.wait_while(self.0.lock().unwrap(), |it| it.came == before).unwrap());
+        let state = self.0.lock().unwrap();
+        let waited = self.1.wait_timeout_while(state, HANG, |it| it.came == before).unwrap();
+        assert!(!waited.1.timed_out(), "no flush comes");
     }
 
     fn pass(&self) -> io::Result<()> {
@@ -153,6 +159,28 @@ fn of_a_flush_that_fails_every_writer_learns_and_the_store_takes_no_more() {
     drop(store);
     let found = samples(&support::open(&disk.crash(1), Wal::Always).0);
     assert!((1..=4).contains(&found), "{found}");
+}
+
+#[test]
+fn rows_that_are_sealed_before_their_flush_is_done_survive_power_loss_and_take_others_behind_them()
+{
+    for seed in 1..=20 {
+        let disk = SimDisk::new(seed);
+        let (store, gate) = open(&disk, Wal::Always);
+        store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+        let came = gate.0.lock().unwrap().came;
+        gate.set(|it| it.shut = true);
+        let _open = OpenAtEnd(&gate);
+        drop(store.submit(one(&store, 1, 2), Ack::Persisted).unwrap());
+        gate.until_one_comes(came);
+        store.seal().unwrap();
+        // Its parts are persisted, whatever became of its record in the log.
+        let crashed = disk.crash(seed);
+        let (again, _) = support::open(&crashed, Wal::Always);
+        assert_eq!(samples(&again), 2, "seed {seed}");
+        again.write(one(&again, 1, 3), Ack::Persisted).unwrap();
+        assert_eq!(samples(&support::open(&crashed.crash(seed), Wal::Always).0), 3, "seed {seed}");
+    }
 }
 
 /// Write rows of a host one by one until the store is closed; how many it took.

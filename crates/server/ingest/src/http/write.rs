@@ -19,7 +19,7 @@ use flate2::read::MultiGzDecoder;
 use hyper::body::Body as _;
 use series::{Ack, Store, WriteError};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{busy, failed, refused};
@@ -45,6 +45,7 @@ const TINY_BYTES: usize = 16 << 10;
 const SMALL_BYTES: usize = net::READ_BYTES_MAX;
 /// The same for bodies that are compressed.
 const SMALL_COMPRESSED_BYTES: usize = 64 << 10;
+const TOO_MANY: &str = "too many writes are being read; send it again later\n";
 /// Unit of the rooms for bodies, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
 /// Units of bodies as they come. There are as many for what they unpack into: who has some of these waits
@@ -215,12 +216,14 @@ async fn take(
         Ok(body) => body,
         Err(answer) => return answer,
     };
-    let Ok(reader) = Arc::clone(&rooms.readers).acquire_owned().await else {
-        return refused("writes are closed");
-    };
     let units = (protocol.unpacked)(&body).div_ceil(UNIT_BYTES) as u32;
-    let Ok(unpacked) = Arc::clone(&rooms.unpacked).acquire_many_owned(units).await else {
-        return refused("writes are closed");
+    let turn = async {
+        // Who has room for what it unpacks waits for nobody but those that read.
+        let unpacked = Arc::clone(&rooms.unpacked).acquire_many_owned(units).await?;
+        Ok::<_, AcquireError>((unpacked, Arc::clone(&rooms.readers).acquire_owned().await?))
+    };
+    let Ok(Ok((unpacked, reader))) = timeout(TURN_TIME_MAX, turn).await else {
+        return busy(TOO_MANY.into());
     };
     // Alone it leaves a core to the log.
     let alone = rooms.readers.available_permits() + 1 == READERS_MAX;
@@ -287,7 +290,7 @@ async fn body_of(
     let units = bytes.div_ceil(UNIT_BYTES).max(1) as u32;
     let room = timeout(TURN_TIME_MAX, Arc::clone(&rooms.bodies).acquire_many_owned(units)).await;
     let Ok(Ok(room)) = room else {
-        return Err(busy("too many writes are being read; send it again later\n".into()));
+        return Err(busy(TOO_MANY.into()));
     };
     let body = axum::body::to_bytes(request.into_body(), WRITE_BYTES_MAX);
     match timeout(BODY_TIME_MAX, body).await {

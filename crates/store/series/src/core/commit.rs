@@ -26,6 +26,19 @@ enum Flush {
     Beside,
 }
 
+/// Somebody who commits, until it is dropped.
+struct Committing<'a>(&'a Core);
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock();
+        queue.committing = false;
+        if !queue.is_idle() || queue.closed {
+            self.0.work.notify_one();
+        }
+    }
+}
+
 impl Queue {
     /// Whether nothing is to be done.
     fn is_idle(&self) -> bool {
@@ -40,15 +53,14 @@ impl Core {
             // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
             self.commit(&mut self.commit.lock(), vec![pending], Flush::Now(Vec::new()));
             drop(queue);
-        } else if self.commits_itself(&queue, &pending) {
+        } else if self.commits_itself(&queue, &pending)
+            && let Some(mut committer) = self.commit.try_lock()
+        {
             queue.committing = true;
             drop(queue);
-            self.commit(&mut self.commit.lock(), vec![pending], Flush::Beside);
-            let mut queue = self.queue.lock();
-            queue.committing = false;
-            if !queue.is_idle() || queue.closed {
-                self.work.notify_one();
-            }
+            let _committing = Committing(self);
+            self.commit(&mut committer, vec![pending], Flush::Beside);
+            drop(committer);
         } else {
             queue.samples += pending.what.samples();
             queue.pending.push_back(pending);
@@ -61,9 +73,10 @@ impl Core {
     }
 
     /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
-    /// would overtake, nor where it would wait for a flush.
+    /// would overtake, nor where it would wait for a flush. What is left to wait for is a new segment
+    /// of the log, now and then.
     fn commits_itself(&self, queue: &Queue, pending: &Pending) -> bool {
-        let is_free = queue.is_idle() && !queue.committing;
+        let is_free = queue.is_idle() && !queue.committing && !queue.flushing;
         if !is_free || !matches!(pending.what, What::Batch(_)) {
             return false;
         }
@@ -82,8 +95,8 @@ impl Core {
                 self.persist(waiting);
                 continue;
             }
+            let _committing = Committing(self);
             self.commit(&mut self.commit.lock(), group, Flush::Now(waiting));
-            self.queue.lock().committing = false;
         }
     }
 
@@ -101,6 +114,7 @@ impl Core {
         }
         let waiting = std::mem::take(&mut queue.unpersisted);
         if queue.committing {
+            queue.flushing = true;
             return Some((Vec::new(), waiting));
         }
         let (mut group, mut bytes) = (Vec::new(), 0);
@@ -115,6 +129,7 @@ impl Core {
             group.push(pending);
         }
         queue.committing = !group.is_empty();
+        queue.flushing = group.is_empty();
         self.wake_writers(queue);
         Some((group, waiting))
     }
@@ -221,6 +236,8 @@ impl Core {
         let journal = self.journal.read().clone();
         let persisted =
             journal.map_or(Ok(()), |journal| journal.persist().map_err(WriteError::from));
+        // Whoever is told comes back at once.
+        self.queue.lock().flushing = false;
         if persisted.is_err() {
             self.counters.failed.fetch_add(waiting.len() as u64, Ordering::Relaxed);
         }

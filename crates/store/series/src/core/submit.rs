@@ -30,12 +30,16 @@ impl Core {
         Ok(Ok(self.enqueue(queue, pending)))
     }
 
+    /// Whether the store may hold one tombstone more.
+    pub(crate) fn room_for_delete(&self) -> Result<(), WriteError> {
+        let (what, max) = ("tombstones", TOMBSTONES_MAX);
+        let full = self.live.read().tombstones.len() >= max;
+        if full { Err(WriteError::TooLarge { what, value: max + 1, max }) } else { Ok(()) }
+    }
+
     /// Send a delete on its way.
     pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
-        if self.live.read().tombstones.len() >= TOMBSTONES_MAX {
-            let (what, max) = ("tombstones", TOMBSTONES_MAX);
-            return Err(WriteError::TooLarge { what, value: max + 1, max });
-        }
+        self.room_for_delete()?;
         let record = record::delete(&tombstone);
         let what = What::Delete(tombstone);
         let queue = self.queue.lock();

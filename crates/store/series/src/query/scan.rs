@@ -31,10 +31,10 @@ impl Scan {
         Self { reading, direction, runs: VecDeque::new() }
     }
 
-    /// Read about so many samples at a time (65,536 unless told; at least 1).
+    /// Read about so many samples at a time (65,536 unless told; at least 64).
     #[must_use]
     pub fn with_rows(mut self, rows: usize) -> Self {
-        self.reading.rows = rows.max(1);
+        self.reading.rows = rows.max(64);
         self
     }
 

@@ -345,7 +345,8 @@ struct Removed {
 /// Revoked first, then the records, then the registry's rows: what a crash leaves undone is done by
 /// asking again. Some at a time, and no more behind the first that cannot be recorded: who stays is
 /// not cut off for nothing. Nor is who came back while others were removed. Where numbers are freed, that is
-/// last: whoever has one next finds no metrics there, and loses none.
+/// last: whoever has one next finds no metrics there, and loses none. A crash before that leaves them taken,
+/// and the metrics to the retention.
 fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed, Failure> {
     let purge = call.parameters.flag("purge");
     let mut removed = Removed::default();
@@ -370,8 +371,10 @@ fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed
             removed.kept = gone;
             break;
         }
-        if purge {
-            call.registry().free_numbers(&gone)?;
+        if purge && let Err(cause) = call.registry().free_numbers(&gone) {
+            tracing::error!("numbers stay taken: {cause}: {gone:?}");
+            removed.kept = gone;
+            break;
         }
         if recorded.len() < lives.len() {
             break;
