@@ -116,9 +116,9 @@ fn add(results: &mut Results, case: &str, figures: Vec<(String, f64)>) {
 }
 
 /// What each part measures; a part alone keeps the others' figures.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "codec", "store", "open", "rows", "lines", "remote", "influx", "files", "wide", "queries",
-    "scale", "long",
+    "scale", "long1", "long2",
 ];
 
 /// The part to which a case belongs.
@@ -131,7 +131,8 @@ fn part_of(case: &str) -> &'static str {
         "counters after merge" | "floats after merge" | "gauges after merge" => "store",
         _ if case.starts_with("gzip files") => "files",
         _ if case.starts_with("wide") => "wide",
-        _ if case.starts_with("rows for long") => "long",
+        _ if case.starts_with("rows for long") && case.ends_with("1 core") => "long1",
+        _ if case.starts_with("rows for long") => "long2",
         _ if case.ends_with("series over a socket") => "scale",
         "gauges after merge, on disk" | "10000 series" => "queries",
         _ if case.starts_with("query") => "queries",
@@ -146,14 +147,14 @@ fn part_of(case: &str) -> &'static str {
 
 type Fresh<'a> = &'a dyn Fn() -> anyhow::Result<PathBuf>;
 
-/// All parts but the long one (`FULL=1`: that one, too), or those named.
+/// All parts but the long ones (`FULL=1`: these, too), or those named; `long` is both of them.
 fn compare(parts: &[&str]) -> anyhow::Result<()> {
-    if let Some(part) = parts.iter().find(|p| !PARTS.contains(p)) {
-        anyhow::bail!("no part {part}: {}", PARTS.join(", "));
+    if let Some(part) = parts.iter().find(|p| **p != "long" && !PARTS.contains(p)) {
+        anyhow::bail!("no part {part}: {}, long", PARTS.join(", "));
     }
     let chosen = |part: &str| match parts {
-        [] => part != "long" || wanted("FULL"),
-        _ => parts.contains(&part),
+        [] => !part.starts_with("long") || wanted("FULL"),
+        _ => parts.contains(&part) || (part.starts_with("long") && parts.contains(&"long")),
     };
     let folder = std::env::var_os("TMPDIR").map_or_else(|| "target/series".into(), PathBuf::from);
     let dir = std::path::absolute(folder)?.join("holdfast-bench-series");
@@ -180,7 +181,8 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
             "wide" => sockets::wide(&mut results, &fresh)?,
             "queries" => sockets::sizes_and_queries(&mut results, &fresh)?,
             "scale" => sockets::scale(&mut results, &fresh, &drawings)?,
-            _ => long::long(&mut results, &fresh, &drawings)?,
+            "long1" => long::long(&mut results, &fresh, &drawings, ("0", "1 core"))?,
+            _ => long::long(&mut results, &fresh, &drawings, ("0,1", "2 cores"))?,
         }
         // What is measured stays, even if a later part fails.
         results.save("series")?;

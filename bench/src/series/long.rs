@@ -31,7 +31,12 @@ const EVENTS: u64 = 10;
 const LOOKS: u32 = 5;
 
 /// The log off and on in turns: 65 s each, `FULL=1` ten minutes each, `QUICK=1` a few seconds.
-pub fn long(results: &mut Results, fresh: Fresh<'_>, folder: &Path) -> anyhow::Result<()> {
+pub fn long(
+    results: &mut Results,
+    fresh: Fresh<'_>,
+    folder: &Path,
+    (cores, shown): (&'static str, &str),
+) -> anyhow::Result<()> {
     let (seconds, pairs) = match (quick(), wanted("FULL")) {
         (true, _) => (1, 4),
         (_, true) => (25, 24),
@@ -39,40 +44,37 @@ pub fn long(results: &mut Results, fresh: Fresh<'_>, folder: &Path) -> anyhow::R
     };
     let turn = Duration::from_secs(seconds);
     let mut plots = Plots::default();
-    for (cores, shown) in [("0", "1 core"), ("0,1", "2 cores")] {
-        let dir = fresh()?;
-        let mut sides = [Side::start(&dir, "off", cores)?, Side::start(&dir, "always", cores)?];
-        let mut ratios = [Vec::new(), Vec::new()];
-        for pair in 0..pairs {
-            let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
-            let mut runs = [Run::default(), Run::default()];
-            for at in order {
-                runs[at] = sides[at].turn(turn)?;
-            }
-            let [off, on] = &runs;
-            ratios[0].push(on.speed() / off.speed());
-            ratios[1].push(off.cpu_each() / on.cpu_each());
-            for (side, run) in sides.iter_mut().zip(runs) {
-                side.all.add(run);
-            }
+    let dir = fresh()?;
+    let mut sides = [Side::start(&dir, "off", cores)?, Side::start(&dir, "always", cores)?];
+    let mut ratios = [Vec::new(), Vec::new()];
+    for pair in 0..pairs {
+        let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
+        let mut runs = [Run::default(), Run::default()];
+        for at in order {
+            runs[at] = sides[at].turn(turn)?;
         }
-        for side in &sides {
-            report(results, shown, pairs, side)?;
-            plots.take(shown, side);
+        let [off, on] = &runs;
+        ratios[0].push(on.speed() / off.speed());
+        ratios[1].push(off.cpu_each() / on.cpu_each());
+        for (side, run) in sides.iter_mut().zip(runs) {
+            side.all.add(run);
         }
-        let case = format!("rows for long, wal on/off, {shown}");
-        let [speed, cpu] = &ratios;
-        spread(results, &case, QUARTILES_OF_SPEED, speed);
-        spread(results, &case, QUARTILES_OF_CPU, cpu);
-        // Both die before one of them is opened again.
-        let dead = sides.map(Side::kill);
-        for (wal, kind, dir) in dead {
-            let case = format!("rows for long, wal {wal}, {shown}");
-            reopen(results, &case, (&kind, &dir, cores))?;
-        }
-        results.save("series")?;
     }
-    plots.save(folder)
+    for side in &sides {
+        report(results, shown, pairs, side)?;
+        plots.take(shown, side);
+    }
+    let case = format!("rows for long, wal on/off, {shown}");
+    let [speed, cpu] = &ratios;
+    spread(results, &case, QUARTILES_OF_SPEED, speed);
+    spread(results, &case, QUARTILES_OF_CPU, cpu);
+    // Both die before one of them is opened again.
+    let dead = sides.map(Side::kill);
+    for (wal, kind, dir) in dead {
+        let case = format!("rows for long, wal {wal}, {shown}");
+        reopen(results, &case, (&kind, &dir, cores))?;
+    }
+    plots.save(folder, shown)
 }
 
 const QUARTILES_OF_SPEED: [&str; 3] =
@@ -320,19 +322,25 @@ impl Plots {
         let (wal, samples) = (side.wal, &side.course.samples);
         self.cpu.push((format!("wal {wal}, {shown}"), rate(samples, 1)));
         for (what, at) in [("written", 2), ("parts", 3), ("log", 4)] {
-            if shown == "2 cores" && (wal != "off" || what != "log") {
+            if wal != "off" || what != "log" {
                 let line = samples.iter().map(|s| (s[0], s[at] / 1e9)).collect();
                 self.disk.push((format!("{what}, wal {wal}"), line));
             }
         }
     }
 
-    fn save(&self, folder: &Path) -> anyhow::Result<()> {
+    /// CPU of each; bytes of the run on two cores, which are more.
+    fn save(&self, folder: &Path, shown: &str) -> anyhow::Result<()> {
         fs::create_dir_all(folder)?;
-        let (time, gb) = ("s of its own turns", "Bytes over time, two cores");
-        let cpu = plot::linear("CPU of the server over time", time, "cores in use", &self.cpu);
+        let time = "s of its own turns";
+        let title = format!("CPU of the server over time, {shown}");
+        let cpu = plot::linear(&title, time, "cores in use", &self.cpu);
+        if shown == "1 core" {
+            return Ok(fs::write(folder.join("series-cpu-1-core.svg"), cpu)?);
+        }
         fs::write(folder.join("series-cpu.svg"), cpu)?;
-        let disk = plot::linear(gb, time, "GB", &self.disk);
+        let title = format!("Bytes over time, {shown}");
+        let disk = plot::linear(&title, time, "GB", &self.disk);
         Ok(fs::write(folder.join("series-disk.svg"), disk)?)
     }
 }
