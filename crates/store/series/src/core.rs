@@ -240,13 +240,14 @@ impl Core {
         Ok(queue.samples < self.options.queued_samples_max)
     }
 
-    pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+    /// Put a batch on its way when there is room; `waits` if its writer does nothing else until it is stored.
+    pub(crate) fn submit(&self, batch: Batch, ack: Ack, waits: bool) -> Result<Ticket, WriteError> {
         let pending = self.pending(batch, ack)?;
         let mut queue = self.queue.lock();
         while !self.admit(&queue)? {
             self.room.wait(&mut queue);
         }
-        Ok(self.enqueue(queue, pending))
+        Ok(self.enqueue(queue, pending, waits))
     }
 
     pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
@@ -261,7 +262,7 @@ impl Core {
                     Poll::Pending
                 }
                 Ok(true) => match pending.take() {
-                    Some(pending) => Poll::Ready(Ok(self.enqueue(queue, pending))),
+                    Some(pending) => Poll::Ready(Ok(self.enqueue(queue, pending, true))),
                     None => Poll::Ready(Err(WriteError::Closed)),
                 },
             }

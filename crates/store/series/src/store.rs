@@ -306,7 +306,8 @@ impl Store {
     /// # Errors
     /// See [`WriteError`].
     pub fn write(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
-        self.submit(batch, ack)?.wait()
+        self.0.core.ensure_marked()?;
+        self.0.core.submit(batch, ack, true)?.wait()
     }
 
     /// As [`Store::write`], from a task: no thread waits.
@@ -324,7 +325,7 @@ impl Store {
     /// When the batch is not acceptable, or the store takes nothing any more.
     pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         self.0.core.ensure_marked()?;
-        self.0.core.submit(batch, ack)
+        self.0.core.submit(batch, ack, false)
     }
 
     /// As [`Store::submit`], from a task: no thread waits.

@@ -124,7 +124,7 @@ fn a_batch_is_applied_while_it_is_flushed_and_acknowledged_behind_both() {
         let came = gate.0.lock().unwrap().came;
         gate.set(|it| it.shut = true);
         let _open = OpenAtEnd(&gate);
-        let ticket = store.submit(one(&store, 1, 2), Ack::Persisted).unwrap();
+        let ticket = store.try_submit(one(&store, 1, 2), Ack::Persisted).unwrap().unwrap();
         gate.until_one_comes(came);
         assert_eq!(samples(&store), 2, "it is applied by who wrote it");
         let mut ticket = pin!(ticket);
@@ -148,7 +148,7 @@ fn of_a_flush_that_fails_every_writer_learns_and_the_store_takes_no_more() {
     gate.set(|it| (it.shut, it.fails) = (true, true));
     let _open = OpenAtEnd(&gate);
     let tickets: Vec<_> = (2..5)
-        .map(|time_ns| store.submit(one(&store, 1, time_ns), Ack::Persisted).unwrap())
+        .map(|time_ns| store.try_submit(one(&store, 1, time_ns), Ack::Persisted).unwrap().unwrap())
         .collect();
     gate.set(|it| it.shut = false);
     for ticket in tickets {
@@ -171,7 +171,7 @@ fn rows_that_are_sealed_before_their_flush_is_done_survive_power_loss_and_take_o
         let came = gate.0.lock().unwrap().came;
         gate.set(|it| it.shut = true);
         let _open = OpenAtEnd(&gate);
-        drop(store.submit(one(&store, 1, 2), Ack::Persisted).unwrap());
+        drop(store.try_submit(one(&store, 1, 2), Ack::Persisted).unwrap().unwrap());
         gate.until_one_comes(came);
         store.seal().unwrap();
         // Its parts are persisted, whatever became of its record in the log.

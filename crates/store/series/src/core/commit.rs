@@ -47,13 +47,19 @@ impl Queue {
 }
 
 impl Core {
-    pub(super) fn enqueue(&self, mut queue: MutexGuard<'_, Queue>, pending: Pending) -> Ticket {
+    /// Put a batch on its way; `waits` if its writer does nothing else until it is stored.
+    pub(super) fn enqueue(
+        &self,
+        mut queue: MutexGuard<'_, Queue>,
+        pending: Pending,
+        waits: bool,
+    ) -> Ticket {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if !self.options.background {
             // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
             self.commit(&mut self.commit.lock(), vec![pending], Flush::Now(Vec::new()));
             drop(queue);
-        } else if self.commits_itself(&queue, &pending)
+        } else if self.commits_itself(&queue, &pending, waits)
             && let Some(mut committer) = self.commit.try_lock()
         {
             queue.committing = true;
@@ -75,7 +81,7 @@ impl Core {
     /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
     /// would overtake, nor where it would wait for a flush. What is left to wait for is a new segment
     /// of the log, now and then.
-    fn commits_itself(&self, queue: &Queue, pending: &Pending) -> bool {
+    fn commits_itself(&self, queue: &Queue, pending: &Pending, waits: bool) -> bool {
         let is_free = queue.is_idle() && !queue.committing && !queue.flushing;
         if !is_free || !matches!(pending.what, What::Batch(_)) {
             return false;
@@ -83,9 +89,9 @@ impl Core {
         if self.options.wal == Wal::Off {
             return true;
         }
-        // One who does not wait for an answer goes on reading while another core stores.
-        let is_waited_for = pending.ack == Ack::Persisted || self.options.writers_commit;
-        is_waited_for && !self.journal.read().as_ref().is_some_and(Journal::is_busy)
+        // One who does not wait goes on reading while another core stores.
+        let gains = (waits && pending.ack == Ack::Persisted) || self.options.writers_commit;
+        gains && !self.journal.read().as_ref().is_some_and(Journal::is_busy)
     }
 
     /// Log, apply and flush what is queued until the store is closed and nothing is left.

@@ -27,7 +27,7 @@ impl Core {
         let queue = self.queue.lock();
         // It may be closed by now. If others took the room, this one batch is beyond it.
         self.admit(&queue)?;
-        Ok(Ok(self.enqueue(queue, pending)))
+        Ok(Ok(self.enqueue(queue, pending, true)))
     }
 
     /// Whether the store may hold one tombstone more.
@@ -48,6 +48,6 @@ impl Core {
         }
         let (ack, slot) = (Ack::Persisted, Arc::default());
         let pending = Pending { what, record, ack, slot, forgotten: 0 };
-        Ok(self.enqueue(queue, pending))
+        Ok(self.enqueue(queue, pending, true))
     }
 }
