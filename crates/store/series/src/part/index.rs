@@ -274,8 +274,27 @@ pub(crate) fn find(
                 }
             }
         }
-        end = offset.checked_add(length as u64 + 4)?;
+        end = offset.checked_add(length as u64)?.checked_add(4)?;
         chunks.push(ChunkRef { offset, length, rows, first, last, summaries });
     }
     Some(Entry { columns, chunks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_longer_than_any_file_is_none() {
+        let mut block = Vec::new();
+        // One row, number 7, whose entry has one column and one chunk.
+        for word in [1u32, 7, 0] {
+            block.extend_from_slice(&word.to_le_bytes());
+        }
+        for number in [1, 1, 0, u64::MAX, 1, 0, 0] {
+            push_varint(&mut block, number);
+        }
+        assert!(find(&block, 7, 0, false, Want::All).is_none());
+        assert!(find(&block, 8, 0, false, Want::All).is_some_and(|entry| entry.chunks.is_empty()));
+    }
 }
