@@ -71,11 +71,13 @@ pub trait File: Send + Sync {
     /// As the operating system.
     fn set_size(&self, bytes: u64) -> io::Result<()>;
 
-    /// Reserve room for `bytes` and extend the file to it; what is new reads as zeros.
+    /// Extend the file to `bytes`, if it is smaller, and reserve room for them; what is new reads as
+    /// zeros. Whether they are reserved, so that no first write meets a full disk: some file systems
+    /// cannot.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] when there is no room.
-    fn allocate(&self, bytes: u64) -> io::Result<()>;
+    fn allocate(&self, bytes: u64) -> io::Result<bool>;
 
     /// The first byte, if any before the end, that was never written: what was only reserved costs
     /// a change of metadata at its first write. Where that cannot be told, the file's size.

@@ -3,7 +3,8 @@
 //!
 //! A file whose blocks were written once takes later writes without a change of file-system
 //! metadata; that is why zeros are written ahead of the writer, and why trimmed segments come back
-//! here. A spare's name is its own until its header is persisted; only then is it renamed.
+//! here. A writer that streams, that is, writes as much between two flushes as is filled ahead at a
+//! time, goes without zeros: they would be as many bytes again, for as many changes of metadata. A spare's name is its own until its header is persisted; only then is it renamed.
 
 use std::io;
 use std::path::PathBuf;
@@ -63,8 +64,12 @@ pub(crate) struct Fill {
     pub(crate) file: Arc<dyn File>,
     path: PathBuf,
     size: u64,
-    ahead: u64,
+    pub(crate) ahead: u64,
     frontier: Mutex<u64>,
+    /// What is first written to it finds room.
+    reserved: bool,
+    /// Its writer streams.
+    streams: AtomicBool,
     /// A flush of this file failed: whatever else was not persisted in it may be lost.
     doubt: AtomicBool,
     totals: Arc<Totals>,
@@ -76,10 +81,23 @@ impl Fill {
         self.doubt.load(Ordering::Acquire)
     }
 
-    /// Have everything below `end` written once, and some more.
+    /// Note whether the writer streams.
+    pub(crate) fn set_streams(&self, streams: bool) {
+        self.streams.store(streams && self.reserved, Ordering::Release);
+    }
+
+    fn streams(&self) -> bool {
+        self.streams.load(Ordering::Acquire)
+    }
+
+    /// Have everything below `end`, which is to be written next, written once, and some more.
     pub(crate) fn ensure(&self, end: u64) -> Result<(), WriteError> {
         let mut frontier = self.frontier.lock();
         if end <= *frontier {
+            return Ok(());
+        }
+        if self.streams() {
+            *frontier = end.next_multiple_of(BLOCK_BYTES as u64);
             return Ok(());
         }
         let to =
@@ -105,10 +123,14 @@ impl Fill {
     /// Fill ahead of a writer that is at `next`, if it comes near.
     pub(crate) fn keep_ahead(&self, next: u64) -> Result<(), WriteError> {
         let wanted = (next + self.ahead).min(self.size);
-        if wanted > *self.frontier.lock() { self.ensure(wanted) } else { Ok(()) }
+        let behind = !self.streams() && wanted > *self.frontier.lock();
+        if behind { self.ensure(wanted) } else { Ok(()) }
     }
 
     pub(crate) fn is_behind(&self, next: u64) -> bool {
+        if self.streams() {
+            return false;
+        }
         let wanted = (next + self.ahead / 2).min(self.size);
         self.frontier.try_lock().is_some_and(|frontier| wanted > *frontier)
     }
@@ -227,11 +249,12 @@ impl Pool {
         let access = Access { create: !recycled, ..self.plain() };
         let file = self.files.open(path, access).map_err(failed("cannot open a spare"))?;
         let have = file.size().map_err(failed("cannot size a spare"))?;
-        if have < size {
-            file.allocate(size).map_err(failed("cannot reserve a segment"))?;
-        }
         // A segment that was left early, or whose process ended, is not filled to its end.
         let filled = file.filled().map_err(failed("cannot size a spare"))?;
+        let mut reserved = false;
+        if have.min(filled) < size {
+            reserved = file.allocate(size).map_err(failed("cannot reserve a segment"))?;
+        }
         let frontier = filled.min(have).min(size) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         let fill = Fill {
             file,
@@ -239,6 +262,8 @@ impl Pool {
             size,
             ahead: self.ahead,
             frontier: Mutex::new(frontier),
+            reserved,
+            streams: AtomicBool::new(false),
             doubt: AtomicBool::new(false),
             totals: Arc::clone(&self.totals),
         };

@@ -46,6 +46,9 @@ pub(crate) struct Target {
     plain: Arc<dyn File>,
     /// Something was written that is not persisted.
     pub(crate) dirty: bool,
+    /// Bytes written since the last flush, and between the two last ones.
+    since: u64,
+    between: u64,
 }
 
 impl Target {
@@ -57,7 +60,16 @@ impl Target {
         };
         // What need not persist yet goes through the page cache, and waits for no device.
         let plain = files.open(&path, Access::WRITE)?;
-        Ok(Self { path, sync, plain, dirty: false })
+        Ok(Self { path, sync, plain, dirty: false, since: 0, between: 0 })
+    }
+
+    /// Whether as much as `ahead` is written between two flushes.
+    fn streams(&self, ahead: u64) -> bool {
+        self.since.max(self.between) >= ahead
+    }
+
+    fn flushed(&mut self) {
+        (self.since, self.between) = (0, self.since);
     }
 
     /// Write whole blocks; the number of flushes it took.
@@ -68,8 +80,10 @@ impl Target {
         persist: bool,
     ) -> Result<u32, WriteError> {
         let failed = |what| fatal(what, self.path.clone());
+        self.since += bytes.len() as u64;
         if let Some(sync) = self.sync.as_ref().filter(|_| persist && !self.dirty) {
             sync.write_all_at(bytes, at).map_err(failed("a write failed"))?;
+            self.flushed();
             return Ok(1);
         }
         self.plain.write_all_at(bytes, at).map_err(failed("a write failed"))?;
@@ -89,6 +103,7 @@ impl Target {
         }
         self.plain.persist().map_err(fatal("a flush failed", self.path.clone()))?;
         self.dirty = false;
+        self.flushed();
         Ok(1)
     }
 }
@@ -208,6 +223,7 @@ impl Writer {
         let next = grid.next(start, bytes);
         let base = block_floor(start);
         let end = grid.written_end(next).next_multiple_of(BLOCK);
+        active.fill.set_streams(active.target.streams(active.fill.ahead));
         active.fill_to(end)?;
         // The tail, the frame and, where it is packed, what its blocks begin with.
         let written = match grid {

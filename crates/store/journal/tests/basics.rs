@@ -309,3 +309,27 @@ fn the_way_to_the_medium_is_reported_with_its_reason() {
         Err(OpenError::Io { .. })
     ));
 }
+
+#[test]
+fn what_is_written_in_a_stream_is_not_filled_with_zeros_before() {
+    let zeros = |durability, layout| {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { segment_bytes: 4 << 20, ..small(layout) };
+        let (journal, _) = Journal::open(dir.path(), options.clone()).unwrap();
+        let records: Vec<_> = (1..=250).map(|n: u64| (n, vec![n as u8; 4000])).collect();
+        for (_, record) in &records {
+            journal.append(record, durability).unwrap();
+        }
+        let zeros = journal.stats().zero_bytes;
+        journal.close().unwrap();
+        assert_eq!(all(&Journal::open(dir.path(), options).unwrap().0), records, "{layout:?}");
+        zeros
+    };
+    let probe = tempfile::tempfile().unwrap();
+    let reserves = rustix::fs::fallocate(&probe, rustix::fs::FallocateFlags::empty(), 0, 1).is_ok();
+    for layout in [Layout::Packed, Layout::Sparse] {
+        assert!(zeros(Durability::Persist, layout) >= 1_000_000, "{layout:?}");
+        // Where nothing can be reserved, zeros find out that the disk is full.
+        assert!(!reserves || zeros(Durability::Flush, layout) <= 200_000, "{layout:?}");
+    }
+}

@@ -58,7 +58,7 @@ impl<T: FileOver> File for T {
         self.under().set_size(bytes)
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, bytes: u64) -> io::Result<bool> {
         self.under().allocate(bytes)
     }
 

@@ -65,17 +65,16 @@ impl File for RealFile {
         self.0.set_len(bytes)
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, bytes: u64) -> io::Result<bool> {
         // What btrfs has reserved it never compresses.
-        if rustix::fs::fstatfs(&self.0)?.f_type as i64 == BTRFS {
-            return self.set_size(bytes.max(self.size()?));
+        if rustix::fs::fstatfs(&self.0)?.f_type as i64 != BTRFS {
+            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => return Ok(true),
+                Err(Errno::OPNOTSUPP) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
-        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
-            Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP) if self.size()? >= bytes => Ok(()),
-            Err(Errno::OPNOTSUPP) => self.set_size(bytes),
-            Err(e) => Err(e.into()),
-        }
+        self.set_size(bytes.max(self.size()?)).map(|()| false)
     }
 
     fn filled(&self) -> io::Result<u64> {
@@ -182,8 +181,8 @@ mod tests {
         let path = inner.join("file");
         assert!(RealFiles.open(&path, Access::WRITE).is_err());
         let file = RealFiles.open(&path, Access::CREATE).unwrap();
-        file.allocate(8192).unwrap();
-        file.allocate(4096).unwrap();
+        let reserved = file.allocate(8192).unwrap();
+        assert_eq!(file.allocate(4096).unwrap(), reserved);
         assert_eq!(file.size().unwrap(), 8192);
         assert_eq!(file.filled().unwrap(), 0, "reserved is not written");
         file.write_all_at(&[0; 4096], 0).unwrap();

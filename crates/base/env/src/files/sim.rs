@@ -315,9 +315,9 @@ impl File for SimFile {
         cut(failure)
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, bytes: u64) -> io::Result<bool> {
         let size = self.size()?;
-        self.set_size(bytes.max(size))
+        self.set_size(bytes.max(size)).map(|()| true)
     }
 }
 
