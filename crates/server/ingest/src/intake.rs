@@ -1,6 +1,6 @@
 //! Rows on their way from text into batches, with the refusals in the order of the lines.
 
-use series::{Ack, Batch, Row, Store, Ticket, Value, WriteError};
+use series::{Ack, Batch, Row, Store, Ticket, Value, Working, WriteError};
 use tokio::runtime::Handle;
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
@@ -30,6 +30,7 @@ pub struct Refusal {
 /// Collects rows into batches. A refused row does not concern its neighbours.
 pub struct Intake<'a> {
     store: &'a Store,
+    working: Working,
     oldest_ns: i64,
     newest_ns: i64,
     /// A batch that may take so much in the log takes no more rows.
@@ -62,6 +63,7 @@ impl<'a> Intake<'a> {
         let oldest_ns = if store.oldest_ns() == i64::MIN { i64::MIN } else { oldest_ns };
         Self {
             store,
+            working: store.working(),
             oldest_ns,
             newest_ns: store.newest_ns(),
             batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
@@ -200,6 +202,7 @@ impl<'a> Intake<'a> {
             self.full.push(self.batch);
         }
         Taken {
+            _working: self.working,
             batches: self.full,
             tickets: self.tickets,
             begun: self.begun,
@@ -212,8 +215,10 @@ impl<'a> Intake<'a> {
 }
 
 /// What came of a read buffer or a request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Taken {
+    /// Whoever sends it on is still at work.
+    _working: Working,
     /// Batches to store, in order.
     pub batches: Vec<Batch>,
     /// What is on its way to the store already, before `batches`; all of it is persisted when all of both is.

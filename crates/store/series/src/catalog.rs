@@ -256,7 +256,17 @@ impl Catalog {
     /// Series that pass a selector, sorted by name. Names are read some at a time: whoever has a new
     /// one for the catalogue, and whoever looks one up behind that, waits for no more than these.
     pub(crate) fn find(&self, selector: &Selector) -> Vec<Series> {
-        let ids: Vec<u32> = self.names.read().select(selector).iter().collect();
+        self.find_among(selector, |rows| rows)
+    }
+
+    /// As [`Catalog::find`], of those rows that `among` leaves.
+    pub(crate) fn find_among(
+        &self,
+        selector: &Selector,
+        among: impl FnOnce(RoaringBitmap) -> RoaringBitmap,
+    ) -> Vec<Series> {
+        let selected = self.names.read().select(selector);
+        let ids: Vec<u32> = among(selected).iter().collect();
         let mut found = Vec::new();
         for some in ids.chunks(READ_AT_ONCE) {
             let names = self.names.read();

@@ -5,9 +5,10 @@
 //! position P holds exactly what came up to P.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -25,7 +26,6 @@ use crate::options::{Ack, StoreOptions};
 use crate::part::{Part, Shelf};
 use crate::pending::{Pending, Spares, What};
 use crate::record::Tombstone;
-use crate::store::identity;
 use crate::unread::Unread;
 use crate::wait::{Line, Slot, Ticket};
 
@@ -40,6 +40,11 @@ const RECORD_BYTES_ADDED: usize = 10;
 const DEFINITIONS_MAX: u32 = 2000;
 /// Memory of all heads at which writers wait for a seal, in heads of the configured size.
 const HEADS_MAX: usize = 3;
+
+/// Which folder it is, whatever its name; `None` where that cannot be told.
+pub(crate) fn identity(dir: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(dir).ok().map(|found| (found.dev(), found.ino()))
+}
 
 /// Parts by partition, in the order of their positions.
 pub(crate) type Parts = BTreeMap<i64, Vec<Arc<Part>>>;
@@ -138,6 +143,8 @@ pub(crate) struct Core {
     work: Condvar,
     room: Condvar,
     full: AtomicBool,
+    /// Writers at work.
+    pub(crate) working: Arc<AtomicUsize>,
     /// Which folder it was when the store was opened, and whether that is gone.
     pub(crate) found: Option<(u64, u64)>,
     pub(crate) folder_lost: AtomicBool,
@@ -190,6 +197,7 @@ impl Core {
             work: Condvar::new(),
             room: Condvar::new(),
             full: AtomicBool::new(false),
+            working: Arc::default(),
         }
     }
 

@@ -75,6 +75,7 @@ mod store;
 mod table;
 mod unread;
 mod wait;
+mod working;
 
 pub use backup::{BackupReport, backup};
 pub use batch::Batch;
@@ -86,3 +87,4 @@ pub use options::*;
 pub use query::{EventScan, Extreme, Scan, Snapshot};
 pub use store::Store;
 pub use wait::Ticket;
+pub use working::Working;

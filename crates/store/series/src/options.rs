@@ -107,10 +107,11 @@ pub struct StoreOptions {
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
-    /// A writer that need not wait for a flush logs and applies its batch itself, too, when no other is
-    /// on its way (as one that waits does, and every one where there is no log): right where there is
-    /// one core, on which handing it over only costs.
-    pub writers_commit: bool,
+    /// Cores that writers share. While fewer are at work ([`Store::working`](crate::Store::working)), one
+    /// that need not wait for a flush hands its batch over and goes on, and another core stores it.
+    /// Otherwise it logs and applies it itself (as one that waits does, and every one where there is no
+    /// log): no core is free, and on another one the batch would first have to come into its cache.
+    pub cores: usize,
     /// The disk.
     pub files: Arc<dyn Files>,
     /// The time.
@@ -133,7 +134,7 @@ impl Default for StoreOptions {
             hourly_age: None,
             merge_bytes_per_s_max: 0,
             background: true,
-            writers_commit: std::thread::available_parallelism().is_ok_and(|n| n.get() == 1),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
             files: Arc::new(RealFiles),
             clock: Arc::new(SystemClock::new()),
         }

@@ -18,6 +18,7 @@ use crate::table::{Table, Want, Work};
 mod events;
 mod extremes;
 mod grid;
+mod present;
 mod rolled;
 mod scan;
 mod sorted;

@@ -1,6 +1,5 @@
 //! The handle.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,19 +8,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::batch::Batch;
-use crate::core::Core;
+use crate::core::{Core, identity};
 use crate::error::{NameError, OpenError, WriteError};
 use crate::manifest::Manifest;
 use crate::model::{
     MergeOutcome, OpenReport, Outcome, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
 };
 use crate::name::RowName;
-use crate::options::{AHEAD_MAX, Ack, StoreOptions, Wal};
+use crate::options::{AHEAD_MAX, StoreOptions, Wal};
 use crate::query::Snapshot;
 use crate::record::Tombstone;
 use crate::retain::Step;
-use crate::wait::Ticket;
+
+mod write;
 
 /// How often the store's thread looks for work by itself.
 const TICK: Duration = Duration::from_secs(1);
@@ -31,11 +30,6 @@ const RETAIN_TICKS: u32 = 60;
 const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Such looks after which one is made though no samples went: for rows that were never written.
 const FORGET_ANYWAY: u32 = 6;
-
-/// Which folder it is, whatever its name; `None` where that cannot be told.
-pub(crate) fn identity(dir: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(dir).ok().map(|found| (found.dev(), found.ino()))
-}
 
 /// A store of series. Cheap to clone; all clones are the same store. It is closed by
 /// [`Store::close`], or when the last clone is dropped.
@@ -285,71 +279,20 @@ impl Store {
         self.0.core.now_ns().saturating_add(ahead_ns).min(i64::MAX - 1)
     }
 
-    /// Bytes up to which [`Batch::bytes_max`] may go so that the log takes the batch, whatever it
-    /// takes with it.
-    pub fn batch_bytes_max(&self) -> usize {
-        usize::try_from(self.0.core.options.segment_bytes / 2).unwrap_or(usize::MAX)
-    }
-
-    /// An empty batch, with the memory of one that was stored before where there is one.
-    pub fn batch(&self) -> Batch {
-        self.0.core.spares.batch()
-    }
-
-    /// Keep the memory of a batch that is not stored.
-    pub fn spare(&self, batch: Batch) {
-        self.0.core.spares.give(batch, Vec::new());
-    }
-
-    /// Store a batch. Returns when it is as durable as asked for, and in the head.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn write(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
-        self.0.core.ensure_marked()?;
-        self.0.core.submit(batch, ack, true)?.wait()
-    }
-
-    /// As [`Store::write`], from a task: no thread waits.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn write_async(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
-        self.submit_async(batch, ack).await?.await
-    }
-
-    /// Send a batch on its way; waits only while too much waits for the log already. Drop the
-    /// ticket to fire and forget: what fails then is counted in [`StoreStats::batches_failed`].
-    ///
-    /// # Errors
-    /// When the batch is not acceptable, or the store takes nothing any more.
-    pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
-        self.0.core.ensure_marked()?;
-        self.0.core.submit(batch, ack, false)
-    }
-
-    /// As [`Store::submit`], from a task: no thread waits.
-    ///
-    /// # Errors
-    /// As [`Store::submit`].
-    pub async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
-        self.0.core.ensure_marked()?;
-        self.0.core.submit_async(batch, ack).await
-    }
-
-    /// As [`Store::submit`], but nothing waits: where there is no room at once, or others wait for
-    /// some, the batch comes back.
-    ///
-    /// # Errors
-    /// As [`Store::submit`].
-    pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<Result<Ticket, Batch>, WriteError> {
-        self.0.core.ensure_marked()?;
-        self.0.core.try_submit(batch, ack)
-    }
-
     /// Series that pass a selector, sorted by name.
     pub fn find(&self, selector: &Selector) -> Vec<Series> {
         self.0.core.catalog.find(selector)
+    }
+
+    /// Those of them that may have samples in a range, as the partitions' own sets of rows say: whoever
+    /// left before it costs nothing. A series that is not among them has none.
+    pub fn find_in(
+        &self,
+        snapshot: &Snapshot,
+        selector: &Selector,
+        range: TimeRange,
+    ) -> Vec<Series> {
+        self.0.core.catalog.find_among(selector, |rows| snapshot.present(rows, range))
     }
 
     /// Names of metrics that begin so, sorted.

@@ -21,7 +21,7 @@ fn options() -> StoreOptions {
     StoreOptions {
         head_bytes_max: 100 << 10,
         segment_bytes: 256 << 10,
-        writers_commit: true,
+        cores: 1,
         ..StoreOptions::default()
     }
 }

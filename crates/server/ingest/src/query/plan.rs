@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use series::{Direction, RowName, Selector, Series, Store, Summary, Test, Value};
+use series::{Direction, RowName, Selector, Series, Snapshot, Store, Summary, Test, Value};
 
 use super::budget::{Budget, Held};
 use super::merge::Joined;
@@ -91,14 +91,19 @@ type Tags = Vec<(String, String)>;
 /// Finds series, and holds the memory for them.
 struct Finder<'a> {
     store: &'a Store,
+    snapshot: &'a Snapshot,
     query: &'a Query,
     held: Held,
     found: usize,
 }
 
 impl<'a> Finder<'a> {
-    fn new(store: &'a Store, query: &'a Query, budget: &Budget) -> Self {
-        Self { store, query, held: budget.nothing(), found: 0 }
+    fn new(
+        (store, snapshot): (&'a Store, &'a Snapshot),
+        query: &'a Query,
+        budget: &Budget,
+    ) -> Self {
+        Self { store, snapshot, query, held: budget.nothing(), found: 0 }
     }
 
     /// Series of a metric by the tags their names keep.
@@ -110,7 +115,7 @@ impl<'a> Finder<'a> {
         let several = query.tags.len() > 1;
         for tags in &query.tags {
             let selector = Selector { metric: Test::is(metric), tags: tags.clone() };
-            let found = self.store.find(&selector);
+            let found = self.store.find_in(self.snapshot, &selector, query.range);
             self.found += found.len();
             self.held.set(self.found.saturating_mul(SERIES_BYTES))?;
             let mut is_meant = |series: &Series| {
@@ -164,8 +169,9 @@ pub(super) fn columns(what: &What) -> Vec<Arc<[Column]>> {
 
 /// The lines of a query's answer, sorted by name within each metric.
 pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
-    let reader = Reader::new(store, query, budget);
-    let mut finder = Finder::new(store, query, budget);
+    let snapshot = store.snapshot();
+    let mut finder = Finder::new((store, &snapshot), query, budget);
+    let reader = Reader::new(snapshot.clone(), query, budget);
     let mut lines = Vec::new();
     let columns = columns(&query.what);
     match &query.what {
@@ -246,7 +252,7 @@ pub(super) fn sums(
     failed: &mut HashSet<String>,
 ) -> Vec<(f64, String)> {
     let snapshot = store.snapshot();
-    let mut finder = Finder::new(store, query, budget);
+    let mut finder = Finder::new((store, &snapshot), query, budget);
     let columns = [Column::of(metric)];
     // What is not found here is not found by the lines, which say why.
     let groups = finder.groups(metric).unwrap_or_default();

@@ -8,8 +8,7 @@ use std::vec;
 
 use regex::Regex;
 use series::{
-    Direction, Event, EventScan, Extreme, ReadError, Run, Scan, Series, Snapshot, Store, TimeRange,
-    Value,
+    Direction, Event, EventScan, Extreme, ReadError, Run, Scan, Series, Snapshot, TimeRange, Value,
 };
 
 use super::budget::{Budget, Held};
@@ -40,9 +39,9 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(store: &Store, query: &Query, budget: &Budget) -> Self {
+    pub(super) fn new(snapshot: Snapshot, query: &Query, budget: &Budget) -> Self {
         Self {
-            snapshot: store.snapshot(),
+            snapshot,
             range: query.range,
             direction: query.direction,
             budget: budget.clone(),
@@ -356,7 +355,7 @@ mod tests {
                 let asked = AtomicU32::new(0);
                 let gone = move || asked.fetch_add(1, Ordering::Relaxed) >= looks;
                 let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), gone);
-                let mut rows = Reader::new(&store, &query, &budget)
+                let mut rows = Reader::new(store.snapshot(), &query, &budget)
                     .samples(store.find(&series::Selector::metric("cpu")));
                 let told = rows.by_ref().take(100).count();
                 assert!(told < 100, "an error is told again and again");

@@ -89,8 +89,9 @@ impl Core {
         if self.options.wal == Wal::Off {
             return true;
         }
-        // One who does not wait goes on reading while another core stores.
-        let gains = (waits && pending.ack == Ack::Persisted) || self.options.writers_commit;
+        // One who does not wait goes on reading while another core stores, if one is free.
+        let working = self.working.load(Ordering::Relaxed).max(1);
+        let gains = (waits && pending.ack == Ack::Persisted) || working >= self.options.cores;
         gains && !self.journal.read().as_ref().is_some_and(Journal::is_busy)
     }
 

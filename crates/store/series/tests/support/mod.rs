@@ -13,15 +13,15 @@
 
 pub mod reads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use env::clock::ManualClock;
 use env::files::SimDisk;
 use series::{
-    Ack, Batch, Direction, OpenReport, Selector, Snapshot, Store, StoreOptions, TimeRange, Value,
-    Values, Wal, WriteError,
+    Ack, Batch, Direction, OpenReport, PARTITION_NS, Selector, Series, Snapshot, Store,
+    StoreOptions, TimeRange, Value, Values, Wal, WriteError,
 };
 
 /// Seconds in a partition.
@@ -76,12 +76,31 @@ pub fn contents(store: &Store) -> Model {
             found.insert(series.name(), samples.into_iter().collect());
         }
     }
+    found_where_they_are(store, &snapshot, &found);
     found
+}
+
+/// Whoever looks for series of a partition finds those that have samples there.
+fn found_where_they_are(store: &Store, snapshot: &Snapshot, contents: &Model) {
+    let mut partitions: BTreeMap<i64, BTreeSet<&String>> = BTreeMap::new();
+    for (name, samples) in contents {
+        for time in samples.keys() {
+            partitions.entry(time.div_euclid(PARTITION_NS)).or_default().insert(name);
+        }
+    }
+    for (partition, expected) in partitions {
+        let from_ns = partition * PARTITION_NS;
+        let range = TimeRange { from_ns, to_ns: from_ns + PARTITION_NS };
+        let found = store.find_in(snapshot, &Selector::default(), range);
+        let found: BTreeSet<String> = found.iter().map(Series::name).collect();
+        let missing: Vec<_> = expected.iter().filter(|name| !found.contains(**name)).collect();
+        assert!(missing.is_empty(), "{missing:?} in partition {partition}");
+    }
 }
 
 pub fn read(
     snapshot: &Snapshot,
-    series: &series::Series,
+    series: &Series,
     range: TimeRange,
     direction: Direction,
 ) -> Vec<(i64, String)> {

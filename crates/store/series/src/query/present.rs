@@ -1,0 +1,48 @@
+//! Which rows a range may have anything of: each partition's parts say which rows they have.
+
+use roaring::RoaringBitmap;
+
+use super::Snapshot;
+use crate::head::partition_range;
+use crate::model::TimeRange;
+
+/// Parts whose rows are looked at, at most: where a range has more of them, every row may be there.
+const PARTS_MAX: usize = 64;
+/// Rows that are looked up in a head at once: whoever writes waits for no more than these.
+const ROWS_AT_ONCE: usize = 4096;
+
+impl Snapshot {
+    /// Those of some rows that may have samples in a range. What cannot be read may have them all:
+    /// whoever reads it is told.
+    pub(crate) fn present(&self, rows: RoaringBitmap, range: TimeRange) -> RoaringBitmap {
+        let touched = |partition: i64| {
+            let of = partition_range(partition);
+            range.touches(of.from_ns, of.to_ns - 1)
+        };
+        let sealed =
+            self.parts.iter().rev().flat_map(|(p, parts)| parts.iter().map(move |it| (p, it)));
+        let alone = self.rollups.iter().rev().filter(|(_, rollup)| rollup.meta.alone);
+        let mut looked = 0;
+        let mut missing = rows.clone();
+        // What is there still is in the newest ones.
+        for (_, part) in sealed.chain(alone).filter(|(p, _)| touched(**p)) {
+            if missing.is_empty() {
+                return rows;
+            }
+            looked += 1;
+            match part.rows() {
+                Ok(here) if looked <= PARTS_MAX => missing -= here,
+                _ => return rows,
+            }
+        }
+        for cell in &self.heads {
+            let ids: Vec<u32> = missing.iter().collect();
+            for some in ids.chunks(ROWS_AT_ONCE) {
+                let head = cell.head.read();
+                let here = some.iter().filter(|id| head.has(**id));
+                missing -= here.collect::<RoaringBitmap>();
+            }
+        }
+        rows - missing
+    }
+}

@@ -1,0 +1,79 @@
+//! The handle, for those that write.
+
+use super::Store;
+use crate::batch::Batch;
+use crate::error::WriteError;
+use crate::model::Outcome;
+use crate::options::Ack;
+use crate::wait::Ticket;
+use crate::working::Working;
+
+impl Store {
+    /// Bytes up to which [`Batch::bytes_max`] may go so that the log takes the batch, whatever it
+    /// takes with it.
+    pub fn batch_bytes_max(&self) -> usize {
+        usize::try_from(self.0.core.options.segment_bytes / 2).unwrap_or(usize::MAX)
+    }
+
+    /// Say that the caller is at work on a batch, until what it gets is dropped; see
+    /// [`StoreOptions::cores`].
+    pub fn working(&self) -> Working {
+        Working::beside(&self.0.core.working)
+    }
+
+    /// An empty batch, with the memory of one that was stored before where there is one.
+    pub fn batch(&self) -> Batch {
+        self.0.core.spares.batch()
+    }
+
+    /// Keep the memory of a batch that is not stored.
+    pub fn spare(&self, batch: Batch) {
+        self.0.core.spares.give(batch, Vec::new());
+    }
+
+    /// Store a batch. Returns when it is as durable as asked for, and in the head.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn write(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
+        self.0.core.ensure_marked()?;
+        self.0.core.submit(batch, ack, true)?.wait()
+    }
+
+    /// As [`Store::write`], from a task: no thread waits.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn write_async(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
+        self.submit_async(batch, ack).await?.await
+    }
+
+    /// Send a batch on its way; waits only while too much waits for the log already. Drop the
+    /// ticket to fire and forget: what fails then is counted in [`StoreStats::batches_failed`].
+    ///
+    /// # Errors
+    /// When the batch is not acceptable, or the store takes nothing any more.
+    pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        self.0.core.ensure_marked()?;
+        self.0.core.submit(batch, ack, false)
+    }
+
+    /// As [`Store::submit`], from a task: no thread waits.
+    ///
+    /// # Errors
+    /// As [`Store::submit`].
+    pub async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        self.0.core.ensure_marked()?;
+        self.0.core.submit_async(batch, ack).await
+    }
+
+    /// As [`Store::submit`], but nothing waits: where there is no room at once, or others wait for
+    /// some, the batch comes back.
+    ///
+    /// # Errors
+    /// As [`Store::submit`].
+    pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<Result<Ticket, Batch>, WriteError> {
+        self.0.core.ensure_marked()?;
+        self.0.core.try_submit(batch, ack)
+    }
+}
