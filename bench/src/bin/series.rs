@@ -204,7 +204,7 @@ fn figure(figures: &[(String, f64)], name: &str) -> anyhow::Result<f64> {
 /// The store without sockets: speed with its log always, by interval and off, bytes after a merge;
 /// a backfill beside ingest, both until all is sealed.
 fn store(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
-    let (rounds, times) = if quick() { (2, "300") } else { (5, "1000") };
+    let (rounds, times) = if quick() { (2, "300") } else { (9, "4000") };
     let rows = ROWS.to_string();
     let backfilled = if quick() { "2" } else { "20" };
     for round in 0..rounds {

@@ -19,7 +19,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::client::{disk_of, written_of};
 use crate::generate::Kind as Data;
-use crate::payload::{Loop, Protocol, dictionaries};
+use crate::payload::{Loop, Protocol, REQUEST_ROWS, dictionaries};
 use crate::plot;
 use crate::speeds::Run;
 use crate::subject::{Kind, Subject};
@@ -181,7 +181,7 @@ impl Side {
         stream.set_nodelay(true)?;
         dictionaries(0..ROWS).try_for_each(|piece| stream.write_all(&piece))?;
         acknowledged(&mut stream)?;
-        let rows = Loop::new(Protocol::Rows, Data::Gauges, 0..ROWS, 100);
+        let rows = Loop::new(Protocol::Rows, Data::Gauges, 0..ROWS, (100, REQUEST_ROWS));
         let (course, all) = (Course::default(), Run::default());
         let mut it = Self { wal, cores, subject, stream, rows, course, all };
         it.course.look(&mut it.subject)?;

@@ -7,8 +7,8 @@ use prost::Message as _;
 
 use crate::generate::{BEGIN_NS, COLUMNS, Kind, STEP_S, Walks};
 
-/// Rows of one request.
-const REQUEST_ROWS: usize = 1000;
+/// Rows of one request or piece of a stream.
+pub const REQUEST_ROWS: usize = 1000;
 /// Rows of one datagram: as many as go over Ethernet in one.
 const DATAGRAM_ROWS: usize = 6;
 
@@ -195,9 +195,8 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// About `times` rows of each of some row series, as pieces of a thousand rows.
-    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, times: i64) -> Self {
-        let most = if protocol == Protocol::Udp { DATAGRAM_ROWS } else { REQUEST_ROWS };
+    /// About `times` rows of each of some row series, as pieces of at most so many rows.
+    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, (times, most): (i64, usize)) -> Self {
         let each = (most / rows.len()).max(1) as i64;
         let (mut walks, mut pieces) = (Walks::new(kind, rows.end), Vec::new());
         for first in (0..times).step_by(each as usize) {
@@ -216,11 +215,6 @@ impl Loop {
         }
         let together = parts(rows, most).count();
         Self { protocol, pieces, together, times: each, next: 0 }
-    }
-
-    /// Begin with the first time again: for another server.
-    pub fn restart(&mut self) {
-        self.next = 0;
     }
 
     /// The next piece, and the points in it.
@@ -246,16 +240,23 @@ pub enum Feed {
 }
 
 impl Feed {
-    /// Rows of some row series, at most so many points of those that cannot be sent twice.
-    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, points: u64) -> Self {
+    /// Rows of some row series, so many in a request, at most so many points of those that cannot be sent
+    /// twice.
+    pub fn new(
+        protocol: Protocol,
+        kind: Kind,
+        rows: Range<usize>,
+        (points, request): (u64, usize),
+    ) -> Self {
         let points_a_time = (rows.len() * COLUMNS) as u64;
         let times = match protocol {
             Protocol::Points | Protocol::OpenTsdb => 20,
             Protocol::Udp => 40,
             _ => 100,
         };
+        let most = if protocol == Protocol::Udp { DATAGRAM_ROWS } else { request };
         // As many bytes, whatever part of the rows this is.
-        let mut pieces = Loop::new(protocol, kind, rows, times);
+        let mut pieces = Loop::new(protocol, kind, rows, (times, most));
         if protocol != Protocol::Remote {
             return Self::Again(pieces);
         }
@@ -268,11 +269,19 @@ impl Feed {
         Self::Once(all, 0)
     }
 
-    /// Begin anew: for another server.
-    pub fn restart(&mut self) {
+    /// Pieces so far.
+    pub fn at(&self) -> usize {
         match self {
-            Self::Again(pieces) => pieces.restart(),
-            Self::Once(_, at) => *at = 0,
+            Self::Again(pieces) => pieces.next,
+            Self::Once(_, at) => *at,
+        }
+    }
+
+    /// Go on behind so many pieces: for a server that has had these.
+    pub fn seek(&mut self, to: usize) {
+        match self {
+            Self::Again(pieces) => pieces.next = to,
+            Self::Once(_, at) => *at = to,
         }
     }
 
@@ -281,8 +290,9 @@ impl Feed {
         match self {
             Self::Again(pieces) => Some(pieces.next()),
             Self::Once(pieces, at) => {
+                let (bytes, points) = pieces.get(*at)?;
                 *at += 1;
-                pieces.get(*at - 1).map(|(bytes, points)| (&**bytes, *points))
+                Some((bytes, *points))
             }
         }
     }

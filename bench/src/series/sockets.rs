@@ -132,7 +132,7 @@ const FILES: usize = 2;
 pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let times = if quick() { 200 } else { 3000 };
     let files = (0..FILES).map(|i| make_file(i, times)).collect::<anyhow::Result<Vec<_>>>()?;
-    for round in 0..if quick() { 1 } else { 3 } {
+    for round in 0..if quick() { 1 } else { 9 } {
         let mut runs = [const { None }; WALS.len()];
         for turn in (round..round + WALS.len()).map(|turn| turn % WALS.len()) {
             let wal = WALS[turn];

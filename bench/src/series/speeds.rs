@@ -1,24 +1,26 @@
 //! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
 //! beside the peers that speak the protocol. Every run sends for the same time.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use holdfast_bench::{Results, quick};
+use rustix::process::Signal;
 
 use crate::client::written_of;
 use crate::generate::{COLUMNS, Kind as Data};
-use crate::payload::{Feed, Protocol, dictionaries};
+use crate::payload::{Feed, Protocol, REQUEST_ROWS, dictionaries};
 use crate::sockets::peers;
 use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
 /// Points of what must be made before it is sent, for each second of a run.
-const POINTS_A_SECOND: f64 = 5e6;
+const POINTS_A_SECOND: f64 = 12e6;
 
 /// What one run took, from the first byte to the last acknowledgement.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Run {
     pub wall: f64,
     pub cpu: f64,
@@ -79,18 +81,54 @@ struct Case {
     protocol: Protocol,
     data: Data,
     connections: usize,
+    /// Rows in a request.
+    request: usize,
     /// Cores that the server is held to.
     cores: Option<(&'static str, &'static str)>,
     feeds: Vec<Feed>,
 }
 
+/// A server, stopped (`SIGSTOP`) but for its turns.
+struct Side {
+    kind: Kind,
+    subject: Subject,
+    /// Pieces it has had over each connection.
+    had: Vec<usize>,
+    /// Points of what came before its turns.
+    warmed: f64,
+    turns: Vec<Run>,
+}
+
+impl Side {
+    fn points(&self) -> f64 {
+        self.warmed + self.turns.iter().map(|run| run.points).sum::<f64>()
+    }
+
+    /// Of ours: the setting of its log.
+    fn wal(&self) -> &'static str {
+        match self.kind {
+            Kind::Ours(wal) => wal,
+            _ => "",
+        }
+    }
+}
+
 impl Case {
     fn new(protocol: Protocol, data: Data, connections: usize) -> Self {
+        Self::of_requests(protocol, data, (connections, REQUEST_ROWS))
+    }
+
+    fn of_requests(
+        protocol: Protocol,
+        data: Data,
+        (connections, request): (usize, usize),
+    ) -> Self {
         let each = ROWS / connections;
-        let points = (POINTS_A_SECOND * time().as_secs_f64()) as u64 / connections as u64;
-        let feed = |i| Feed::new(protocol, data, i * each..(i + 1) * each, points);
+        let all = turn(protocol).as_secs_f64() * turns(protocol) as f64;
+        let points = (POINTS_A_SECOND * all) as u64 / connections as u64;
+        let feed = |i| Feed::new(protocol, data, i * each..(i + 1) * each, (points, request));
         let feeds = (0..connections).map(feed).collect();
-        Self { protocol, data, connections, cores: None, feeds }
+        Self { protocol, data, connections, request, cores: None, feeds }
     }
 
     fn name(&self) -> String {
@@ -104,25 +142,35 @@ impl Case {
             2 => ", two connections".into(),
             n => format!(", {n} connections"),
         };
-        format!("{}{data}{connections}", self.protocol.name())
+        let points = self.request * COLUMNS;
+        let request = match self.request {
+            REQUEST_ROWS => String::new(),
+            _ => format!(", {points} points a request"),
+        };
+        format!("{}{data}{request}{connections}", self.protocol.name())
     }
 
-    fn run(&mut self, subject: &mut Subject) -> anyhow::Result<Run> {
-        self.feeds.iter_mut().for_each(Feed::restart);
-        self.go_on(subject, 0.0)
-    }
-
-    /// Send on where it stopped, to a server that has so many points already.
-    fn go_on(&mut self, subject: &mut Subject, before: f64) -> anyhow::Result<Run> {
-        let until = Instant::now() + time();
-        Run::of(subject, |subject| {
+    /// Send for one turn, on from where that server is, which has so many points.
+    fn turn(
+        &mut self,
+        subject: &mut Subject,
+        (had, before): (&mut [usize], f64),
+    ) -> anyhow::Result<Run> {
+        self.feeds.iter_mut().zip(&*had).for_each(|(feed, had)| feed.seek(*had));
+        // What others left to the operating system is not written in this one's time.
+        rustix::fs::sync();
+        let until = Instant::now() + turn(self.protocol);
+        let run = Run::of(subject, |subject| {
             let sent = self.send(subject, until)?;
             if self.protocol == Protocol::Udp {
-                return arrived(subject);
+                return Ok(arrived(subject)? - before);
             }
             subject.until_visible((before + sent) / COLUMNS as f64)?;
             Ok(sent)
-        })
+        })?;
+        self.feeds.iter().zip(had).for_each(|(feed, had)| *had = feed.at());
+        ensure!(run.points > 0.0, "{}: nothing was left to be sent", self.name());
+        Ok(run)
     }
 
     /// Send over all connections until then; the points.
@@ -141,66 +189,128 @@ impl Case {
         })
     }
 
-    /// Each setting of the log once, in turn from the front and from the back; then the peers once.
-    fn round(
+    /// Start a server in a folder of its own below `base`, and stop it.
+    fn start(&self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
+        let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
+        std::fs::create_dir_all(&dir)?;
+        let subject = Subject::start(kind.clone(), &dir, self.cores.map(|c| c.0))?;
+        subject.signal(Signal::STOP)?;
+        let had = vec![0; self.connections];
+        Ok(Side { kind, subject, had, warmed: 0.0, turns: Vec::new() })
+    }
+
+    /// One turn of a server that is stopped before and behind it.
+    fn serve(&mut self, side: &mut Side) -> anyhow::Result<()> {
+        side.subject.signal(Signal::CONT)?;
+        let before = side.points();
+        // What QuestDB compiles while it runs is compiled by its second turn.
+        if matches!(side.kind, Kind::QuestDb(_)) && side.turns.is_empty() {
+            side.warmed = self.turn(&mut side.subject, (&mut side.had, before))?.points;
+        }
+        let before = side.points();
+        let run = self.turn(&mut side.subject, (&mut side.had, before))?;
+        side.turns.push(run);
+        if matches!(side.kind, Kind::Ours(_)) {
+            let (stored, sent) = (side.subject.figure("samples")?, side.points());
+            let case = format!("{}, wal {}", self.name(), side.wal());
+            ensure!((stored - sent).abs() < 0.5, "{case}: {stored} of {sent} points");
+        }
+        side.subject.signal(Signal::STOP)?;
+        Ok(())
+    }
+
+    /// Servers with the settings of the log in turns, in order and back: what drifts falls on all of
+    /// them. In the last rounds peers that speak the protocol have theirs.
+    fn measure(
         &mut self,
         results: &mut Results,
         fresh: Fresh<'_>,
-        wals: &[&'static str],
-        (round, peers): (usize, &[Kind]),
+        (wals, peers): (&[&'static str], &[Kind]),
     ) -> anyhow::Result<()> {
-        let suffix = self.cores.map_or("", |c| c.1);
-        let mut runs: Vec<(&str, Run)> = Vec::new();
-        let mut order = wals.to_vec();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for wal in order {
-            let mut subject = Subject::start(Kind::Ours(wal), &fresh()?, self.cores.map(|c| c.0))?;
-            let run = self.run(&mut subject)?;
-            let case = format!("{}, wal {wal}{suffix}", self.name());
-            run.note(results, &case, "holdfast");
-            if wal == "off" && self.cores.is_none() {
-                run.note(results, &self.name(), "holdfast");
+        let (dir, rounds) = (fresh()?, turns(self.protocol));
+        let start = |kind| self.start(&dir, kind);
+        let sides = wals.iter().map(|wal| start(Kind::Ours(wal)));
+        let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
+        let peers = peers.iter().filter(|peer| takes(peer, self.protocol));
+        let mut peers =
+            peers.map(|peer| start(peer.clone())).collect::<anyhow::Result<Vec<_>>>()?;
+        for round in 0..rounds {
+            if round > 0 {
+                sides.reverse();
             }
-            let stored = subject.figure("samples")?;
-            ensure!((stored - run.points).abs() < 0.5, "{case}: {stored} of {} points", run.points);
-            let logged =
-                [("log_bytes_per_point", "log_payload"), ("log_written_per_point", "log_written")];
-            for (metric, name) in logged.into_iter().filter(|_| wal != "off") {
-                let bytes = subject.figure(name)? / run.points;
-                results.add(&case, "holdfast", metric, "B", bytes);
+            sides.iter_mut().try_for_each(|side| self.serve(side))?;
+            if round + PEER_TURNS >= rounds {
+                peers.iter_mut().try_for_each(|peer| self.serve(peer))?;
             }
-            runs.push((wal, run));
         }
-        let of = |wal: &str| runs.iter().find(|(w, _)| *w == wal).map(|(_, run)| run);
+        for side in sides.iter_mut().chain(&mut peers) {
+            side.subject.signal(Signal::CONT)?;
+            self.note(results, side)?;
+        }
+        let of = |wal: &str| sides.iter().find(|side| side.wal() == wal).map(|side| &*side.turns);
         let (Some(off), Some(always)) = (of("off"), of("always")) else { return Ok(()) };
+        let suffix = self.cores.map_or("", |c| c.1);
         for (wal, shown) in [("always", "on/off"), ("interval", "interval/off")] {
-            let Some(on) = of(wal) else { continue };
             let case = format!("{}, wal {shown}{suffix}", self.name());
-            on.compare(results, &case, "holdfast", off);
-        }
-        let protocol = self.protocol;
-        for peer in peers.iter().filter(|peer| takes(peer, protocol)) {
-            let mut subject = Subject::start(peer.clone(), &fresh()?, None)?;
-            let mut run = self.run(&mut subject)?;
-            if matches!(peer, Kind::QuestDb(_)) {
-                // What is compiled while it runs is compiled by then.
-                run = self.go_on(&mut subject, run.points)?;
+            for (on, off) in of(wal).unwrap_or_default().iter().zip(off) {
+                on.compare(results, &case, "holdfast", off);
             }
-            let case = self.name();
-            run.note(results, &case, subject.name());
-            let case = format!("{case}, wal always beside");
-            always.compare(results, &case, subject.name(), &run);
+        }
+        let case = format!("{}, wal always beside", self.name());
+        for peer in &peers {
+            let behind = always.iter().skip(always.len().saturating_sub(peer.turns.len()));
+            for (ours, theirs) in behind.zip(&peer.turns) {
+                ours.compare(results, &case, peer.subject.name(), theirs);
+            }
+        }
+        Ok(())
+    }
+
+    /// What one side's turns took.
+    fn note(&self, results: &mut Results, side: &mut Side) -> anyhow::Result<()> {
+        let suffix = self.cores.map_or("", |c| c.1);
+        let (name, wal) = (side.subject.name(), side.wal());
+        let case = format!("{}, wal {wal}{suffix}", self.name());
+        for run in &side.turns {
+            if wal.is_empty() || (wal == "off" && self.cores.is_none()) {
+                run.note(results, &self.name(), name);
+            }
+            if !wal.is_empty() {
+                run.note(results, &case, name);
+            }
+        }
+        let logged =
+            [("log_bytes_per_point", "log_payload"), ("log_written_per_point", "log_written")];
+        for (metric, figure) in logged.into_iter().filter(|_| !wal.is_empty() && wal != "off") {
+            let bytes = side.subject.figure(figure)? / side.points();
+            results.add(&case, name, metric, "B", bytes);
         }
         Ok(())
     }
 }
 
-/// How long a run sends.
-fn time() -> Duration {
-    Duration::from_millis(if quick() { 600 } else { 2000 })
+/// How long a turn sends. Of datagrams it is told by looking that no more come.
+fn turn(protocol: Protocol) -> Duration {
+    match (quick(), protocol) {
+        (true, _) => Duration::from_millis(300),
+        (_, Protocol::Udp) => Duration::from_secs(2),
+        (_, Protocol::Remote) => Duration::from_millis(400),
+        _ => Duration::from_millis(500),
+    }
 }
+
+/// Turns of each side. Requests of remote write are made before, all of them.
+fn turns(protocol: Protocol) -> usize {
+    let wanted = match protocol {
+        Protocol::Udp => 5,
+        Protocol::Remote => 7,
+        _ => 15,
+    };
+    if quick() { 2 } else { wanted }
+}
+
+/// Rounds at the end in which peers have turns, too.
+const PEER_TURNS: usize = 5;
 
 /// Points of datagrams that arrived, once no more come.
 fn arrived(subject: &mut Subject) -> anyhow::Result<f64> {
@@ -222,33 +332,22 @@ fn wals(connections: usize) -> &'static [&'static str] {
     if connections <= 2 { &WALS } else { &OFF_AND_ON }
 }
 
-/// Rounds of a case of which the median is told.
-fn rounds(wanted: usize) -> usize {
-    if quick() { 1 } else { wanted }
-}
-
 /// Rows of a dictionary: connections, kinds of values, cores.
 pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let taskset = || Command::new("taskset").arg("--version").output().is_ok();
     for connections in [1, 2, 8] {
         let mut case = Case::new(Protocol::Rows, Data::Gauges, connections);
-        for round in 0..rounds(5) {
-            case.round(results, fresh, wals(connections), (round, &[]))?;
-        }
+        case.measure(results, fresh, (wals(connections), &[]))?;
     }
     let mut case = Case::new(Protocol::Rows, Data::Gauges, 1);
     let cores = [("0", ", 1 core"), ("0,1", ", 2 cores")];
     for cores in cores.into_iter().filter(|_| !quick() && taskset()) {
         case.cores = Some(cores);
-        for round in 0..rounds(4) {
-            case.round(results, fresh, &OFF_AND_ON, (round, &[]))?;
-        }
+        case.measure(results, fresh, (&OFF_AND_ON, &[]))?;
     }
     for data in [Data::Counters, Data::Floats] {
         let mut case = Case::new(Protocol::Rows, data, 1);
-        for round in 0..rounds(3) {
-            case.round(results, fresh, &OFF_AND_ON, (round, &[]))?;
-        }
+        case.measure(results, fresh, (&OFF_AND_ON, &[]))?;
     }
     Ok(())
 }
@@ -259,26 +358,31 @@ pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     for protocol in [Protocol::OpenTsdb, Protocol::Points, Protocol::Udp] {
         for connections in [1, 2] {
             let mut case = Case::new(protocol, Data::Gauges, connections);
-            for round in 0..rounds(3) {
-                case.round(results, fresh, wals(connections), (round, &peers))?;
-            }
+            case.measure(results, fresh, (wals(connections), &peers))?;
         }
     }
     Ok(())
 }
 
-/// A protocol over HTTP: one request in flight on each of one, two and eight connections.
+/// A protocol over HTTP: one request in flight on each of one, two and eight connections; of large
+/// requests on one and two.
 pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> anyhow::Result<()> {
     let peers = peers();
     for connections in [1, 2, 8] {
         let mut case = Case::new(protocol, Data::Gauges, connections);
-        for round in 0..rounds(3) {
-            let peers = if connections <= 2 || round == 0 { &*peers } else { &[] };
-            case.round(results, fresh, wals(connections), (round, peers))?;
-        }
+        case.measure(results, fresh, (wals(connections), &peers))?;
+    }
+    // The answer waits for a flush, however much the request brings.
+    for connections in [1, 2] {
+        let request = (connections, LARGE_REQUEST_ROWS);
+        let mut case = Case::of_requests(protocol, Data::Gauges, request);
+        case.measure(results, fresh, (&OFF_AND_ON, &[]))?;
     }
     Ok(())
 }
+
+/// Rows of a large request.
+const LARGE_REQUEST_ROWS: usize = 10 * REQUEST_ROWS;
 
 fn takes(peer: &Kind, protocol: Protocol) -> bool {
     match protocol {
