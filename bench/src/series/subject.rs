@@ -93,9 +93,13 @@ impl Subject {
                 ]);
             }
         }
+        let ours = matches!(kind, Kind::Ours(_));
+        if !ours {
+            // Stopped, it would stay behind when the comparison is killed; ours sees to that itself.
+            words.splice(0..0, ["setpriv", "--pdeathsig", "KILL"].map(String::from));
+        }
         let questdb = matches!(kind, Kind::QuestDb(_));
         let (program, args) = words.split_first().context("no program")?;
-        let ours = matches!(kind, Kind::Ours(_));
         let piped = || if ours { Stdio::piped() } else { Stdio::null() };
         let mut command = Command::new(program);
         if questdb {

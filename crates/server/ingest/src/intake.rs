@@ -202,7 +202,7 @@ impl<'a> Intake<'a> {
             self.full.push(self.batch);
         }
         Taken {
-            _working: self.working,
+            working: Some(self.working),
             batches: self.full,
             tickets: self.tickets,
             begun: self.begun,
@@ -217,8 +217,8 @@ impl<'a> Intake<'a> {
 /// What came of a read buffer or a request.
 #[derive(Debug)]
 pub struct Taken {
-    /// Whoever sends it on is still at work.
-    _working: Working,
+    /// Whoever sends it on is at work until that is done.
+    pub(crate) working: Option<Working>,
     /// Batches to store, in order.
     pub batches: Vec<Batch>,
     /// What is on its way to the store already, before `batches`; all of it is persisted when all of both is.

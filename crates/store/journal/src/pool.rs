@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use env::files::{Access, File, Files};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::bytes::Blocks;
 use crate::error::AppendError;
@@ -100,6 +100,11 @@ impl Fill {
             *frontier = end.next_multiple_of(BLOCK_BYTES as u64);
             return Ok(());
         }
+        self.fill(frontier, end)
+    }
+
+    /// Write zeros from the frontier on to `end` and some more.
+    fn fill(&self, mut frontier: MutexGuard<'_, u64>, end: u64) -> Result<(), WriteError> {
         let to =
             end.max(*frontier + self.ahead).min(self.size).next_multiple_of(BLOCK_BYTES as u64);
         let mut zeros = Blocks::new();
@@ -123,8 +128,12 @@ impl Fill {
     /// Fill ahead of a writer that is at `next`, if it comes near.
     pub(crate) fn keep_ahead(&self, next: u64) -> Result<(), WriteError> {
         let wanted = (next + self.ahead).min(self.size);
-        let behind = !self.streams() && wanted > *self.frontier.lock();
-        if behind { self.ensure(wanted) } else { Ok(()) }
+        let frontier = self.frontier.lock();
+        // A stream may begin while this waits.
+        if self.streams() || wanted <= *frontier {
+            return Ok(());
+        }
+        self.fill(frontier, wanted)
     }
 
     pub(crate) fn is_behind(&self, next: u64) -> bool {

@@ -46,7 +46,7 @@ pub(crate) struct Target {
     plain: Arc<dyn File>,
     /// Something was written that is not persisted.
     pub(crate) dirty: bool,
-    /// Bytes written since the last flush, and between the two last ones.
+    /// Bytes of segment that were filled since the last flush, and between the two last ones.
     since: u64,
     between: u64,
 }
@@ -63,8 +63,10 @@ impl Target {
         Ok(Self { path, sync, plain, dirty: false, since: 0, between: 0 })
     }
 
-    /// Whether as much as `ahead` is written between two flushes.
-    fn streams(&self, ahead: u64) -> bool {
+    /// So many bytes more of the segment are filled; whether as many as `ahead` are between two
+    /// flushes.
+    fn streams(&mut self, more: u64, ahead: u64) -> bool {
+        self.since += more;
         self.since.max(self.between) >= ahead
     }
 
@@ -80,7 +82,6 @@ impl Target {
         persist: bool,
     ) -> Result<u32, WriteError> {
         let failed = |what| fatal(what, self.path.clone());
-        self.since += bytes.len() as u64;
         if let Some(sync) = self.sync.as_ref().filter(|_| persist && !self.dirty) {
             sync.write_all_at(bytes, at).map_err(failed("a write failed"))?;
             self.flushed();
@@ -223,8 +224,15 @@ impl Writer {
         let next = grid.next(start, bytes);
         let base = block_floor(start);
         let end = grid.written_end(next).next_multiple_of(BLOCK);
-        active.fill.set_streams(active.target.streams(active.fill.ahead));
+        let streams = active.target.streams(next - start, active.fill.ahead);
+        if streams {
+            active.fill.set_streams(true);
+        }
         active.fill_to(end)?;
+        if !streams {
+            // One that was a stream goes without zeros once more: they are written meanwhile.
+            active.fill.set_streams(false);
+        }
         // The tail, the frame and, where it is packed, what its blocks begin with.
         let written = match grid {
             Grid::Packed => grid.written_end(next) - base,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use env::files::{Access, Files as _, RealFiles};
 use journal::{AppendError, Durability, IoPath, Journal, Layout, OpenError, Options, ReadError};
 
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
@@ -325,11 +326,27 @@ fn what_is_written_in_a_stream_is_not_filled_with_zeros_before() {
         assert_eq!(all(&Journal::open(dir.path(), options).unwrap().0), records, "{layout:?}");
         zeros
     };
-    let probe = tempfile::tempfile().unwrap();
-    let reserves = rustix::fs::fallocate(&probe, rustix::fs::FallocateFlags::empty(), 0, 1).is_ok();
+    let probe = tempfile::tempdir().unwrap();
+    let probe = RealFiles.open(&probe.path().join("probe"), Access::CREATE).unwrap();
+    let reserves = probe.allocate(4096).unwrap();
     for layout in [Layout::Packed, Layout::Sparse] {
         assert!(zeros(Durability::Persist, layout) >= 1_000_000, "{layout:?}");
         // Where nothing can be reserved, zeros find out that the disk is full.
         assert!(!reserves || zeros(Durability::Flush, layout) <= 200_000, "{layout:?}");
     }
+}
+
+#[test]
+fn small_groups_are_no_stream_however_often_their_block_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 4 << 20, ..small(Layout::Packed) };
+    let (journal, _) = Journal::open(dir.path(), options).unwrap();
+    // Each writes a whole block anew; between two flushes they fill less than is filled ahead.
+    for i in 0..4000 {
+        journal.append(&[7; 100], Durability::Flush).unwrap();
+        if i % 100 == 99 {
+            journal.persist().unwrap();
+        }
+    }
+    assert!(journal.stats().zero_bytes >= 400_000, "{:?}", journal.stats());
 }

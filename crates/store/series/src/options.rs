@@ -134,7 +134,7 @@ impl Default for StoreOptions {
             hourly_age: None,
             merge_bytes_per_s_max: 0,
             background: true,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: std::thread::available_parallelism().map_or(usize::MAX, usize::from),
             files: Arc::new(RealFiles),
             clock: Arc::new(SystemClock::new()),
         }

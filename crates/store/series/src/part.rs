@@ -191,6 +191,15 @@ impl Part {
             .ok_or_else(|| self.odd_index(self.meta.index_at))
     }
 
+    /// Take its rows out of some.
+    pub(crate) fn take_from(&self, rows: &mut RoaringBitmap) -> Result<(), ReadError> {
+        match self.opened()?.top.rows() {
+            Some(own) => *rows -= own,
+            None => *rows -= self.rows()?,
+        }
+        Ok(())
+    }
+
     /// What it has of a row, with the summaries of the columns that are wanted.
     pub(crate) fn entry(&self, row: u32, want: Want) -> Result<Option<Entry>, ReadError> {
         let base = partition_range(self.meta.partition).from_ns;

@@ -285,7 +285,8 @@ impl Store {
     }
 
     /// Those of them that may have samples in a range, as the partitions' own sets of rows say: whoever
-    /// left before it costs nothing. A series that is not among them has none.
+    /// left before it costs nothing. A series that is not among them has none; what is found is to be
+    /// read from this snapshot, in this range.
     pub fn find_in(
         &self,
         snapshot: &Snapshot,

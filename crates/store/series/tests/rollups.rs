@@ -164,6 +164,8 @@ fn check(store: &Store, expected: &Expected, draw: &mut Draw, when: &str) {
         let found = snapshot.summary(&series, range).unwrap();
         assert_eq!(found.is_some(), !inside.is_empty(), "{when}");
         if let Some(found) = found {
+            let seen = store.find_in(&snapshot, &Selector::default(), range);
+            assert!(seen.iter().any(|s| s.name() == series.name()), "{when}");
             same(&found, &summary(&inside).unwrap(), &when);
         }
         // What is left of the samples says nothing of steps finer than its buckets.

@@ -264,7 +264,7 @@ async fn persist(
     for batch in taken.batches.drain(..) {
         tickets.push(store.submit_async(batch, Ack::Persisted).await?);
     }
-    drop(reader);
+    drop((reader, taken.working.take()));
     for ticket in tickets {
         ticket.await?;
     }

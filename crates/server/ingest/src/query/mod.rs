@@ -207,18 +207,22 @@ fn largest(
     Ok(names)
 }
 
-/// What the values of each line sum up to; `failed` gets the names of lines that cannot be read.
+/// What the values of each line that has any sum up to; `failed` gets the names of lines that cannot be read.
 fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<(f64, String)> {
     let mut sums: Vec<(f64, String)> = Vec::new();
     for line in lines.lines {
-        let mut sum = 0.0;
+        let mut sum = None;
         for row in line.rows {
             match row {
-                Ok(row) => sum += apply::values(&row.cells).iter().flatten().sum::<f64>(),
+                Ok(row) => {
+                    let values = apply::values(&row.cells);
+                    *sum.get_or_insert(0.0) += values.iter().flatten().sum::<f64>();
+                }
                 Err(_) => drop(failed.insert(line.name.clone())),
             }
         }
-        sums.push((sum, line.name));
+        // One without rows has no share of the places.
+        sums.extend(sum.map(|sum| (sum, line.name)));
     }
     sums
 }

@@ -93,6 +93,7 @@ struct Finder<'a> {
     store: &'a Store,
     snapshot: &'a Snapshot,
     query: &'a Query,
+    budget: &'a Budget,
     held: Held,
     found: usize,
 }
@@ -101,9 +102,9 @@ impl<'a> Finder<'a> {
     fn new(
         (store, snapshot): (&'a Store, &'a Snapshot),
         query: &'a Query,
-        budget: &Budget,
+        budget: &'a Budget,
     ) -> Self {
-        Self { store, snapshot, query, held: budget.nothing(), found: 0 }
+        Self { store, snapshot, query, budget, held: budget.nothing(), found: 0 }
     }
 
     /// Series of a metric by the tags their names keep.
@@ -114,6 +115,7 @@ impl<'a> Finder<'a> {
         let mut seen = HashSet::new();
         let several = query.tags.len() > 1;
         for tags in &query.tags {
+            self.budget.check()?;
             let selector = Selector { metric: Test::is(metric), tags: tags.clone() };
             let found = self.store.find_in(self.snapshot, &selector, query.range);
             self.found += found.len();
@@ -260,7 +262,9 @@ pub(super) fn sums(
     for (tags, members) in groups {
         let name = named(&columns, &tags);
         match total(&snapshot, &members, query.range, budget) {
-            Ok((all, None)) => sums.push((all.map_or(0.0, |s| s.sum), name)),
+            Ok((Some(all), None)) => sums.push((all.sum, name)),
+            // It has nothing in the range.
+            Ok((None, None)) => {}
             _ => drop(failed.insert(name)),
         }
     }

@@ -256,6 +256,24 @@ fn both_formats_and_both_kinds_of_time_say_the_same() {
 }
 
 #[test]
+fn who_has_nothing_in_the_range_is_not_the_most_of_anything() {
+    let (_folder, store) = store();
+    let mut batch = Batch::new();
+    for (host, time_ns) in [("below", 10), ("elsewhere", 500)] {
+        let row = store.row(format!("debt host={host}").as_bytes()).unwrap();
+        batch.push(row, time_ns, &[-5.0]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    let top = r#""apply": [{"name": "top", "N": 1}], "range": {"from": 0, "to": 99}"#;
+    let output = r#""output": {"format": "csv", "timestamp": "raw"}"#;
+    // The sums of blocks, and those of rows.
+    for what in [r#""select": "debt""#, r#""select": "debt", "filter": {"lt": 0}"#] {
+        let rows = answer(&store, &format!("{{{what}, {top}, {output}}}"));
+        assert_eq!(rows, "debt host=below,10,-5\n", "{what}");
+    }
+}
+
+#[test]
 fn what_is_no_number_is_not_the_most_of_anything() {
     let (_folder, store) = store();
     let row = store.row(b"cpu dc=1 host=c").unwrap();

@@ -102,6 +102,7 @@ impl Writer {
             && active.fits(bytes);
         let Some(file) = active.target.sync.clone().filter(|_| beside) else { return Ok(None) };
         let (start, next) = (active.next, grid.next(active.next, bytes));
+        active.fill.set_streams(false);
         active.fill_to(next)?;
         let mut blocks = self.flown.pop().unwrap_or_else(Blocks::new);
         let out = blocks.reset((next - start) as usize);

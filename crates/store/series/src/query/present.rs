@@ -19,20 +19,18 @@ impl Snapshot {
             let of = partition_range(partition);
             range.touches(of.from_ns, of.to_ns - 1)
         };
-        let sealed =
-            self.parts.iter().rev().flat_map(|(p, parts)| parts.iter().map(move |it| (p, it)));
+        let sealed = self.parts.iter().rev();
+        let sealed = sealed.flat_map(|(p, parts)| parts.iter().map(move |part| (p, part)));
         let alone = self.rollups.iter().rev().filter(|(_, rollup)| rollup.meta.alone);
-        let mut looked = 0;
+        let here = sealed.chain(alone).filter(|(p, _)| touched(**p));
+        if here.clone().nth(PARTS_MAX).is_some() {
+            return rows;
+        }
         let mut missing = rows.clone();
         // What is there still is in the newest ones.
-        for (_, part) in sealed.chain(alone).filter(|(p, _)| touched(**p)) {
-            if missing.is_empty() {
+        for (_, part) in here {
+            if missing.is_empty() || part.take_from(&mut missing).is_err() {
                 return rows;
-            }
-            looked += 1;
-            match part.rows() {
-                Ok(here) if looked <= PARTS_MAX => missing -= here,
-                _ => return rows,
             }
         }
         for cell in &self.heads {
