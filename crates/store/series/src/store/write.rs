@@ -16,7 +16,7 @@ impl Store {
     }
 
     /// Say that the caller is at work on a batch, until what it gets is dropped; see
-    /// [`StoreOptions::cores`].
+    /// [`StoreOptions::cores`](crate::StoreOptions::cores).
     pub fn working(&self) -> Working {
         Working::beside(&self.0.core.working)
     }
@@ -49,7 +49,7 @@ impl Store {
     }
 
     /// Send a batch on its way; waits only while too much waits for the log already. Drop the
-    /// ticket to fire and forget: what fails then is counted in [`StoreStats::batches_failed`].
+    /// ticket to fire and forget: what fails then is counted in [`batches_failed`](crate::StoreStats::batches_failed).
     ///
     /// # Errors
     /// When the batch is not acceptable, or the store takes nothing any more.
