@@ -49,7 +49,8 @@ impl Store {
     }
 
     /// Send a batch on its way; waits only while too much waits for the log already. Drop the
-    /// ticket to fire and forget: what fails then is counted in [`batches_failed`](crate::StoreStats::batches_failed).
+    /// ticket to fire and forget: what fails then is counted in
+    /// [`batches_failed`](crate::StoreStats::batches_failed).
     ///
     /// # Errors
     /// When the batch is not acceptable, or the store takes nothing any more.
