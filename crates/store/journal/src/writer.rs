@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use env::files::{Access, File, Files};
+use env::files::{Access, Files};
 
 use crate::bytes::{Blocks, put};
 use crate::error::AppendError;
@@ -25,8 +25,10 @@ use crate::recover::Found;
 use crate::ring::{Archiving, Ring};
 
 pub(crate) mod flight;
+mod target;
 
 use flight::Horizon;
+pub(crate) use target::Target;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -37,76 +39,6 @@ pub(crate) struct Batch<'a> {
     pub(crate) single: bool,
     pub(crate) records: u32,
     pub(crate) persist: bool,
-}
-
-/// A file that takes groups: one way that persists, one that does not.
-pub(crate) struct Target {
-    pub(crate) path: PathBuf,
-    pub(crate) sync: Option<Arc<dyn File>>,
-    plain: Arc<dyn File>,
-    /// Something was written that is not persisted.
-    pub(crate) dirty: bool,
-    /// Bytes of segment that were filled since the last flush, and between the two last ones.
-    since: u64,
-    between: u64,
-}
-
-impl Target {
-    pub(crate) fn open(files: &dyn Files, path: PathBuf, io: IoPath) -> std::io::Result<Self> {
-        let access = Access { direct: true, dsync: true, ..Access::WRITE };
-        let sync = match io {
-            IoPath::Direct => Some(files.open(&path, access)?),
-            _ => None,
-        };
-        // What need not persist yet goes through the page cache, and waits for no device.
-        let plain = files.open(&path, Access::WRITE)?;
-        Ok(Self { path, sync, plain, dirty: false, since: 0, between: 0 })
-    }
-
-    /// So many bytes more of the segment are filled; whether as many as `ahead` are between two
-    /// flushes.
-    fn streams(&mut self, more: u64, ahead: u64) -> bool {
-        self.since += more;
-        self.since.max(self.between) >= ahead
-    }
-
-    fn flushed(&mut self) {
-        (self.since, self.between) = (0, self.since);
-    }
-
-    /// Write whole blocks; the number of flushes it took.
-    pub(crate) fn write(
-        &mut self,
-        bytes: &[u8],
-        at: u64,
-        persist: bool,
-    ) -> Result<u32, WriteError> {
-        let failed = |what| fatal(what, self.path.clone());
-        if let Some(sync) = self.sync.as_ref().filter(|_| persist && !self.dirty) {
-            sync.write_all_at(bytes, at).map_err(failed("a write failed"))?;
-            self.flushed();
-            return Ok(1);
-        }
-        self.plain.write_all_at(bytes, at).map_err(failed("a write failed"))?;
-        self.dirty = true;
-        if persist { self.persist() } else { Ok(0) }
-    }
-
-    /// What the archive is written through, beside groups that go into the ring.
-    pub(crate) fn archive_file(&self) -> Arc<dyn File> {
-        Arc::clone(self.sync.as_ref().unwrap_or(&self.plain))
-    }
-
-    /// Persist what was written; the number of flushes it took.
-    pub(crate) fn persist(&mut self) -> Result<u32, WriteError> {
-        if !self.dirty {
-            return Ok(0);
-        }
-        self.plain.persist().map_err(fatal("a flush failed", self.path.clone()))?;
-        self.dirty = false;
-        self.flushed();
-        Ok(1)
-    }
 }
 
 /// The segment that takes groups now.
