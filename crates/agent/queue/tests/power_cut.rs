@@ -25,7 +25,7 @@ use env::clock::SystemClock;
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use model::document::NoNames;
 use model::{Baseline as _, ItemKey, Op, Sink as _, SkipReason};
-use queue::{Durability, OpenReport, Queue, QueueOptions, Skip, Transaction};
+use queue::{Durability, OpenReport, Queue, QueueError, QueueOptions, Skip, Transaction};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Files that are written over and over.
@@ -68,7 +68,14 @@ fn disk(count: u64) -> BTreeMap<String, u64> {
 
 fn open(path: &Path, options: &QueueOptions) -> (Queue, OpenReport) {
     let clock = Arc::new(SystemClock::new());
-    Queue::open(path, options.clone(), clock, Arc::new(SystemRandom)).unwrap()
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Queue::open(path, options.clone(), clock.clone(), Arc::new(SystemRandom)) {
+            // A program that another test starts has what is locked here until it is itself.
+            Err(QueueError::Locked { .. }) if Instant::now() < until => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Write batch after batch, telling a server now and then, until the power is gone.
