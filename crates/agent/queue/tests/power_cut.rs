@@ -96,7 +96,7 @@ fn write(queue: &Queue, from: u64, acknowledged: &AtomicU64, server: &mut Server
 }
 
 /// A cycle to a server that keeps the newest version of each document.
-fn tell(queue: &Queue, server: &mut Server) -> Result<(), queue::QueueError> {
+fn tell(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
     queue.begin_cycle(&files())?;
     while let Some(lease) = queue.lease(&files(), 4000)? {
         let mut skipped = Vec::new();
