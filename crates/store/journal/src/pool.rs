@@ -3,8 +3,9 @@
 //!
 //! A file whose blocks were written once takes later writes without a change of file-system
 //! metadata; that is why zeros are written ahead of the writer, and why trimmed segments come back
-//! here. A writer that streams, that is, writes as much between two flushes as is filled ahead at a
-//! time, goes without zeros: they would be as many bytes again, for as many changes of metadata. A spare's name is its own until its header is persisted; only then is it renamed.
+//! here. A writer that streams, that is, fills as much between two flushes as is filled ahead at a
+//! time, goes without zeros: they would be as many bytes again, for as many changes of metadata.
+//! A spare's name is its own until its header is persisted; only then is it renamed.
 
 use std::io;
 use std::path::PathBuf;

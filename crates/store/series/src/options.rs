@@ -107,7 +107,7 @@ pub struct StoreOptions {
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
-    /// Cores that writers share. While fewer are at work ([`Store::working`](crate::Store::working)), one
+    /// Cores that writers share; those count that say so. While fewer are at work ([`Store::working`](crate::Store::working)), one
     /// that need not wait for a flush hands its batch over and goes on, and another core stores it.
     /// Otherwise it logs and applies it itself (as one that waits does, and every one where there is no
     /// log): no core is free, and on another one the batch would first have to come into its cache.
