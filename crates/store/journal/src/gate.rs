@@ -8,6 +8,9 @@
 //! With more than one group in flight (sparse only) a leader gives the lead away as soon as its
 //! group has its place, and writes it beside the others; they are acknowledged in order.
 //!
+//! A flush on request takes the lead only to begin; groups are written beside it, but for those to be
+//! persisted themselves or to begin a segment, which wait for its end.
+//!
 //! A failed write or flush poisons the gate: the groups in flight, the one that forms and every
 //! later append learn of it at once.
 
@@ -31,6 +34,9 @@ use crate::meter::{Outcome, Totals};
 use crate::options::Durability;
 use crate::sync::{Condvar, Mutex};
 use crate::writer::Writer;
+
+/// A segment with less room than this, in bytes, is full to those who ask.
+const LEFT_BYTES_MIN: u64 = 4 << 10;
 
 struct State {
     forming: Forming,
@@ -69,12 +75,17 @@ pub(crate) struct Gate {
     idle: Condvar,
     /// More is persisted.
     more: Condvar,
-    /// Work for the archive's thread, and its end; both with the writer's lock.
+    /// Work for the archive's thread; with the writer's lock.
     archive: Condvar,
-    archived: Condvar,
+    /// The end of a piece of the archive, or of a flush beside appends; with the writer's lock.
+    beside: Condvar,
+    /// Held by who flushes beside appends.
+    flush: Mutex<()>,
     totals: Arc<Totals>,
     persisted: AtomicU64,
     appended: AtomicU64,
+    /// Room in the segment, in bytes.
+    left: AtomicU64,
     limit: usize,
     append_bytes_max: usize,
     wait: Duration,
@@ -114,10 +125,12 @@ impl Gate {
             idle: Condvar::default(),
             more: Condvar::default(),
             archive: Condvar::default(),
-            archived: Condvar::default(),
+            beside: Condvar::default(),
+            flush: Mutex::new(()),
             totals,
             persisted: AtomicU64::new(last),
             appended: AtomicU64::new(last),
+            left: AtomicU64::new(0),
             limit,
             append_bytes_max,
             wait,
@@ -132,6 +145,11 @@ impl Gate {
 
     pub(crate) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
+    }
+
+    /// Whether the segment takes so many bytes more, whatever is added to them.
+    pub(crate) fn has_left(&self, bytes: u64) -> bool {
+        self.left.load(Ordering::Relaxed) > 2 * bytes + LEFT_BYTES_MIN
     }
 
     pub(crate) fn poisoned(&self) -> Option<String> {

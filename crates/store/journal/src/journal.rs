@@ -106,7 +106,9 @@ impl Journal {
         self.0.core.gate.append_async(&records, durability).await
     }
 
-    /// Persist everything appended so far, whatever durability it was appended with.
+    /// Persist everything appended so far, whatever durability it was appended with. Appends
+    /// that need not be persisted themselves, nor begin a segment, go on meanwhile; not those into a
+    /// ring, and those of tasks not while it is a deadline that is kept.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -141,10 +143,16 @@ impl Journal {
         self.0.core.gate.persisted()
     }
 
-    /// Whether somebody writes or flushes, so that an append would wait.
+    /// Whether somebody writes, so that an append would wait. A flush on request is no reason to.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.0.core.gate.is_busy()
+    }
+
+    /// Whether records of so many bytes are appended without beginning a segment, which is waited for.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.0.core.gate.has_left(bytes)
     }
 
     /// Give up records below `below`, in whole segments, as far as no consumer needs them.

@@ -122,7 +122,7 @@ impl Writer {
     }
 
     /// Whether a group needs something of the archive while somebody else writes to it.
-    pub(crate) fn must_wait(&self, batch: Batch<'_>) -> bool {
+    pub(crate) fn must_wait_for_archive(&self, batch: Batch<'_>) -> bool {
         if !self.is_archiving() {
             return false;
         }

@@ -1,9 +1,11 @@
-//! Lays groups on the medium. One leader at a time owns it; it knows nothing of who waits.
+//! Lays groups on the medium. One leader at a time owns it, and who flushes beside them tells it; it knows
+//! nothing of who waits.
 //!
 //! Order of things, on which recovery relies:
 //! - a segment gets its name only after its header (which seals the segment before) is persisted,
 //!   and takes its first group only after the folder is;
 //! - a segment is persisted before the next one is started;
+//! - a file is flushed by one at a time (see `flush`);
 //! - a block of the ring is written again only after the archive holds its group, persisted.
 
 use std::path::{Path, PathBuf};
@@ -25,12 +27,15 @@ use crate::recover::Found;
 use crate::ring::{Archiving, Ring};
 
 pub(crate) mod flight;
+pub(crate) mod flush;
 mod target;
 
 use flight::Horizon;
 pub(crate) use target::Target;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Most groups that are written beside one flush.
+const GROUPS_BESIDE_MAX: u64 = 200;
 
 /// A group to be written.
 #[derive(Clone, Copy)]
@@ -71,6 +76,10 @@ pub(crate) struct Writer {
     pub(crate) horizon: Arc<Horizon>,
     /// What the ring's archive is at.
     pub(crate) archiving: Archiving,
+    /// The first group that a flush beside appends does not persist, while there is one.
+    pub(crate) flushing: Option<u64>,
+    /// Why a flush beside appends failed.
+    doubt: Option<String>,
     /// Rings in the folder, by their blocks.
     pub(crate) rings: Vec<u32>,
     pub(crate) active: Option<Active>,
@@ -102,6 +111,8 @@ impl Writer {
             next_position: found.next_position,
             horizon: Arc::new(Horizon::new(found.next_sequence, found.next_position - 1)),
             archiving: Archiving::default(),
+            flushing: None,
+            doubt: None,
             rings: rings(&found.names),
             active: None,
             blocks: Blocks::new(),
@@ -132,6 +143,11 @@ impl Writer {
         }
         self.work_ahead();
         Ok(self.cost)
+    }
+
+    /// Bytes of groups that the segment takes before there must be another.
+    pub(crate) fn room(&self) -> u64 {
+        self.active.as_ref().map_or(0, |a| a.size.saturating_sub(a.next))
     }
 
     /// Let zeros and the next segment be prepared: by their thread, or here without one.
@@ -204,8 +220,23 @@ impl Writer {
         Ok(self.cost)
     }
 
-    /// A flush of the active file that failed while filling it is a failure of what we wrote, too.
+    /// Whether a group must wait for what others do beside appends: for room in the archive, or for
+    /// the flush before its own.
+    pub(crate) fn must_wait(&self, batch: Batch<'_>) -> bool {
+        let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
+        let fits = || self.active.as_ref().is_some_and(|a| a.fits(bytes));
+        // A group says how many before it are not persisted, in a byte: recovery relies on it.
+        let many = |from: u64| self.next_sequence - from >= GROUPS_BESIDE_MAX;
+        let waits = |from: u64| batch.persist || !fits() || many(from);
+        self.must_wait_for_archive(batch) || self.flushing.is_some_and(waits)
+    }
+
+    /// A flush of the active file that failed while filling it, or beside appends, is a failure of
+    /// what we wrote, too.
     fn trusted(&self) -> Result<(), WriteError> {
+        if let Some(why) = &self.doubt {
+            return Err(WriteError::Fatal(why.clone()));
+        }
         match &self.active {
             Some(active) if active.fill.is_in_doubt() => {
                 let file = active.segment.path.display();

@@ -41,13 +41,32 @@ impl Gate {
         is_busy(&self.state.lock())
     }
 
-    /// Persist what is written.
+    /// Persist what is written. Appends go on meanwhile, but for those to be persisted themselves.
     pub(crate) fn persist(&self) -> Result<Cost, AppendError> {
-        self.exclusively(|writer| {
+        let wanted = self.appended();
+        let _one_at_a_time = self.flush.lock();
+        // Who waited for the flush of another may be served by it.
+        if self.persisted() >= wanted && self.poisoned().is_none() {
+            return Ok(Cost::default());
+        }
+        let mut begun = None;
+        let cost = self.exclusively(|writer| {
+            begun = writer.begin_flush()?;
+            if begun.is_some() {
+                return Ok(Cost::default());
+            }
             let cost = writer.persist()?;
             writer.pool.totals.cost(&cost);
             Ok(cost)
-        })
+        })?;
+        let Some(flush) = begun else { return Ok(cost) };
+        let flushed = flush.run();
+        let mut writer = self.writer.lock();
+        let ended = writer.end_flush(&flush, flushed);
+        let persisted = writer.horizon.position();
+        drop(writer);
+        self.beside.notify_all();
+        self.settle(&mut self.state.lock(), ended, persisted)
     }
 
     /// Take no more appends, write those that were taken, persist, and say so in the journal.
@@ -126,7 +145,7 @@ impl Gate {
                     writer = self.writer.lock();
                     let ended = written.map(|cost| writer.end_archive(archival, cost));
                     writer.archiving(false);
-                    self.archived.notify_all();
+                    self.beside.notify_all();
                     ended
                 }
                 Ok(None) => {

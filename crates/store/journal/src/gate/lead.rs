@@ -62,8 +62,8 @@ impl Gate {
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
     ) -> (Result<T, WriteError>, u64) {
         let mut writer = self.writer.lock();
-        while writer.is_archiving() {
-            writer = self.archived.wait(writer);
+        while writer.is_archiving() || writer.flushing.is_some() {
+            writer = self.beside.wait(writer);
         }
         (operation(&mut writer), writer.horizon.position())
     }
@@ -91,7 +91,7 @@ impl Gate {
     fn write(&self, group: &Forming) -> (Result<Done, WriteError>, u64) {
         let mut writer = self.writer.lock();
         while writer.must_wait(group.batch()) {
-            writer = self.archived.wait(writer);
+            writer = self.beside.wait(writer);
         }
         let first = writer.next_position;
         let result = writer.group(group.batch());
@@ -100,6 +100,7 @@ impl Gate {
         }
         if let Ok(cost) = &result {
             self.appended.store(writer.next_position - 1, Ordering::Release);
+            self.left.store(writer.room(), Ordering::Relaxed);
             writer.pool.totals.group(group.records, group.payload);
             writer.pool.totals.cost(cost);
         }

@@ -147,6 +147,56 @@ fn persisting_goes_before_the_group_that_forms_and_holds_nobody_up() {
 }
 
 #[test]
+fn a_flush_beside_appends_persists_what_was_there_before_it() {
+    model(|| {
+        let (core, _) = open(Layout::Packed, 1);
+        let first = core.gate.append(&[[7; 16]], Durability::Flush);
+        let beside = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let appended = core.gate.append(&[[7; 16]], Durability::Flush);
+                core.gate.persist().unwrap();
+                let last = appended.as_ref().unwrap().position;
+                assert!(core.gate.persisted() >= last, "its own flush, or one behind it");
+                appended
+            })
+        };
+        let other = spawn(&core);
+        core.gate.persist().unwrap();
+        all_there(&[first, beside.join().unwrap(), other.join().unwrap()]);
+        assert_eq!(core.gate.persisted(), 3);
+    });
+}
+
+#[test]
+fn closing_waits_for_a_flush_beside_appends() {
+    model(|| {
+        let (core, _) = open(Layout::Packed, 1);
+        core.gate.append(&[[7; 16]], Durability::Flush).unwrap();
+        let flushing = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || core.gate.persist())
+        };
+        core.close().unwrap();
+        flushing.join().unwrap().unwrap();
+        assert_eq!(core.gate.persisted(), 1);
+    });
+}
+
+#[test]
+fn a_flush_that_fails_beside_appends_poisons_them() {
+    model(|| {
+        let (core, disk) = open(Layout::Packed, 1);
+        core.gate.append(&[[7; 16]], Durability::Flush).unwrap();
+        disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::PowerCut }]);
+        let other = spawn(&core);
+        assert!(core.gate.persist().is_err());
+        assert!(matches!(other.join().unwrap(), Err(AppendError::Poisoned(_))));
+        assert_eq!(core.gate.persisted(), 0);
+    });
+}
+
+#[test]
 fn the_ring_is_archived_beside_appends() {
     model(|| {
         let (core, _) = open(Layout::Ring, 1);

@@ -66,6 +66,16 @@ impl Target {
         Arc::clone(self.sync.as_ref().unwrap_or(&self.plain))
     }
 
+    /// The file to be persisted, if something was written to it, by a flush that begins now. What is
+    /// written from here on is for the next one.
+    pub(super) fn begin_flush(&mut self) -> Option<Arc<dyn File>> {
+        if !self.dirty {
+            return None;
+        }
+        self.flushed();
+        Some(Arc::clone(&self.plain))
+    }
+
     /// Persist what was written; the number of flushes it took.
     pub(crate) fn persist(&mut self) -> Result<u32, WriteError> {
         if !self.dirty {

@@ -1,0 +1,71 @@
+//! A flush beside appends: the writer is asked before and told after it, and takes groups meanwhile.
+//!
+//! There is one at a time, and no other flush of what was appended beside it: the system may tell of a
+//! failed write once, and whoever hears nothing of it would acknowledge what is lost.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use env::files::File;
+
+use super::Writer;
+use crate::folder::Segment;
+use crate::meter::Cost;
+use crate::pool::{WriteError, fatal};
+
+/// What is written before a flush, and so persisted by it.
+pub(crate) struct Flush {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    segment: Arc<Segment>,
+    /// Where the next frame begins, and its first record.
+    next: u64,
+    next_position: u64,
+    next_sequence: u64,
+}
+
+impl Flush {
+    /// Persist it.
+    pub(crate) fn run(&self) -> Result<(), WriteError> {
+        self.file.persist().map_err(fatal("a flush failed", self.path.clone()))
+    }
+}
+
+impl Writer {
+    /// Begin a flush beside appends; `None` where there is nothing to persist or it must be done alone.
+    pub(crate) fn begin_flush(&mut self) -> Result<Option<Flush>, WriteError> {
+        self.trusted()?;
+        let (next_position, next_sequence) = (self.next_position, self.next_sequence);
+        let Some(active) = self.active.as_mut().filter(|a| a.ring.is_none()) else {
+            return Ok(None);
+        };
+        let Some(file) = active.target.begin_flush() else { return Ok(None) };
+        let (path, segment) = (active.target.path.clone(), Arc::clone(&active.segment));
+        self.flushing = Some(next_sequence);
+        Ok(Some(Flush { file, path, segment, next: active.next, next_position, next_sequence }))
+    }
+
+    /// End it. Of one that failed nothing behind it is persisted either.
+    pub(crate) fn end_flush(
+        &mut self,
+        flush: &Flush,
+        result: Result<(), WriteError>,
+    ) -> Result<Cost, WriteError> {
+        self.flushing = None;
+        if let Err(e) = result {
+            if let WriteError::Fatal(why) = &e {
+                self.doubt = Some(why.clone());
+            }
+            return Err(e);
+        }
+        self.trusted()?;
+        if let Some(active) = self.active.as_mut().filter(|a| a.next == flush.next) {
+            active.target.dirty = false;
+        }
+        self.horizon.set(flush.next_sequence, flush.next_position - 1);
+        flush.segment.advance(flush.next, flush.next_position - 1);
+        let cost = Cost { flushes: 1, ..Cost::default() };
+        self.pool.totals.cost(&cost);
+        Ok(cost)
+    }
+}
