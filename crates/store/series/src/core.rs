@@ -65,12 +65,10 @@ pub(crate) struct Live {
 struct Queue {
     pending: VecDeque<Pending>,
     samples: usize,
-    /// What waits for the next flush; nobody who comes later goes before it.
+    /// What waits for the next flush: who comes while one is made waits for the one behind it.
     unpersisted: Vec<Arc<Slot>>,
     /// Somebody logs and applies: the store's thread what it took out, or a writer its own batch.
     committing: bool,
-    /// The store's thread flushes for some that waited, and commits nothing.
-    flushing: bool,
     closed: bool,
     line: Line,
 }

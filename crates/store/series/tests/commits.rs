@@ -33,7 +33,7 @@ struct State {
     came: u32,
 }
 
-/// A gate before flushes of the thread that logs.
+/// A gate at the end of flushes of the store's thread.
 #[derive(Default)]
 struct Gate(Mutex<State>, Condvar);
 
@@ -79,8 +79,9 @@ impl FileOver for GatedFile {
     }
 
     fn persist(&self) -> io::Result<()> {
-        self.1.pass()?;
-        self.0.persist()
+        // What comes from here on is not persisted by it.
+        self.0.persist()?;
+        self.1.pass()
     }
 }
 
@@ -130,10 +131,15 @@ fn a_batch_is_applied_while_it_is_flushed_and_acknowledged_behind_both() {
         let mut ticket = pin!(ticket);
         let mut context = Context::from_waker(Waker::noop());
         assert!(ticket.as_mut().poll(&mut context).is_pending(), "it is not persisted");
-        // Who comes now waits behind it for a flush of its own.
-        let next = store.submit(one(&store, 1, 3), Ack::Persisted).unwrap();
+        // Who comes now is applied beside that flush, and waits behind it for one of its own.
+        let next = store.try_submit(one(&store, 1, 3), Ack::Persisted).unwrap().unwrap();
+        assert_eq!(samples(&store), 3, "nobody waits for the flush of others");
+        let mut next = pin!(next);
+        assert!(next.as_mut().poll(&mut context).is_pending(), "it is not persisted");
         gate.set(|it| it.shut = false);
-        next.wait().unwrap();
+        store.write(Batch::new(), Ack::Persisted).unwrap();
+        assert!(next.as_mut().poll(&mut context).is_ready());
+        assert!(gate.0.lock().unwrap().came > came + 1, "that flush was not for it");
         let crashed = disk.crash(seed);
         assert!(ticket.as_mut().poll(&mut context).is_ready());
         assert_eq!(samples(&support::open(&crashed, Wal::Always).0), 3, "seed {seed}");

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use hyper::body::Body as _;
 use series::{Ack, Store, WriteError};
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -45,6 +45,8 @@ const TINY_BYTES: usize = 16 << 10;
 const SMALL_BYTES: usize = net::READ_BYTES_MAX;
 /// The same for bodies that are compressed.
 const SMALL_COMPRESSED_BYTES: usize = 64 << 10;
+/// What unpacks into more is not taken apart at once, in bytes.
+const SMALL_UNPACKED_BYTES: usize = 1 << 20;
 const TOO_MANY: &str = "too many writes are being read; send it again later\n";
 /// Unit of the rooms for bodies, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
@@ -216,7 +218,8 @@ async fn take(
         Ok(body) => body,
         Err(answer) => return answer,
     };
-    let units = (protocol.unpacked)(&body).div_ceil(UNIT_BYTES) as u32;
+    let unpacks = (protocol.unpacked)(&body);
+    let units = unpacks.div_ceil(UNIT_BYTES) as u32;
     let turn = async {
         // Who has room for what it unpacks waits for nobody but those that read.
         let unpacked = Arc::clone(&rooms.unpacked).acquire_many_owned(units).await?;
@@ -228,7 +231,8 @@ async fn take(
     // Alone it leaves a core to the log.
     let alone = rooms.readers.available_permits() + 1 == READERS_MAX;
     let held = Held { rooms: [room, unpacked], reader };
-    let body = (body, protocol.small);
+    let small = if unpacks > SMALL_UNPACKED_BYTES { 0 } else { protocol.small };
+    let body = (body, small);
     let (mut taken, reader) = match read_apart(store, body, held, alone, read).await {
         Ok(done) => done,
         Err(Unread::Refused(e)) => return refused(&e),
@@ -311,6 +315,18 @@ struct Held {
     reader: OwnedSemaphorePermit,
 }
 
+/// Have another thread of the runtime look after the connections while this one computes: if all others
+/// sleep and none of them waits for the connections, nobody does. Of two new tasks the thread that makes
+/// them keeps one for itself; for the other one it wakes one that sleeps, if any (so does tokio 1.54, which
+/// does not promise it: without that a connection waits for another's body).
+fn wake_another_thread() {
+    if Handle::current().metrics().num_workers() > 1 {
+        for _ in 0..2 {
+            tokio::spawn(async {});
+        }
+    }
+}
+
 /// Take a body apart, away from the tasks if it is larger than `small` bytes; what came of it, and the turn
 /// of who read it. If it is read there and `alone`, pieces of what it brings are logged and applied
 /// meanwhile, so that little is left to wait for at its end.
@@ -337,12 +353,11 @@ async fn read_apart(
             Ok(()) => Ok((intake.finish(), reader)),
         }
     };
-    if small && bytes <= TINY_BYTES {
+    if small {
+        if bytes > TINY_BYTES {
+            wake_another_thread();
+        }
         return reading();
-    }
-    if small && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
-        // Another thread looks after the connections meanwhile: if all sleep but this one, none does.
-        return tokio::task::block_in_place(reading);
     }
     let reading = tokio::task::spawn_blocking(reading);
     reading.await.map_err(|e| format!("reading the body failed: {e}"))?

@@ -1,7 +1,8 @@
 //! Who logs and applies: the store's own thread, or a writer that finds nobody before it.
 //!
 //! Such a writer logs its batch without a flush and applies it on the processor that has it in its
-//! cache. If the batch must be persisted, the store's thread flushes meanwhile.
+//! cache. If the batch must be persisted, the store's thread flushes meanwhile, and others log and apply
+//! theirs beside that flush, for the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,15 +17,10 @@ use crate::model::Outcome;
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, Wal};
 use crate::pending::{Pending, What};
 use crate::record::{self, Tombstone};
-use crate::wait::{Slot, Ticket};
+use crate::wait::Ticket;
 
-/// Who persists a group.
-enum Flush {
-    /// Whoever logs it, and so what waits for a flush already.
-    Now(Vec<Arc<Slot>>),
-    /// The store's thread, while it is applied.
-    Beside,
-}
+/// Bytes of records that are logged and applied before what waits for a flush gets it, at most.
+const BEFORE_FLUSH_BYTES_MAX: usize = 256 << 10;
 
 /// Somebody who commits, until it is dropped.
 struct Committing<'a>(&'a Core);
@@ -33,7 +29,7 @@ impl Drop for Committing<'_> {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock();
         queue.committing = false;
-        if !queue.is_idle() || queue.closed {
+        if !queue.pending.is_empty() || queue.closed {
             self.0.work.notify_one();
         }
     }
@@ -57,7 +53,7 @@ impl Core {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if !self.options.background {
             // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
-            self.commit(&mut self.commit.lock(), vec![pending], Flush::Now(Vec::new()));
+            self.commit(&mut self.commit.lock(), vec![pending]);
             drop(queue);
         } else if self.commits_itself(&queue, &pending, waits)
             && let Some(mut committer) = self.commit.try_lock()
@@ -65,7 +61,7 @@ impl Core {
             queue.committing = true;
             drop(queue);
             let _committing = Committing(self);
-            self.commit(&mut committer, vec![pending], Flush::Beside);
+            self.commit(&mut committer, vec![pending]);
             drop(committer);
         } else {
             queue.samples += pending.what.samples();
@@ -78,38 +74,47 @@ impl Core {
         ticket
     }
 
+    /// Writers at work; whoever asks is one.
+    fn working(&self) -> usize {
+        self.working.load(Ordering::Relaxed).max(1)
+    }
+
     /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
-    /// would overtake, nor where it would wait for a flush. What is left to wait for is a new segment
-    /// of the log, now and then.
+    /// would overtake, nor where it would wait for them or for a new segment of the log.
     fn commits_itself(&self, queue: &Queue, pending: &Pending, waits: bool) -> bool {
-        let is_free = queue.is_idle() && !queue.committing && !queue.flushing;
+        let is_free = queue.pending.is_empty() && !queue.committing;
         if !is_free || !matches!(pending.what, What::Batch(_)) {
             return false;
         }
         if self.options.wal == Wal::Off {
             return true;
         }
+        let waits = waits && pending.ack == Ack::Persisted;
         // One who does not wait goes on reading while another core stores, if one is free.
-        let working = self.working.load(Ordering::Relaxed).max(1);
-        let gains = (waits && pending.ack == Ack::Persisted) || working >= self.options.cores;
-        gains && !self.journal.read().as_ref().is_some_and(Journal::is_busy)
+        let gains = waits || self.working() >= self.options.cores;
+        let bytes = (pending.record.len() + RECORD_BYTES_ADDED) as u64;
+        let waits_for = |journal: &Journal| journal.is_busy() || !journal.has_room(bytes);
+        gains && !self.journal.read().as_ref().is_some_and(waits_for)
     }
 
     /// Log, apply and flush what is queued until the store is closed and nothing is left.
     pub(crate) fn serve(&self) {
-        while let Some((group, waiting)) = self.next_group() {
-            if group.is_empty() {
-                self.persist(waiting);
-                continue;
+        while let Some(group) = self.next_group() {
+            let bytes: usize = group.iter().map(|pending| pending.record.len()).sum();
+            if bytes > BEFORE_FLUSH_BYTES_MAX {
+                self.persist_waiting();
             }
-            let _committing = Committing(self);
-            self.commit(&mut self.commit.lock(), group, Flush::Now(waiting));
+            if !group.is_empty() {
+                let _committing = Committing(self);
+                self.commit(&mut self.commit.lock(), group);
+            }
+            self.persist_waiting();
         }
     }
 
-    /// What is queued, as much as is logged together, unless somebody commits already; and what
-    /// waits for a flush. Waits for either; `None` after the last one.
-    fn next_group(&self) -> Option<(Vec<Pending>, Vec<Arc<Slot>>)> {
+    /// What is queued, as much as is logged together; nothing if somebody commits already. Waits for
+    /// that or for what waits for a flush; `None` after the last one.
+    fn next_group(&self) -> Option<Vec<Pending>> {
         let mut queue = self.queue.lock();
         while queue.unpersisted.is_empty()
             && (queue.committing || (queue.pending.is_empty() && !queue.closed))
@@ -119,10 +124,8 @@ impl Core {
         if queue.is_idle() {
             return None;
         }
-        let waiting = std::mem::take(&mut queue.unpersisted);
         if queue.committing {
-            queue.flushing = true;
-            return Some((Vec::new(), waiting));
+            return Some(Vec::new());
         }
         let (mut group, mut bytes) = (Vec::new(), 0);
         while let Some(next) = queue.pending.front() {
@@ -136,9 +139,8 @@ impl Core {
             group.push(pending);
         }
         queue.committing = !group.is_empty();
-        queue.flushing = group.is_empty();
         self.wake_writers(queue);
-        Some((group, waiting))
+        Some(group)
     }
 
     /// Bytes of records that are logged together at most: the log takes no group larger than a
@@ -167,16 +169,13 @@ impl Core {
     }
 
     /// Log a group, apply it, tell its writers.
-    fn commit(&self, committer: &mut Committer, group: Vec<Pending>, flush: Flush) {
+    fn commit(&self, committer: &mut Committer, group: Vec<Pending>) {
         let group = self.known(group);
-        let (waiting, beside) = match flush {
-            Flush::Now(waiting) => (waiting, false),
-            Flush::Beside => (Vec::new(), self.options.wal == Wal::Always),
-        };
         if group.is_empty() {
-            return self.persist(waiting);
+            return;
         }
-        let durability = self.durability(&group, beside, !waiting.is_empty());
+        let beside = self.options.background && self.options.wal == Wal::Always;
+        let durability = self.durability(&group, beside);
         let (first, flushes) = match self.log(committer, &group, durability) {
             Ok(done) => done,
             Err(e) => {
@@ -184,17 +183,14 @@ impl Core {
                 for pending in &group {
                     pending.slot.finish(Err(e.clone()));
                 }
-                return self.persist(waiting);
+                return;
             }
         };
-        // The group's flush was one of all before it.
-        for slot in waiting {
-            slot.persisted(Ok(()));
-        }
         let is_beside = |pending: &Pending| beside && pending.ack == Ack::Persisted;
         if group.iter().any(is_beside) {
             let slots = group.iter().filter(|p| is_beside(p)).map(|p| Arc::clone(&p.slot));
-            self.queue.lock().unpersisted.extend(slots);
+            let mut queue = self.queue.lock();
+            queue.unpersisted.extend(slots);
             self.work.notify_one();
         }
         for (pending, position) in group.into_iter().zip(first..) {
@@ -221,13 +217,12 @@ impl Core {
         }
     }
 
-    /// How durable a group is when it is logged: `beside` if it is flushed by another, `waited` if
-    /// others wait for its flush.
-    fn durability(&self, group: &[Pending], beside: bool, waited: bool) -> Durability {
+    /// How durable a group is when it is logged: `beside` if the store's thread flushes it then.
+    fn durability(&self, group: &[Pending], beside: bool) -> Durability {
         let wants = |ack| group.iter().any(|p| p.ack == ack);
         match self.options.wal {
             Wal::Interval(interval) => Durability::Within(interval),
-            _ if waited || (!beside && wants(Ack::Persisted)) => Durability::Persist,
+            _ if !beside && wants(Ack::Persisted) => Durability::Persist,
             _ if wants(Ack::Flushed) => {
                 Durability::Within(Duration::from_millis(INTERVAL_MS_DEFAULT))
             }
@@ -235,16 +230,15 @@ impl Core {
         }
     }
 
-    /// Persist what is logged, and tell those who wait for it.
-    fn persist(&self, waiting: Vec<Arc<Slot>>) {
+    /// Persist what is logged if somebody waits for it, and tell who does.
+    fn persist_waiting(&self) {
+        let waiting = std::mem::take(&mut self.queue.lock().unpersisted);
         if waiting.is_empty() {
             return;
         }
         let journal = self.journal.read().clone();
         let persisted =
             journal.map_or(Ok(()), |journal| journal.persist().map_err(WriteError::from));
-        // Whoever is told comes back at once.
-        self.queue.lock().flushing = false;
         if persisted.is_err() {
             self.counters.failed.fetch_add(waiting.len() as u64, Ordering::Relaxed);
         }
