@@ -1,6 +1,7 @@
 //! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
 //! beside the peers that speak the protocol. Every run sends for the same time.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -228,6 +229,8 @@ impl Case {
         (wals, peers): (&[&'static str], &[Kind]),
     ) -> anyhow::Result<()> {
         let (dir, rounds) = (fresh()?, turns(self.protocol));
+        let mut flush = Flush::new(&dir)?;
+        let mut flushes = Vec::new();
         let start = |kind| self.start(&dir, kind);
         let sides = wals.iter().map(|wal| start(Kind::Ours(wal)));
         let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
@@ -239,6 +242,10 @@ impl Case {
                 sides.reverse();
             }
             sides.iter_mut().try_for_each(|side| self.serve(side))?;
+            if self.is_lone_request() {
+                let bytes = (self.request * COLUMNS) as f64 * LOG_BYTES_A_POINT;
+                flushes.push(flush.seconds(bytes as usize)?);
+            }
             if round + PEER_TURNS >= rounds {
                 peers.iter_mut().try_for_each(|peer| self.serve(peer))?;
             }
@@ -256,6 +263,14 @@ impl Case {
                 on.compare(results, &case, "holdfast", off);
             }
         }
+        let case = format!("{}, wal on/off{suffix}", self.name());
+        for (flush, off) in flushes.iter().zip(off) {
+            // What a connection's request takes without the log, and with one flush more.
+            let request = (self.connections * self.request * COLUMNS) as f64 / off.speed();
+            results.add(&case, "one flush more", "flush_us", "us", flush * 1e6);
+            let ratio = request / (request + flush);
+            results.add(&case, "one flush more", "speed_ratio", "ratio", ratio);
+        }
         let case = format!("{}, wal always beside", self.name());
         for peer in &peers {
             let behind = always.iter().skip(always.len().saturating_sub(peer.turns.len()));
@@ -264,6 +279,11 @@ impl Case {
             }
         }
         Ok(())
+    }
+
+    /// Whether each core has a request at most, so that it waits while that one's flush is made.
+    fn is_lone_request(&self) -> bool {
+        matches!(self.protocol, Protocol::Influx | Protocol::Remote) && self.connections <= 2
     }
 
     /// What one side's turns took.
@@ -286,6 +306,53 @@ impl Case {
             results.add(&case, name, metric, "B", bytes);
         }
         Ok(())
+    }
+}
+
+/// About what the log takes for a point, in bytes.
+const LOG_BYTES_A_POINT: f64 = 1.5;
+/// The file that is flushed: as large, and written before, as a segment of the log that is used again.
+const FLUSHED_BYTES: usize = 16 << 20;
+/// Flushes of which one measurement is the median.
+const FLUSHES: usize = 21;
+
+/// About what a request computes before it is flushed.
+const COMPUTED: Duration = Duration::from_millis(1);
+
+/// A file beside the servers' folders, to measure what the disk takes for a flush of a request's log.
+struct Flush {
+    file: std::fs::File,
+    at: usize,
+}
+
+impl Flush {
+    fn new(dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join("flush");
+        let file = std::fs::File::options().create(true).truncate(true).write(true).open(path)?;
+        file.write_all_at(&vec![0; FLUSHED_BYTES], 0)?;
+        file.sync_data()?;
+        Ok(Self { file, at: 0 })
+    }
+
+    /// Seconds that writing and flushing so many bytes take after a moment of computing, as between two
+    /// requests.
+    fn seconds(&mut self, bytes: usize) -> anyhow::Result<f64> {
+        let record = vec![7; bytes.min(FLUSHED_BYTES)];
+        let one = |_| {
+            if self.at + record.len() > FLUSHED_BYTES {
+                self.at = 0;
+            }
+            let computed = Instant::now();
+            while computed.elapsed() < COMPUTED {
+                std::hint::spin_loop();
+            }
+            let began = Instant::now();
+            self.file.write_all_at(&record, self.at as u64)?;
+            self.file.sync_data()?;
+            self.at += record.len();
+            Ok(began.elapsed().as_secs_f64())
+        };
+        Ok(holdfast_bench::median((0..FLUSHES).map(one).collect::<anyhow::Result<Vec<_>>>()?))
     }
 }
 

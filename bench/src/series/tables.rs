@@ -55,12 +55,15 @@ fn log(results: &Results) -> String {
                 0 => (speed / without, runs),
                 n => (holdfast_bench::median(pairs), n),
             };
+            let limit = results.get(&ratio, "one flush more", "speed_ratio");
+            let limit = limit.filter(|_| wal == "always");
+            let limit = limit.map_or_else(String::new, |limit| format!(" ({limit:.2})"));
             let cpu = figure("cpu_us_per_point");
             let plain =
                 results.get(off, OURS, "cpu_us_per_point").zip(cpu).map(|(off, on)| on / off);
             let paired = results.get(&ratio, OURS, "cpu_ratio").map(|ratio| 1.0 / ratio);
             table += &format!(
-                "| {} | {wal} | {n} | {:.2} s | {:.2} M/s | {relative:.2} | {} | {} | {} | {} |\n",
+                "| {} | {wal} | {n} | {:.2} s | {:.2} M/s | {relative:.2}{limit} | {} | {} | {} | {} |\n",
                 off.replace(", wal off", ""),
                 1e7 / speed,
                 speed / 1e6,

@@ -40,13 +40,11 @@ const BODY_TIME_MAX: Duration = Duration::from_mins(1);
 const TURN_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bodies up to here are taken apart as what they are, a moment's work, in bytes.
 const TINY_BYTES: usize = 16 << 10;
-/// Bodies of lines up to here are taken apart at once, as what a connection of lines brings is;
-/// others away from the tasks, in bytes.
+/// Bodies up to here are taken apart at once, as what a connection of lines brings is; others away
+/// from the tasks, in bytes.
 const SMALL_BYTES: usize = net::READ_BYTES_MAX;
-/// The same for bodies that are compressed.
-const SMALL_COMPRESSED_BYTES: usize = 64 << 10;
-/// What unpacks into more is not taken apart at once, in bytes.
-const SMALL_UNPACKED_BYTES: usize = 1 << 20;
+/// What unpacks into more is not taken apart at once either, in bytes.
+const SMALL_UNPACKED_BYTES: usize = 2 << 20;
 const TOO_MANY: &str = "too many writes are being read; send it again later\n";
 /// Unit of the rooms for bodies, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
@@ -102,7 +100,7 @@ const PACKED_LINES: Protocol = Protocol { small: 0, unpacked: |_| WRITE_BYTES_MA
 const REMOTE: Protocol = Protocol {
     name: "remote",
     noun: "series",
-    small: SMALL_COMPRESSED_BYTES,
+    small: SMALL_BYTES,
     // A body that is none, or too large, is refused before it is unpacked.
     unpacked: |body| snap::raw::decompress_len(body).unwrap_or(0).min(MESSAGE_BYTES_MAX),
 };
