@@ -232,6 +232,24 @@ fn of_a_flush_that_failed_nobody_behind_it_is_told_that_it_is_persisted() {
     }
 }
 
+#[test]
+fn a_segment_says_whether_it_takes_more_before_another_begins() {
+    for layout in LAYOUTS {
+        let (journal, _) = open(&SimDisk::new(1), layout);
+        assert!(!journal.has_room(1), "{layout:?}: the first segment has to begin");
+        let mut began = 0;
+        for _ in 0..200 {
+            let (room, before) = (journal.has_room(1000), journal.stats().segments);
+            journal.append(&[7; 1000], Durability::Flush).unwrap();
+            let begins = journal.stats().segments > before;
+            assert!(!(room && begins), "{layout:?}: it said that there was room");
+            began += u32::from(begins);
+        }
+        assert!(began > 2, "{layout:?}: {began}");
+        assert!(!journal.has_room(64 << 10), "{layout:?}: more than a segment");
+    }
+}
+
 /// Flip a bit of what begins with these bytes.
 fn damage(disk: &SimDisk, begin: &[u8]) {
     for name in disk.list(Path::new(DIR)).unwrap() {

@@ -80,7 +80,8 @@ impl Core {
     }
 
     /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
-    /// would overtake, nor where it would wait for them or for a new segment of the log.
+    /// would overtake, nor where it would wait for them or for a new segment of the log (but for one that
+    /// the definitions of many new rows begin).
     fn commits_itself(&self, queue: &Queue, pending: &Pending, waits: bool) -> bool {
         let is_free = queue.pending.is_empty() && !queue.committing;
         if !is_free || !matches!(pending.what, What::Batch(_)) {
