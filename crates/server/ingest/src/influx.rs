@@ -4,6 +4,7 @@
 //! a row cannot have so many. Integers stay integers, truth values are 1 and 0, a field with a text is an event of `!measurement_field`. A line
 //! ends at the first line feed, even inside quotes: a quote that never closes costs its line alone.
 
+use memchr::{memchr, memchr2, memchr3};
 use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
 
 use crate::intake::{Intake, parse_float};
@@ -40,6 +41,15 @@ struct Field<'a> {
     value: FieldValue<'a>,
 }
 
+impl Field<'_> {
+    fn number(&self) -> Option<Value> {
+        match self.value {
+            FieldValue::Number(value) => Some(value),
+            FieldValue::Text(_) => None,
+        }
+    }
+}
+
 enum FieldValue<'a> {
     Number(Value),
     Text(&'a [u8]),
@@ -49,7 +59,7 @@ enum FieldValue<'a> {
 pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<'_>) {
     let (mut rest, mut number, mut scratch) = (body, 0u64, Scratch::default());
     while !rest.is_empty() {
-        let end = rest.iter().position(|c| *c == b'\n').unwrap_or(rest.len());
+        let end = memchr(b'\n', rest).unwrap_or(rest.len());
         let line = rest.get(..end).unwrap_or_default();
         number += 1;
         rest = rest.get(end + 1..).unwrap_or_default();
@@ -68,25 +78,54 @@ pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<
     }
 }
 
-/// What is filled anew for each line.
+/// What is filled anew for each line, in memory that is asked for once.
 #[derive(Default)]
-struct Scratch {
+struct Scratch<'a> {
+    fields: Vec<Field<'a>>,
     name: Vec<u8>,
     tags: Vec<u8>,
     values: Vec<Value>,
     /// Rows of the line, and where the values of each end.
     rows: Vec<(Row, usize)>,
+    known: Known<'a>,
 }
 
-fn read_line(
-    line: &[u8],
+/// The metrics of the last line whose fields were the numbers of one row: mostly those of the next line.
+#[derive(Default)]
+struct Known<'a> {
+    measurement: &'a [u8],
+    fields: Vec<&'a [u8]>,
+    /// As the name of its row begins.
+    metrics: Vec<u8>,
+}
+
+impl<'a> Known<'a> {
+    /// Whether the fields of a line are numbers of these names.
+    fn are(&self, measurement: &[u8], fields: &[Field<'_>]) -> bool {
+        let is =
+            |(known, field): (&&[u8], &Field<'_>)| *known == field.name && field.number().is_some();
+        self.measurement == measurement
+            && self.fields.len() == fields.len()
+            && self.fields.iter().zip(fields).all(is)
+    }
+
+    fn set(&mut self, measurement: &'a [u8], fields: &[Field<'a>], metrics: &[u8]) {
+        self.measurement = measurement;
+        self.fields.clear();
+        self.fields.extend(fields.iter().map(|field| field.name));
+        self.metrics.clear();
+        self.metrics.extend_from_slice(metrics);
+    }
+}
+
+fn read_line<'a>(
+    line: &'a [u8],
     precision: Precision,
     now_ns: i64,
-    scratch: &mut Scratch,
+    scratch: &mut Scratch<'a>,
     intake: &mut Intake<'_>,
 ) -> Result<(), String> {
-    let key_end =
-        find(line, |c| c == b' ').ok_or("no fields; write name,tag=value field=1 time")?;
+    let key_end = find(line, b' ').ok_or("no fields; write name,tag=value field=1 time")?;
     let (key, rest) = line.split_at(key_end);
     let rest = rest.trim_ascii_start();
     let fields_end = fields_end(rest);
@@ -97,16 +136,16 @@ fn read_line(
             .and_then(|t| t.checked_mul(precision.0))
             .ok_or("no time; write an integer")?,
     };
-    let measurement_end = find(key, |c| c == b',').unwrap_or(key.len());
+    let measurement_end = find(key, b',').unwrap_or(key.len());
     let (measurement, tags) = key.split_at(measurement_end);
     if measurement.is_empty() {
         return Err("no measurement; write name,tag=value field=1 time".into());
     }
-    let fields = parse_fields(fields)?;
+    parse_fields(fields, &mut scratch.fields)?;
     // All or nothing of a line: rows are asked for, and texts measured, before anything is taken.
-    numbers(measurement, tags, &fields, scratch, intake)?;
+    numbers(measurement, tags, scratch, intake)?;
     let mut events = Vec::new();
-    for field in &fields {
+    for field in &scratch.fields {
         if let FieldValue::Text(text) = field.value {
             scratch.name.clear();
             scratch.name.push(b'!');
@@ -129,22 +168,28 @@ fn read_line(
 }
 
 /// The rows of a line's numbers: one, or as many as their metrics and names need.
-fn numbers(
-    measurement: &[u8],
+fn numbers<'a>(
+    measurement: &'a [u8],
     tags: &[u8],
-    fields: &[Field<'_>],
-    scratch: &mut Scratch,
+    scratch: &mut Scratch<'a>,
     intake: &Intake<'_>,
 ) -> Result<(), String> {
-    let Scratch { name, tags: words, values, rows } = scratch;
+    let Scratch { fields, name, tags: words, values, rows, known } = scratch;
     name.clear();
     words.clear();
     values.clear();
     rows.clear();
     tag_words(words, tags)?;
+    if known.are(measurement, fields) && known.metrics.len() + words.len() <= NAME_BYTES_MAX {
+        name.extend_from_slice(&known.metrics);
+        name.extend_from_slice(words);
+        values.extend(fields.iter().filter_map(Field::number));
+        rows.push((intake.row(name)?, values.len()));
+        return Ok(());
+    }
     let mut columns = 0;
-    for field in fields {
-        let FieldValue::Number(value) = field.value else { continue };
+    for field in &*fields {
+        let Some(value) = field.number() else { continue };
         let before = name.len();
         name.extend((before > 0).then_some(b'|'));
         metric(name, measurement, field.name);
@@ -161,16 +206,19 @@ fn numbers(
         values.push(value);
     }
     if !values.is_empty() {
+        if rows.is_empty() && values.len() == fields.len() {
+            known.set(measurement, fields, name);
+        }
         name.extend_from_slice(words);
         rows.push((intake.row(name)?, values.len()));
     }
     Ok(())
 }
 
-fn parse_fields(mut text: &[u8]) -> Result<Vec<Field<'_>>, String> {
-    let mut fields = Vec::new();
+fn parse_fields<'a>(mut text: &'a [u8], fields: &mut Vec<Field<'a>>) -> Result<(), String> {
+    fields.clear();
     while !text.is_empty() {
-        let equals = find(text, |c| c == b'=').ok_or("a field is not name=value")?;
+        let equals = find(text, b'=').ok_or("a field is not name=value")?;
         let (name, rest) = text.split_at(equals);
         let rest = rest.get(1..).unwrap_or_default();
         let end = value_end(rest);
@@ -184,7 +232,7 @@ fn parse_fields(mut text: &[u8]) -> Result<Vec<Field<'_>>, String> {
     if fields.is_empty() {
         return Err("no fields; write name,tag=value field=1 time".into());
     }
-    Ok(fields)
+    Ok(())
 }
 
 fn field_value(text: &[u8]) -> Option<FieldValue<'_>> {
@@ -201,14 +249,17 @@ fn field_value(text: &[u8]) -> Option<FieldValue<'_>> {
     }
 }
 
-/// The first byte of a kind that is not escaped.
-fn find(text: &[u8], is: impl Fn(u8) -> bool) -> Option<usize> {
-    let mut escaped = false;
-    text.iter().position(|c| {
-        let found = !escaped && is(*c);
-        escaped = *c == b'\\' && !escaped;
-        found
-    })
+/// The first such byte that is not escaped.
+fn find(text: &[u8], wanted: u8) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr2(wanted, b'\\', text.get(at..)?)?;
+        if text.get(at) == Some(&wanted) {
+            return Some(at);
+        }
+        // What it escapes is passed over, too.
+        at += 2;
+    }
 }
 
 /// The end of a value: a comma outside quotes.
@@ -222,15 +273,17 @@ fn fields_end(text: &[u8]) -> usize {
 }
 
 fn outside_quotes(text: &[u8], wanted: u8) -> usize {
-    let (mut quoted, mut escaped) = (false, false);
-    for (i, c) in text.iter().enumerate() {
-        match *c {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
-            c if c == wanted && !quoted => return i,
+    let (mut quoted, mut at) = (false, 0);
+    while let Some(found) = text.get(at..).and_then(|rest| memchr3(wanted, b'"', b'\\', rest)) {
+        at += found;
+        match text.get(at) {
+            // What it escapes is passed over, too.
+            Some(b'\\') => at += 1,
+            Some(b'"') => quoted = !quoted,
+            _ if !quoted => return at,
             _ => {}
         }
+        at += 1;
     }
     text.len()
 }
@@ -243,10 +296,10 @@ fn metric(into: &mut Vec<u8>, measurement: &[u8], field: &[u8]) {
 
 fn tag_words(into: &mut Vec<u8>, mut tags: &[u8]) -> Result<(), String> {
     while let [b',', rest @ ..] = tags {
-        let end = find(rest, |c| c == b',').unwrap_or(rest.len());
+        let end = find(rest, b',').unwrap_or(rest.len());
         let (tag, behind) = rest.split_at(end);
         tags = behind;
-        let equals = find(tag, |c| c == b'=').ok_or("a tag is not name=value")?;
+        let equals = find(tag, b'=').ok_or("a tag is not name=value")?;
         let (name, value) = tag.split_at(equals);
         let value =
             value.get(1..).filter(|value| !value.is_empty()).ok_or("a tag without a value")?;
@@ -259,21 +312,24 @@ fn tag_words(into: &mut Vec<u8>, mut tags: &[u8]) -> Result<(), String> {
 }
 
 /// From this protocol's escapes to those of series names.
-fn escape(into: &mut Vec<u8>, text: &[u8]) {
-    let mut bytes = text.iter().copied().peekable();
-    while let Some(c) = bytes.next() {
-        match (c, bytes.peek()) {
-            (b'\\', Some(b',' | b' ' | b'=')) => {
-                let next = bytes.next().unwrap_or_default();
-                into.extend_from_slice(if next == b',' { b"," } else { &[] });
-                if next != b',' {
-                    into.extend_from_slice(&[b'\\', next]);
-                }
+fn escape(into: &mut Vec<u8>, mut text: &[u8]) {
+    let special = |c: &u8| matches!(c, b'\\' | b' ' | b'=' | b'|');
+    while let Some(at) = text.iter().position(special) {
+        let (plain, rest) = text.split_at(at);
+        into.extend_from_slice(plain);
+        text = match rest {
+            [b'\\', b',', rest @ ..] => {
+                into.push(b',');
+                rest
             }
-            (b'\\' | b' ' | b'=' | b'|', _) => into.extend_from_slice(&[b'\\', c]),
-            _ => into.push(c),
-        }
+            [b'\\', c @ (b' ' | b'='), rest @ ..] | [c, rest @ ..] => {
+                into.extend_from_slice(&[b'\\', *c]);
+                rest
+            }
+            [] => &[],
+        };
     }
+    into.extend_from_slice(text);
 }
 
 fn unquote(text: &[u8]) -> Vec<u8> {
@@ -284,4 +340,35 @@ fn unquote(text: &[u8]) -> Vec<u8> {
         out.push(if escaped { bytes.next().unwrap_or(c) } else { c });
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the searches find, byte by byte: the first such byte that no backslash escapes and, where quotes
+    /// `count`, that stands outside them.
+    fn slowly(text: &[u8], wanted: u8, count: bool) -> Option<usize> {
+        let (mut quoted, mut escaped) = (false, false);
+        text.iter().position(|c| {
+            let plain = !std::mem::take(&mut escaped);
+            escaped = plain && *c == b'\\';
+            quoted ^= count && plain && *c == b'"';
+            plain && *c == wanted && !quoted
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn searches_find_what_a_look_at_every_byte_finds(text in r#"[ab ,="\\]{0,40}"#) {
+            for wanted in *b" ,=" {
+                let text = text.as_bytes();
+                prop_assert_eq!(find(text, wanted), slowly(text, wanted, false));
+                let end = slowly(text, wanted, true).unwrap_or(text.len());
+                prop_assert_eq!(outside_quotes(text, wanted), end);
+            }
+        }
+    }
 }

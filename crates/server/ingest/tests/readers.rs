@@ -195,6 +195,40 @@ fn an_influx_line_whose_text_is_too_long_stores_none_of_its_numbers() {
     assert!(refusals[0].reason.contains("event_bytes=5000"), "{refusals:?}");
 }
 
+/// An Influx line without its time.
+fn influx_line() -> impl Strategy<Value = String> {
+    let name = prop::sample::select(vec!["m", "n", "m_a", "n\\ x"]);
+    let tags = prop::sample::select(vec!["", ",h=a", ",h=b\\,c,i=d", ",h"]);
+    let field = (
+        prop::sample::select(vec!["a", "b", "a_b", "c\\=d"]),
+        prop::sample::select(vec!["1", "2i", "t", "\"x\"", "bad"]),
+    );
+    let field = field.prop_map(|(name, value)| format!("{name}={value}"));
+    (name, tags, prop::collection::vec(field, 0..4))
+        .prop_map(|(name, tags, fields)| format!("{name}{tags} {}", fields.join(",")))
+}
+
+proptest! {
+    /// What the reader remembers of the line before changes nothing.
+    #[test]
+    fn influx_lines_of_one_body_are_what_each_is_by_itself(
+        lines in prop::collection::vec(influx_line(), 0..12),
+    ) {
+        let lines = lines.iter().enumerate().map(|(time, line)| format!("{line} {time}\n"));
+        let lines: Vec<String> = lines.collect();
+        let read = |text: &str, intake: &mut Intake<'_>| {
+            influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake);
+        };
+        let (together, refused) = after(|intake| read(&lines.concat(), intake));
+        let (apart, expected) = after(|intake| lines.iter().for_each(|line| read(line, intake)));
+        prop_assert_eq!(together, apart);
+        let told = |all: Vec<Refusal>| -> Vec<(String, String)> {
+            all.into_iter().map(|r| (r.reason, r.text)).collect()
+        };
+        prop_assert_eq!(told(refused), told(expected));
+    }
+}
+
 fn request(series: &[(&str, f64)]) -> Vec<u8> {
     let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
     let one = |(name, value): &(&str, f64)| TimeSeries {
