@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick};
 use rustix::process::Signal;
 
@@ -18,7 +18,7 @@ use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
 /// Points of what must be made before it is sent, for each second of a run.
-const POINTS_A_SECOND: f64 = 12e6;
+const POINTS_A_SECOND: f64 = 16e6;
 
 /// What one run took, from the first byte to the last acknowledgement.
 #[derive(Default, Clone)]
@@ -93,18 +93,14 @@ struct Case {
 struct Side {
     kind: Kind,
     subject: Subject,
-    /// Pieces it has had over each connection.
+    /// Pieces it has had over each connection since it was started.
     had: Vec<usize>,
-    /// Points of what came before its turns.
-    warmed: f64,
+    /// Points of these.
+    points: f64,
     turns: Vec<Run>,
 }
 
 impl Side {
-    fn points(&self) -> f64 {
-        self.warmed + self.turns.iter().map(|run| run.points).sum::<f64>()
-    }
-
     /// Of ours: the setting of its log.
     fn wal(&self) -> &'static str {
         match self.kind {
@@ -119,13 +115,9 @@ impl Case {
         Self::of_requests(protocol, data, (connections, REQUEST_ROWS))
     }
 
-    fn of_requests(
-        protocol: Protocol,
-        data: Data,
-        (connections, request): (usize, usize),
-    ) -> Self {
+    fn of_requests(protocol: Protocol, data: Data, (connections, request): (usize, usize)) -> Self {
         let each = ROWS / connections;
-        let all = turn(protocol).as_secs_f64() * turns(protocol) as f64;
+        let all = turn(protocol).as_secs_f64() * (turns_of_a_process(protocol) + 1) as f64;
         let points = (POINTS_A_SECOND * all) as u64 / connections as u64;
         let feed = |i| Feed::new(protocol, data, i * each..(i + 1) * each, (points, request));
         let feeds = (0..connections).map(feed).collect();
@@ -151,12 +143,9 @@ impl Case {
         format!("{}{data}{request}{connections}", self.protocol.name())
     }
 
-    /// Send for one turn, on from where that server is, which has so many points.
-    fn turn(
-        &mut self,
-        subject: &mut Subject,
-        (had, before): (&mut [usize], f64),
-    ) -> anyhow::Result<Run> {
+    /// Send for one turn, on from where that server is.
+    fn turn(&mut self, side: &mut Side) -> anyhow::Result<Run> {
+        let Side { subject, had, points: before, .. } = side;
         self.feeds.iter_mut().zip(&*had).for_each(|(feed, had)| feed.seek(*had));
         // What others left to the operating system is not written in this one's time.
         rustix::fs::sync();
@@ -164,9 +153,9 @@ impl Case {
         let run = Run::of(subject, |subject| {
             let sent = self.send(subject, until)?;
             if self.protocol == Protocol::Udp {
-                return Ok(arrived(subject)? - before);
+                return Ok(arrived(subject)? - *before);
             }
-            subject.until_visible((before + sent) / COLUMNS as f64)?;
+            subject.until_visible((*before + sent) / COLUMNS as f64)?;
             Ok(sent)
         })?;
         self.feeds.iter().zip(had).for_each(|(feed, had)| *had = feed.at());
@@ -190,29 +179,30 @@ impl Case {
         })
     }
 
-    /// Start a server in a folder of its own below `base`, and stop it.
-    fn start(&self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
+    /// Start a server in a new folder of its own below `base`, and stop it. What every process does once
+    /// is done in a turn that does not count: it names its series, and `QuestDB` compiles.
+    fn start(&mut self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
         let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir).context("the folder of the process before")?;
+        }
         std::fs::create_dir_all(&dir)?;
         let subject = Subject::start(kind.clone(), &dir, self.cores.map(|c| c.0))?;
-        subject.signal(Signal::STOP)?;
         let had = vec![0; self.connections];
-        Ok(Side { kind, subject, had, warmed: 0.0, turns: Vec::new() })
+        let mut side = Side { kind, subject, had, points: 0.0, turns: Vec::new() };
+        side.points = self.turn(&mut side)?.points;
+        side.subject.signal(Signal::STOP)?;
+        Ok(side)
     }
 
     /// One turn of a server that is stopped before and behind it.
     fn serve(&mut self, side: &mut Side) -> anyhow::Result<()> {
         side.subject.signal(Signal::CONT)?;
-        let before = side.points();
-        // What QuestDB compiles while it runs is compiled by its second turn.
-        if matches!(side.kind, Kind::QuestDb(_)) && side.turns.is_empty() {
-            side.warmed = self.turn(&mut side.subject, (&mut side.had, before))?.points;
-        }
-        let before = side.points();
-        let run = self.turn(&mut side.subject, (&mut side.had, before))?;
+        let run = self.turn(side)?;
+        side.points += run.points;
         side.turns.push(run);
         if matches!(side.kind, Kind::Ours(_)) {
-            let (stored, sent) = (side.subject.figure("samples")?, side.points());
+            let (stored, sent) = (side.subject.figure("samples")?, side.points);
             let case = format!("{}, wal {}", self.name(), side.wal());
             ensure!((stored - sent).abs() < 0.5, "{case}: {stored} of {sent} points");
         }
@@ -221,25 +211,35 @@ impl Case {
     }
 
     /// Servers with the settings of the log in turns, in order and back: what drifts falls on all of
-    /// them. In the last rounds peers that speak the protocol have theirs.
+    /// them. Each setting has several processes, one after the other: of one program some are faster than
+    /// others for as long as they run. In the last rounds peers that speak the protocol have their turns.
     fn measure(
         &mut self,
         results: &mut Results,
         fresh: Fresh<'_>,
         (wals, peers): (&[&'static str], &[Kind]),
     ) -> anyhow::Result<()> {
-        let (dir, rounds) = (fresh()?, turns(self.protocol));
+        let (dir, protocol) = (fresh()?, self.protocol);
+        let rounds = turns(protocol);
         let mut flush = Flush::new(&dir)?;
         let mut flushes = Vec::new();
-        let start = |kind| self.start(&dir, kind);
-        let sides = wals.iter().map(|wal| start(Kind::Ours(wal)));
-        let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
-        let peers = peers.iter().filter(|peer| takes(peer, self.protocol));
-        let mut peers =
-            peers.map(|peer| start(peer.clone())).collect::<anyhow::Result<Vec<_>>>()?;
+        let (mut sides, mut beside) = (Vec::new(), Vec::new());
+        for wal in wals {
+            sides.push(self.start(&dir, Kind::Ours(wal))?);
+        }
+        for peer in peers.iter().filter(|peer| takes(peer, protocol)) {
+            beside.push(self.start(&dir, peer.clone())?);
+        }
         for round in 0..rounds {
             if round > 0 {
                 sides.reverse();
+            }
+            if round > 0 && round % turns_of_a_process(protocol) == 0 {
+                for Side { kind, subject, turns, .. } in std::mem::take(&mut sides) {
+                    // Its folder goes with it.
+                    drop(subject);
+                    sides.push(Side { turns, ..self.start(&dir, kind)? });
+                }
             }
             sides.iter_mut().try_for_each(|side| self.serve(side))?;
             if self.is_lone_request() {
@@ -247,10 +247,10 @@ impl Case {
                 flushes.push(flush.seconds(bytes as usize)?);
             }
             if round + PEER_TURNS >= rounds {
-                peers.iter_mut().try_for_each(|peer| self.serve(peer))?;
+                beside.iter_mut().try_for_each(|peer| self.serve(peer))?;
             }
         }
-        for side in sides.iter_mut().chain(&mut peers) {
+        for side in sides.iter_mut().chain(&mut beside) {
             side.subject.signal(Signal::CONT)?;
             self.note(results, side)?;
         }
@@ -272,7 +272,7 @@ impl Case {
             results.add(&case, "one flush more", "speed_ratio", "ratio", ratio);
         }
         let case = format!("{}, wal always beside", self.name());
-        for peer in &peers {
+        for peer in &beside {
             let behind = always.iter().skip(always.len().saturating_sub(peer.turns.len()));
             for (ours, theirs) in behind.zip(&peer.turns) {
                 ours.compare(results, &case, peer.subject.name(), theirs);
@@ -302,7 +302,7 @@ impl Case {
         let logged =
             [("log_bytes_per_point", "log_payload"), ("log_written_per_point", "log_written")];
         for (metric, figure) in logged.into_iter().filter(|_| !wal.is_empty() && wal != "off") {
-            let bytes = side.subject.figure(figure)? / side.points();
+            let bytes = side.subject.figure(figure)? / side.points;
             results.add(&case, name, metric, "B", bytes);
         }
         Ok(())
@@ -366,14 +366,16 @@ fn turn(protocol: Protocol) -> Duration {
     }
 }
 
-/// Turns of each side. Requests of remote write are made before, all of them.
+/// Turns of each side.
 fn turns(protocol: Protocol) -> usize {
-    let wanted = match protocol {
-        Protocol::Udp => 5,
-        Protocol::Remote => 7,
-        _ => 15,
-    };
+    let wanted = if protocol == Protocol::Udp { 6 } else { 15 };
     if quick() { 2 } else { wanted }
+}
+
+/// Turns of one process of ours: it makes place for another then. Requests of remote write are made before,
+/// all that a process gets.
+fn turns_of_a_process(protocol: Protocol) -> usize {
+    if quick() || protocol == Protocol::Udp { 2 } else { 3 }
 }
 
 /// Rounds at the end in which peers have turns, too.
@@ -432,7 +434,7 @@ pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
 }
 
 /// A protocol over HTTP: one request in flight on each of one, two and eight connections; of large
-/// requests on one and two.
+/// requests on one and two; small ones over many, as Prometheus sends what comes faster than one takes it.
 pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> anyhow::Result<()> {
     let peers = peers();
     for connections in [1, 2, 8] {
@@ -445,11 +447,17 @@ pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> 
         let mut case = Case::of_requests(protocol, Data::Gauges, request);
         case.measure(results, fresh, (&OFF_AND_ON, &[]))?;
     }
+    if protocol == Protocol::Remote {
+        let mut case = Case::of_requests(protocol, Data::Gauges, PROMETHEUS);
+        case.measure(results, fresh, (&OFF_AND_ON, &peers))?;
+    }
     Ok(())
 }
 
 /// Rows of a large request.
 const LARGE_REQUEST_ROWS: usize = 10 * REQUEST_ROWS;
+/// Prometheus' own limits: `max_shards`, and `max_samples_per_send` in rows.
+const PROMETHEUS: (usize, usize) = (50, 2000 / COLUMNS);
 
 fn takes(peer: &Kind, protocol: Protocol) -> bool {
     match protocol {
