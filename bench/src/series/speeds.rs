@@ -93,14 +93,36 @@ struct Case {
 struct Side {
     kind: Kind,
     subject: Subject,
-    /// Pieces it has had over each connection since it was started.
+    /// Pieces that this process has had over each connection.
     had: Vec<usize>,
     /// Points of these.
     points: f64,
+    /// Turns of it and of the processes before it.
     turns: Vec<Run>,
+    logged: Logged,
+}
+
+/// What processes logged, in bytes, and for how many points.
+#[derive(Default)]
+struct Logged {
+    payload: f64,
+    written: f64,
+    points: f64,
 }
 
 impl Side {
+    /// Count what this process logged.
+    fn count_log(&mut self) -> anyhow::Result<()> {
+        if matches!(self.wal(), "" | "off") {
+            return Ok(());
+        }
+        self.subject.signal(Signal::CONT)?;
+        self.logged.payload += self.subject.figure("log_payload")?;
+        self.logged.written += self.subject.figure("log_written")?;
+        self.logged.points += self.points;
+        Ok(())
+    }
+
     /// Of ours: the setting of its log.
     fn wal(&self) -> &'static str {
         match self.kind {
@@ -179,8 +201,8 @@ impl Case {
         })
     }
 
-    /// Start a server in a new folder of its own below `base`, and stop it. What every process does once
-    /// is done in a turn that does not count: it names its series, and `QuestDB` compiles.
+    /// Start a server in a new folder of its own below `base`, send to it for a turn that does not count, in
+    /// which series are named and `QuestDB` compiles, and stop it.
     fn start(&mut self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
         let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
         if dir.exists() {
@@ -189,7 +211,8 @@ impl Case {
         std::fs::create_dir_all(&dir)?;
         let subject = Subject::start(kind.clone(), &dir, self.cores.map(|c| c.0))?;
         let had = vec![0; self.connections];
-        let mut side = Side { kind, subject, had, points: 0.0, turns: Vec::new() };
+        let (turns, logged) = (Vec::new(), Logged::default());
+        let mut side = Side { kind, subject, had, points: 0.0, turns, logged };
         side.points = self.turn(&mut side)?.points;
         side.subject.signal(Signal::STOP)?;
         Ok(side)
@@ -235,10 +258,11 @@ impl Case {
                 sides.reverse();
             }
             if round > 0 && round % turns_of_a_process(protocol) == 0 {
-                for Side { kind, subject, turns, .. } in std::mem::take(&mut sides) {
-                    // Its folder goes with it.
+                for mut side in std::mem::take(&mut sides) {
+                    side.count_log()?;
+                    let Side { kind, subject, turns, logged, .. } = side;
                     drop(subject);
-                    sides.push(Side { turns, ..self.start(&dir, kind)? });
+                    sides.push(Side { turns, logged, ..self.start(&dir, kind)? });
                 }
             }
             sides.iter_mut().try_for_each(|side| self.serve(side))?;
@@ -299,11 +323,11 @@ impl Case {
                 run.note(results, &case, name);
             }
         }
-        let logged =
-            [("log_bytes_per_point", "log_payload"), ("log_written_per_point", "log_written")];
-        for (metric, figure) in logged.into_iter().filter(|_| !wal.is_empty() && wal != "off") {
-            let bytes = side.subject.figure(figure)? / side.points;
-            results.add(&case, name, metric, "B", bytes);
+        side.count_log()?;
+        let Logged { payload, written, points } = side.logged;
+        let logged = [("log_bytes_per_point", payload), ("log_written_per_point", written)];
+        for (metric, bytes) in logged.into_iter().filter(|_| points > 0.0) {
+            results.add(&case, name, metric, "B", bytes / points);
         }
         Ok(())
     }
@@ -311,7 +335,7 @@ impl Case {
 
 /// About what the log takes for a point, in bytes.
 const LOG_BYTES_A_POINT: f64 = 1.5;
-/// The file that is flushed: as large, and written before, as a segment of the log that is used again.
+/// The file that is flushed, written before as what is ahead in a segment of the log is.
 const FLUSHED_BYTES: usize = 16 << 20;
 /// Flushes of which one measurement is the median.
 const FLUSHES: usize = 21;
@@ -372,8 +396,8 @@ fn turns(protocol: Protocol) -> usize {
     if quick() { 2 } else { wanted }
 }
 
-/// Turns of one process of ours: it makes place for another then. Requests of remote write are made before,
-/// all that a process gets.
+/// Turns of one process of ours that count; then it makes way for another. Requests of remote write are
+/// made before, as many as a process of ours takes.
 fn turns_of_a_process(protocol: Protocol) -> usize {
     if quick() || protocol == Protocol::Udp { 2 } else { 3 }
 }
@@ -456,7 +480,7 @@ pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> 
 
 /// Rows of a large request.
 const LARGE_REQUEST_ROWS: usize = 10 * REQUEST_ROWS;
-/// Prometheus' own limits: `max_shards`, and `max_samples_per_send` in rows.
+/// What newer Prometheus has where nothing is configured: `max_shards`, and `max_samples_per_send` in rows.
 const PROMETHEUS: (usize, usize) = (50, 2000 / COLUMNS);
 
 fn takes(peer: &Kind, protocol: Protocol) -> bool {

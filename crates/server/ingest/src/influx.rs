@@ -78,7 +78,8 @@ pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<
     }
 }
 
-/// What is filled anew for each line, in memory that is asked for once.
+/// What is filled anew for each line, in memory that serves all of them; and what is known of the one
+/// before.
 #[derive(Default)]
 struct Scratch<'a> {
     fields: Vec<Field<'a>>,
@@ -369,6 +370,25 @@ mod tests {
                 let end = slowly(text, wanted, true).unwrap_or(text.len());
                 prop_assert_eq!(outside_quotes(text, wanted), end);
             }
+        }
+
+        #[test]
+        fn names_are_escaped_as_byte_by_byte(text in r"[ab,= |\\]{0,20}") {
+            let (mut escaped, mut expected) = (Vec::new(), Vec::new());
+            escape(&mut escaped, text.as_bytes());
+            let mut bytes = text.bytes().peekable();
+            while let Some(c) = bytes.next() {
+                match (c, bytes.peek().copied()) {
+                    (b'\\', Some(next @ (b',' | b' ' | b'='))) => {
+                        expected.extend((next != b',').then_some(c));
+                        expected.push(next);
+                        bytes.next();
+                    }
+                    (b'\\' | b' ' | b'=' | b'|', _) => expected.extend([b'\\', c]),
+                    _ => expected.push(c),
+                }
+            }
+            prop_assert_eq!(escaped, expected);
         }
     }
 }

@@ -340,7 +340,8 @@ mod tests {
         fn a_short_number_is_what_the_standard_library_reads(
             text in r"[-+]?[0-9]{0,9}[.]?[0-9]{0,9}|[-+.0-9e]{0,8}"
         ) {
-            let expected = text.parse::<f64>().ok();
+            // This alphabet spells no `inf`: one comes of digits that are more than a float holds.
+            let expected = text.parse::<f64>().ok().filter(|number| number.is_finite());
             let bits = |number: Option<f64>| number.map(f64::to_bits);
             prop_assert_eq!(bits(parse_float(text.as_bytes())), bits(expected));
             if let Some(number) = parse_short(text.as_bytes()) {

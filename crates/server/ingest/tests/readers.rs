@@ -185,6 +185,25 @@ fn an_influx_line_may_have_more_fields_than_a_row_has_room_for() {
 }
 
 #[test]
+fn lines_of_the_same_fields_are_split_where_their_own_names_need_it() {
+    let fields = |count: usize, width: usize| {
+        let fields = (0..count).map(|i| format!("{}{i}={i}", "f".repeat(width)));
+        fields.collect::<Vec<_>>().join(",")
+    };
+    // The second name is too long for one row; more fields than a row has room for come twice.
+    let (named, many) = (fields(30, 100), fields(300, 1));
+    let long = "x".repeat(1500);
+    let text = format!(
+        "m,h=a {named} 7\nm,h={long} {named} 7\nm,h=a {named} 8\nn,h=a {many} 7\nn,h=a {many} 8\n"
+    );
+    let (found, refusals) =
+        after(|intake| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake));
+    assert_eq!((found.len(), refusals), (3 * 30 + 2 * 300, vec![]));
+    assert!(found.contains(&format!("m_{}29 h={long} 7 29", "f".repeat(100))));
+    assert!(found.contains(&"n_f299 h=a 8 299".to_owned()));
+}
+
+#[test]
 fn an_influx_line_whose_text_is_too_long_stores_none_of_its_numbers() {
     let text = format!("log,host=a n=1,text=\"{}\" 7\nm f=1 8\n", "x".repeat(5000));
     let (found, refusals) = after(|intake| {
