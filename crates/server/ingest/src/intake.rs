@@ -163,6 +163,20 @@ impl<'a> Intake<'a> {
         }
     }
 
+    /// Store what was taken, and persist it with all pieces before it, on this thread. What the store has no
+    /// room for stays.
+    fn write(&mut self) {
+        let batch = std::mem::replace(&mut self.batch, self.store.batch());
+        if self.failed.is_some() || !self.full.is_empty() {
+            return self.full.push(batch);
+        }
+        match self.store.try_write(batch) {
+            Ok(Ok(_)) => self.begun.settle(),
+            Ok(Err(batch)) => self.full.push(batch),
+            Err(e) => self.failed = Some(e),
+        }
+    }
+
     fn admit(&self, time_ns: i64) -> Result<(), String> {
         if time_ns < self.oldest_ns {
             let oldest_ns = self.oldest_ns;
@@ -190,11 +204,16 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// The batches and what was refused.
+    /// The batches and what was refused. What goes to the store in pieces is persisted unless there was no room
+    /// for it.
     pub fn finish(mut self) -> Taken {
-        // What persists the pieces begins here: whoever waits for it may have to be woken first.
-        if self.piece.is_some() && (!self.batch.is_empty() || self.has_sent()) {
-            self.send(Ack::Persisted);
+        match self.piece {
+            Some(_) if self.batch.is_empty() && !self.has_sent() => {}
+            // Its thread has nothing else to do, and another one may have to be woken first.
+            Some(PIECE_SAMPLES) => self.write(),
+            // What persists it begins here, for the same reason.
+            Some(_) => self.send(Ack::Persisted),
+            None => {}
         }
         if self.batch.is_empty() {
             self.store.spare(self.batch);

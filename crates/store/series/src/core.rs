@@ -32,6 +32,8 @@ use crate::wait::{Line, Slot, Ticket};
 mod commit;
 mod submit;
 
+pub(crate) use commit::Waits;
+
 /// Bytes of records that are logged together at most; half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 /// What the log adds to a record at most, in bytes.
@@ -246,8 +248,13 @@ impl Core {
         Ok(queue.samples < self.options.queued_samples_max)
     }
 
-    /// Put a batch on its way when there is room; `waits` if its writer does nothing else until it is stored.
-    pub(crate) fn submit(&self, batch: Batch, ack: Ack, waits: bool) -> Result<Ticket, WriteError> {
+    /// Put a batch on its way when there is room.
+    pub(crate) fn submit(
+        &self,
+        batch: Batch,
+        ack: Ack,
+        waits: Waits,
+    ) -> Result<Ticket, WriteError> {
         let pending = self.pending(batch, ack)?;
         let mut queue = self.queue.lock();
         while !self.admit(&queue)? {
@@ -268,7 +275,7 @@ impl Core {
                     Poll::Pending
                 }
                 Ok(true) => match pending.take() {
-                    Some(pending) => Poll::Ready(Ok(self.enqueue(queue, pending, true))),
+                    Some(pending) => Poll::Ready(Ok(self.enqueue(queue, pending, Waits::Ticket))),
                     None => Poll::Ready(Err(WriteError::Closed)),
                 },
             }

@@ -14,7 +14,7 @@ use std::future::Future as _;
 use std::io;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ struct State {
     /// Flushes so far that came here.
     came: u32,
 }
+
+/// Name of a writer's thread whose flushes are held as the store's.
+const WRITER: &str = "writer";
 
 /// A gate at the end of flushes of the store's thread.
 #[derive(Default)]
@@ -51,7 +54,7 @@ impl Gate {
     }
 
     fn pass(&self) -> io::Result<()> {
-        if std::thread::current().name() != Some("series-log") {
+        if !matches!(std::thread::current().name(), Some("series-log" | WRITER)) {
             return Ok(());
         }
         let mut state = self.0.lock().unwrap();
@@ -167,6 +170,56 @@ fn of_a_flush_that_fails_every_writer_learns_and_the_store_takes_no_more() {
     assert!((1..=4).contains(&found), "{found}");
 }
 
+/// Let a thread of that name store a row; what it was told.
+fn try_write_on(store: &Store, name: &str, time_ns: i64) -> mpsc::Receiver<Result<(), WriteError>> {
+    let (tell, told) = mpsc::channel();
+    let (store, batch) = (store.clone(), one(store, 1, time_ns));
+    let write = move || tell.send(store.try_write(batch).map(|done| assert!(done.is_ok())));
+    std::thread::Builder::new().name(name.into()).spawn(write).unwrap();
+    told
+}
+
+#[test]
+fn a_thread_that_waits_flushes_itself_also_beside_a_flush_that_hangs() {
+    for seed in 1..=20 {
+        let disk = SimDisk::new(seed);
+        let (store, gate) = open(&disk, Wal::Always);
+        store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+        let came = gate.0.lock().unwrap().came;
+        gate.set(|it| it.shut = true);
+        let _open = OpenAtEnd(&gate);
+        // The store's thread would hang in that flush.
+        let told = try_write_on(&store, "another", 2);
+        told.recv_timeout(HANG).expect("the store's thread is not asked").unwrap();
+        assert_eq!(gate.0.lock().unwrap().came, came);
+        assert_eq!(samples(&support::open(&disk.crash(seed), Wal::Always).0), 2, "seed {seed}");
+        // One whose flush hangs keeps nobody from being applied, and is not told before its end.
+        let told = try_write_on(&store, WRITER, 3);
+        gate.until_one_comes(came);
+        let ticket = store.try_submit(one(&store, 1, 4), Ack::Persisted).unwrap().unwrap();
+        assert_eq!(samples(&store), 4, "nobody waits for the flush of others");
+        assert!(told.try_recv().is_err(), "it is not persisted");
+        gate.set(|it| it.shut = false);
+        ticket.wait().unwrap();
+        told.recv_timeout(HANG).unwrap().unwrap();
+        assert_eq!(samples(&support::open(&disk.crash(seed), Wal::Always).0), 4, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_thread_whose_own_flush_fails_is_told_and_the_store_takes_no_more() {
+    let disk = SimDisk::new(1);
+    let (store, gate) = open(&disk, Wal::Always);
+    store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+    gate.set(|it| it.fails = true);
+    let refused = try_write_on(&store, WRITER, 2).recv_timeout(HANG).unwrap();
+    assert!(matches!(refused, Err(WriteError::Failed(_))), "{refused:?}");
+    assert!(store.write(one(&store, 1, 9), Ack::Persisted).is_err());
+    drop(store);
+    let found = samples(&support::open(&disk.crash(1), Wal::Always).0);
+    assert!((1..=2).contains(&found), "{found}");
+}
+
 #[test]
 fn rows_that_are_sealed_before_their_flush_is_done_survive_power_loss_and_take_others_behind_them()
 {
@@ -192,11 +245,18 @@ fn rows_that_are_sealed_before_their_flush_is_done_survive_power_loss_and_take_o
 /// Write rows of a host one by one until the store is closed; how many it took.
 fn write_many(store: &Store, host: u32) -> usize {
     let write = |i: i64| {
+        let mut batch = one(store, host, i);
+        if i % 4 == 2 {
+            match store.try_write(batch)? {
+                Ok(_) => return Ok(()),
+                Err(back) => batch = back,
+            }
+        }
         let ack = if i % 4 == 1 { Ack::Flushed } else { Ack::Persisted };
-        store.write(one(store, host, i), ack)
+        store.write(batch, ack).map(drop)
     };
     let done = (1..=400).map(write).take_while(|done| match done {
-        Ok(_) => true,
+        Ok(()) => true,
         Err(WriteError::Closed) => false,
         Err(e) => panic!("{e}"),
     });

@@ -2,7 +2,8 @@
 //!
 //! Such a writer logs its batch without a flush and applies it on the processor that has it in its
 //! cache. If the batch must be persisted, the store's thread flushes meanwhile, and others log and apply
-//! theirs beside that flush, for the next one.
+//! theirs beside that flush, for the next one. A writer whose thread would do nothing but wait flushes
+//! itself: no thread is woken for it, and it by none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,17 @@ use crate::wait::Ticket;
 
 /// Bytes of records that are logged and applied before what waits for a flush gets it, at most.
 const BEFORE_FLUSH_BYTES_MAX: usize = 256 << 10;
+
+/// How a writer waits until its batch is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// Not at all: it goes on.
+    No,
+    /// With a ticket that it does not leave before.
+    Ticket,
+    /// On a thread that does nothing else meanwhile.
+    Thread,
+}
 
 /// Somebody who commits, until it is dropped.
 struct Committing<'a>(&'a Core);
@@ -43,26 +55,30 @@ impl Queue {
 }
 
 impl Core {
-    /// Put a batch on its way; `waits` if its writer does nothing else until it is stored.
+    /// Put a batch on its way.
     pub(super) fn enqueue(
         &self,
         mut queue: MutexGuard<'_, Queue>,
         pending: Pending,
-        waits: bool,
+        waits: Waits,
     ) -> Ticket {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if !self.options.background {
             // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
-            self.commit(&mut self.commit.lock(), vec![pending]);
+            self.commit(&mut self.commit.lock(), vec![pending], waits);
             drop(queue);
         } else if self.commits_itself(&queue, &pending, waits)
             && let Some(mut committer) = self.commit.try_lock()
         {
             queue.committing = true;
             drop(queue);
-            let _committing = Committing(self);
-            self.commit(&mut committer, vec![pending]);
+            let committing = Committing(self);
+            self.commit(&mut committer, vec![pending], waits);
             drop(committer);
+            drop(committing);
+            if waits == Waits::Thread {
+                self.persist_waiting();
+            }
         } else {
             queue.samples += pending.what.samples();
             queue.pending.push_back(pending);
@@ -82,7 +98,7 @@ impl Core {
     /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
     /// would overtake, nor where it would wait for them or for a new segment of the log (but for one that
     /// the definitions of many new rows begin).
-    fn commits_itself(&self, queue: &Queue, pending: &Pending, waits: bool) -> bool {
+    fn commits_itself(&self, queue: &Queue, pending: &Pending, waits: Waits) -> bool {
         let is_free = queue.pending.is_empty() && !queue.committing;
         if !is_free || !matches!(pending.what, What::Batch(_)) {
             return false;
@@ -90,7 +106,7 @@ impl Core {
         if self.options.wal == Wal::Off {
             return true;
         }
-        let waits = waits && pending.ack == Ack::Persisted;
+        let waits = waits != Waits::No && pending.ack == Ack::Persisted;
         // One who does not wait goes on reading while another core stores, if one is free.
         let gains = waits || self.working() >= self.options.cores;
         let bytes = (pending.record.len() + RECORD_BYTES_ADDED) as u64;
@@ -107,7 +123,7 @@ impl Core {
             }
             if !group.is_empty() {
                 let _committing = Committing(self);
-                self.commit(&mut self.commit.lock(), group);
+                self.commit(&mut self.commit.lock(), group, Waits::No);
             }
             self.persist_waiting();
         }
@@ -169,8 +185,8 @@ impl Core {
         known.collect()
     }
 
-    /// Log a group, apply it, tell its writers.
-    fn commit(&self, committer: &mut Committer, group: Vec<Pending>) {
+    /// Log a group, apply it, tell its writers. Who commits and waits on its thread persists it then.
+    fn commit(&self, committer: &mut Committer, group: Vec<Pending>, waits: Waits) {
         let group = self.known(group);
         if group.is_empty() {
             return;
@@ -192,7 +208,9 @@ impl Core {
             let slots = group.iter().filter(|p| is_beside(p)).map(|p| Arc::clone(&p.slot));
             let mut queue = self.queue.lock();
             queue.unpersisted.extend(slots);
-            self.work.notify_one();
+            if waits != Waits::Thread {
+                self.work.notify_one();
+            }
         }
         for (pending, position) in group.into_iter().zip(first..) {
             let (log_bytes, is_beside) = (pending.record.len() as u64, is_beside(&pending));

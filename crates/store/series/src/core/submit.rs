@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Core;
+use super::commit::Waits;
 use crate::batch::Batch;
 use crate::error::WriteError;
 use crate::options::{Ack, TOMBSTONES_MAX};
@@ -16,6 +17,7 @@ impl Core {
         &self,
         batch: Batch,
         ack: Ack,
+        waits: Waits,
     ) -> Result<Result<Ticket, Batch>, WriteError> {
         let queue = self.queue.lock();
         let room = self.admit(&queue)? && queue.line.is_turn(None);
@@ -27,7 +29,7 @@ impl Core {
         let queue = self.queue.lock();
         // It may be closed by now. If others took the room, this one batch is beyond it.
         self.admit(&queue)?;
-        Ok(Ok(self.enqueue(queue, pending, true)))
+        Ok(Ok(self.enqueue(queue, pending, waits)))
     }
 
     /// Whether the store may hold one tombstone more.
@@ -48,6 +50,6 @@ impl Core {
         }
         let (ack, slot) = (Ack::Persisted, Arc::default());
         let pending = Pending { what, record, ack, slot, forgotten: 0 };
-        Ok(self.enqueue(queue, pending, true))
+        Ok(self.enqueue(queue, pending, Waits::Ticket))
     }
 }

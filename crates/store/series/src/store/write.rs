@@ -2,6 +2,7 @@
 
 use super::Store;
 use crate::batch::Batch;
+use crate::core::Waits;
 use crate::error::WriteError;
 use crate::model::Outcome;
 use crate::options::Ack;
@@ -37,7 +38,7 @@ impl Store {
     /// See [`WriteError`].
     pub fn write(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
         self.0.core.ensure_marked()?;
-        self.0.core.submit(batch, ack, true)?.wait()
+        self.0.core.submit(batch, ack, Waits::Ticket)?.wait()
     }
 
     /// As [`Store::write`], from a task: no thread waits.
@@ -56,7 +57,7 @@ impl Store {
     /// When the batch is not acceptable, or the store takes nothing any more.
     pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         self.0.core.ensure_marked()?;
-        self.0.core.submit(batch, ack, false)
+        self.0.core.submit(batch, ack, Waits::No)
     }
 
     /// As [`Store::submit`], from a task: no thread waits.
@@ -75,6 +76,20 @@ impl Store {
     /// As [`Store::submit`].
     pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<Result<Ticket, Batch>, WriteError> {
         self.0.core.ensure_marked()?;
-        self.0.core.try_submit(batch, ack)
+        self.0.core.try_submit(batch, ack, Waits::Ticket)
+    }
+
+    /// As [`Store::write`] until it is persisted, but nothing waits for room: where there is none at once,
+    /// or others wait for some, the batch comes back. For a thread that does nothing else meanwhile: where
+    /// nobody is before it, it flushes itself.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn try_write(&self, batch: Batch) -> Result<Result<Outcome, Batch>, WriteError> {
+        self.0.core.ensure_marked()?;
+        match self.0.core.try_submit(batch, Ack::Persisted, Waits::Thread)? {
+            Ok(ticket) => ticket.wait().map(Ok),
+            Err(batch) => Ok(Err(batch)),
+        }
     }
 }

@@ -84,7 +84,7 @@ async fn what_is_stored_of_a_body_that_is_refused_survives_power_loss() {
 }
 
 #[tokio::test]
-async fn pieces_are_followed_by_what_persists_them_unless_they_are_persisted() {
+async fn pieces_that_are_refused_behind_them_are_followed_by_what_persists_them() {
     let store = store_on(&SimDisk::new(1), false);
     let batches = || store.stats().batches;
     let mut intake = Intake::sending(&store, true);
@@ -95,12 +95,32 @@ async fn pieces_are_followed_by_what_persists_them_unless_they_are_persisted() {
     let mut intake = Intake::sending(&store, true);
     rows(&mut intake);
     drop(intake.finish());
-    assert_eq!(batches(), 3 + 3 + 1, "its client has left");
+    assert_eq!(batches(), 3 + 3, "persisted by who read it");
+}
+
+#[test]
+fn what_went_to_the_store_in_pieces_is_persisted_by_who_read_it() {
+    // With something behind the last piece, and with nothing.
+    for count in [10_000, SENT as i64] {
+        let disk = SimDisk::new(1);
+        let store = store_on(&disk, true);
+        let mut intake = Intake::sending(&store, true);
+        let row = intake.row(b"load host=a").unwrap();
+        (0..count).for_each(|time_ns| intake.push_float(row, time_ns, 1.5).unwrap());
+        let taken = intake.finish();
+        assert!(taken.batches.is_empty() && taken.failed.is_none());
+        let found = store_on(&disk.crash(1), false).stats().head_samples;
+        assert_eq!(found, count as u64);
+    }
+}
+
+#[test]
+fn what_a_store_refuses_of_who_read_it_is_told() {
+    let store = store_on(&SimDisk::new(1), true);
     let mut intake = Intake::sending(&store, true);
-    rows(&mut intake);
-    let reader = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-    let mut taken = intake.finish();
-    persist(&store, reader, &mut taken).await.unwrap();
-    drop(taken);
-    assert_eq!(batches(), 7 + 3, "persisted");
+    let row = intake.row(b"load host=a").unwrap();
+    intake.push_float(row, 1, 1.5).unwrap();
+    store.clone().close().unwrap();
+    let failed = intake.finish().failed;
+    assert!(matches!(failed, Some(WriteError::Closed)), "{failed:?}");
 }
