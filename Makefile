@@ -36,10 +36,12 @@ uninstall: ## Take it away again; configuration and data stay
 test: check unit loom page fuzz-api ## Everything that must pass before a change lands
 	@echo "make test: all passed"
 
-check: ## Formatting, lints, documentation, dashboard files
+check: ## Formatting, lints, documentation, dashboard files, and that the fuzzers build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- $(LINT)
 	RUSTDOCFLAGS="$(LINT)" cargo doc --workspace --no-deps --document-private-items --quiet
+	./tests/packages.sh c++ g++
+	RUSTFLAGS="--cfg fuzzing $(LINT)" cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 	./tests/ui.sh
 
 unit: ## All Rust tests: units, models, crash images, real processes

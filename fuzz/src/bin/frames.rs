@@ -1,4 +1,5 @@
 #![no_main]
+#![allow(dead_code, reason = "the format's own crate uses the rest")]
 #[path = "../frames.rs"]
 mod frames;
 #[path = "../../../crates/server/ship/src/wire.rs"]
