@@ -1,6 +1,8 @@
 //! The series store: ingest with its log always, by interval and off, bytes, memory, recovery,
 //! queries, codec. Every case in a process of its own, interleaved.
 
+#[path = "../series/bare.rs"]
+mod bare;
 #[path = "../series/cases.rs"]
 mod cases;
 #[path = "../series/client.rs"]

@@ -1,7 +1,6 @@
 //! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
 //! beside the peers that speak the protocol. Every run sends for the same time.
 
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick};
 use rustix::process::Signal;
 
+use crate::bare::Bare;
 use crate::client::written_of;
 use crate::generate::{COLUMNS, Kind as Data};
 use crate::payload::{Feed, Protocol, REQUEST_ROWS, dictionaries};
@@ -244,8 +244,8 @@ impl Case {
     ) -> anyhow::Result<()> {
         let (dir, protocol) = (fresh()?, self.protocol);
         let rounds = turns(protocol);
-        let mut flush = Flush::new(&dir)?;
-        let mut flushes = Vec::new();
+        let bare = Bare::new(&dir)?;
+        let mut left = Vec::new();
         let (mut sides, mut beside) = (Vec::new(), Vec::new());
         for wal in wals {
             sides.push(self.start(&dir, Kind::Ours(wal))?);
@@ -266,9 +266,9 @@ impl Case {
                 }
             }
             sides.iter_mut().try_for_each(|side| self.serve(side))?;
-            if self.is_lone_request() {
-                let bytes = (self.request * COLUMNS) as f64 * LOG_BYTES_A_POINT;
-                flushes.push(flush.seconds(bytes as usize)?);
+            let off = sides.iter().find(|side| side.wal() == "off").and_then(|s| s.turns.last());
+            if let Some(off) = off.filter(|_| self.is_lone_request()) {
+                left.push(self.left_by(&bare, off)?);
             }
             if round + PEER_TURNS >= rounds {
                 beside.iter_mut().try_for_each(|peer| self.serve(peer))?;
@@ -288,12 +288,8 @@ impl Case {
             }
         }
         let case = format!("{}, wal on/off{suffix}", self.name());
-        for (flush, off) in flushes.iter().zip(off) {
-            // What a connection's request takes without the log, and with one flush more.
-            let request = (self.connections * self.request * COLUMNS) as f64 / off.speed();
-            results.add(&case, "one flush more", "flush_us", "us", flush * 1e6);
-            let ratio = request / (request + flush);
-            results.add(&case, "one flush more", "speed_ratio", "ratio", ratio);
+        for ratio in left {
+            results.add(&case, "a bare program", "speed_ratio", "ratio", ratio);
         }
         let case = format!("{}, wal always beside", self.name());
         for peer in &beside {
@@ -303,6 +299,15 @@ impl Case {
             }
         }
         Ok(())
+    }
+
+    /// What the disk leaves of a speed for a program that does nothing but take as long for a request as
+    /// ours with the log off, and have as much as our log on the disk before it takes the next one.
+    fn left_by(&self, bare: &Bare, off: &Run) -> anyhow::Result<f64> {
+        let points = (self.request * COLUMNS) as f64;
+        let cores = std::thread::available_parallelism()?.get().min(self.connections);
+        let work = Duration::from_secs_f64(cores as f64 * points / off.speed());
+        bare.speed_ratio(self.connections, work, (points * LOG_BYTES_A_POINT) as usize)
     }
 
     /// Whether each core has a request at most, so that it waits while that one's flush is made.
@@ -335,51 +340,6 @@ impl Case {
 
 /// About what the log takes for a point, in bytes.
 const LOG_BYTES_A_POINT: f64 = 1.5;
-/// The file that is flushed, written before as what is ahead in a segment of the log is.
-const FLUSHED_BYTES: usize = 16 << 20;
-/// Flushes of which one measurement is the median.
-const FLUSHES: usize = 21;
-
-/// About what a request computes before it is flushed.
-const COMPUTED: Duration = Duration::from_millis(1);
-
-/// A file beside the servers' folders, to measure what the disk takes for a flush of a request's log.
-struct Flush {
-    file: std::fs::File,
-    at: usize,
-}
-
-impl Flush {
-    fn new(dir: &Path) -> anyhow::Result<Self> {
-        let path = dir.join("flush");
-        let file = std::fs::File::options().create(true).truncate(true).write(true).open(path)?;
-        file.write_all_at(&vec![0; FLUSHED_BYTES], 0)?;
-        file.sync_data()?;
-        Ok(Self { file, at: 0 })
-    }
-
-    /// Seconds that writing and flushing so many bytes take after a moment of computing, as between two
-    /// requests.
-    fn seconds(&mut self, bytes: usize) -> anyhow::Result<f64> {
-        let record = vec![7; bytes.min(FLUSHED_BYTES)];
-        let one = |_| {
-            if self.at + record.len() > FLUSHED_BYTES {
-                self.at = 0;
-            }
-            let computed = Instant::now();
-            while computed.elapsed() < COMPUTED {
-                std::hint::spin_loop();
-            }
-            let began = Instant::now();
-            self.file.write_all_at(&record, self.at as u64)?;
-            self.file.sync_data()?;
-            self.at += record.len();
-            Ok(began.elapsed().as_secs_f64())
-        };
-        Ok(holdfast_bench::median((0..FLUSHES).map(one).collect::<anyhow::Result<Vec<_>>>()?))
-    }
-}
-
 /// How long a turn sends. Of datagrams it is told by looking that no more come.
 fn turn(protocol: Protocol) -> Duration {
     match (quick(), protocol) {

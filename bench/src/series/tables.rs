@@ -55,7 +55,7 @@ fn log(results: &Results) -> String {
                 0 => (speed / without, runs),
                 n => (holdfast_bench::median(pairs), n),
             };
-            let limit = results.get(&ratio, "one flush more", "speed_ratio");
+            let limit = results.get(&ratio, "a bare program", "speed_ratio");
             let limit = limit.filter(|_| wal == "always");
             let limit = limit.map_or_else(String::new, |limit| format!(" ({limit:.2})"));
             let cpu = figure("cpu_us_per_point");

@@ -1,0 +1,152 @@
+//! What the disk leaves of a speed: a program that does nothing but compute, write and flush.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The file that takes the records, written before as what is ahead in a segment of the log is.
+const FILE_BYTES: u64 = 64 << 20;
+const BLOCK_BYTES: usize = 4096;
+/// How long each of its turns takes.
+const TURN: Duration = Duration::from_millis(150);
+
+/// How a record comes to the disk before its batch is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Not,
+    /// Through the page cache; one thread flushes for all that have written, as a group commit does.
+    Grouped,
+    /// By a direct write that returns when the disk has it, beside those of others.
+    Direct,
+}
+
+/// Batches that were written, and up to which they are flushed.
+#[derive(Default)]
+struct Group {
+    written: u64,
+    flushed: u64,
+    flushing: bool,
+}
+
+/// A file beside the servers' folders, and who writes to it.
+pub struct Bare {
+    plain: File,
+    /// Nothing on a file system that takes no direct writes.
+    direct: Option<File>,
+    at: AtomicU64,
+    group: Mutex<Group>,
+    more: Condvar,
+}
+
+impl Bare {
+    pub fn new(dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join("bare");
+        let plain = File::options().create(true).truncate(true).write(true).open(&path)?;
+        plain.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
+        plain.sync_all()?;
+        let flags = (OFlags::DIRECT | OFlags::DSYNC).bits() as i32;
+        let direct = File::options().write(true).custom_flags(flags).open(&path).ok();
+        let (at, group, more) = (AtomicU64::new(0), Mutex::default(), Condvar::new());
+        Ok(Self { plain, direct, at, group, more })
+    }
+
+    /// Batches a second of so many threads, each of which computes for `work` of a core's time and then has
+    /// `bytes` persisted before it goes on, by those of the same without a log; of the two ways to persist
+    /// them the better one.
+    pub fn speed_ratio(&self, threads: usize, work: Duration, bytes: usize) -> anyhow::Result<f64> {
+        let without = self.turn(threads, (work, bytes), How::Not)?;
+        let grouped = self.turn(threads, (work, bytes), How::Grouped)?;
+        let direct = match &self.direct {
+            Some(_) => self.turn(threads, (work, bytes), How::Direct)?,
+            None => 0.0,
+        };
+        Ok(grouped.max(direct) / without)
+    }
+
+    fn turn(
+        &self,
+        threads: usize,
+        (work, bytes): (Duration, usize),
+        how: How,
+    ) -> anyhow::Result<f64> {
+        let began = Instant::now();
+        let batches = || {
+            // Direct writes are of whole blocks, from where one begins.
+            let room = vec![7; bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES];
+            let record = room.get(room.as_ptr().align_offset(BLOCK_BYTES)..).unwrap_or_default();
+            let mut batches = 0;
+            while began.elapsed() < TURN {
+                compute(work);
+                self.persist(record, bytes, how)?;
+                batches += 1;
+            }
+            anyhow::Ok(batches)
+        };
+        let batches = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(batches)).collect();
+            let joined = threads.into_iter().map(|t| t.join().ok().context("a thread died")?);
+            joined.sum::<anyhow::Result<u64>>()
+        })?;
+        Ok(batches as f64 / began.elapsed().as_secs_f64())
+    }
+
+    /// Have the first `bytes` of a record on the disk.
+    fn persist(&self, record: &[u8], bytes: usize, how: How) -> anyhow::Result<()> {
+        let blocks = bytes.next_multiple_of(BLOCK_BYTES);
+        let at = self.at.fetch_add(blocks as u64, Ordering::Relaxed);
+        let at = at % (FILE_BYTES - blocks as u64) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        match (how, &self.direct) {
+            (How::Not, _) | (How::Direct, None) => Ok(()),
+            (How::Direct, Some(file)) => {
+                Ok(file.write_all_at(record.get(..blocks).context("no record")?, at)?)
+            }
+            (How::Grouped, _) => {
+                self.plain.write_all_at(record.get(..bytes).context("no record")?, at)?;
+                self.flush()
+            }
+        }
+    }
+
+    /// Return when what was written before is flushed, by this thread or another one.
+    fn flush(&self) -> anyhow::Result<()> {
+        let poisoned = || anyhow::anyhow!("a thread died");
+        let mut group = self.group.lock().map_err(|_| poisoned())?;
+        group.written += 1;
+        let mine = group.written;
+        while group.flushed < mine {
+            if group.flushing {
+                group = self.more.wait(group).map_err(|_| poisoned())?;
+                continue;
+            }
+            group.flushing = true;
+            let covered = group.written;
+            drop(group);
+            let flushed = self.plain.sync_data();
+            group = self.group.lock().map_err(|_| poisoned())?;
+            group.flushing = false;
+            group.flushed = group.flushed.max(covered);
+            self.more.notify_all();
+            flushed?;
+        }
+        Ok(())
+    }
+}
+
+/// Take so much of a core's time.
+fn compute(work: Duration) {
+    let taken = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let began = taken();
+    while taken() - began < work {
+        std::hint::spin_loop();
+    }
+}
