@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
 use prost::Message as _;
 
@@ -30,11 +32,19 @@ pub enum Protocol {
     Rows,
     OpenTsdb,
     Influx,
+    /// Influx lines in gzip, which are taken apart away from the connections however few they are.
+    Packed,
     Remote,
 }
 
-pub const PROTOCOLS: [Protocol; 5] =
-    [Protocol::Resp, Protocol::Rows, Protocol::OpenTsdb, Protocol::Influx, Protocol::Remote];
+pub const PROTOCOLS: [Protocol; 6] = [
+    Protocol::Resp,
+    Protocol::Rows,
+    Protocol::OpenTsdb,
+    Protocol::Influx,
+    Protocol::Packed,
+    Protocol::Remote,
+];
 
 impl Protocol {
     /// What its requests write, the same value to each.
@@ -44,6 +54,7 @@ impl Protocol {
             Self::Rows => &["rows.float", "rows.integer"],
             Self::OpenTsdb => &["opentsdb"],
             Self::Influx => &["influx_v"],
+            Self::Packed => &["packed_v"],
             Self::Remote => &["remote"],
         }
     }
@@ -106,6 +117,14 @@ impl Request {
                 }
                 stored(post(to.http, "/write?precision=s", &[], text.as_bytes()))
             }
+            Protocol::Packed => {
+                let mut body = GzEncoder::new(Vec::new(), Compression::fast());
+                for host in self.hosts() {
+                    writeln!(body, "packed,host={host} v={value} {seconds}").unwrap();
+                }
+                let (headers, body) = (["content-encoding: gzip"], body.finish().unwrap());
+                stored(post(to.http, "/write?precision=s", &headers, &body))
+            }
             Protocol::Remote => {
                 let body = self.remote();
                 let headers = ["content-type: application/x-protobuf", "content-encoding: snappy"];
@@ -162,9 +181,9 @@ pub type Told = BTreeMap<Protocol, Vec<Request>>;
 /// What each protocol has had acknowledged.
 #[derive(Default)]
 struct Progress {
-    requests: [AtomicU64; 5],
+    requests: [AtomicU64; PROTOCOLS.len()],
     /// When the last request that was acknowledged began.
-    began: [Mutex<Option<Instant>>; 5],
+    began: [Mutex<Option<Instant>>; PROTOCOLS.len()],
 }
 
 impl Progress {
