@@ -3,7 +3,7 @@
 //! Such a writer logs its batch without a flush and applies it on the processor that has it in its
 //! cache. If the batch must be persisted, the store's thread flushes meanwhile, and others log and apply
 //! theirs beside that flush, for the next one. A writer whose thread would do nothing but wait flushes
-//! itself: no thread is woken for it, and it by none.
+//! itself if no other one is at work: no thread is woken for it, and it by none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,18 +65,20 @@ impl Core {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if !self.options.background {
             // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
-            self.commit(&mut self.commit.lock(), vec![pending], waits);
+            self.commit(&mut self.commit.lock(), vec![pending], false);
             drop(queue);
         } else if self.commits_itself(&queue, &pending, waits)
             && let Some(mut committer) = self.commit.try_lock()
         {
             queue.committing = true;
             drop(queue);
+            // Beside others its core has more to do than to wait, and one flush may serve them all.
+            let persists = waits == Waits::Thread && self.working() == 1;
             let committing = Committing(self);
-            self.commit(&mut committer, vec![pending], waits);
+            self.commit(&mut committer, vec![pending], persists);
             drop(committer);
             drop(committing);
-            if waits == Waits::Thread {
+            if persists {
                 self.persist_waiting();
             }
         } else {
@@ -123,7 +125,7 @@ impl Core {
             }
             if !group.is_empty() {
                 let _committing = Committing(self);
-                self.commit(&mut self.commit.lock(), group, Waits::No);
+                self.commit(&mut self.commit.lock(), group, false);
             }
             self.persist_waiting();
         }
@@ -185,8 +187,9 @@ impl Core {
         known.collect()
     }
 
-    /// Log a group, apply it, tell its writers. Who commits and waits on its thread persists it then.
-    fn commit(&self, committer: &mut Committer, group: Vec<Pending>, waits: Waits) {
+    /// Log a group, apply it, tell its writers. Who commits persists it then if it `persists`, the store's
+    /// thread otherwise.
+    fn commit(&self, committer: &mut Committer, group: Vec<Pending>, persists: bool) {
         let group = self.known(group);
         if group.is_empty() {
             return;
@@ -208,7 +211,7 @@ impl Core {
             let slots = group.iter().filter(|p| is_beside(p)).map(|p| Arc::clone(&p.slot));
             let mut queue = self.queue.lock();
             queue.unpersisted.extend(slots);
-            if waits != Waits::Thread {
+            if !persists {
                 self.work.notify_one();
             }
         }

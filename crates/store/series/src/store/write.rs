@@ -81,7 +81,7 @@ impl Store {
 
     /// As [`Store::write`] until it is persisted, but nothing waits for room: where there is none at once,
     /// or others wait for some, the batch comes back. For a thread that does nothing else meanwhile: where
-    /// nobody is before it, it flushes itself.
+    /// nobody is before it, and no other writer at work ([`Store::working`]), it flushes itself.
     ///
     /// # Errors
     /// As [`Store::write`].
