@@ -30,7 +30,7 @@ pub struct Refusal {
 /// Collects rows into batches. A refused row does not concern its neighbours.
 pub struct Intake<'a> {
     store: &'a Store,
-    working: Working,
+    working: Option<Working>,
     oldest_ns: i64,
     newest_ns: i64,
     /// A batch that may take so much in the log takes no more rows.
@@ -51,7 +51,8 @@ pub struct Intake<'a> {
 
 impl<'a> Intake<'a> {
     /// For one request that goes to the store as soon as it is read, see [`Taken::tickets`]; with `pieces`
-    /// some of it is logged and applied while the rest is read.
+    /// some of it is logged and applied while the rest is read, and [`Intake::finish`] waits until all of it
+    /// is persisted: for a thread that may.
     pub(crate) fn sending(store: &'a Store, pieces: bool) -> Self {
         let piece = if pieces { PIECE_SAMPLES } else { usize::MAX };
         Self { piece: Some(piece), ..Self::new(store) }
@@ -63,7 +64,7 @@ impl<'a> Intake<'a> {
         let oldest_ns = if store.oldest_ns() == i64::MIN { i64::MIN } else { oldest_ns };
         Self {
             store,
-            working: store.working(),
+            working: Some(store.working()),
             oldest_ns,
             newest_ns: store.newest_ns(),
             batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
@@ -163,14 +164,15 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Store what was taken, and persist it with all pieces before it, on this thread. What the store has no
-    /// room for stays.
+    /// Store what was taken, and wait on this thread until it is persisted with all pieces before it. What the
+    /// store has no room for stays.
     fn write(&mut self) {
         let batch = std::mem::replace(&mut self.batch, self.store.batch());
         if self.failed.is_some() || !self.full.is_empty() {
             return self.full.push(batch);
         }
-        match self.store.try_write(batch) {
+        let working = self.working.take().unwrap_or_else(|| self.store.working());
+        match self.store.try_write(batch, working) {
             Ok(Ok(_)) => self.begun.settle(),
             Ok(Err(batch)) => self.full.push(batch),
             Err(e) => self.failed = Some(e),
@@ -204,8 +206,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// The batches and what was refused. What goes to the store in pieces is persisted unless there was no room
-    /// for it.
+    /// The batches and what was refused. What goes to the store in pieces is persisted, but for what it
+    /// had no room for or refused.
     pub fn finish(mut self) -> Taken {
         match self.piece {
             Some(_) if self.batch.is_empty() && !self.has_sent() => {}
@@ -221,7 +223,7 @@ impl<'a> Intake<'a> {
             self.full.push(self.batch);
         }
         Taken {
-            working: Some(self.working),
+            working: self.working,
             batches: self.full,
             tickets: self.tickets,
             begun: self.begun,

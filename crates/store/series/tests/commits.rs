@@ -28,7 +28,8 @@ const HANG: Duration = Duration::from_mins(1);
 #[derive(Default)]
 struct State {
     shut: bool,
-    fails: bool,
+    /// On this thread.
+    fails: Option<&'static str>,
     /// Flushes so far that came here.
     came: u32,
 }
@@ -36,7 +37,7 @@ struct State {
 /// Name of a writer's thread whose flushes are held as the store's.
 const WRITER: &str = "writer";
 
-/// A gate at the end of flushes of the store's thread.
+/// A gate at the end of flushes of the store's thread, and of writers of that name.
 #[derive(Default)]
 struct Gate(Mutex<State>, Condvar);
 
@@ -61,7 +62,11 @@ impl Gate {
         state.came += 1;
         self.1.notify_all();
         let state = self.1.wait_while(state, |it| it.shut).unwrap();
-        if state.fails { Err(io::Error::other("the disk fails")) } else { Ok(()) }
+        if state.fails == std::thread::current().name() {
+            Err(io::Error::other("the disk fails"))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -154,7 +159,7 @@ fn of_a_flush_that_fails_every_writer_learns_and_the_store_takes_no_more() {
     let disk = SimDisk::new(1);
     let (store, gate) = open(&disk, Wal::Always);
     store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
-    gate.set(|it| (it.shut, it.fails) = (true, true));
+    gate.set(|it| (it.shut, it.fails) = (true, Some("series-log")));
     let _open = OpenAtEnd(&gate);
     let tickets: Vec<_> = (2..5)
         .map(|time_ns| store.try_submit(one(&store, 1, time_ns), Ack::Persisted).unwrap().unwrap())
@@ -174,7 +179,10 @@ fn of_a_flush_that_fails_every_writer_learns_and_the_store_takes_no_more() {
 fn try_write_on(store: &Store, name: &str, time_ns: i64) -> mpsc::Receiver<Result<(), WriteError>> {
     let (tell, told) = mpsc::channel();
     let (store, batch) = (store.clone(), one(store, 1, time_ns));
-    let write = move || tell.send(store.try_write(batch).map(|done| assert!(done.is_ok())));
+    let write = move || {
+        let working = store.working();
+        tell.send(store.try_write(batch, working).map(|done| assert!(done.is_ok())))
+    };
     std::thread::Builder::new().name(name.into()).spawn(write).unwrap();
     told
 }
@@ -207,17 +215,44 @@ fn a_thread_that_waits_flushes_itself_also_beside_a_flush_that_hangs() {
 }
 
 #[test]
-fn a_thread_whose_own_flush_fails_is_told_and_the_store_takes_no_more() {
+fn beside_another_writer_at_work_the_thread_of_the_store_flushes_for_one_that_waits() {
     let disk = SimDisk::new(1);
     let (store, gate) = open(&disk, Wal::Always);
     store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
-    gate.set(|it| it.fails = true);
-    let refused = try_write_on(&store, WRITER, 2).recv_timeout(HANG).unwrap();
-    assert!(matches!(refused, Err(WriteError::Failed(_))), "{refused:?}");
+    let came = gate.0.lock().unwrap().came;
+    gate.set(|it| it.shut = true);
+    let _open = OpenAtEnd(&gate);
+    let _another = store.working();
+    let told = try_write_on(&store, "another", 2);
+    gate.until_one_comes(came);
+    assert!(told.try_recv().is_err(), "it is not persisted");
+    gate.set(|it| it.shut = false);
+    told.recv_timeout(HANG).unwrap().unwrap();
+}
+
+#[test]
+fn of_a_flush_of_a_writer_that_fails_all_learn_for_whom_it_was_and_the_store_takes_no_more() {
+    let disk = SimDisk::new(1);
+    let (store, gate) = open(&disk, Wal::Always);
+    store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+    let came = gate.0.lock().unwrap().came;
+    gate.set(|it| (it.shut, it.fails) = (true, Some(WRITER)));
+    let _open = OpenAtEnd(&gate);
+    let told = try_write_on(&store, WRITER, 2);
+    gate.until_one_comes(came);
+    // They wait behind that flush for one of their own.
+    let tickets: Vec<_> = (3..5)
+        .map(|time_ns| store.try_submit(one(&store, 1, time_ns), Ack::Persisted).unwrap().unwrap())
+        .collect();
+    gate.set(|it| it.shut = false);
+    let waited = tickets.into_iter().map(|ticket| ticket.wait().map(drop));
+    for refused in waited.chain([told.recv_timeout(HANG).unwrap()]) {
+        assert!(matches!(refused, Err(WriteError::Failed(_))), "{refused:?}");
+    }
     assert!(store.write(one(&store, 1, 9), Ack::Persisted).is_err());
     drop(store);
     let found = samples(&support::open(&disk.crash(1), Wal::Always).0);
-    assert!((1..=2).contains(&found), "{found}");
+    assert!((1..=4).contains(&found), "{found}");
 }
 
 #[test]
@@ -247,7 +282,7 @@ fn write_many(store: &Store, host: u32) -> usize {
     let write = |i: i64| {
         let mut batch = one(store, host, i);
         if i % 4 == 2 {
-            match store.try_write(batch)? {
+            match store.try_write(batch, store.working())? {
                 Ok(_) => return Ok(()),
                 Err(back) => batch = back,
             }

@@ -327,7 +327,8 @@ fn wake_another_thread() {
 
 /// Take a body apart, away from the tasks if it is larger than `small` bytes; what came of it, and the turn
 /// of who read it. If it is read there and `alone`, pieces of what it brings are logged and applied
-/// meanwhile, so that little is left at its end, and its own thread persists that: none is woken for it.
+/// meanwhile, so that little is left at its end, and its turn lasts until that is persisted: by its own thread
+/// where nobody else is at work.
 async fn read_apart(
     store: &Store,
     (body, small): (Bytes, usize),

@@ -19,19 +19,20 @@ use crate::options::{Ack, INTERVAL_MS_DEFAULT, Wal};
 use crate::pending::{Pending, What};
 use crate::record::{self, Tombstone};
 use crate::wait::Ticket;
+use crate::working::Working;
 
 /// Bytes of records that are logged and applied before what waits for a flush gets it, at most.
 const BEFORE_FLUSH_BYTES_MAX: usize = 256 << 10;
 
 /// How a writer waits until its batch is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Waits {
     /// Not at all: it goes on.
     No,
     /// With a ticket that it does not leave before.
     Ticket,
-    /// On a thread that does nothing else meanwhile.
-    Thread,
+    /// On a thread that does nothing else meanwhile: it is at work until its batch is logged and applied.
+    Thread(#[expect(dead_code, reason = "it ends when it is dropped")] Working),
 }
 
 /// Somebody who commits, until it is dropped.
@@ -67,17 +68,17 @@ impl Core {
             // The queue stays locked, so that closing it waits for this batch, and none overtakes it.
             self.commit(&mut self.commit.lock(), vec![pending], false);
             drop(queue);
-        } else if self.commits_itself(&queue, &pending, waits)
+        } else if self.commits_itself(&queue, &pending, &waits)
             && let Some(mut committer) = self.commit.try_lock()
         {
             queue.committing = true;
             drop(queue);
             // Beside others its core has more to do than to wait, and one flush may serve them all.
-            let persists = waits == Waits::Thread && self.working() == 1;
+            let persists = matches!(waits, Waits::Thread(_)) && self.working() == 1;
             let committing = Committing(self);
             self.commit(&mut committer, vec![pending], persists);
             drop(committer);
-            drop(committing);
+            drop((committing, waits));
             if persists {
                 self.persist_waiting();
             }
@@ -100,7 +101,7 @@ impl Core {
     /// Whether a writer logs and applies its batch itself. Not while others are on their way, whom it
     /// would overtake, nor where it would wait for them or for a new segment of the log (but for one that
     /// the definitions of many new rows begin).
-    fn commits_itself(&self, queue: &Queue, pending: &Pending, waits: Waits) -> bool {
+    fn commits_itself(&self, queue: &Queue, pending: &Pending, waits: &Waits) -> bool {
         let is_free = queue.pending.is_empty() && !queue.committing;
         if !is_free || !matches!(pending.what, What::Batch(_)) {
             return false;
@@ -108,7 +109,7 @@ impl Core {
         if self.options.wal == Wal::Off {
             return true;
         }
-        let waits = waits != Waits::No && pending.ack == Ack::Persisted;
+        let waits = !matches!(waits, Waits::No) && pending.ack == Ack::Persisted;
         // One who does not wait goes on reading while another core stores, if one is free.
         let gains = waits || self.working() >= self.options.cores;
         let bytes = (pending.record.len() + RECORD_BYTES_ADDED) as u64;
@@ -239,7 +240,7 @@ impl Core {
         }
     }
 
-    /// How durable a group is when it is logged: `beside` if the store's thread flushes it then.
+    /// How durable a group is when it is logged: `beside` if it is flushed behind that.
     fn durability(&self, group: &[Pending], beside: bool) -> Durability {
         let wants = |ack| group.iter().any(|p| p.ack == ack);
         match self.options.wal {
@@ -254,13 +255,14 @@ impl Core {
 
     /// Persist what is logged if somebody waits for it, and tell who does.
     fn persist_waiting(&self) {
+        // Before: the store's thread does not end, nor is the log closed, while somebody waits.
+        let journal = self.journal.read().clone();
         let waiting = std::mem::take(&mut self.queue.lock().unpersisted);
         if waiting.is_empty() {
             return;
         }
-        let journal = self.journal.read().clone();
-        let persisted =
-            journal.map_or(Ok(()), |journal| journal.persist().map_err(WriteError::from));
+        let persist = |journal: Journal| journal.persist().map_err(WriteError::from);
+        let persisted = journal.map_or(Err(WriteError::Closed), persist);
         if persisted.is_err() {
             self.counters.failed.fetch_add(waiting.len() as u64, Ordering::Relaxed);
         }

@@ -81,13 +81,18 @@ impl Store {
 
     /// As [`Store::write`] until it is persisted, but nothing waits for room: where there is none at once,
     /// or others wait for some, the batch comes back. For a thread that does nothing else meanwhile: where
-    /// nobody is before it, and no other writer at work ([`Store::working`]), it flushes itself.
+    /// nobody is before it, and no other writer at work, it flushes itself. `working` is its own, from
+    /// [`Store::working`]; it ends when there is nothing left but to wait.
     ///
     /// # Errors
     /// As [`Store::write`].
-    pub fn try_write(&self, batch: Batch) -> Result<Result<Outcome, Batch>, WriteError> {
+    pub fn try_write(
+        &self,
+        batch: Batch,
+        working: Working,
+    ) -> Result<Result<Outcome, Batch>, WriteError> {
         self.0.core.ensure_marked()?;
-        match self.0.core.try_submit(batch, Ack::Persisted, Waits::Thread)? {
+        match self.0.core.try_submit(batch, Ack::Persisted, Waits::Thread(working))? {
             Ok(ticket) => ticket.wait().map(Ok),
             Err(batch) => Ok(Err(batch)),
         }

@@ -99,18 +99,20 @@ async fn pieces_that_are_refused_behind_them_are_followed_by_what_persists_them(
 }
 
 #[test]
-fn what_went_to_the_store_in_pieces_is_persisted_by_who_read_it() {
+fn what_went_to_the_store_in_pieces_is_persisted_when_it_is_read() {
     // With something behind the last piece, and with nothing.
-    for count in [10_000, SENT as i64] {
-        let disk = SimDisk::new(1);
+    for (count, seed) in
+        [10_000, SENT as i64].into_iter().flat_map(|n| (1..=8).map(move |s| (n, s)))
+    {
+        let disk = SimDisk::new(seed);
         let store = store_on(&disk, true);
         let mut intake = Intake::sending(&store, true);
         let row = intake.row(b"load host=a").unwrap();
         (0..count).for_each(|time_ns| intake.push_float(row, time_ns, 1.5).unwrap());
         let taken = intake.finish();
         assert!(taken.batches.is_empty() && taken.failed.is_none());
-        let found = store_on(&disk.crash(1), false).stats().head_samples;
-        assert_eq!(found, count as u64);
+        let found = store_on(&disk.crash(seed), false).stats().head_samples;
+        assert_eq!(found, count as u64, "seed {seed}");
     }
 }
 
