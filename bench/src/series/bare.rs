@@ -76,6 +76,8 @@ impl Bare {
         (work, bytes): (Duration, usize),
         how: How,
     ) -> anyhow::Result<f64> {
+        // What others left to the operating system is not written in its time.
+        rustix::fs::sync();
         let began = Instant::now();
         let batches = || {
             // Direct writes are of whole blocks, from where one begins.
@@ -97,21 +99,21 @@ impl Bare {
         Ok(batches as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Have the first `bytes` of a record on the disk.
+    /// Have the blocks of the first `bytes` of a record on the disk.
     fn persist(&self, record: &[u8], bytes: usize, how: How) -> anyhow::Result<()> {
+        if how == How::Not {
+            return Ok(());
+        }
+        // Whole blocks, as the log writes them.
         let blocks = bytes.next_multiple_of(BLOCK_BYTES);
+        let record = record.get(..blocks).context("no record")?;
         let at = self.at.fetch_add(blocks as u64, Ordering::Relaxed);
         let at = at % (FILE_BYTES - blocks as u64) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-        match (how, &self.direct) {
-            (How::Not, _) | (How::Direct, None) => Ok(()),
-            (How::Direct, Some(file)) => {
-                Ok(file.write_all_at(record.get(..blocks).context("no record")?, at)?)
-            }
-            (How::Grouped, _) => {
-                self.plain.write_all_at(record.get(..bytes).context("no record")?, at)?;
-                self.flush()
-            }
+        if let (How::Direct, Some(file)) = (how, &self.direct) {
+            return Ok(file.write_all_at(record, at)?);
         }
+        self.plain.write_all_at(record, at)?;
+        self.flush()
     }
 
     /// Return when what was written before is flushed, by this thread or another one.
