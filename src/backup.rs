@@ -61,6 +61,8 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         copied.push("series".into());
     }
     copy_folder(&from.keys(), &to.keys())?;
+    // So that a restored folder forgets nothing on its first day.
+    copy_file(&from.clock(), &to.clock())?;
     copy_folder(&from.rules(), &to.rules())?;
     for name in AGENT_FILES {
         copy_file(&from.agent().join(name), &to.agent().join(name))?;

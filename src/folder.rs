@@ -10,8 +10,9 @@ use env::random::{Random as _, SystemRandom};
 use registry::SqliteRegistry;
 
 /// What a data folder holds, by how the names begin; `*.toml` and `lost+found` may lie beside it.
-const OWN_NAMES: [&str; 12] = [
+const OWN_NAMES: [&str; 13] = [
     "agent",
+    "clock",
     "following",
     "holdfast",
     "journal",
@@ -132,6 +133,32 @@ impl DataFolder {
             .and_then(|()| File::open(self.keys())?.sync_all())
             .with_context(what)?;
         Ok(path)
+    }
+
+    /// The guarded time.
+    pub(crate) fn clock(&self) -> PathBuf {
+        self.0.join("clock.json")
+    }
+
+    /// The files that are written while a server runs, as far as they exist.
+    pub(crate) fn data_files(&self) -> Vec<PathBuf> {
+        let wal = |database: PathBuf| [database.clone(), database.with_extension("db-wal")];
+        let mut files = [wal(self.state_db()), wal(self.registry_db())].concat();
+        let series = self.series();
+        for folder in [self.journal(), series.join("log"), series.join("parts"), series] {
+            let Ok(entries) = fs::read_dir(folder) else { continue };
+            files.extend(entries.filter_map(|entry| Some(entry.ok()?.path())));
+        }
+        files.retain(|path| path.is_file() && !path.ends_with("lock"));
+        files
+    }
+
+    /// That a server or a series store has run in it.
+    pub(crate) fn expect_data(&self) -> anyhow::Result<()> {
+        if is_there(&self.series())? {
+            return Ok(());
+        }
+        self.expect_server()
     }
 
     /// The series store.

@@ -27,6 +27,25 @@ impl Local {
         Ok(Self { http, socket: socket.display().to_string() })
     }
 
+    /// Connects to the server of a data folder; `None` if none is running.
+    pub(crate) async fn running(socket: &Path) -> anyhow::Result<Option<Self>> {
+        if !is_there(socket)? {
+            return Ok(None);
+        }
+        match tokio::net::UnixStream::connect(socket).await {
+            // A server that was killed leaves its socket.
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => Ok(None),
+            // Any other failure is named by the request.
+            _ => Self::open(socket).map(Some),
+        }
+    }
+
+    /// PUT without a body; the JSON answer.
+    pub(crate) async fn put(&self, path: &str) -> anyhow::Result<Value> {
+        let url = format!("http://localhost{path}");
+        self.answer(path, self.http.put(url)).await
+    }
+
     /// GET a path with its query; the JSON answer.
     pub(crate) async fn get(
         &self,

@@ -6,6 +6,7 @@ mod agent_db;
 mod backup;
 mod changes;
 mod cli;
+mod clock;
 mod config;
 mod enrol;
 mod folder;
@@ -24,6 +25,7 @@ mod server;
 mod show;
 mod signals;
 mod up;
+mod upkeep;
 mod user;
 
 use std::io::ErrorKind;
@@ -31,7 +33,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{AgentCommand, AgentsCommand, Cli, Command, ConfigCommand, JournalCommand};
+use crate::cli::{
+    AgentCommand, AgentsCommand, AuthorityCommand, Cli, Command, ConfigCommand, JournalCommand,
+};
 
 /// Differences were found, or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
@@ -122,6 +126,8 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Changes(args) => runtime()?.block_on(changes::run(&args))?,
         Command::Backup(args) => backup::backup(&args)?,
         Command::Restore(args) => backup::restore(&args)?,
+        Command::Authority(AuthorityCommand::Reissue(args)) => clock::reissue(&args)?,
+        Command::Clock(command) => return runtime()?.block_on(clock::run(command)),
         Command::User(args) => user::run(&args)?,
         Command::Config(ConfigCommand::Default { role }) => config::print_default(role)?,
         Command::Config(ConfigCommand::Check { role, file }) => config::check(role, &file)?,

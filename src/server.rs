@@ -12,10 +12,12 @@ use anyhow::{Context as _, bail};
 use axum::extract::Request;
 use axum::middleware::map_request;
 use commit::{Commit, CommitOptions};
-use env::clock::{Clock, SystemClock};
+use env::clock::Clock;
+use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use model::Position;
+use parking_lot::Mutex;
 use registry::{Registry, RegistryOptions, SqliteRegistry};
 use rustls::server::ResolvesServerCert;
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsLimits, SessionsOptions, Timeouts};
@@ -26,19 +28,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::clock::{FolderClock, read_guarded};
 use crate::config::{Layout, ServerConfig, ServerFile};
 use crate::folder::DataFolder;
 use crate::follow::{Marker, ServerFiles};
 use crate::host;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
+use crate::upkeep::Upkeep;
 
-/// How often the registry sweeps and flushes.
-const TICK_EVERY: Duration = Duration::from_secs(1);
 /// Open files beside the agents' connections: 1,024 callers of the API, 128 of the unix socket,
 /// databases and journal.
 const OTHER_FILES: u64 = 1_408;
-/// How often old events are dropped.
-const RETAIN_EVERY: Duration = Duration::from_hours(1);
 /// Name of the environment variable that gives the first administrator's password.
 const ADMIN_PASSWORD: &str = "HOLDFAST_ADMIN_PASSWORD";
 
@@ -74,23 +74,30 @@ impl Server {
     pub(crate) async fn start(config: &ServerConfig) -> anyhow::Result<(Self, Started)> {
         let folder = DataFolder::new(&config.data);
         let lock = folder.claim()?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let own_clock = FolderClock::open(&folder);
+        let guard = own_clock.clock.clone();
+        let clock: Arc<dyn Clock> = guard.clone();
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
-        let opening = (config.clone(), folder.clone(), clock.clone());
+        let opening = (config.clone(), folder.clone(), guard.clone());
         let (state, commit, registry, shipping, series) = tokio::task::spawn_blocking(move || {
-            let (config, folder, clock) = opening;
+            let (config, folder, guard) = opening;
+            let clock: Arc<dyn Clock> = guard.clone();
             let (state, commit, journal) = open_stores(&config, &folder)?;
-            let registry = open_registry(&config, &folder, clock.clone(), random)?;
+            let registry = open_registry(&config, &folder, guard, random)?;
+            if let Some(problem) = registry.authority_problem() {
+                warn!("{problem}");
+            }
             registry.warm_logins();
-            let shipping = open_shipping(&config, &folder, (journal, &commit, &state), clock)?;
-            let series = open_series(&config, &folder)?;
+            let shipping =
+                open_shipping(&config, &folder, (journal, &commit, &state), clock.clone())?;
+            let series = open_series(&config, &folder, &clock)?;
             anyhow::Ok((state, commit, registry, shipping, series))
         })
         .await??;
         let ready = Arc::new(AtomicBool::new(false));
         let rules = open_rules(config, &folder, &clock)?;
         let stores = (&state, &commit, series.as_ref());
-        let router = api_router(config, (&registry, rules), stores, &clock, &ready)?;
+        let router = api_router(config, (&registry, rules), stores, &guard, &ready)?;
         metrics::gauge!("holdfast_series_open").set(f64::from(u8::from(series.is_some())));
         let router = ship::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
@@ -119,7 +126,8 @@ impl Server {
         let upkeep = Upkeep {
             registry: registry.clone(),
             state,
-            clock,
+            commit: commit.clone(),
+            clock: Mutex::new(own_clock),
             retention: retention(config),
             shipping: shipping.clone(),
         };
@@ -229,9 +237,11 @@ fn open_stores(
 fn open_series(
     config: &ServerConfig,
     folder: &DataFolder,
+    clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Option<series::Store>> {
     let dir = folder.series();
-    match series::Store::open(&dir, config.series.store_options()) {
+    let options = series::StoreOptions { clock: clock.clone(), ..config.series.store_options() };
+    match series::Store::open(&dir, options) {
         Ok((store, _)) => Ok(Some(store)),
         // Who holds it lets it go; who configured it wants to know.
         Err(e @ (series::OpenError::Locked(_) | series::OpenError::Option { .. })) => {
@@ -269,7 +279,7 @@ fn open_shipping(
 fn open_registry(
     config: &ServerConfig,
     folder: &DataFolder,
-    clock: Arc<dyn Clock>,
+    clock: Arc<GuardedClock>,
     random: Arc<dyn Random>,
 ) -> anyhow::Result<Registry> {
     let options = RegistryOptions {
@@ -281,6 +291,7 @@ fn open_registry(
         login_attempts_max: config.auth.max_login_attempts,
         login_block_s: config.auth.block_time.as_secs(),
         cache_ttl: config.cache.ttl,
+        tokens_until_s: i64::try_from(clock.resumed_us() / 1_000_000).ok(),
         ..RegistryOptions::default()
     };
     folder.expect_registry()?;
@@ -314,7 +325,8 @@ pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
 /// As [`registry_beside`], also where no server has been yet; the caller has claimed the folder.
 pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
     let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
-    open_registry(&config, folder, Arc::new(SystemClock::new()), Arc::new(SystemRandom))
+    let clock = Arc::new(read_guarded(folder));
+    open_registry(&config, folder, clock, Arc::new(SystemRandom))
 }
 
 fn first_password(registry: &Registry) -> anyhow::Result<Option<String>> {
@@ -385,7 +397,7 @@ fn api_router(
     config: &ServerConfig,
     (registry, rules): (&Registry, Arc<RuleFolder>),
     (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, Option<&series::Store>),
-    clock: &Arc<dyn Clock>,
+    clock: &Arc<GuardedClock>,
     ready: &Arc<AtomicBool>,
 ) -> anyhow::Result<axum::Router> {
     let options = api::ApiOptions {
@@ -402,6 +414,7 @@ fn api_router(
         rules: Some(rules),
         series: series.cloned(),
         ready: ready.clone(),
+        guard: Some(clock.clone()),
         ..api::ApiOptions::new(clock.clone())
     };
     api::router(options, registry.clone(), state.clone(), commit.clone()).context("api")
@@ -441,57 +454,6 @@ fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<
 fn retention(config: &ServerConfig) -> Retention {
     let age_us_max = config.retention.events_age.as_micros() as u64;
     Retention { age_us_max, event_bytes_max: u64::from(config.retention.events_gib) << 30 }
-}
-
-/// What must happen again and again beside the requests.
-struct Upkeep {
-    registry: Registry,
-    state: Arc<dyn StateStore>,
-    clock: Arc<dyn Clock>,
-    retention: Retention,
-    shipping: Shipping,
-}
-
-impl Upkeep {
-    async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let this = Arc::new(self);
-        let mut retain_at = tokio::time::Instant::now();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(TICK_EVERY) => {}
-                _ = stopped.wait_for(|s| *s) => return,
-            }
-            let own = this.clone();
-            let tick = move || {
-                own.shipping.tick();
-                own.registry.tick()
-            };
-            match tokio::task::spawn_blocking(tick).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(e)) => error!("registry: {e}"),
-                Err(e) => error!("registry: the tick ended early: {e}"),
-            }
-            if tokio::time::Instant::now() >= retain_at {
-                retain_at = tokio::time::Instant::now() + RETAIN_EVERY;
-                this.clone().retain().await;
-            }
-        }
-    }
-
-    /// Drop what is past its retention; the state tells of it in an event.
-    async fn retain(self: Arc<Self>) {
-        let now_us = self.clock.now_us();
-        let own = self.clone();
-        let dropped =
-            tokio::task::spawn_blocking(move || own.state.retain(&own.retention, now_us)).await;
-        match dropped {
-            Ok(Ok(retained)) if retained.events > 0 => {
-                info!(events = retained.events, bytes = retained.bytes, "past their retention");
-            }
-            Ok(Err(e)) => error!("retention: {e}"),
-            _ => {}
-        }
-    }
 }
 
 /// Where the socket of a data folder is.

@@ -14,6 +14,7 @@ use host::metrics::{Look, Metrics};
 use model::{Coverage, CoverageKind, Dataset, EventBody};
 use parking_lot::Mutex;
 use queue::{EventLease, OpenReport, Queue, QueueError, QueueOptions};
+use serde::Deserialize;
 use serde_json::json;
 use sync::{SyncError, backoff};
 use tokio::sync::{Notify, watch};
@@ -51,6 +52,8 @@ pub(super) struct HostMetrics {
     /// The agent's own metrics are told too.
     own: bool,
     sent: Sent,
+    /// Why the server refused rows last.
+    refused: Mutex<Option<String>>,
     /// There is something to be sent.
     ready: Notify,
 }
@@ -86,6 +89,7 @@ impl HostMetrics {
             metrics: Metrics::new(Path::new("/"), &config.processes, &config.ignore_interfaces),
             own: config.own,
             sent: Sent::default(),
+            refused: Mutex::default(),
             ready: Notify::new(),
         });
         metrics.queue();
@@ -250,12 +254,22 @@ impl HostMetrics {
             if lease.items.is_empty() {
                 return Ok(());
             }
-            let (lines, gaps) = lines(&lease);
+            let Looks { lines, mut gaps, from_us, to_us } = looks(&lease);
             let report = if lines.is_empty() {
                 sync::RowsReport::default()
             } else {
-                self.shared.syncer.send_rows(lines).await?
+                match self.shared.syncer.send_rows(lines).await {
+                    Err(e) if e.is_too_new() && self.is_ahead(from_us) => sync::RowsReport {
+                        refused: lease.items.len() as u64,
+                        reason: Some(
+                            "taken while this host's clock was more than a day ahead".into(),
+                        ),
+                        ..sync::RowsReport::default()
+                    },
+                    sent => sent?,
+                }
             };
+            gaps.extend(self.refusal(&report, from_us, to_us));
             self.sent.answered(report.rows, report.refused);
             debug!(rows = report.rows, refused = report.refused, "metrics persisted");
             let (queue, shared) = (kept.clone(), self.shared.clone());
@@ -266,6 +280,28 @@ impl HostMetrics {
             };
             blocking(done).await??;
         }
+    }
+
+    /// Whether this host's clock, too, says that the time is more than a day ahead. Otherwise it is
+    /// the server's clock that is behind, or this one's: the rows wait.
+    fn is_ahead(&self, time_us: u64) -> bool {
+        time_us > self.shared.clock.now_us().saturating_add(model::limits::CLOCK_OFF_US)
+    }
+
+    /// Returns the gap of rows that the server refused, once for each reason until it takes all.
+    fn refusal(&self, report: &sync::RowsReport, from_us: u64, to_us: u64) -> Option<Coverage> {
+        let reason = report.reason.clone().filter(|_| report.refused > 0);
+        let before = std::mem::replace(&mut *self.refused.lock(), reason.clone());
+        let reason = reason.filter(|reason| before.as_ref() != Some(reason))?;
+        warn!(refused = report.refused, reason, "metrics were refused");
+        Some(Coverage {
+            kind: CoverageKind::LimitReached,
+            path: self.path.display().to_string(),
+            from_us,
+            to_us,
+            found: None,
+            detail: format!("{} rows of metrics were not stored: {reason}", report.refused),
+        })
     }
 
     /// Whether nothing can be kept now.
@@ -300,19 +336,38 @@ fn warn_of(problems: &[String], told: &[String]) {
     }
 }
 
-/// The lines of a lease, and the gaps among them that the queue itself told of.
-fn lines(lease: &EventLease) -> (Vec<u8>, Vec<Coverage>) {
-    let (mut lines, mut gaps) = (Vec::new(), Vec::new());
+/// What a lease holds.
+struct Looks {
+    /// A line for each look.
+    lines: Vec<u8>,
+    /// The gaps that the queue itself recorded between them.
+    gaps: Vec<Coverage>,
+    /// Times of the earliest and the latest look, microseconds since the epoch.
+    from_us: u64,
+    to_us: u64,
+}
+
+fn looks(lease: &EventLease) -> Looks {
+    #[derive(Deserialize)]
+    struct Timed {
+        time_ns: u64,
+    }
+    let mut looks = Looks { lines: Vec::new(), gaps: Vec::new(), from_us: u64::MAX, to_us: 0 };
     for event in &lease.items {
         let gap = serde_json::from_slice::<EventBody>(&event.body).ok();
         if let Some(gap) = gap.and_then(|event| event.holdfast.coverage) {
-            gaps.push(gap);
+            looks.gaps.push(gap);
             continue;
         }
-        lines.extend_from_slice(&event.body);
-        lines.push(b'\n');
+        if let Ok(Timed { time_ns }) = serde_json::from_slice(&event.body) {
+            looks.from_us = looks.from_us.min(time_ns / 1_000);
+            looks.to_us = looks.to_us.max(time_ns / 1_000);
+        }
+        looks.lines.extend_from_slice(&event.body);
+        looks.lines.push(b'\n');
     }
-    (lines, gaps)
+    looks.from_us = looks.from_us.min(looks.to_us);
+    looks
 }
 
 async fn blocking<T: Send + 'static>(

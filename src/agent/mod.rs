@@ -14,6 +14,7 @@ mod start;
 mod tell;
 #[cfg(test)]
 mod tests;
+mod uptime;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,9 +6,12 @@ use queue::{Queue, QueueError};
 use sha2::{Digest as _, Sha256};
 
 use super::tell::Told;
+use super::uptime::Uptime;
 
 /// When the agent was last known to run, microseconds since the epoch, decimal.
 const ALIVE: &str = "agent.alive_us";
+/// The same as the machine's uptime ([`Uptime::to_text`]); empty when the system does not say.
+const ALIVE_UPTIME: &str = "agent.alive_uptime";
 /// Digest of the rules of the last scan.
 const RULES: &str = "scan.rules";
 /// The gaps that were told and are not over, as JSON.
@@ -23,14 +26,27 @@ const CHECKED: &str = "agent.checked_us";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
-/// Remember that the agent runs at this time.
-pub(crate) fn set_alive(queue: &Queue, now_us: u64) -> Result<(), QueueError> {
-    queue.meta_set(ALIVE, now_us.to_string().as_bytes())
+/// When the agent was known to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Alive {
+    /// By the wall clock, microseconds since the epoch.
+    pub(crate) wall_us: u64,
+    /// By the time since the machine was booted; `None` if the system does not say.
+    pub(crate) uptime: Option<Uptime>,
+}
+
+/// Remember that the agent runs.
+pub(crate) fn set_alive(queue: &Queue, alive: &Alive) -> Result<(), QueueError> {
+    let uptime = alive.uptime.as_ref().map(Uptime::to_text).unwrap_or_default();
+    queue.meta_set(ALIVE_UPTIME, uptime.as_bytes())?;
+    queue.meta_set(ALIVE, alive.wall_us.to_string().as_bytes())
 }
 
 /// When it was last known to run.
-pub(crate) fn alive(queue: &Queue) -> Result<Option<u64>, QueueError> {
-    Ok(text(queue.meta_get(ALIVE)?).and_then(|t| t.parse().ok()))
+pub(crate) fn alive(queue: &Queue) -> Result<Option<Alive>, QueueError> {
+    let wall_us = text(queue.meta_get(ALIVE)?).and_then(|t| t.parse().ok());
+    let uptime = text(queue.meta_get(ALIVE_UPTIME)?).and_then(|t| Uptime::parse(&t));
+    Ok(wall_us.map(|wall_us| Alive { wall_us, uptime }))
 }
 
 /// Remember that agent and server were compared at this time.

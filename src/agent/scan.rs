@@ -11,8 +11,10 @@ use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
 use tracing::{error, info, warn};
 
+use super::notes::Alive;
 use super::packages::Packages;
 use super::tell::Told;
+use super::uptime::Uptime;
 use super::{AgentSettings, Begin, Shared, notes};
 use crate::config::ScanConfig;
 
@@ -79,7 +81,11 @@ impl Scanning {
             notes::set_rules(&shared.queue, &settings.rules)?;
         }
         let no_gap = created || begin == Begin::Reload;
-        let down_since_us = if no_gap { None } else { notes::alive(&shared.queue)? };
+        let down = if no_gap { None } else { notes::alive(&shared.queue)? };
+        let down_since_us = match down {
+            Some(alive) => Some(down_since(shared, &alive, clock.now_us())?),
+            None => None,
+        };
         shared.settled.store(down_since_us.is_none(), Ordering::Release);
         let seen = (clock.now_us(), clock.monotonic());
         // A gap that outlasts a restart is told once, from its beginning to its end.
@@ -293,7 +299,8 @@ impl Scanning {
         let from_us = std::mem::replace(&mut self.seen, now).0;
         let queue = &self.shared.queue;
         let told = self.down_since_us.is_none();
-        let noted = if told { notes::set_alive(queue, now.0) } else { Ok(()) };
+        let alive = Alive { wall_us: now.0, uptime: Uptime::now() };
+        let noted = if told { notes::set_alive(queue, &alive) } else { Ok(()) };
         let noted = noted.and_then(|()| {
             if !jumped {
                 return Ok(());
@@ -317,4 +324,41 @@ impl Scanning {
             error!("agent's queue: {e}");
         }
     }
+}
+
+/// Returns since when the agent was not running, by the wall clock of now, and records a jump of
+/// the wall clock in between. Over a reboot only a clock that was put back can be told.
+fn down_since(shared: &Shared, before: &Alive, now_us: u64) -> Result<u64, QueueError> {
+    let passed = before
+        .uptime
+        .as_ref()
+        .zip(Uptime::now())
+        .and_then(|(before, now)| now.since(before))
+        .map(|passed| passed.as_micros() as u64);
+    let expected_us = passed.map(|passed| before.wall_us.saturating_add(passed));
+    let jumped = match expected_us {
+        Some(expected_us) => expected_us.abs_diff(now_us) > CLOCK_JUMP.as_micros() as u64,
+        None => now_us < before.wall_us,
+    };
+    if !jumped {
+        return Ok(before.wall_us);
+    }
+    let gap = Coverage {
+        kind: CoverageKind::ClockJump,
+        path: String::new(),
+        from_us: before.wall_us.min(now_us),
+        to_us: before.wall_us.max(now_us),
+        found: None,
+        detail: format!(
+            "the wall clock moved from {} to {} while the agent was not running",
+            model::timestamp::micros(before.wall_us),
+            model::timestamp::micros(now_us),
+        ),
+    };
+    shared.queue.append_coverage(&shared.dataset, gap)?;
+    let since_us = now_us.saturating_sub(passed.unwrap_or(0));
+    // A start that ends before its first scan must not report the jump again.
+    let uptime = before.uptime.clone().filter(|_| passed.is_some());
+    notes::set_alive(&shared.queue, &Alive { wall_us: since_us, uptime })?;
+    Ok(since_us)
 }

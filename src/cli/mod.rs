@@ -16,7 +16,7 @@ pub(crate) use self::fleet::{
     AgentArgs, AgentCommand, AgentsCommand, EnrollArgs, ImportArgs, RemoveArgs, TokenArgs, UpArgs,
     UserCommand,
 };
-pub(crate) use self::folder::{BackupArgs, RestoreArgs};
+pub(crate) use self::folder::{AuthorityCommand, BackupArgs, ClockCommand, RestoreArgs};
 pub(crate) use self::journal::{
     FollowArgs, JournalArgs, JournalBenchArgs, JournalCommand, JournalLayout, PromoteArgs,
 };
@@ -104,6 +104,12 @@ large) alone leaves it 0."
     /// Put a backup in place of a data folder that does not exist yet.
     #[command(after_help = "Example:\n  holdfast restore --from /backup/today --data ./data")]
     Restore(RestoreArgs),
+    /// Look after the certificate authority of a server.
+    #[command(subcommand)]
+    Authority(AuthorityCommand),
+    /// Show or accept the clock of a data folder.
+    #[command(subcommand)]
+    Clock(ClockCommand),
     /// Look after users on the server's machine.
     #[command(subcommand)]
     User(UserCommand),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ingest::CertificateFiles;
@@ -11,9 +12,13 @@ use series::{Store, StoreOptions};
 use super::{Ports, Secrets, tell_ports};
 use crate::agent::Console;
 use crate::cli::{DataArg, SeriesServeArgs};
+use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
 use crate::folder::{DataFolder, is_there};
 use crate::signals::Stop;
+
+/// How often the clock is compared.
+const TICK_EVERY: Duration = Duration::from_secs(1);
 
 /// Run until SIGINT or SIGTERM.
 pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
@@ -24,8 +29,10 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let folder = DataFolder::new(&args.data.data);
     let config = configuration(&args, &folder)?;
     let secrets = secrets(&config, &folder)?;
-    let (dir, options) = (folder.series(), config.store_options());
     folder.make()?;
+    let mut clock = FolderClock::open(&folder);
+    let dir = folder.series();
+    let options = StoreOptions { clock: clock.clock.clone(), ..config.store_options() };
     let opened = tokio::task::spawn_blocking(move || Store::open(&dir, options)).await?;
     let (store, report) = opened.context("series")?;
     if report.replayed_batches > 0 {
@@ -46,10 +53,16 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let http = ports.open.iter().find(|(name, _)| *name == "http");
     let url = http.map_or_else(|| "no query port".into(), |(_, a)| format!("{scheme}://{a}/"));
     console.line(&format!("ready: {url}"));
-    stop.wait().await;
+    loop {
+        tokio::select! {
+            () = stop.wait() => break,
+            () = tokio::time::sleep(TICK_EVERY) => drop(clock.tick()),
+        }
+    }
     console.line("stopping");
     ports.close().await;
     tokio::task::spawn_blocking(move || store.close()).await?.context("series")?;
+    clock.store();
     console.line("stopped");
     Ok(())
 }

@@ -38,6 +38,9 @@ pub const HEADER_SESSION: &str = "x-session-id";
 /// Header in which an agent says which instance of it speaks: [`Instance`], a dot, and how often it
 /// says a word unasked, milliseconds. Senders that leave it out are not told apart.
 pub const HEADER_INSTANCE: &str = "x-holdfast-instance";
+/// Header in which an agent says what its wall clock shows, microseconds since the epoch, so that
+/// the server knows when that is wrong. Optional.
+pub const HEADER_TIME: &str = "x-holdfast-time";
 /// Longest session id, bytes; characters `0-9 A-Z a-z . _ -`.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
 /// Port on which servers take agents unless told otherwise.

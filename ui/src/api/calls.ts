@@ -2,7 +2,7 @@
 
 import { access } from "../core/session";
 import { address, ApiError, listOf, request, type Parameters } from "./client";
-import type { Agent, Change, FileItem, Gap, List, Outcome, Summary } from "./types";
+import type { Agent, Change, Clock, FileItem, Gap, List, Outcome, Summary } from "./types";
 
 async function list<T>(path: string, p: Parameters, signal?: AbortSignal): Promise<List<T>> {
   return listOf<T>(await request(access, "GET", address(path, p), signal));
@@ -15,6 +15,9 @@ async function data<T>(path: string, p: Parameters, signal?: AbortSignal): Promi
 
 /** Agents by status, by group and by operating system: all three from one request. */
 export const summary = (signal?: AbortSignal) => data<Summary>("/agents/summary", {}, signal);
+
+/** Whether the server's wall clock is followed. */
+export const clock = (signal?: AbortSignal) => data<Clock>("/clock", {}, signal);
 
 export const agents = (p: Parameters, signal?: AbortSignal) => list<Agent>("/agents", p, signal);
 

@@ -86,6 +86,8 @@ export interface Change {
   agent: { id: string; name?: string };
   time: string;
   received?: string;
+  /** What the agent's clock showed, where that was more than a day off; `time` is the receipt then. */
+  agent_time?: string;
   kind: ChangeKind;
   path: string;
   changed_fields?: string[];
@@ -104,6 +106,14 @@ export interface Gap {
   to: string;
   found?: number;
   detail?: string;
+}
+
+/** The server's clock. */
+export interface Clock {
+  wall: string;
+  guarded: string;
+  /** Null while the wall clock is followed. */
+  held: { since: string; offset_s: number; follows_in_s: number; detail: string } | null;
 }
 
 /** How far an agent is with an order. */

@@ -8,12 +8,15 @@ const KEY = "holdfast.session";
 interface Session {
   user: string;
   token: string;
+  /** When the token came, milliseconds since the epoch by this browser's clock. */
+  since?: number;
 }
 
 function stored(): Session | null {
   try {
     const value = JSON.parse(sessionStorage.getItem(KEY) ?? "null") as Partial<Session> | null;
-    return value?.user && value.token ? { user: value.user, token: value.token } : null;
+    if (!value?.user || !value.token) return null;
+    return { user: value.user, token: value.token, since: value.since ?? Date.now() };
   } catch {
     return null;
   }
@@ -40,7 +43,7 @@ export const access: Access = {
 
 export async function logIn(user: string, password: string): Promise<void> {
   const token = await authenticate(user, password);
-  session.value = { user, token };
+  session.value = { user, token, since: Date.now() };
   farewell.value = "";
   store(session.value);
 }
@@ -48,13 +51,16 @@ export async function logIn(user: string, password: string): Promise<void> {
 /** How often it is looked whether the token is due for renewal, milliseconds. */
 const LOOK_EVERY_MS = 30_000;
 
-/** Whether more than half of a token's life is over. */
-export function isDue(token: string, nowSeconds: number): boolean {
+/**
+ * Whether more than half of a token's life is over, `ageSeconds` after it came: the server's clock
+ * and the browser's may differ.
+ */
+export function isDue(token: string, ageSeconds: number): boolean {
   try {
     const part = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
     const claims = JSON.parse(atob(part)) as { nbf?: number; exp?: number };
     if (typeof claims.nbf !== "number" || typeof claims.exp !== "number") return false;
-    return nowSeconds > (claims.nbf + claims.exp) / 2;
+    return ageSeconds > (claims.exp - claims.nbf) / 2;
   } catch {
     return false;
   }
@@ -63,11 +69,11 @@ export function isDue(token: string, nowSeconds: number): boolean {
 /** An open page stays logged in: the server ends that 12 hours after the login. */
 async function renew(): Promise<void> {
   const old = session.value;
-  if (old === null || !isDue(old.token, Date.now() / 1000)) return;
+  if (old === null || !isDue(old.token, (Date.now() - (old.since ?? 0)) / 1000)) return;
   try {
     const token = await renewed(access);
     if (token === null || session.value?.token !== old.token) return;
-    session.value = { user: old.user, token };
+    session.value = { user: old.user, token, since: Date.now() };
     store(session.value);
   } catch {
     // The next look tries again; a refused token has ended the session already.

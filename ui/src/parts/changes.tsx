@@ -27,6 +27,7 @@ export function Changes({ label, changes, oneAgent = false }: Props) {
         <Row key={change.id} to={changePlace(change.id)}>
           <td class="c-time">
             <Time time={change.time} />
+            <ClockOff agentTime={change.agent_time} />
           </td>
           <td class="c-kind">
             <Kind kind={change.kind} />
@@ -49,6 +50,17 @@ export function Changes({ label, changes, oneAgent = false }: Props) {
         </Row>
       ))}
     </Table>
+  );
+}
+
+/** A mark next to a time that is the receipt's, because the agent's clock was wrong. */
+export function ClockOff({ agentTime }: { agentTime: string | undefined }) {
+  if (agentTime === undefined) return null;
+  return (
+    <span class="quiet" title={`The agent's clock showed ${agentTime}; the time is the receipt's.`}>
+      {" "}
+      clock off
+    </span>
   );
 }
 

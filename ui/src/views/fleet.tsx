@@ -1,14 +1,15 @@
 // The fleet at a glance: three widgets from one request, what changed last, what was not watched.
 
 import { useState } from "preact/hooks";
-import { coverage, newest, summary } from "../api/calls";
+import { clock, coverage, newest, summary } from "../api/calls";
 import type { AgentStatus, Summary } from "../api/types";
-import { count, plural, word } from "../core/format";
+import { count, plural, span, word } from "../core/format";
 import { useResource } from "../core/load";
 import { place } from "../core/route";
 import { Changes } from "../parts/changes";
 import { Counts, type Count } from "../parts/counts";
 import { Gaps } from "../parts/gaps";
+import { Shape } from "../parts/marks";
 import { Empty, Failure, Title, Waiting } from "../parts/text";
 
 const STATUSES: AgentStatus[] = ["active", "disconnected", "pending", "never_connected"];
@@ -106,11 +107,30 @@ function Coverage() {
   );
 }
 
+/** Says that the server's wall clock moved by more than a day, and what to do. */
+function HeldClock() {
+  const held = useResource("clock", clock).data?.held;
+  if (!held) return null;
+  return (
+    <div class="notice tone-gap" role="status">
+      <Shape kind="warning" />
+      <div>
+        <p class="notice-title">The server's clock is held</p>
+        <p>{held.detail}</p>
+        <p class="quiet">
+          Otherwise it is followed after {span(held.follows_in_s * 1000)} of uptime.
+        </p>
+      </div>
+    </div>
+  );
+}
+
 export function Fleet() {
   const fleet = useResource("summary", summary);
   return (
     <>
       <Title title="Fleet" />
+      <HeldClock />
       {fleet.error ? <Failure error={fleet.error} retry={fleet.reload} /> : null}
       {fleet.data ? <Widgets of={fleet.data} /> : fleet.error ? null : <Waiting />}
       <Recent />

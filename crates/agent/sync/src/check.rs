@@ -171,8 +171,9 @@ impl Syncer {
     async fn post_session(&self, body: Vec<u8>) -> Result<client::Reply, SyncError> {
         let id = self.session_id();
         self.note_sent(&id).await?;
+        let head = client::SessionHead { id: &id, now_us: self.clock.now_us() };
         self.client()
-            .post("/stateful", Some(&id), "application/octet-stream", Bytes::from(body))
+            .post("/stateful", Some(head), "application/octet-stream", Bytes::from(body))
             .await
     }
 

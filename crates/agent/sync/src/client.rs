@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use link::{HEADER_INSTANCE, HEADER_SESSION, Instance};
+use link::{HEADER_INSTANCE, HEADER_SESSION, HEADER_TIME, Instance};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
@@ -24,6 +24,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What the handshake says when the server finds this side's certificate out of date.
 const EXPIRED_ALERT: &str = "received fatal alert: CertificateExpired";
+/// What it says when this side refuses the server's certificate, and when that is for its time.
+const BAD_PEER: &str = "invalid peer certificate";
+const OUTDATED: [&str; 2] = ["certificate expired", "certificate not valid yet"];
 /// Longest part of an error answer that is repeated in a message, bytes.
 const DETAIL_BYTES_MAX: usize = 300;
 
@@ -34,6 +37,15 @@ pub struct Client {
     identity: Identity,
     /// What [`HEADER_INSTANCE`] says, if anything.
     instance: Option<HeaderValue>,
+}
+
+/// What a session's request says before its body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionHead<'a> {
+    /// Id of the session.
+    pub(crate) id: &'a str,
+    /// This machine's wall clock, microseconds since the epoch.
+    pub(crate) now_us: u64,
 }
 
 /// A status with its body.
@@ -66,6 +78,11 @@ impl Client {
         Ok(Self { instance: self.instance.clone(), ..Self::open(folder)? })
     }
 
+    /// The same with the renewed pair that waits in the folder.
+    pub(crate) fn with_next(&self, folder: &IdentityFolder) -> Result<Self, SyncError> {
+        Ok(Self { http: http(folder.next_tls()?)?, ..self.clone() })
+    }
+
     /// Who this agent is.
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -75,7 +92,7 @@ impl Client {
     pub(crate) async fn post(
         &self,
         route: &str,
-        session: Option<&str>,
+        session: Option<SessionHead<'_>>,
         content_type: &str,
         body: Bytes,
     ) -> Result<Reply, SyncError> {
@@ -139,7 +156,7 @@ fn read_json<A: DeserializeOwned>(url: &str, reply: &Reply) -> Result<A, SyncErr
 /// Who asks, and in which session.
 struct From<'a> {
     instance: Option<&'a HeaderValue>,
-    session: Option<&'a str>,
+    session: Option<SessionHead<'a>>,
 }
 
 async fn post(
@@ -159,10 +176,13 @@ async fn send(
 ) -> Result<Reply, SyncError> {
     let unreachable = |e: reqwest::Error| {
         let connected = !e.is_connect();
-        let (url, cause) = (url.to_owned(), chain(&e.without_url()));
+        let (url, cause): (String, String) = (url.to_owned(), chain(&e.without_url()));
         if cause.contains(EXPIRED_ALERT) {
             return SyncError::Identity("the agent's certificate has expired".into());
         }
+        let outdated = cause.contains(BAD_PEER) && OUTDATED.iter().any(|why| cause.contains(why));
+        let hint = if outdated { "; check this machine's clock and the server's" } else { "" };
+        let cause = cause + hint;
         if connected {
             SyncError::Interrupted { url, cause }
         } else {
@@ -170,7 +190,7 @@ async fn send(
         }
     };
     if let Some(session) = from.session {
-        request = request.header(HEADER_SESSION, session);
+        request = request.header(HEADER_SESSION, session.id).header(HEADER_TIME, session.now_us);
     }
     if let Some(instance) = from.instance {
         request = request.header(HEADER_INSTANCE, instance);
@@ -192,6 +212,7 @@ async fn send(
         return Err(SyncError::Busy {
             url: url.to_owned(),
             status: status.as_u16(),
+            word: model::path::show_terminal(named.error.as_bytes()),
             detail: model::path::show_terminal(detail),
             retry_after,
         });
@@ -275,7 +296,7 @@ mod tests {
             stream.write_all(answer).await.unwrap();
         });
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let from = From { instance: None, session: Some("fim-1") };
+        let from = From { instance: None, session: Some(SessionHead { id: "fim-1", now_us: 1 }) };
         let error =
             post(&http, &url, from, "text/plain", Bytes::from_static(b"x")).await.unwrap_err();
         answering.await.unwrap();

@@ -17,7 +17,7 @@ use queue::{Queue, QueueError};
 use tracing::{info, warn};
 
 use crate::syncer::{Syncer, blocking, session_number};
-use crate::{Client, SyncError, backoff, enroll};
+use crate::{SyncError, backoff, enroll};
 
 /// Note: which store was told.
 const NOTE_STORE: &str = "sync.store";
@@ -223,8 +223,7 @@ impl Syncer {
         // Before the server is asked: a session that is answered meanwhile must not look lost.
         let queue = self.queue.clone();
         let own_session = blocking(move || session_noted(&queue)).await?;
-        let client = self.client();
-        let answer: ControlAnswer = client.call("/control", &request).await?;
+        let answer = self.beat(&request).await?;
         {
             // What was noted meanwhile is another one, and told with the next.
             let mut newest = self.scan.lock();
@@ -234,23 +233,59 @@ impl Syncer {
         }
         self.learn(&answer, own_session).await?;
         if answer.renew && action != ControlAction::Shutdown {
-            self.renew(&client).await;
+            // The outcomes were answered.
+            let again = ControlRequest {
+                action: ControlAction::Notify,
+                outcomes: Vec::new(),
+                scan: None,
+                ..request
+            };
+            self.renew(&again).await;
         }
         Ok(answer)
     }
 
-    /// Renew unless that failed a short while ago.
-    async fn renew(&self, client: &Client) {
+    /// Sends a heartbeat: with the renewed pair if one waits, which takes the place of the present
+    /// one once it was answered and is forgotten if the server refuses it.
+    async fn beat(&self, request: &ControlRequest) -> Result<ControlAnswer, SyncError> {
+        let client = self.client();
+        let folder = self.folder.clone();
+        if folder.has_next() {
+            let renewed = match client.with_next(&folder) {
+                Ok(next) => next.call("/control", request).await,
+                Err(damaged) => Err(SyncError::Identity(damaged.to_string())),
+            };
+            match renewed {
+                Ok(answer) => {
+                    folder.take_next()?;
+                    *self.client.lock() = client.reopened(&folder)?;
+                    info!(agent = %client.identity().id, "certificate renewed");
+                    return Ok(answer);
+                }
+                Err(error) if error.refuses_certificate() => {
+                    warn!(%error, "the renewed certificate is refused: the one before is kept");
+                    folder.drop_next()?;
+                }
+                // Whether the server has seen it is not known: it is tried again.
+                Err(error) => return Err(error),
+            }
+        }
+        client.call("/control", request).await
+    }
+
+    /// Renew unless that failed a short while ago; `request` is a heartbeat that shows the new pair.
+    async fn renew(&self, request: &ControlRequest) {
         let now = self.clock.monotonic();
         if self.renewal.lock().not_before.is_some_and(|at| now < at) {
             return;
         }
-        match enroll::renew(client, &self.folder).await {
-            Ok(fresh) => {
-                info!(agent = %fresh.identity().id, "certificate renewed");
-                *self.client.lock() = fresh;
-                *self.renewal.lock() = Renewal::default();
-            }
+        let renewed = match enroll::renew(&self.client(), &self.folder).await {
+            Ok(()) => self.beat(request).await.map(drop),
+            Err(error) => Err(error),
+        };
+        match renewed {
+            Ok(()) if !self.folder.has_next() => *self.renewal.lock() = Renewal::default(),
+            Ok(()) => {}
             Err(error) => {
                 let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
                 let mut renewal = self.renewal.lock();

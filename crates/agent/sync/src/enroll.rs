@@ -66,15 +66,15 @@ pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     Ok(identity)
 }
 
-/// Ask for a new certificate with a new key, over the old one, and keep both.
+/// Asks for a new certificate with a new key, over the old one, and keeps the pair until the server
+/// has answered it.
 ///
 /// # Errors
 /// As [`enroll`].
-pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<Client, SyncError> {
+pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<(), SyncError> {
     let key = KeyPair::generate()?;
     let answer: RenewAnswer = client.call("/renew", &RenewRequest { csr: request(&key)? }).await?;
-    folder.store_pair(&key.serialize_pem(), &answer.certificate)?;
-    client.reopened(folder)
+    folder.store_next(&key.serialize_pem(), &answer.certificate)
 }
 
 /// Give an enrolled agent whose key or certificate is lost a new pair: `sign` takes the request

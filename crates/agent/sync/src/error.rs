@@ -4,6 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The error that says that all rows of metrics are more than a day ahead of the server's clock.
+const ROWS_TOO_NEW: &str = "rows_too_new";
+/// How a TLS failure begins that the other side reported.
+const ALERT: &str = "received fatal alert";
+
 /// Failure of enrolment, a session, a check or a heartbeat.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -57,6 +62,8 @@ pub enum SyncError {
         url: String,
         /// 429 or 503, or another 5xx.
         status: u16,
+        /// The error's name; empty when it gave none.
+        word: String,
         /// What it said; empty when it said nothing.
         detail: String,
         /// Not before.
@@ -97,6 +104,23 @@ pub enum SyncError {
 }
 
 impl SyncError {
+    /// Whether the server found all rows of metrics more than a day ahead of its clock.
+    pub fn is_too_new(&self) -> bool {
+        matches!(self, Self::Busy { word, .. } if word == ROWS_TOO_NEW)
+    }
+
+    /// Whether the server refuses the certificate that was shown.
+    pub(crate) fn refuses_certificate(&self) -> bool {
+        match self {
+            Self::Identity(_) => true,
+            Self::Refused { status, .. } => *status == 401,
+            Self::Unreachable { cause, .. } | Self::Interrupted { cause, .. } => {
+                cause.contains(ALERT)
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn file(path: &Path, cause: io::Error) -> Self {
         Self::File { path: path.to_owned(), cause }
     }

@@ -1,6 +1,7 @@
 //! Who this agent is, as files in its folder: `key.pem` (0600), `cert.pem`, `ca.pem` and
 //! `agent.json`. Each is replaced by rename, key and certificate together, so that a crash leaves
-//! the old or the new one.
+//! the old or the new one. A renewed pair waits in `key.next.pem` and `cert.next.pem` until the
+//! server has answered it.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,6 +12,10 @@ use model::AgentId;
 use serde::{Deserialize, Serialize};
 
 use crate::{SyncError, tls};
+
+/// A renewed pair that the server has not answered yet.
+const NEXT_KEY: &str = "key.next.pem";
+const NEXT_CERT: &str = "cert.next.pem";
 
 /// What `agent.json` holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +105,43 @@ impl IdentityFolder {
         // Before the certificate: that the new key is in place says that its certificate is whole.
         self.persist()?;
         self.rename_fresh("cert.pem")?;
-        self.persist()
+        self.persist()?;
+        // One that waited is this one, or older.
+        self.drop_next()
+    }
+
+    /// Keeps a renewed pair next to the present one.
+    pub(crate) fn store_next(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
+        // The certificate last: that it is there says that the key is whole.
+        self.replace(NEXT_KEY, key_pem.as_bytes(), 0o600)?;
+        self.replace(NEXT_CERT, cert_pem.as_bytes(), 0o644)
+    }
+
+    /// Whether a renewed pair waits.
+    pub(crate) fn has_next(&self) -> bool {
+        self.0.join(NEXT_CERT).exists()
+    }
+
+    /// Puts the renewed pair in the place of the present one.
+    pub(crate) fn take_next(&self) -> Result<(), SyncError> {
+        let [key, cert] = [NEXT_KEY, NEXT_CERT].map(|name| self.text(name));
+        self.store_pair(&key?, &cert?)
+    }
+
+    /// Forgets the renewed pair.
+    pub(crate) fn drop_next(&self) -> Result<(), SyncError> {
+        remove(&self.0.join(NEXT_CERT))?;
+        remove(&self.0.join(NEXT_KEY))
+    }
+
+    fn text(&self, name: &str) -> Result<String, SyncError> {
+        String::from_utf8(self.read(name)?)
+            .map_err(|e| SyncError::file(&self.0.join(name), io::Error::other(e)))
+    }
+
+    /// What TLS needs to show the renewed pair.
+    pub(crate) fn next_tls(&self) -> Result<rustls::ClientConfig, SyncError> {
+        tls::enrolled(&self.read("ca.pem")?, &self.read(NEXT_CERT)?, &self.read(NEXT_KEY)?)
     }
 
     /// Complete or forget a replacement that a crash cut off.

@@ -11,13 +11,15 @@ const ROWS_TYPE: &str = "application/x-ndjson";
 const ROUTE: &str = "/series";
 
 /// What became of rows that were sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct RowsReport {
     /// Rows that are persisted.
     pub rows: u64,
     /// Rows that the server will never take.
     pub refused: u64,
+    /// Why the first of those was refused.
+    pub reason: Option<String>,
 }
 
 impl Syncer {

@@ -13,7 +13,7 @@ use queue::{Queue, Skip};
 use reqwest::StatusCode;
 use tracing::{debug, info, warn};
 
-use crate::client::{self, Client};
+use crate::client::{self, Client, SessionHead};
 use crate::control::{self, Facts, Reasons, Renewal};
 use crate::pace::Pace;
 use crate::session::{self, Draft, Refused, Room};
@@ -203,7 +203,8 @@ impl Syncer {
         self.note_sent(&id).await?;
         let client = self.client();
         let url = format!("{}/stateful", client.identity().server_url);
-        let reply = client.post("/stateful", Some(&id), SESSION_TYPE, draft.bytes.clone()).await?;
+        let head = SessionHead { id: &id, now_us: self.clock.now_us() };
+        let reply = client.post("/stateful", Some(head), SESSION_TYPE, draft.bytes.clone()).await?;
         if reply.status != StatusCode::OK {
             return Err(client::refused(&url, &reply));
         }

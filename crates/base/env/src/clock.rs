@@ -10,6 +10,12 @@ pub trait Clock: Send + Sync {
     fn now_us(&self) -> u64;
     /// Time since an arbitrary fixed instant of this process. Never goes back.
     fn monotonic(&self) -> Duration;
+    /// Microseconds since the epoch by which things are forgotten. Equal to [`Clock::now_us`]
+    /// unless the clock is a [`GuardedClock`](crate::guard::GuardedClock), which does not follow a
+    /// wall clock that jumps.
+    fn guarded_us(&self) -> u64 {
+        self.now_us()
+    }
 }
 
 /// The clock of the operating system.

@@ -1,9 +1,11 @@
 //! The outside world behind small traits, so that tests can put a faulty or a frozen one in its
-//! place: [`clock`] (time), [`random`] (entropy) and [`files`] (the disk).
+//! place: [`clock`] (time), [`guard`] (time that a wrong wall clock does not move), [`random`]
+//! (entropy) and [`files`] (the disk).
 //!
 //! Imports nothing of the product, so that a crate that is used alone (the journal) stays free of
 //! product types.
 
 pub mod clock;
 pub mod files;
+pub mod guard;
 pub mod random;

@@ -185,8 +185,10 @@ impl EventBody {
         })
     }
 
-    /// The event of a gap; its time is the gap's end.
+    /// The event of a gap; its time is the gap's end. A beginning after the end, which a clock that
+    /// was put back leaves behind, becomes the end.
     pub fn of_coverage(coverage: Coverage) -> Self {
+        let coverage = Coverage { from_us: coverage.from_us.min(coverage.to_us), ..coverage };
         Self {
             timestamp: timestamp::micros(coverage.to_us),
             event: EventMeta {

@@ -18,3 +18,5 @@ pub const SESSION_VALUES_MAX: usize = 100_000;
 pub const TOMBSTONE_SECONDS: u64 = 7 * 24 * 3600;
 /// Longest path the agent records, bytes; the kernel's own limit for one call.
 pub const PATH_BYTES_MAX: usize = 4096;
+/// An agent's clock that differs from the server's by more than this is wrong, microseconds: a day.
+pub const CLOCK_OFF_US: u64 = 24 * 3600 * 1_000_000;

@@ -79,6 +79,12 @@ pub enum Write {
         /// A check mends what differs and leaves the version as it is.
         check: bool,
     },
+    /// The agent's clock was wrong by more than [`CLOCK_OFF_US`](crate::limits::CLOCK_OFF_US) when
+    /// it sent the session, whose events are therefore ordered by receipt. Always the last write.
+    ClockOff {
+        /// What it showed, microseconds since the epoch.
+        agent_us: u64,
+    },
 }
 
 /// One accepted session.

@@ -18,7 +18,7 @@ use state::registry::NewCertificate;
 use time::OffsetDateTime;
 
 use crate::limits::{
-    AGENT_CERTIFICATE_SECONDS, CA_SECONDS, CLOCK_SKEW_SECONDS, CSR_BYTES_MAX,
+    AGENT_CERTIFICATE_SECONDS, CA_BACKDATE_SECONDS, CA_SECONDS, CLOCK_SKEW_SECONDS, CSR_BYTES_MAX,
     SERVER_CERTIFICATE_SECONDS,
 };
 use crate::types::IssuedKeyPair;
@@ -36,6 +36,51 @@ pub(crate) struct Authority {
     pub(crate) pem: String,
     pub(crate) fingerprint: String,
     issuer: Issuer<'static, KeyPair>,
+    validity: Validity,
+}
+
+/// From when to when a certificate is valid, seconds since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// First second.
+    pub begins_s: i64,
+    /// Last second.
+    pub ends_s: i64,
+}
+
+/// Writes the authority's certificate again, with the same key and name and a new validity, where
+/// it was made at a wrong time. Agents that are enrolled go on, because they trust the key; whoever
+/// installed the old certificate must install the new one, and enrolment tokens made before are
+/// refused. Returns the new validity. No server may be running on the folder.
+///
+/// # Errors
+/// When there is no authority in `folder`, or a file cannot be read or written.
+pub fn reissue_authority(
+    folder: &Path,
+    random: &dyn Random,
+    now_s: i64,
+) -> Result<Validity, RegistryError> {
+    let (key_path, cert_path) = (folder.join(KEY_FILE), folder.join(CERT_FILE));
+    let Some(key) = files::read_private(&key_path)? else {
+        return Err(RegistryError::CaLost { path: key_path });
+    };
+    let Some(pem) = files::read(&cert_path)? else {
+        return Err(RegistryError::CaLost { path: cert_path });
+    };
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(bad)?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(bad)?;
+    let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    let name = name.ok_or_else(|| files::failed(&cert_path, "has no name"))?;
+    let key = KeyPair::from_pem(&key).map_err(bad)?;
+    let pem = authority_pem(name, &key, random, now_s)?;
+    files::write(&cert_path, &pem, files::PUBLIC_MODE)?;
+    Ok(Validity::of_authority(now_s))
+}
+
+impl Validity {
+    fn of_authority(now_s: i64) -> Self {
+        Self { begins_s: now_s - CA_BACKDATE_SECONDS, ends_s: now_s + CA_SECONDS }
+    }
 }
 
 fn bad(error: impl std::fmt::Display) -> RegistryError {
@@ -89,8 +134,13 @@ impl Authority {
         if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
             return Err(fault(CERT_FILE)(format!("does not belong to {KEY_FILE}")));
         }
+        let validity = parsed.validity();
+        let validity = Validity {
+            begins_s: validity.not_before.timestamp(),
+            ends_s: validity.not_after.timestamp(),
+        };
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(fault(CERT_FILE))?;
-        Ok(Self { fingerprint: hex::encode(fingerprint(&der)), pem, issuer })
+        Ok(Self { fingerprint: hex::encode(fingerprint(&der)), pem, issuer, validity })
     }
 
     /// A certificate for an agent's signing request. Of the request only the key counts: name,
@@ -102,7 +152,7 @@ impl Authority {
         random: &dyn Random,
         now_s: i64,
     ) -> Result<NewCertificate, RegistryError> {
-        let not_before_s = now_s - CLOCK_SKEW_SECONDS;
+        let not_before_s = self.begin_s(now_s);
         let not_after_s = now_s + AGENT_CERTIFICATE_SECONDS;
         let mut params = params(&agent.to_string(), not_before_s, not_after_s, random)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -116,6 +166,28 @@ impl Authority {
         })
     }
 
+    pub(crate) fn problem(&self, now_s: i64) -> Option<String> {
+        let Validity { begins_s, ends_s } = self.validity;
+        if (begins_s..=ends_s).contains(&now_s) {
+            return None;
+        }
+        let shown = |s: i64| model::timestamp::micros(u64::try_from(s).unwrap_or(0) * 1_000_000);
+        Some(format!(
+            "the certificate authority is valid from {} to {}, which is not now: it was made while \
+             the clock was wrong, or the clock is wrong now; agents go on, browsers refuse the \
+             page's certificate. Set the clock right, or stop the server and run `holdfast \
+             authority reissue`",
+            shown(begins_s),
+            shown(ends_s)
+        ))
+    }
+
+    /// When a certificate issued now begins: with the authority, so that a clock that is behind
+    /// does not take it for one of the future. An authority made at a wrong time may begin later.
+    fn begin_s(&self, now_s: i64) -> i64 {
+        self.validity.begins_s.min(now_s - CLOCK_SKEW_SECONDS)
+    }
+
     /// A certificate and key for this server under all of `names`.
     pub(crate) fn server_certificate(
         &self,
@@ -123,7 +195,7 @@ impl Authority {
         random: &dyn Random,
         now_s: i64,
     ) -> Result<IssuedKeyPair, RegistryError> {
-        let (from, to) = (now_s - CLOCK_SKEW_SECONDS, now_s + SERVER_CERTIFICATE_SECONDS);
+        let (from, to) = (self.begin_s(now_s), now_s + SERVER_CERTIFICATE_SECONDS);
         let common_name = names.first().map_or("localhost", String::as_str);
         let mut params = params(common_name, from, to, random)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -138,6 +210,13 @@ impl Authority {
     }
 }
 
+/// Returns when a certificate (DER) begins, seconds since the epoch; `None` if it is none, or
+/// begins before 1970.
+pub fn certificate_begin_s(der: &[u8]) -> Option<u64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
+    u64::try_from(parsed.validity().not_before.timestamp()).ok()
+}
+
 /// Read a signing request and verify that it is signed with the key that it names.
 pub(crate) fn read_csr(pem: &str) -> Result<CertificateSigningRequestParams, String> {
     if pem.len() > CSR_BYTES_MAX {
@@ -150,13 +229,24 @@ fn make(cluster: &str, random: &dyn Random, now_s: i64) -> Result<(String, Strin
     // The suffix tells the authorities of two first starts apart.
     let suffix = hex::encode(random.next_u64()?.to_be_bytes());
     let name = format!("Holdfast CA {cluster} {suffix}");
-    let mut params = params(&name, now_s - CLOCK_SKEW_SECONDS, now_s + CA_SECONDS, random)?;
+    let key = KeyPair::generate().map_err(bad)?;
+    let pem = authority_pem(&name, &key, random, now_s)?;
+    Ok((key.serialize_pem(), pem))
+}
+
+/// The certificate of an authority that has this name and key.
+fn authority_pem(
+    name: &str,
+    key: &KeyPair,
+    random: &dyn Random,
+    now_s: i64,
+) -> Result<String, RegistryError> {
+    let Validity { begins_s, ends_s } = Validity::of_authority(now_s);
+    let mut params = params(name, begins_s, ends_s, random)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.use_authority_key_identifier_extension = false;
-    let key = KeyPair::generate().map_err(bad)?;
-    let pem = params.self_signed(&key).map_err(bad)?.pem();
-    Ok((key.serialize_pem(), pem))
+    Ok(params.self_signed(key).map_err(bad)?.pem())
 }
 
 fn params(

@@ -84,9 +84,6 @@ pub enum IdentityError {
     /// Its time is over.
     #[error("the certificate has expired: enrol the agent again")]
     Expired,
-    /// Its time has not begun: one of the clocks is wrong.
-    #[error("the certificate is not valid yet: check the clocks of agent and server")]
-    NotYetValid,
 }
 
 /// Why an enrolment or a renewal was refused. Nothing was changed, the token was not used.

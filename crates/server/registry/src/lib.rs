@@ -64,6 +64,7 @@ use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATION
 pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
 pub use attempts::network;
 pub use audit::PendingAudit;
+pub use ca::{Validity, certificate_begin_s, reissue_authority};
 pub use commands::Ordered;
 pub use context::check_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
@@ -157,8 +158,9 @@ impl Registry {
         let image = store.load()?;
         let relied_on = !image.certificates.is_empty();
         let authority = Authority::open(folder, &options.cluster_name, relied_on, &*random, now.s)?;
-        let tokens = tokens::Tokens::open(folder, &image.revocations)?;
-        let server = host::record(now.s);
+        let older = tokens::Tokens::exist(folder) && store.setting(REVOCATIONS_GUARDED)?.is_none();
+        let tokens = tokens::Tokens::open(folder, &image.revocations, options.tokens_until_s)?;
+        let server = host::record(now.wall_s);
         store.save_server(&server)?;
         let client_secret = keys::client_secret(&*store, &*random)?;
         let block = Duration::from_secs(options.login_block_s);
@@ -199,6 +201,13 @@ impl Registry {
             options,
         };
         let registry = Self { inner: Arc::new(inner) };
+        if older {
+            tracing::warn!(
+                "an earlier version forgot revocations by the wall clock: every login is ended once"
+            );
+            registry.replace_token_keys()?;
+        }
+        registry.inner.store.setting_or(REVOCATIONS_GUARDED, "1")?;
         registry.end_tokens_of_another_time()?;
         registry.name_rules_beyond_limits()?;
         Ok(registry)
@@ -234,6 +243,11 @@ impl Registry {
 
     fn now(&self) -> Now {
         now(&*self.inner.clock)
+    }
+
+    /// Guarded time, microseconds since the epoch. Memory only.
+    pub fn guarded_us(&self) -> u64 {
+        self.inner.clock.guarded_us()
     }
 
     /// Disconnect who fell silent, expire commands, and write what agents said if the flush
@@ -365,6 +379,12 @@ impl Registry {
         Ok(())
     }
 
+    /// Says what is wrong with the authority's validity by the wall clock, and the remedy; `None`
+    /// if nothing is. Agents go on, but browsers refuse every certificate of such an authority.
+    pub fn authority_problem(&self) -> Option<String> {
+        self.inner.authority.problem(self.now().wall_s)
+    }
+
     /// The certificate authority's certificate.
     pub fn ca_pem(&self) -> String {
         self.inner.authority.pem.clone()
@@ -399,7 +419,11 @@ impl Registry {
                 all.push(name);
             }
         }
-        self.inner.authority.server_certificate(&all, &*self.inner.random, self.now().s)
+        let now = self.now();
+        // The later of the two: agents and browsers check the end against their own clocks, and
+        // either of ours may be behind.
+        let now_s = now.s.max(now.wall_s);
+        self.inner.authority.server_certificate(&all, &*self.inner.random, now_s)
     }
 
     /// Copy `registry.db` consistently while it is in use, what agents said included; `ca.key`,
@@ -427,6 +451,14 @@ impl Failures {
     }
 }
 
+/// The setting that says that revocations were only ever forgotten by the guarded time.
+const REVOCATIONS_GUARDED: &str = "revocations_guarded";
+
 fn now(clock: &dyn Clock) -> Now {
-    Now { s: (clock.now_us() / 1_000_000) as i64, monotonic: clock.monotonic() }
+    let seconds = |us: u64| (us / 1_000_000) as i64;
+    Now {
+        s: seconds(clock.guarded_us()),
+        wall_s: seconds(clock.now_us()),
+        monotonic: clock.monotonic(),
+    }
 }

@@ -19,7 +19,10 @@ pub const AGENT_CERTIFICATE_SECONDS: i64 = 365 * 24 * 3600;
 pub const SERVER_CERTIFICATE_SECONDS: i64 = 397 * 24 * 3600;
 /// Life of the certificate authority, seconds: 20 years.
 pub const CA_SECONDS: i64 = 20 * 365 * 24 * 3600;
-/// Certificates are valid from this long before they are issued, seconds: clocks differ.
+/// The certificate authority is valid from this long before it is made, seconds: a day, because a
+/// machine whose hardware clock runs in local time is up to 14 hours off.
+pub const CA_BACKDATE_SECONDS: i64 = 24 * 3600;
+/// A certificate begins at least this long before it is issued, seconds: clocks differ.
 pub const CLOCK_SKEW_SECONDS: i64 = 300;
 /// Largest signing request, bytes of PEM.
 pub const CSR_BYTES_MAX: usize = 16 * 1024;

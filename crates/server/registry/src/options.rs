@@ -46,6 +46,9 @@ pub struct RegistryOptions {
     pub hash_cost: HashCost,
     /// Life of a token, seconds; revocations are kept that long.
     pub token_ttl_s: u64,
+    /// Up to when earlier processes may have issued tokens, guarded time in seconds since the
+    /// epoch: a revocation reaches to it although the wall clock is behind it now.
+    pub tokens_until_s: Option<i64>,
     /// How long what authorisation needs is kept; at most ten seconds count, zero keeps nothing.
     pub cache_ttl: Duration,
 }
@@ -63,6 +66,7 @@ impl Default for RegistryOptions {
             login_block_s: 300,
             hash_cost: HashCost::default(),
             token_ttl_s: 900,
+            tokens_until_s: None,
             cache_ttl: Duration::from_secs(POLICIES_TTL_SECONDS),
         }
     }

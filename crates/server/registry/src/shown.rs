@@ -33,14 +33,14 @@ struct Held {
 
 impl ServerCertificate {
     pub(crate) fn new(registry: Registry, names: &[String]) -> Result<Self, RegistryError> {
-        let now_s = registry.now().s;
+        let now_s = registry.now().wall_s;
         let held = RwLock::new(issue(&registry, names, now_s)?);
         Ok(Self { registry, names: names.to_vec(), held })
     }
 
     /// The one to show now.
     pub fn current(&self) -> Arc<CertifiedKey> {
-        let now_s = self.registry.now().s;
+        let now_s = self.registry.now().wall_s;
         {
             let held = self.held.read();
             if held.is_good(now_s) {

@@ -30,7 +30,17 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) fn open(folder: &Path, revocations: &[Revocation]) -> Result<Self, RegistryError> {
+    /// Whether there is a key pair already.
+    pub(crate) fn exist(folder: &Path) -> bool {
+        folder.join(KEY_FILE).exists()
+    }
+
+    /// `issued_until_s`: up to when an earlier process may have issued tokens.
+    pub(crate) fn open(
+        folder: &Path,
+        revocations: &[Revocation],
+        issued_until_s: Option<i64>,
+    ) -> Result<Self, RegistryError> {
         let path = folder.join(KEY_FILE);
         let keys = match files::read_private(&path)? {
             Some(pem) => pair(&pem).map_err(|cause| files::failed(&path, &cause))?,
@@ -41,7 +51,7 @@ impl Tokens {
             keys: RwLock::new(keys),
             refused: RwLock::default(),
             generation: AtomicU64::new(0),
-            issued_s: AtomicI64::new(i64::MIN),
+            issued_s: AtomicI64::new(issued_until_s.unwrap_or(i64::MIN)),
             ahead: AtomicBool::new(false),
         };
         for revocation in revocations {

@@ -101,7 +101,6 @@ impl From<IdentityError> for Refusal {
             IdentityError::Revoked => "certificate_revoked",
             IdentityError::Superseded => "certificate_superseded",
             IdentityError::Expired => "certificate_expired",
-            IdentityError::NotYetValid => "certificate_not_yet_valid",
             _ => "certificate_unknown",
         };
         Self::new(StatusCode::UNAUTHORIZED, word, error.to_string())

@@ -161,7 +161,7 @@ async fn answer(
         ControlAction::Shutdown => Vec::new(),
         _ => app.registry.pending_commands(agent),
     };
-    let now_s = i64::try_from(app.options.clock.now_us() / 1_000_000).unwrap_or(i64::MAX);
+    let now_s = i64::try_from(app.options.clock.guarded_us() / 1_000_000).unwrap_or(i64::MAX);
     Ok(ControlAnswer {
         agent: ControlAgent {
             id: agent.to_string(),

@@ -87,7 +87,7 @@ impl App {
             shown(&refused)
         );
         warn!(%agent, "{detail}");
-        let now_us = self.options.clock.now_us();
+        let now_us = self.options.clock.guarded_us();
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::IdentityCloned,
             path: String::new(),

@@ -43,6 +43,7 @@ mod strict;
 mod tls;
 mod unix;
 mod unread;
+mod verifier;
 
 pub use error::SessionsError;
 pub use options::{

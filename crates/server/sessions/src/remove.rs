@@ -71,7 +71,7 @@ async fn registered(
     who: &str,
 ) -> Result<(), Refusal> {
     app.decide(move |registry| registry.revoke(agent)).await?;
-    let at_us = app.options.clock.now_us();
+    let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
     let who = who.to_owned();
     app.decide(move |registry| {
@@ -87,7 +87,7 @@ async fn registered(
 async fn unregistered(app: &App, agent: AgentId) -> Result<bool, Refusal> {
     let known = app.read(move |state| state.agent_counts(agent)).await?;
     let Some(incarnation) = known.life else { return Ok(false) };
-    let at_us = app.options.clock.now_us();
+    let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
     Ok(true)
 }

@@ -32,13 +32,24 @@ struct Look {
 }
 
 /// What became of a request.
-#[derive(Serialize)]
+#[derive(Serialize, Default)]
 pub(crate) struct Taken {
     rows: u64,
     refused: u64,
-    /// The limit of series that was reached.
+    /// Why the first of them was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// Of the refused rows, those more than a day ahead of the server's clock.
+    #[serde(skip_serializing_if = "is_zero")]
+    too_new: u64,
+    /// A limit of series was reached.
+    #[serde(skip)]
+    limited: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 pub(crate) async fn rows(
@@ -71,12 +82,18 @@ pub(crate) async fn rows(
         Ok::<_, Refusal>((store, read))
     });
     let (store, (batches, taken)) = reading.await??;
+    if taken.rows == 0 && taken.too_new > 0 && taken.too_new == taken.refused {
+        // One of the two clocks is wrong. The agent keeps its rows until they agree.
+        let detail =
+            "all rows are more than a day ahead of the server's clock: set the clocks right";
+        return Err(Refusal { error: "rows_too_new", ..Refusal::busy(detail, RETRY_SECONDS) });
+    }
     for batch in batches {
         store.write_async(batch, Ack::Persisted).await.map_err(|e| refused(&e))?;
     }
     metrics::counter!("holdfast_series_samples_total", "protocol" => "agent").increment(taken.rows);
     if taken.refused > 0 {
-        let limited = if taken.reason.is_some() { "limit" } else { "row" };
+        let limited = if taken.limited { "limit" } else { "row" };
         metrics::counter!(
             "holdfast_series_refused_total", "protocol" => "agent", "reason" => limited
         )
@@ -101,49 +118,74 @@ struct Owner {
 
 /// The batches of a body, and how many rows are in them.
 fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<(Vec<Batch>, Taken), Refusal> {
-    let (mut batches, mut taken) =
-        (vec![Batch::new()], Taken { rows: 0, refused: 0, reason: None });
+    let (mut batches, mut taken) = (vec![Batch::new()], Taken::default());
     for line in body.split(|c| *c == b'\n').filter(|line| !line.is_empty()) {
         let look: Look = serde_json::from_slice(line)
             .map_err(|e| Refusal::invalid(format!("a line of rows: {e}")))?;
         for (name, values) in look.rows {
-            let row = row(store, &name, agent).unwrap_or_else(|limit| {
-                taken.reason.get_or_insert(limit);
-                None
-            });
-            match row.and_then(|row| push(store, &mut batches, row, look.time_ns, &values)) {
-                Some(()) => taken.rows += 1,
-                None => taken.refused += 1,
+            let pushed = row(store, &name, agent)
+                .and_then(|row| push(store, &mut batches, row, look.time_ns, &values));
+            match pushed {
+                Ok(()) => taken.rows += 1,
+                Err(refused) => taken.refuse(&refused, &name),
             }
         }
     }
     Ok((batches, taken))
 }
 
-/// The row of a name that an agent tells; `None` when it is no such name, an error when a limit of
-/// series is reached.
-fn row(store: &Store, name: &str, agent: &Owner) -> Result<Option<Row>, String> {
+/// Why a row is refused.
+enum RefusedRow {
+    /// No name that an agent may tell.
+    Name,
+    /// A limit of series is reached.
+    Limit(String),
+    /// Older than retention keeps.
+    TooOld,
+    /// More than a day ahead of the server's clock.
+    TooNew,
+    /// Not as many values as the name has metrics, or too many for a batch.
+    Values,
+}
+
+impl Taken {
+    fn refuse(&mut self, why: &RefusedRow, name: &str) {
+        self.refused += 1;
+        self.too_new += u64::from(matches!(why, RefusedRow::TooNew));
+        self.limited |= matches!(why, RefusedRow::Limit(_));
+        self.reason.get_or_insert_with(|| match why {
+            RefusedRow::Limit(limit) => limit.clone(),
+            RefusedRow::Name => format!("{name:?} is no name that an agent may use"),
+            RefusedRow::TooOld => "older than retention keeps".into(),
+            RefusedRow::TooNew => "more than a day ahead of the server's clock".into(),
+            RefusedRow::Values => format!("{name:?} has another number of metrics than values"),
+        });
+    }
+}
+
+/// The row of a name that an agent tells.
+fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
     // No name holds a line feed.
     let raw = [&*agent.name, "\n", name].concat();
     if let Some(row) = store.known(raw.as_bytes()) {
-        return Ok(Some(row));
+        return Ok(row);
     }
-    let Ok(mut name) = RowName::parse(name.as_bytes()) else { return Ok(None) };
+    let mut name = RowName::parse(name.as_bytes()).map_err(|_| RefusedRow::Name)?;
     if name.tags.iter().any(|(tag, _)| tag == AgentId::TAG) {
-        return Ok(None);
+        return Err(RefusedRow::Name);
     }
     name.tags.push((AgentId::TAG.into(), agent.name.clone()));
-    let Ok(name) = RowName::new(name.metrics, name.tags) else { return Ok(None) };
+    let name = RowName::new(name.metrics, name.tags).map_err(|_| RefusedRow::Name)?;
     match store.row_within(&name, AgentId::TAG, agent.series_max) {
-        Ok(row) if row.is_events() => Ok(None),
+        Ok(row) if row.is_events() => Err(RefusedRow::Name),
         Ok(row) => {
             store.remember(raw.as_bytes(), row);
-            Ok(Some(row))
+            Ok(row)
         }
         Err(e @ (NameError::QuotaReached { .. } | NameError::LimitReached { .. })) => {
-            Err(e.to_string())
+            Err(RefusedRow::Limit(e.to_string()))
         }
-        Err(_) => Ok(None),
+        Err(_) => Err(RefusedRow::Name),
     }
 }
 
@@ -153,20 +195,25 @@ fn push(
     row: Row,
     time_ns: i64,
     values: &[f64],
-) -> Option<()> {
-    // Too old, or at the end of time: the store would refuse the whole batch.
-    if time_ns < store.oldest_ns() || time_ns > store.newest_ns() {
-        return None;
+) -> Result<(), RefusedRow> {
+    // The store would refuse the whole batch.
+    if time_ns < store.oldest_ns() {
+        return Err(RefusedRow::TooOld);
+    }
+    if time_ns > store.newest_ns() {
+        return Err(RefusedRow::TooNew);
+    }
+    if row.columns() != values.len() {
+        return Err(RefusedRow::Values);
     }
     let values: Vec<Value> = values.iter().map(|v| Value::F64(*v)).collect();
-    let last = batches.last_mut()?;
+    let last = batches.last_mut().ok_or(RefusedRow::Values)?;
     if matches!(last.push_values(row, time_ns, &values), Err(WriteError::TooLarge { .. })) {
         let mut next = Batch::new();
-        next.push_values(row, time_ns, &values).ok()?;
+        next.push_values(row, time_ns, &values).map_err(|_| RefusedRow::Values)?;
         batches.push(next);
-        return Some(());
     }
-    (row.columns() == values.len()).then_some(())
+    Ok(())
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use link::Answer;
 use link::json::{STATUS_CHECKSUM_MISMATCH, STATUS_OK};
+use link::{Answer, HEADER_TIME};
+use model::limits::CLOCK_OFF_US;
 use model::{Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write};
 use tracing::{debug, warn};
 
@@ -137,15 +138,20 @@ async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan,
 
 async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<Answer, Refusal> {
     let Work { session, writes, said } = work;
-    let Writes { list: writes, places, mut skipped } = writes;
+    let Writes { list: mut writes, places, mut skipped } = writes;
     let caller = from.caller;
     let noop = writes.is_empty();
     if !noop {
         let values = writes.len() as u64;
+        let received_at_us = app.options.clock.guarded_us();
+        if let Some(agent_us) = clock_off(from.headers, received_at_us) {
+            warn!(agent = %caller.agent, agent_us, "the agent's clock is wrong by more than a day");
+            writes.push(Write::ClockOff { agent_us });
+        }
         let record = Record::Session(SessionRecord {
             agent: caller.agent,
             incarnation: caller.incarnation,
-            received_at_us: app.options.clock.now_us(),
+            received_at_us,
             session: session.clone(),
             overlay: app.registry.overlay(caller.agent).unwrap_or(said),
             writes,
@@ -188,6 +194,12 @@ async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<A
     answer.noop = noop;
     answer.skipped = skipped;
     Ok(answer)
+}
+
+/// Returns the time that the sender's clock shows if it is wrong.
+fn clock_off(headers: &HeaderMap, received_at_us: u64) -> Option<u64> {
+    let agent_us: u64 = headers.get(HEADER_TIME)?.to_str().ok()?.parse().ok()?;
+    (agent_us.abs_diff(received_at_us) > CLOCK_OFF_US).then_some(agent_us)
 }
 
 fn tell_skipped(caller: &Caller, session: &str, skipped: &[Skipped]) {

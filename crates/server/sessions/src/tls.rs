@@ -10,6 +10,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 use crate::error::SessionsError;
+use crate::verifier::AgentVerifier;
 
 /// TLS sessions remembered so that an agent's next connection is cheap.
 const RESUMABLE_MAX: usize = 4096;
@@ -33,7 +34,7 @@ pub(crate) fn server_config(
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(|e| tls(&e))?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::new(AgentVerifier::new(verifier, registry.clone())))
         .with_cert_resolver(own);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.session_storage = ServerSessionMemoryCache::new(RESUMABLE_MAX);

@@ -107,6 +107,9 @@ pub(crate) struct Counters {
     pub(crate) batches: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
+    /// Samples and events dropped by retention, and the bytes of their files.
+    pub(crate) dropped_samples: AtomicU64,
+    pub(crate) dropped_bytes: AtomicU64,
 }
 
 /// See the module.
@@ -205,7 +208,7 @@ impl Core {
     pub(crate) fn oldest_ns(&self) -> i64 {
         let Some(age) = self.options.retention.age else { return i64::MIN };
         let now_ns =
-            i64::try_from(self.options.clock.now_us()).unwrap_or(i64::MAX).saturating_mul(1000);
+            i64::try_from(self.options.clock.guarded_us()).unwrap_or(i64::MAX).saturating_mul(1000);
         now_ns.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX))
     }
 

@@ -36,7 +36,7 @@ const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
 impl Core {
     pub(crate) fn now_ns(&self) -> i64 {
-        i64::try_from(self.options.clock.now_us()).unwrap_or(i64::MAX).saturating_mul(1000)
+        i64::try_from(self.options.clock.guarded_us()).unwrap_or(i64::MAX).saturating_mul(1000)
     }
 
     /// Merge until nothing is worth merging.

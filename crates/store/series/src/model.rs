@@ -418,6 +418,10 @@ pub struct StoreStats {
     pub batches: u64,
     /// Batches refused or failed.
     pub batches_failed: u64,
+    /// Samples and events dropped by retention.
+    pub dropped_samples: u64,
+    /// Bytes of the files that retention dropped.
+    pub dropped_bytes: u64,
     /// Estimate of the head's memory, in bytes, heads that are being sealed included.
     pub head_bytes: u64,
     /// Samples and events in the head.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
@@ -203,9 +204,28 @@ impl Core {
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
         self.replace(manifest, parts, &[])?;
+        self.note_dropped(parts);
         outcome.parts_before += parts.len() as u32;
         outcome.bytes_removed += parts.iter().map(|p| p.meta.bytes).sum::<u64>();
         Ok(())
+    }
+
+    /// Logs and counts files that retention dropped.
+    fn note_dropped(&self, parts: &[Arc<Part>]) {
+        let samples: u64 = parts.iter().map(|p| p.meta.samples).sum();
+        let bytes: u64 = parts.iter().map(|p| p.meta.bytes).sum();
+        let from_ns = parts.iter().map(|p| partition_range(p.meta.partition).from_ns).min();
+        let to_ns = parts.iter().map(|p| partition_range(p.meta.partition).to_ns).max();
+        tracing::info!(
+            files = parts.len(),
+            samples,
+            bytes,
+            from_ns,
+            to_ns,
+            "series: dropped what is past its retention"
+        );
+        self.counters.dropped_samples.fetch_add(samples, Ordering::Relaxed);
+        self.counters.dropped_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Drop the samples of a partition; its roll-up stays alone if the retention says so.
@@ -273,7 +293,11 @@ impl Core {
             }
             return self.drop_parts(manifest, &gone, outcome);
         }
-        self.put(manifest, &gone, &[meta], written, outcome)
+        self.put(manifest, &gone, &[meta], written, outcome)?;
+        if !samples.is_empty() {
+            self.note_dropped(samples);
+        }
+        Ok(())
     }
 
     fn write_rollup(

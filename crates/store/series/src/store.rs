@@ -276,7 +276,10 @@ impl Store {
     /// store itself takes any but the last there is.
     pub fn newest_ns(&self) -> i64 {
         let ahead_ns = i64::try_from(AHEAD_MAX.as_nanos()).unwrap_or(i64::MAX);
-        self.0.core.now_ns().saturating_add(ahead_ns).min(i64::MAX - 1)
+        // The later of the two: a row of now is taken whichever of them is behind.
+        let wall_us = self.0.core.options.clock.now_us();
+        let wall_ns = i64::try_from(wall_us).unwrap_or(i64::MAX).saturating_mul(1000);
+        self.0.core.now_ns().max(wall_ns).saturating_add(ahead_ns).min(i64::MAX - 1)
     }
 
     /// Series that pass a selector, sorted by name.
@@ -411,6 +414,8 @@ impl Store {
             samples: core.counters.samples.load(Ordering::Relaxed),
             batches: core.counters.batches.load(Ordering::Relaxed),
             batches_failed: core.counters.failed.load(Ordering::Relaxed),
+            dropped_samples: core.counters.dropped_samples.load(Ordering::Relaxed),
+            dropped_bytes: core.counters.dropped_bytes.load(Ordering::Relaxed),
             head_bytes: of_heads(|h| h.bytes() as u64),
             head_samples: of_heads(crate::head::Head::samples),
             position,

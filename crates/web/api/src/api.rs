@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Router;
 use commit::Commit;
 use env::clock::Clock;
+use env::guard::GuardedClock;
 use metrics_exporter_prometheus::PrometheusHandle;
 use registry::Registry;
 use sigma::RuleFolder;
@@ -86,6 +87,8 @@ pub struct ApiOptions {
     pub series: Option<series::Store>,
     /// Set to `true` when everything behind the API is up; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
+    /// The guard of the server's clock; without it `/clock` says that the clock is followed.
+    pub guard: Option<Arc<GuardedClock>>,
 }
 
 impl ApiOptions {
@@ -107,6 +110,7 @@ impl ApiOptions {
             rules: None,
             series: None,
             ready: Arc::new(AtomicBool::new(true)),
+            guard: None,
         }
     }
 }
@@ -195,9 +199,9 @@ impl Api {
         })
     }
 
-    /// Now, seconds since the epoch.
+    /// Guarded time, seconds since the epoch: tokens are issued, verified and expire by it.
     pub(crate) fn now_s(&self) -> i64 {
-        (self.options.clock.now_us() / 1_000_000) as i64
+        (self.options.clock.guarded_us() / 1_000_000) as i64
     }
 
     /// Whether everything behind the API is up.

@@ -289,7 +289,7 @@ impl Call {
         serde_json::from_slice(&self.body).map_err(|e| Failure::bad(format!("body: {e}")))
     }
 
-    /// Now, seconds since the epoch.
+    /// Guarded time, seconds since the epoch.
     pub(crate) fn now_s(&self) -> i64 {
         self.api.now_s()
     }

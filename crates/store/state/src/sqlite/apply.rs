@@ -11,6 +11,7 @@ use model::{
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
+use super::event_time::EventTime;
 use super::extract::{Columns, EventColumns};
 use super::kept::{Collection, Kept, kind_number};
 use super::packed::Packed;
@@ -150,7 +151,7 @@ impl<'c> Applier<'c> {
             .prepare_cached("SELECT substr(value, 1, 8) FROM meta WHERE key = 'store_id'")?
             .query_row([], |row| row.get(0))?;
         let id = format!("quarantine-{store}-{position}");
-        self.event(AgentId::SERVER, &id, at_us, &event.to_json()).map(|_| ())
+        self.event(AgentId::SERVER, &id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
     }
 
     /// Mark a position as done.
@@ -166,7 +167,7 @@ impl<'c> Applier<'c> {
                 Ok(Applied { changed, ..Applied::default() })
             }
             Record::ServerEvent { id, at_us, body } => {
-                match self.event(AgentId::SERVER, id, *at_us, body)? {
+                match self.event(AgentId::SERVER, id, EventTime::of_server(*at_us), body)? {
                     Ok(new) => Ok(Applied { changed: u64::from(new), ..Applied::default() }),
                     Err(_) => Err(Stop::Unfit("the server's event is not one".into())),
                 }
@@ -287,7 +288,8 @@ impl<'c> Applier<'c> {
                 Ok(("", Ok(self.clean(session.agent, dataset)?)))
             }
             Write::Event { id, body } => {
-                let outcome = self.event(session.agent, id, received_us, body)?;
+                let time = EventTime::of_session(session);
+                let outcome = self.event(session.agent, id, time, body)?;
                 Ok((id, outcome.map(u64::from).map_err(|reason| (reason, 0))))
             }
             Write::Describe { told, version, check } => {
@@ -295,6 +297,7 @@ impl<'c> Applier<'c> {
                 let outcome = agent.described(&session.overlay, *told, *version, *check);
                 Ok(("", outcome.map_err(|kept| (SkipReason::Stale, kept))))
             }
+            Write::ClockOff { .. } => Ok(("", Ok(0))),
         }
     }
 
@@ -440,7 +443,7 @@ impl<'c> Applier<'c> {
         &mut self,
         agent: AgentId,
         id: &str,
-        received_us: u64,
+        time: EventTime,
         body: &[u8],
     ) -> rusqlite::Result<Result<bool, SkipReason>> {
         if id.is_empty() || id.len() > EVENT_ID_BYTES_MAX {
@@ -458,8 +461,8 @@ impl<'c> Applier<'c> {
             number,
             agent.0,
             id,
-            received_us as i64,
-            columns.found_us().unwrap_or(received_us) as i64,
+            time.received_us() as i64,
+            time.order_us(columns.found_us()) as i64,
             kind_number(kind),
             columns.path(),
             columns.changed(),
@@ -480,7 +483,7 @@ impl<'c> Applier<'c> {
         at_us: u64,
         event: &EventBody,
     ) -> rusqlite::Result<()> {
-        self.event(AgentId::SERVER, id, at_us, &event.to_json()).map(|_| ())
+        self.event(AgentId::SERVER, id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
     }
 
     /// What retention changes beside the rows themselves.

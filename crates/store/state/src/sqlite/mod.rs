@@ -9,6 +9,7 @@ mod apply;
 mod backup;
 mod changes;
 mod documents;
+mod event_time;
 mod extract;
 mod fleet;
 mod kept;

@@ -27,7 +27,10 @@ pub(super) fn overtaken(
             Write::Delete { dataset, id, version } => {
                 (id, *version, versions(db, session.agent, dataset, id)?.0)
             }
-            Write::Clean { .. } | Write::Event { .. } | Write::Describe { .. } => continue,
+            Write::Clean { .. }
+            | Write::Event { .. }
+            | Write::Describe { .. }
+            | Write::ClockOff { .. } => continue,
         };
         if version != 0 && newest > version {
             let (index, id, reason) = (index as u32, id.clone(), SkipReason::Stale);

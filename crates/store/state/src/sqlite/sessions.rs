@@ -139,6 +139,8 @@ fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
                 all.head(3, "", id, 0);
                 all.bytes(body);
             }
+            // Another one each time that the same session is sent.
+            Write::ClockOff { .. } => {}
             Write::Describe { told, version, check } => {
                 all.head(4, if *check { "check" } else { "" }, &format!("{told:?}"), *version);
                 // What it tells. Of other sessions it may be the registry's word of the moment.

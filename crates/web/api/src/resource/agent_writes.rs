@@ -231,7 +231,7 @@ fn quick(call: &Call) -> Result<Answer, Failure> {
 
 /// Whoever is in the way goes only if the caller may remove it; the audit log names it.
 fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
-    let at_us = call.api.options.clock.now_us();
+    let at_us = call.api.options.clock.guarded_us();
     let (mut denied, mut busy) = (Vec::new(), None);
     let mut record = |displaced: Displaced<'_>| {
         let Displaced { gone, keyed_anew } = displaced;
@@ -292,7 +292,7 @@ fn refused(error: EnrollError) -> Failure {
 
 /// Write removal records to the journal, all at once; for whom it was done.
 fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarnation)> {
-    let at_us = call.api.options.clock.now_us();
+    let at_us = call.api.options.clock.guarded_us();
     let submit = |(agent, incarnation): (AgentId, Incarnation)| {
         let (api, record) =
             (Arc::clone(&call.api), Record::AgentRemoved { agent, incarnation, at_us });

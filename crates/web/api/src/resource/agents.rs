@@ -374,7 +374,7 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
         AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime
             if op != Op::Contains =>
         {
-            let (op, at_us) = q::instant(op, &value, api.options.clock.now_us())?;
+            let (op, at_us) = q::instant(op, &value, api.options.clock.guarded_us())?;
             (op, (at_us / 1_000_000).to_string())
         }
         AgentColumn::Group if ordered => {

@@ -91,8 +91,12 @@ pub(crate) struct ChangeItem {
     /// The agent's own id of the event, as its log and its queue name it.
     event_id: String,
     agent: AgentRef,
-    /// When the agent found it, RFC 3339 with microseconds.
+    /// When the agent found it, RFC 3339 with microseconds; with `agent_time`, when the server
+    /// received it.
     time: String,
+    /// What the agent's clock showed, where that was more than a day off the server's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_time: Option<String>,
     /// When the server received it.
     received: String,
     /// `created`, `modified` or `deleted`.
@@ -142,6 +146,10 @@ pub(crate) struct CoverageItem {
     detail: String,
     /// When the server received it.
     received: String,
+    /// What the agent's clock showed, where that was more than a day off the server's; `from` and
+    /// `to` are of that clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_time: Option<String>,
 }
 
 fn list(call: &Call) -> Result<Answer, Failure> {
@@ -293,6 +301,7 @@ fn parse_id(id: &str) -> Option<(AgentId, u64, u64)> {
 
 pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
     let body = parse(event)?;
+    let agent_time = agent_time(event, &body);
     let (now, previous) = match body.package {
         Some(package) => (to_value(&package)?, to_value(&body.holdfast.previous_package)?),
         None => (to_value(&body.file)?, to_value(&body.holdfast.previous)?),
@@ -306,6 +315,7 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         id: id_of(event),
         event_id: event.id.clone(),
         time: timestamp::micros(event.found_at_us),
+        agent_time,
         received: timestamp::micros(event.received_at_us),
         kind: event.kind.name(),
         agent: agent_ref(call, event),
@@ -318,8 +328,17 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
     })
 }
 
+/// Returns the event's own time where the state orders it by its receipt instead.
+fn agent_time(event: &StoredEvent, body: &EventBody) -> Option<String> {
+    let own_us = timestamp::parse_micros(&body.timestamp)?;
+    let by_receipt = event.found_at_us == event.received_at_us && own_us != event.found_at_us;
+    by_receipt.then(|| body.timestamp.clone())
+}
+
 pub(super) fn coverage_item(call: &Call, event: &StoredEvent) -> Result<CoverageItem, Failure> {
-    let Some(gap) = parse(event)?.holdfast.coverage else {
+    let body = parse(event)?;
+    let agent_time = agent_time(event, &body);
+    let Some(gap) = body.holdfast.coverage else {
         return Err(Failure::internal(&format!("event {}: no gap in it", event.number)));
     };
     Ok(CoverageItem {
@@ -333,6 +352,7 @@ pub(super) fn coverage_item(call: &Call, event: &StoredEvent) -> Result<Coverage
         found: gap.found,
         detail: gap.detail,
         received: timestamp::micros(event.received_at_us),
+        agent_time,
     })
 }
 

@@ -3,6 +3,7 @@
 mod agent_writes;
 mod agents;
 mod changes;
+mod clock;
 mod cluster;
 mod commands;
 mod configuration;
@@ -106,6 +107,7 @@ fn only_failed(code: u16, agent: AgentId, messages: [&'static str; 3]) -> Answer
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     [
         server::OPERATIONS,
+        clock::OPERATIONS,
         agents::OPERATIONS,
         fleet::OPERATIONS,
         agent_writes::OPERATIONS,
@@ -160,6 +162,8 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<MessageAnswer>(),
         of::<AgentRef>(),
         of::<server::ServerInfo>(),
+        of::<clock::ClockData>(),
+        of::<clock::HeldData>(),
         of::<agents::AgentItem>(),
         of::<agents::OsItem>(),
         of::<summary::StatusCounts>(),

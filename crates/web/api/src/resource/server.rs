@@ -125,6 +125,10 @@ fn ready(call: &Call) -> Result<Answer, Failure> {
     }
     call.state().applied()?;
     call.registry().summary()?;
+    if call.api.options.guard.as_ref().is_some_and(|guard| guard.hold().is_some()) {
+        let body = b"clock_held\n".to_vec();
+        return Ok(Answer::Raw { status: StatusCode::OK, content_type: TEXT, body });
+    }
     Ok(ok())
 }
 
@@ -200,6 +204,8 @@ fn series_gauges(stats: &series::StoreStats) {
         ("holdfast_series_samples", stats.samples),
         ("holdfast_series_batches", stats.batches),
         ("holdfast_series_batches_failed", stats.batches_failed),
+        ("holdfast_series_dropped_samples", stats.dropped_samples),
+        ("holdfast_series_dropped_bytes", stats.dropped_bytes),
         ("holdfast_series_head_bytes", stats.head_bytes),
         ("holdfast_series_position", stats.position),
         ("holdfast_series_sealed_position", stats.sealed_position),

@@ -1,0 +1,410 @@
+//! A wall clock that is not believed at once.
+//!
+//! Everything that is forgotten by age (events, samples, revocations, certificates, commands,
+//! tokens) is forgotten by the *guarded time*. It follows the wall clock as long as the two are
+//! within [`STEP_MAX`] of each other. When the wall clock moves further, in either direction, the
+//! guarded time is *held*: it advances with the monotonic clock alone until one of three things
+//! happens:
+//!
+//! - the wall clock comes back within [`STEP_MAX`] of the guarded time;
+//! - the wall clock has kept its new offset for [`HOLD_MAX`] of uptime, restarts included;
+//! - an operator calls [`GuardedClock::accept`].
+//!
+//! A process that starts resumes from the [`StoredTime`] that the last one left behind, so that a
+//! start at a wrong time is held as well. The owner of the clock persists [`GuardedClock::stored`]
+//! regularly and when it stops.
+//!
+//! Locking: one mutex over the state, held for a comparison. No other lock is taken inside.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+
+/// The largest difference between wall clock and guarded time that is followed at once: a day.
+pub const STEP_MAX: Duration = Duration::from_hours(24);
+/// Uptime after which a wall clock that kept its new offset is followed: a day.
+pub const HOLD_MAX: Duration = Duration::from_hours(24);
+/// Changes kept for [`GuardedClock::take_changes`].
+const CHANGES_MAX: usize = 64;
+
+/// The guarded time as it is persisted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredTime {
+    /// Guarded time, microseconds since the epoch.
+    pub time_us: u64,
+    /// The hold that was in force.
+    pub hold: Option<StoredHold>,
+}
+
+/// A hold as it is persisted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredHold {
+    /// Guarded time at which it began, microseconds since the epoch.
+    pub since_us: u64,
+    /// Uptime that it has lasted, microseconds.
+    pub lasted_us: u64,
+    /// Wall clock minus guarded time, microseconds.
+    pub offset_us: i64,
+}
+
+/// A hold in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Guarded time at which it began, microseconds since the epoch.
+    pub since_us: u64,
+    /// Wall clock minus guarded time, microseconds.
+    pub offset_us: i64,
+    /// Uptime until the wall clock is followed.
+    pub remaining: Duration,
+}
+
+/// Why a hold ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// The wall clock came back.
+    Returned,
+    /// The wall clock kept its new offset for [`HOLD_MAX`] of uptime.
+    Waited,
+    /// An operator accepted the wall clock.
+    Accepted,
+}
+
+/// A hold that began or ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The wall clock is not followed any more.
+    Held(Hold),
+    /// The wall clock is followed again.
+    Released {
+        /// Why.
+        why: Release,
+        /// Guarded time before, microseconds since the epoch.
+        from_us: u64,
+        /// Guarded time from now on, microseconds since the epoch.
+        to_us: u64,
+    },
+}
+
+/// A clock whose [`Clock::guarded_us`] does not follow a wall clock that jumps.
+pub struct GuardedClock {
+    clock: Arc<dyn Clock>,
+    resumed_us: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Guarded time at `at`.
+    time_us: u64,
+    /// Monotonic time of the last reading.
+    at: Duration,
+    hold: Option<Active>,
+    changes: Vec<Change>,
+}
+
+/// The hold in force.
+struct Active {
+    since_us: u64,
+    offset_us: i64,
+    /// How long earlier processes held.
+    before: Duration,
+    /// Monotonic time since which this process holds.
+    began: Duration,
+}
+
+impl Active {
+    fn lasted(&self, now: Duration) -> Duration {
+        self.before.saturating_add(now.saturating_sub(self.began))
+    }
+
+    fn hold(&self, now: Duration) -> Hold {
+        let remaining = HOLD_MAX.saturating_sub(self.lasted(now));
+        Hold { since_us: self.since_us, offset_us: self.offset_us, remaining }
+    }
+}
+
+impl GuardedClock {
+    /// Returns a guard over `clock` that resumes from `stored`, or begins at the wall clock.
+    pub fn new(clock: Arc<dyn Clock>, stored: Option<StoredTime>) -> Self {
+        let (wall_us, at) = (clock.now_us(), clock.monotonic());
+        let hold = stored.and_then(|stored| stored.hold).map(|hold| Active {
+            since_us: hold.since_us,
+            offset_us: hold.offset_us,
+            before: Duration::from_micros(hold.lasted_us),
+            began: at,
+        });
+        let time_us = stored.map_or(wall_us, |stored| stored.time_us);
+        let state = State { time_us, at, hold, changes: Vec::new() };
+        let guard = Self { clock, resumed_us: time_us, state: Mutex::new(state) };
+        guard.read(|_, _| ());
+        guard
+    }
+
+    /// Returns the guarded time at which this process resumed, microseconds since the epoch: what
+    /// earlier processes did, they did up to then.
+    pub fn resumed_us(&self) -> u64 {
+        self.resumed_us
+    }
+
+    /// Returns the hold in force, if any.
+    pub fn hold(&self) -> Option<Hold> {
+        self.read(|state, now| state.hold.as_ref().map(|hold| hold.hold(now)))
+    }
+
+    /// Follows the wall clock from now on. Returns whether it was held.
+    pub fn accept(&self) -> bool {
+        self.read(|state, _| {
+            let held = state.hold.is_some();
+            if held {
+                state.release(Release::Accepted, self.clock.now_us());
+            }
+            held
+        })
+    }
+
+    /// Returns what has to be persisted.
+    pub fn stored(&self) -> StoredTime {
+        self.read(|state, now| StoredTime {
+            time_us: state.time_us,
+            hold: state.hold.as_ref().map(|hold| StoredHold {
+                since_us: hold.since_us,
+                lasted_us: micros(hold.lasted(now)),
+                offset_us: hold.offset_us,
+            }),
+        })
+    }
+
+    /// Returns the holds that began and ended since the last call, oldest first.
+    pub fn take_changes(&self) -> Vec<Change> {
+        self.read(|state, _| std::mem::take(&mut state.changes))
+    }
+
+    /// Brings the state up to date and hands it out with the monotonic time of that.
+    fn read<T>(&self, get: impl FnOnce(&mut State, Duration) -> T) -> T {
+        let mut state = self.state.lock();
+        // Both inside the lock: a reading that waited for it must not move the time back.
+        let (wall_us, now) = (self.clock.now_us(), self.clock.monotonic());
+        state.observe(wall_us, now);
+        get(&mut state, now)
+    }
+}
+
+impl State {
+    fn observe(&mut self, wall_us: u64, now: Duration) {
+        self.time_us = self.time_us.saturating_add(micros(now.saturating_sub(self.at)));
+        self.at = now;
+        let offset_us = wall_us.cast_signed().saturating_sub(self.time_us.cast_signed());
+        if offset_us.unsigned_abs() <= micros(STEP_MAX) {
+            match self.hold {
+                Some(_) => self.release(Release::Returned, wall_us),
+                None => self.time_us = wall_us,
+            }
+            return;
+        }
+        let same = |hold: &&mut Active| hold.offset_us.abs_diff(offset_us) <= micros(STEP_MAX);
+        if let Some(hold) = self.hold.as_mut().filter(same) {
+            hold.offset_us = offset_us;
+            if hold.lasted(now) >= HOLD_MAX {
+                self.release(Release::Waited, wall_us);
+            }
+            return;
+        }
+        // The first jump, or another one: what was waited for the one before counts for nothing.
+        let since_us = self.time_us;
+        let hold = Active { since_us, offset_us, before: Duration::ZERO, began: now };
+        self.note(Change::Held(hold.hold(now)));
+        self.hold = Some(hold);
+    }
+
+    fn release(&mut self, why: Release, wall_us: u64) {
+        self.hold = None;
+        self.note(Change::Released { why, from_us: self.time_us, to_us: wall_us });
+        self.time_us = wall_us;
+    }
+
+    fn note(&mut self, change: Change) {
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push(change);
+        }
+    }
+}
+
+impl Clock for GuardedClock {
+    fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn guarded_us(&self) -> u64 {
+        self.read(|state, _| state.time_us)
+    }
+}
+
+impl fmt::Debug for GuardedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardedClock").field("hold", &self.hold()).finish_non_exhaustive()
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    const NOW_US: u64 = 1_790_000_000_000_000;
+    const HOUR: Duration = Duration::from_hours(1);
+    const HOUR_US: u64 = 3_600_000_000;
+    const YEAR_US: u64 = 365 * 24 * HOUR_US;
+
+    fn guarded() -> (ManualClock, GuardedClock) {
+        let clock = ManualClock::at(NOW_US);
+        let guard = GuardedClock::new(Arc::new(clock.clone()), None);
+        (clock, guard)
+    }
+
+    fn resumed(clock: &ManualClock, stored: StoredTime) -> GuardedClock {
+        GuardedClock::new(Arc::new(clock.clone()), Some(stored))
+    }
+
+    #[test]
+    fn small_steps_are_followed_in_both_directions() {
+        let (clock, guard) = guarded();
+        for wall_us in [NOW_US + HOUR_US, NOW_US - HOUR_US, NOW_US + 20 * HOUR_US] {
+            clock.jump_to(wall_us);
+            assert_eq!(guard.guarded_us(), wall_us);
+        }
+        assert_eq!(guard.take_changes(), []);
+    }
+
+    #[test]
+    fn a_jump_is_held_and_the_time_goes_on() {
+        for wall_us in [NOW_US + 10 * YEAR_US, NOW_US - 48 * HOUR_US, 0] {
+            let (clock, guard) = guarded();
+            clock.jump_to(wall_us);
+            assert_eq!(guard.guarded_us(), NOW_US);
+            clock.advance(HOUR);
+            assert_eq!(guard.guarded_us(), NOW_US + HOUR_US);
+            assert_eq!(guard.now_us(), wall_us + HOUR_US);
+            let hold = guard.hold().unwrap();
+            assert_eq!(hold.since_us, NOW_US);
+            assert_eq!(hold.offset_us, wall_us.cast_signed() - NOW_US.cast_signed());
+            assert_eq!(hold.remaining, HOLD_MAX - HOUR);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_comes_back_is_followed() {
+        let (clock, guard) = guarded();
+        clock.jump_to(NOW_US + YEAR_US);
+        clock.advance(HOUR);
+        clock.jump_to(NOW_US + HOUR_US + 5);
+        assert_eq!(guard.guarded_us(), NOW_US + HOUR_US + 5);
+        assert_eq!(guard.hold(), None);
+        let changes = guard.take_changes();
+        assert!(
+            matches!(
+                changes[..],
+                [Change::Released { why: Release::Returned, .. }]
+                    | [Change::Held(_), Change::Released { why: Release::Returned, .. }]
+            ),
+            "{changes:?}"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_stays_is_followed_after_a_day() {
+        let (clock, guard) = guarded();
+        clock.jump_to(NOW_US + YEAR_US);
+        guard.hold().unwrap();
+        clock.advance(HOLD_MAX - HOUR);
+        assert_eq!(guard.guarded_us(), NOW_US + 23 * HOUR_US);
+        clock.advance(HOUR);
+        assert_eq!(guard.guarded_us(), clock.now_us());
+        let changes = guard.take_changes();
+        assert!(matches!(
+            changes[..],
+            [Change::Held(_), Change::Released { why: Release::Waited, .. }]
+        ));
+    }
+
+    #[test]
+    fn an_accepted_clock_is_followed_at_once() {
+        let (clock, guard) = guarded();
+        assert!(!guard.accept());
+        clock.jump_to(NOW_US + YEAR_US);
+        assert!(guard.accept());
+        assert_eq!(guard.guarded_us(), NOW_US + YEAR_US);
+        assert_eq!(guard.hold(), None);
+    }
+
+    #[test]
+    fn a_start_at_a_wrong_time_is_held() {
+        let stored = StoredTime { time_us: NOW_US, hold: None };
+        for wall_us in [NOW_US + 10 * YEAR_US, NOW_US - 48 * HOUR_US, 0] {
+            let guard = resumed(&ManualClock::at(wall_us), stored);
+            assert_eq!(guard.guarded_us(), NOW_US);
+            assert!(guard.hold().is_some());
+        }
+        let guard = resumed(&ManualClock::at(NOW_US + 23 * HOUR_US), stored);
+        assert_eq!((guard.guarded_us(), guard.hold()), (NOW_US + 23 * HOUR_US, None));
+    }
+
+    #[test]
+    fn a_restart_does_not_begin_the_day_again() {
+        let (clock, guard) = guarded();
+        clock.jump_to(NOW_US + YEAR_US);
+        guard.hold().unwrap();
+        clock.advance(20 * HOUR);
+        let again = resumed(&clock, guard.stored());
+        assert_eq!(again.hold().unwrap().since_us, NOW_US);
+        assert_eq!(again.take_changes(), [], "it was reported by the process before");
+        clock.advance(4 * HOUR);
+        assert_eq!(again.guarded_us(), clock.now_us());
+    }
+
+    #[test]
+    fn another_jump_begins_the_day_again() {
+        let (clock, guard) = guarded();
+        clock.jump_to(NOW_US + 3 * 24 * HOUR_US);
+        guard.hold().unwrap();
+        clock.advance(20 * HOUR);
+        let stored = guard.stored();
+        for again in [guard, resumed(&clock, stored)] {
+            clock.jump_to(NOW_US + 10 * YEAR_US);
+            assert_eq!(again.hold().unwrap().remaining, HOLD_MAX);
+        }
+    }
+
+    proptest! {
+        /// Whatever the wall clock does, the guarded time moves by at most a day more than the
+        /// uptime in each step, unless a day was waited.
+        #[test]
+        fn no_jump_moves_the_guarded_time(
+            steps in prop::collection::vec((0_u64..4 * YEAR_US, 0_u64..3_600), 1..40)
+        ) {
+            let (clock, guard) = guarded();
+            let mut waited = Duration::ZERO;
+            for (wall_us, seconds) in steps {
+                let before = guard.guarded_us();
+                clock.jump_to(NOW_US - 2 * YEAR_US + wall_us);
+                clock.advance(Duration::from_secs(seconds));
+                waited += Duration::from_secs(seconds);
+                prop_assume!(waited < HOLD_MAX);
+                let moved = guard.guarded_us().abs_diff(before);
+                prop_assert!(moved <= micros(STEP_MAX) + seconds * 1_000_000);
+            }
+        }
+    }
+}

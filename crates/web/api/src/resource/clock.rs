@@ -1,0 +1,95 @@
+//! The server's clock: whether the wall clock is followed, and following it at once.
+
+use env::guard::Hold;
+use model::timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::call::Call;
+use crate::envelope::Answer;
+use crate::error::Failure;
+use crate::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb, action};
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation {
+        verb: Verb::Get,
+        path: "/clock",
+        id: "clock.read",
+        about: "The server's clock, and whether its wall clock is held after a jump.",
+        access: Access::User,
+        parameters: &[COMMON_PRETTY],
+        body: None,
+        shape: Shape::Plain("ClockData"),
+        handler: Handler::Blocking(read),
+    },
+    Operation {
+        verb: Verb::Put,
+        path: "/clock/accept",
+        id: "clock.accept",
+        about: "Follow the wall clock at once, because it is right.",
+        access: action("manager:update_config", "*:*"),
+        parameters: &[COMMON_PRETTY],
+        body: None,
+        shape: Shape::Message,
+        handler: Handler::Blocking(accept),
+    },
+];
+
+/// The server's clock.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ClockData {
+    /// The wall clock, RFC 3339.
+    wall: String,
+    /// The time by which things expire and are forgotten, RFC 3339.
+    guarded: String,
+    /// Why the two differ; null when the wall clock is followed.
+    held: Option<HeldData>,
+}
+
+/// A wall clock that moved by more than a day and is not followed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct HeldData {
+    /// Guarded time at which it moved, RFC 3339.
+    since: String,
+    /// Wall clock minus guarded time, seconds.
+    offset_s: i64,
+    /// Uptime until it is followed unless it comes back, seconds.
+    follows_in_s: u64,
+    /// What happened and what to do.
+    detail: String,
+}
+
+fn read(call: &Call) -> Result<Answer, Failure> {
+    let clock = &call.api.options.clock;
+    let hold = call.api.options.guard.as_ref().and_then(|guard| guard.hold());
+    Answer::data(&ClockData {
+        wall: timestamp::micros(clock.now_us()),
+        guarded: timestamp::micros(clock.guarded_us()),
+        held: hold.map(|hold| held(call, hold)),
+    })
+}
+
+fn held(call: &Call, hold: Hold) -> HeldData {
+    let days = hold.offset_us.unsigned_abs() / 86_400_000_000;
+    let side = if hold.offset_us > 0 { "ahead of" } else { "behind" };
+    HeldData {
+        since: timestamp::micros(hold.since_us),
+        offset_s: hold.offset_us / 1_000_000,
+        follows_in_s: hold.remaining.as_secs(),
+        detail: format!(
+            "The server's wall clock moved to {days} {} {side} the last time known to be right. \
+             Until it is set right or accepted, nothing expires or is deleted by it. If the wall \
+             clock is right, run `holdfast clock accept --data {}` on the server.",
+            if days == 1 { "day" } else { "days" },
+            call.api.options.folder,
+        ),
+    }
+}
+
+fn accept(call: &Call) -> Result<Answer, Failure> {
+    call.begun()?;
+    let held = call.api.options.guard.as_ref().is_some_and(|guard| guard.accept());
+    let said = if held { "accepted" } else { "it was not held" };
+    let time = timestamp::micros(call.api.options.clock.guarded_us());
+    Ok(Answer::Message(format!("{said}; the guarded time is {time}")))
+}

@@ -1,0 +1,344 @@
+//! The guarded clock of a data folder: `clock.json` (`docs/format/clock.md`), and what `holdfast
+//! clock` shows and changes.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use env::clock::{Clock, SystemClock};
+use env::guard::{Change, GuardedClock, Hold, Release, StoredHold, StoredTime};
+use env::random::SystemRandom;
+use model::timestamp;
+use model::{Coverage, CoverageKind, EventBody};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tracing::{error, info, warn};
+
+use crate::cli::{ClockCommand, DataArg};
+use crate::folder::DataFolder;
+use crate::local::{Local, at};
+
+/// How often the guarded time is persisted.
+const STORE_EVERY: Duration = Duration::from_mins(1);
+/// Version of the file.
+const VERSION: u32 = 1;
+
+/// What the file holds.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    /// RFC 3339 with microseconds.
+    time: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hold: Option<StoredHeld>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredHeld {
+    /// RFC 3339 with microseconds.
+    since: String,
+    lasted_us: u64,
+    offset_us: i64,
+}
+
+impl From<StoredTime> for Stored {
+    fn from(time: StoredTime) -> Self {
+        Self {
+            version: VERSION,
+            time: timestamp::micros(time.time_us),
+            hold: time.hold.map(|hold| StoredHeld {
+                since: timestamp::micros(hold.since_us),
+                lasted_us: hold.lasted_us,
+                offset_us: hold.offset_us,
+            }),
+        }
+    }
+}
+
+impl Stored {
+    fn read(&self) -> Option<StoredTime> {
+        let hold = match &self.hold {
+            None => None,
+            Some(hold) => Some(StoredHold {
+                since_us: timestamp::parse_micros(&hold.since)?,
+                lasted_us: hold.lasted_us,
+                offset_us: hold.offset_us,
+            }),
+        };
+        Some(StoredTime { time_us: timestamp::parse_micros(&self.time)?, hold })
+    }
+}
+
+/// The guarded clock of a folder that this process serves.
+pub(crate) struct FolderClock {
+    pub(crate) clock: Arc<GuardedClock>,
+    folder: DataFolder,
+    store_at: Duration,
+    /// The last attempt to persist it failed.
+    failed: bool,
+}
+
+impl FolderClock {
+    /// Opens the clock of a folder whose lock is held, and persists it.
+    pub(crate) fn open(folder: &DataFolder) -> Self {
+        let clock = Arc::new(read_guarded(folder));
+        if let Some(hold) = clock.hold() {
+            warn!("{}", held_text(&hold, folder.path()));
+        }
+        let mut own =
+            Self { clock, folder: folder.clone(), store_at: Duration::ZERO, failed: false };
+        own.store();
+        own
+    }
+
+    /// Persists the time if that is due. Returns the holds that began and ended since the last
+    /// call, after logging them. Call it every second.
+    pub(crate) fn tick(&mut self) -> Vec<Change> {
+        let changes = self.clock.take_changes();
+        for change in &changes {
+            match change {
+                Change::Held(hold) => warn!("{}", held_text(hold, self.folder.path())),
+                Change::Released { .. } => info!("{}", released_text(change)),
+            }
+        }
+        if !changes.is_empty() || self.clock.monotonic() >= self.store_at {
+            self.store();
+        }
+        changes
+    }
+
+    /// Persists the time now.
+    pub(crate) fn store(&mut self) {
+        self.store_at = self.clock.monotonic() + STORE_EVERY;
+        match write(&self.folder.clock(), self.clock.stored()) {
+            Ok(()) => self.failed = false,
+            Err(problem) if !self.failed => {
+                self.failed = true;
+                error!("{problem:#}: the guarded time is not persisted");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Returns a hold's beginning or end as an event of the server, with its id.
+    pub(crate) fn event(&self, change: &Change) -> (String, EventBody) {
+        let (at_us, detail) = match change {
+            Change::Held(hold) => (hold.since_us, held_text(hold, self.folder.path())),
+            Change::Released { to_us, .. } => (*to_us, released_text(change)),
+        };
+        let word = if matches!(change, Change::Held(_)) { "held" } else { "released" };
+        let event = EventBody::of_coverage(Coverage {
+            kind: CoverageKind::ClockJump,
+            path: String::new(),
+            from_us: at_us,
+            to_us: at_us,
+            found: None,
+            detail,
+        });
+        (format!("clock-{word}-{at_us}"), event)
+    }
+}
+
+/// Returns the guarded clock of a folder as it was persisted last, for a command beside the server.
+pub(crate) fn read_guarded(folder: &DataFolder) -> GuardedClock {
+    let clock = Arc::new(SystemClock::new());
+    let stored = match load(&folder.clock()) {
+        Ok(Some(stored)) => Some(stored),
+        Ok(None) => newest(folder, clock.now_us()),
+        Err(problem) => {
+            warn!("{problem:#}: the newest file of the data folder counts instead");
+            newest(folder, clock.now_us())
+        }
+    };
+    GuardedClock::new(clock, stored)
+}
+
+/// Without a stored time (a folder of an earlier version) the newest stored data counts. A wall
+/// clock that is behind that is believed: an earlier version may have stored data at a wrong time,
+/// and time that is behind forgets nothing.
+fn newest(folder: &DataFolder, now_us: u64) -> Option<StoredTime> {
+    let newest_us = folder.data_files().iter().filter_map(|path| modified_us(path)).max()?;
+    Some(StoredTime { time_us: newest_us.min(now_us), hold: None })
+}
+
+fn modified_us(path: &Path) -> Option<u64> {
+    let modified = fs::metadata(path).ok()?.modified().ok()?;
+    u64::try_from(modified.duration_since(UNIX_EPOCH).ok()?.as_micros()).ok()
+}
+
+fn load(path: &Path) -> anyhow::Result<Option<StoredTime>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).with_context(|| path.display().to_string()),
+    };
+    let stored: Stored =
+        serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+    if stored.version != VERSION {
+        bail!("{}: version {}, not {VERSION}", path.display(), stored.version);
+    }
+    stored.read().map(Some).with_context(|| format!("{}: not a time", path.display()))
+}
+
+/// Replaces the file as a whole: a crash leaves the old or the new one.
+fn write(path: &Path, time: StoredTime) -> anyhow::Result<()> {
+    let what = || path.display().to_string();
+    let new: PathBuf = path.with_extension("json.new");
+    let text = serde_json::to_vec(&Stored::from(time)).with_context(what)?;
+    let mut file = File::create(&new).with_context(what)?;
+    file.write_all(&text).and_then(|()| file.sync_all()).with_context(what)?;
+    fs::rename(&new, path).with_context(what)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(what)
+}
+
+fn held_text(hold: &Hold, folder: &Path) -> String {
+    let wall_us = hold.since_us.saturating_add_signed(hold.offset_us);
+    format!(
+        "the wall clock is at {}, {} {} the last time known to be right ({}): it is not followed, \
+         so that nothing is forgotten by a wrong time; set the clock right, or, if it is right, \
+         run `holdfast clock accept --data {}`; otherwise it is followed after {} of uptime",
+        timestamp::micros(wall_us),
+        span(hold.offset_us.unsigned_abs()),
+        if hold.offset_us > 0 { "after" } else { "before" },
+        timestamp::micros(hold.since_us),
+        folder.display(),
+        span(hold.remaining.as_micros() as u64),
+    )
+}
+
+fn released_text(change: &Change) -> String {
+    let Change::Released { why, from_us, to_us } = change else { return String::new() };
+    let why = match why {
+        Release::Returned => "it came back",
+        Release::Waited => "it kept its time for a day",
+        Release::Accepted => "it was accepted by an operator",
+    };
+    format!(
+        "the wall clock is followed again: {why}; the guarded time was {} and is {}",
+        timestamp::micros(*from_us),
+        timestamp::micros(*to_us)
+    )
+}
+
+/// A length of time in the largest unit that it holds twice.
+fn span(us: u64) -> String {
+    let minutes = us / 60_000_000;
+    match minutes {
+        0..120 => format!("{minutes} minutes"),
+        120..2_880 => format!("{} hours", minutes / 60),
+        2_880..1_051_200 => format!("{} days", minutes / 1_440),
+        _ => format!("{} years", minutes / 525_600),
+    }
+}
+
+/// `holdfast clock show` and `accept`. Returns `false` if the clock is held.
+pub(crate) async fn run(command: ClockCommand) -> anyhow::Result<bool> {
+    match command {
+        ClockCommand::Show(args) => show(&DataFolder::new(&args.data)).await,
+        ClockCommand::Accept(args) => {
+            accept(&DataFolder::new(&args.data)).await?;
+            Ok(true)
+        }
+    }
+}
+
+async fn show(folder: &DataFolder) -> anyhow::Result<bool> {
+    if let Some(local) = Local::running(&folder.socket()).await? {
+        let answer = local.get("/clock", &[]).await?;
+        let data = at(&answer, "/data");
+        print(&[
+            ("wall clock", text(data, "/wall")),
+            ("guarded time", text(data, "/guarded")),
+            ("held", text(data, "/held/detail").or(Some("no".into()))),
+        ])?;
+        return Ok(at(data, "/held").is_null());
+    }
+    folder.expect_data()?;
+    let clock = read_guarded(folder);
+    let hold = clock.hold();
+    print(&[
+        ("wall clock", Some(timestamp::micros(clock.now_us()))),
+        ("guarded time", Some(timestamp::micros(clock.guarded_us()))),
+        ("held", Some(hold.map_or("no".into(), |hold| held_text(&hold, folder.path())))),
+    ])?;
+    Ok(hold.is_none())
+}
+
+async fn accept(folder: &DataFolder) -> anyhow::Result<()> {
+    if let Some(local) = Local::running(&folder.socket()).await? {
+        let answer = local.put("/clock/accept").await?;
+        return print(&[("clock", text(&answer, "/message"))]);
+    }
+    folder.expect_data()?;
+    let _lock = folder.claim()?;
+    let clock = read_guarded(folder);
+    let held = clock.accept();
+    write(&folder.clock(), clock.stored())?;
+    let time = timestamp::micros(clock.guarded_us());
+    let said = if held { "accepted" } else { "it was not held" };
+    print(&[("clock", Some(format!("{said}; the guarded time is {time}")))])
+}
+
+/// `holdfast authority reissue`.
+pub(crate) fn reissue(args: &DataArg) -> anyhow::Result<()> {
+    let folder = DataFolder::new(&args.data);
+    folder.expect_server()?;
+    let _lock = folder.claim()?;
+    let now_s = (SystemClock::new().now_us() / 1_000_000) as i64;
+    let validity = registry::reissue_authority(&folder.keys(), &SystemRandom, now_s)?;
+    let shown = |s: i64| timestamp::micros(u64::try_from(s).unwrap_or(0) * 1_000_000);
+    print(&[("valid", Some(format!("{} to {}", shown(validity.begins_s), shown(validity.ends_s))))])
+}
+
+fn text(value: &Value, pointer: &str) -> Option<String> {
+    at(value, pointer).as_str().map(String::from)
+}
+
+fn print(lines: &[(&str, Option<String>)]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for (name, value) in lines {
+        writeln!(out, "{name}: {}", value.as_deref().unwrap_or_default()).context("stdout")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_time_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clock.json");
+        assert_eq!(load(&path).unwrap(), None);
+        let hold = StoredHold { since_us: 7_000_001, lasted_us: 3, offset_us: -9 };
+        for hold in [None, Some(hold)] {
+            let time = StoredTime { time_us: 1_790_000_000_000_001, hold };
+            write(&path, time).unwrap();
+            assert_eq!(load(&path).unwrap(), Some(time));
+        }
+    }
+
+    #[test]
+    fn a_damaged_or_newer_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clock.json");
+        for text in ["", "{", "{\"version\":2,\"time\":\"\"}", "{\"version\":1,\"time\":\"x\"}"] {
+            fs::write(&path, text).unwrap();
+            let error = format!("{:#}", load(&path).unwrap_err());
+            assert!(error.contains("clock.json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn spans_are_shown_in_a_fitting_unit() {
+        let minute = 60_000_000;
+        let day = 1_440 * minute;
+        let shown = [0, 90 * minute, 3 * 60 * minute, 2 * day, 300 * day, 3_650 * day].map(span);
+        assert_eq!(shown, ["0 minutes", "90 minutes", "3 hours", "2 days", "300 days", "10 years"]);
+    }
+}

@@ -1,0 +1,92 @@
+//! What the server does regularly: liveness, expiry, retention, and keeping the guarded time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use commit::Commit;
+use model::Record;
+use parking_lot::Mutex;
+use registry::Registry;
+use ship::Shipping;
+use state::{Retention, StateStore};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use crate::clock::FolderClock;
+
+/// How often the registry sweeps and flushes.
+const TICK_EVERY: Duration = Duration::from_secs(1);
+/// How often old events are dropped.
+const RETAIN_EVERY: Duration = Duration::from_hours(1);
+
+/// What must happen again and again beside the requests.
+pub(crate) struct Upkeep {
+    pub(crate) registry: Registry,
+    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) commit: Arc<Commit>,
+    pub(crate) clock: Mutex<FolderClock>,
+    pub(crate) retention: Retention,
+    pub(crate) shipping: Shipping,
+}
+
+impl Upkeep {
+    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let this = Arc::new(self);
+        let mut retain_at = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(TICK_EVERY) => {}
+                _ = stopped.wait_for(|s| *s) => break,
+            }
+            this.clone().tell_clock().await;
+            let own = this.clone();
+            let tick = move || {
+                own.shipping.tick();
+                own.registry.tick()
+            };
+            match tokio::task::spawn_blocking(tick).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(e)) => error!("registry: {e}"),
+                Err(e) => error!("registry: the tick ended early: {e}"),
+            }
+            if tokio::time::Instant::now() >= retain_at {
+                retain_at = tokio::time::Instant::now() + RETAIN_EVERY;
+                this.clone().retain().await;
+            }
+        }
+        let stored = tokio::task::spawn_blocking(move || this.clock.lock().store());
+        // A task that could not be joined left the time of the last minute.
+        let _ = stored.await;
+    }
+
+    /// Keeps the guarded time, and records each hold that began or ended as an event.
+    async fn tell_clock(self: Arc<Self>) {
+        let own = self.clone();
+        let tick = move || {
+            let mut clock = own.clock.lock();
+            clock.tick().iter().map(|change| clock.event(change)).collect::<Vec<_>>()
+        };
+        for (id, event) in tokio::task::spawn_blocking(tick).await.unwrap_or_default() {
+            let at_us = self.registry.guarded_us();
+            let record = Record::ServerEvent { id, at_us, body: event.to_json() };
+            if let Err(problem) = self.commit.submit(record).await {
+                warn!("the event of the clock was not recorded: {problem}");
+            }
+        }
+    }
+
+    /// Drop what is past its retention; the state tells of it in an event.
+    async fn retain(self: Arc<Self>) {
+        let now_us = self.registry.guarded_us();
+        let own = self.clone();
+        let dropped =
+            tokio::task::spawn_blocking(move || own.state.retain(&own.retention, now_us)).await;
+        match dropped {
+            Ok(Ok(retained)) if retained.events > 0 => {
+                info!(events = retained.events, bytes = retained.bytes, "past their retention");
+            }
+            Ok(Err(e)) => error!("retention: {e}"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! A wall clock that a test shifts, for real processes: a preloaded library (`shift.c`).
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub const HOUR: i64 = 3_600;
+pub const DAY: i64 = 24 * HOUR;
+pub const YEAR: i64 = 365 * DAY;
+
+/// The wall clock of the processes that are started with [`ShiftedClock::env`].
+pub struct ShiftedClock {
+    library: String,
+    file: PathBuf,
+}
+
+impl ShiftedClock {
+    /// Builds the library into `base`; the clock is right.
+    pub fn new(base: &Path, name: &str) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/shift.c");
+        let library = base.join("shift.so");
+        if !library.exists() {
+            let built = Command::new("cc")
+                .args(["-O1", "-shared", "-fPIC", "-o"])
+                .args([&library, &source])
+                .status();
+            assert!(built.expect("a C compiler").success(), "shift.c was not built");
+        }
+        let clock = Self {
+            library: library.to_str().unwrap().to_owned(),
+            file: base.join(format!("{name}.shift")),
+        };
+        clock.set(0);
+        clock
+    }
+
+    /// Moves the clock to `seconds` from the right time, also of processes that run.
+    pub fn set(&self, seconds: i64) {
+        use std::os::unix::fs::FileExt as _;
+        let file = fs::File::options().write(true).create(true).truncate(false).open(&self.file);
+        file.unwrap().write_all_at(&seconds.to_le_bytes(), 0).unwrap();
+    }
+
+    pub fn env(&self) -> [(&str, &str); 2] {
+        [("LD_PRELOAD", &self.library), ("HOLDFAST_SHIFT", self.file.to_str().unwrap())]
+    }
+}
