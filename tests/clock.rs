@@ -67,7 +67,7 @@ impl World {
         );
         let agent = format!(
             "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
-             [inventory]\npackages = false\n[sync]\nheartbeat = \"200ms\"\n[[watch]]\npath = \
+             [inventory]\npackages = false\n[sync]\nheartbeat = \"200ms\"\n[metrics]\ninterval = \"100ms\"\n[[watch]]\npath = \
              {tree:?}\n",
             base.join("agent")
         );
@@ -233,6 +233,23 @@ impl World {
         }
     }
 
+    /// Rows of metrics that the server has stored since it started.
+    fn rows(&self) -> u64 {
+        let (status, text) = self.http(|http| http.get(format!("{}metrics", self.url)));
+        assert_eq!(status, 200, "{text}");
+        let name = "holdfast_series_samples_total{protocol=\"agent\"} ";
+        text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0)
+    }
+
+    /// The agent's metrics are stored.
+    fn metrics_go_on(&self) {
+        let before = self.rows();
+        eventually("rows of metrics are stored", || {
+            let now = self.rows();
+            if now > before { Ok(()) } else { Err(format!("{now} as before")) }
+        });
+    }
+
     fn certificate(&self) -> String {
         let of =
             if self.who == Who::Up { self.data().join("agent") } else { self.base.join("agent") };
@@ -289,6 +306,9 @@ fn jumps(who: Who, restart: bool) {
             if ready.trim() == "ok" { Ok(()) } else { Err(ready) }
         });
         world.work();
+        if who != Who::Up {
+            world.metrics_go_on();
+        }
         let changes = world.changes();
         let after = ids(&changes);
         let distinct: BTreeSet<&String> = after.iter().collect();
@@ -307,6 +327,12 @@ fn jumps(who: Who, restart: bool) {
         assert!(world.may(&kept), "a token in force is refused");
         assert_eq!(world.certificate(), certificate);
         world.log_in();
+    }
+    if who == Who::Agent {
+        let gaps = world.api().history("/coverage?agents_list=001");
+        let refused = gaps.iter().filter(|gap| gap["kind"] == "limit_reached");
+        let refused: Vec<&str> = refused.filter_map(|gap| gap["detail"].as_str()).collect();
+        assert!(refused.iter().any(|detail| detail.contains("rows of metrics")), "{gaps:?}");
     }
     world.who = if who == Who::Up { Who::Up } else { Who::Both };
     world.stop();

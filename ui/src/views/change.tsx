@@ -7,7 +7,7 @@ import { parts, rows, type Row, type Value } from "../core/difference";
 import { count, plain } from "../core/format";
 import { useResource } from "../core/load";
 import { place } from "../core/route";
-import { agentName, Gist } from "../parts/changes";
+import { ClockOff, Gist, agentName } from "../parts/changes";
 import { Kind } from "../parts/marks";
 import { Digest, Failure, Path, Safe, Time, Title, Waiting } from "../parts/text";
 
@@ -120,7 +120,8 @@ function Detail({ change }: { change: Change }) {
         <div>
           <dt>Found</dt>
           <dd>
-            <Time time={change.time} />{" "}
+            <Time time={change.time} />
+            <ClockOff agentTime={change.agent_time} />{" "}
             <span class="note">
               <Time time={change.time} relative />
             </span>

@@ -251,15 +251,21 @@ impl Syncer {
         let client = self.client();
         let folder = self.folder.clone();
         if folder.has_next() {
-            let renewed = match client.with_next(&folder) {
-                Ok(next) => next.call("/control", request).await,
+            let answer = match client.with_next(&folder) {
+                Ok(next) => {
+                    let answer = next.call("/control", request).await;
+                    answer.map(|answer| (answer, next))
+                }
                 Err(damaged) => Err(SyncError::Identity(damaged.to_string())),
             };
-            match renewed {
-                Ok(answer) => {
-                    folder.take_next()?;
-                    *self.client.lock() = client.reopened(&folder)?;
-                    info!(agent = %client.identity().id, "certificate renewed");
+            match answer {
+                Ok((answer, next)) => {
+                    // From now on the server refuses the pair of before.
+                    *self.client.lock() = next;
+                    match folder.take_next() {
+                        Ok(()) => info!(agent = %client.identity().id, "certificate renewed"),
+                        Err(error) => warn!(%error, "the renewed certificate is not in its place"),
+                    }
                     return Ok(answer);
                 }
                 Err(error) if error.refuses_certificate() => {

@@ -13,7 +13,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Server, files};
+use common::{Agent, Server, files};
 use env::clock::{Clock as _, SystemClock};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -178,7 +178,7 @@ async fn a_renewal_that_fails_is_tried_again_after_a_while_and_not_with_each_hea
     let agent = server.agent("web").await;
     server.clock.jump_to(now_us);
     // The new key cannot be written.
-    let obstacle = agent.folder.path().join("key.pem.new");
+    let obstacle = agent.folder.path().join("key.next.pem.new");
     fs::create_dir(&obstacle).unwrap();
     fs::write(obstacle.join("x"), b"").unwrap();
     let requests_of_a_beat = async || {
@@ -196,38 +196,66 @@ async fn a_renewal_that_fails_is_tried_again_after_a_while_and_not_with_each_hea
     assert_eq!(requests_of_a_beat().await, 1, "twice as long by now");
     fs::remove_dir_all(&obstacle).unwrap();
     agent.clock.advance(Duration::from_secs(62));
-    assert_eq!(requests_of_a_beat().await, 2);
+    assert_eq!(requests_of_a_beat().await, 3, "and one that shows the new certificate");
     assert!(!agent.beat().await.renew, "renewed");
 }
 
+/// An agent whose renewed certificate the server has not answered yet, and its present one.
+async fn with_next(server: &Server) -> (Agent, Vec<u8>) {
+    let agent = server.agent("web").await;
+    let folder = agent.folder.path();
+    let present = fs::read(folder.join("cert.pem")).unwrap();
+    // The pair is asked for over the present one and kept, and the server goes away.
+    let key = rcgen::KeyPair::generate().unwrap();
+    let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+    let renewed = server.registry().renew(agent.id, &csr).unwrap();
+    fs::write(folder.join("key.next.pem"), key.serialize_pem()).unwrap();
+    fs::write(folder.join("cert.next.pem"), renewed.certificate_pem).unwrap();
+    (agent, present)
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_agent_enrols_again_without_losing_its_queue() {
+async fn a_renewed_pair_that_waited_takes_its_place_once_it_is_answered() {
     let now_us = SystemClock::new().now_us();
-    let year = Duration::from_hours(366 * 24);
-    let server = Server::start_at(now_us - year.as_micros() as u64).await;
-    let mut agent = server.agent("web").await;
-    agent.base("/etc", 3);
-    agent.write("/etc/new", 9);
-    agent.write("/etc/f1", 10);
-    server.clock.jump_to(now_us);
-    let deadline = std::time::Instant::now() + Duration::from_mins(10);
-    loop {
-        let error = agent.failing_cycle().await;
-        if !error.is_transient() {
-            let told = error.to_string();
-            assert!(told.contains("has expired") && told.contains("enrol again"), "{told}");
-            break;
-        }
-        // The handshake's word may be lost with the connection.
-        assert!(std::time::Instant::now() < deadline, "{error}");
+    let server = Server::start_at(now_us).await;
+    let (agent, present) = with_next(&server).await;
+    let path = agent.folder.path().join("cert.pem");
+    assert_eq!(fs::read(&path).unwrap(), present, "kept until the new one is answered");
+    agent.beat().await;
+    assert_ne!(fs::read(&path).unwrap(), present);
+    assert!(!agent.folder.path().join("cert.next.pem").exists());
+    agent.cycle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_pair_that_is_refused_gives_way_to_the_one_before() {
+    let now_us = SystemClock::new().now_us();
+    let server = Server::start_at(now_us).await;
+    let stranger = Server::start_at(now_us).await;
+    let (agent, present) = with_next(&server).await;
+    let (other, _) = with_next(&stranger).await;
+    for name in ["key.next.pem", "cert.next.pem"] {
+        fs::copy(other.folder.path().join(name), agent.folder.path().join(name)).unwrap();
     }
-    assert_eq!((agent.pending(), agent.events()), (4, 2));
-    let folder = agent.folder.path().to_owned();
-    let identity = enroll(&server.enrolment(&server.token(1), "web-2", &folder)).await.unwrap();
-    let mut agent = agent.restart();
-    agent.id = identity.id;
+    agent.beat().await;
+    assert_eq!(fs::read(agent.folder.path().join("cert.pem")).unwrap(), present);
+    assert!(!agent.folder.path().join("cert.next.pem").exists());
+    agent.cycle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_renewed_by_a_clock_ahead_is_accepted_afterwards() {
+    let now_us = SystemClock::new().now_us();
+    let server = Server::start_at(now_us).await;
+    let mut agent = server.agent("web").await;
+    server.clock.jump_to(now_us + Duration::from_hours(300 * 24).as_micros() as u64);
+    let path = agent.folder.path().join("cert.pem");
+    let before = fs::read(&path).unwrap();
+    agent.beat().await;
+    assert_ne!(fs::read(&path).unwrap(), before, "renewed: two thirds of its life are over");
+    server.clock.jump_to(now_us);
+    agent.write("/etc/a", 1);
     agent.beat().await;
     agent.cycle().await;
     assert_eq!(server.held(&agent), agent.expected());
-    assert_eq!(server.history(&agent).len(), 2);
 }

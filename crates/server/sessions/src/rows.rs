@@ -276,6 +276,22 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_row_is_counted_with_its_reason() {
+        let (_folder, store) = store();
+        let new_ns = store.newest_ns() + 1_000_000_000;
+        let body = format!(
+            "{{\"time_ns\":{new_ns},\"rows\":[[\"load.1 cpu=all\",[1]],[\"load.1 cpu=0\",[1]]]}}\n\
+             {{\"time_ns\":7,\"rows\":[[\"load.1 cpu=all\",[1,2]]]}}\n"
+        );
+        let (_, taken) = read(&store, &owner("1", 9), body.as_bytes()).unwrap();
+        assert_eq!((taken.rows, taken.refused, taken.too_new), (0, 3, 2));
+        assert_eq!(taken.reason.unwrap(), "more than a day ahead of the server's clock");
+        let body = "{\"time_ns\":7,\"rows\":[[\"load.1 cpu=all\",[1,2]]]}\n";
+        let (_, taken) = read(&store, &owner("1", 9), body.as_bytes()).unwrap();
+        assert!(taken.reason.unwrap().contains("another number of metrics than values"));
+    }
+
+    #[test]
     fn a_row_more_than_a_day_ahead_of_the_clock_is_refused() {
         let hour_ns = 3_600_000_000_000;
         let (_folder, store) = store();

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
+use env::guard::GuardedClock;
 use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, options};
 
@@ -354,4 +355,40 @@ fn by_size_hours_stay_where_five_minutes_are_larger_than_the_samples() {
     let series = store.find(&Selector::metric("load")).remove(0);
     let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
     assert_eq!((all.count, all.first_ns), (6 * 120, 0), "{:?}", store.stats());
+}
+
+/// The wall clock jumps ahead by ten years and comes back: no sample goes, rows of now are taken
+/// all the while, and what was dropped later is counted.
+#[test]
+fn a_jump_of_the_clock_drops_nothing() {
+    let disk = SimDisk::new(1);
+    let (store, model, _) = filled(&disk);
+    store.close().unwrap();
+    let now_us = (KEPT * PARTITION_S) as u64 * 1_000_000;
+    let wall = ManualClock::at(now_us);
+    let clock = Arc::new(GuardedClock::new(Arc::new(wall.clone()), None));
+    let age = Some(Duration::from_secs((PARTITIONS * PARTITION_S) as u64));
+    let options = StoreOptions {
+        retention: Retention { age, bytes_max: None },
+        clock: clock.clone(),
+        ..options(&disk, Wal::Always)
+    };
+    let store = Store::open(Path::new("/series"), options).unwrap().0;
+    for jump_us in [now_us + 10 * 365 * 86_400_000_000, 0] {
+        wall.jump_to(jump_us);
+        store.retain().unwrap();
+        assert_eq!(contents(&store), model);
+        assert!(store.oldest_ns() <= 0);
+        assert!(store.newest_ns() / 1_000 > now_us as i64, "rows of the right time are taken");
+        wall.jump_to(now_us);
+        store.retain().unwrap();
+    }
+    assert_eq!(store.stats().dropped_samples, 0);
+    wall.jump_to(now_us + 10 * 365 * 86_400_000_000);
+    clock.hold().unwrap();
+    assert!(clock.accept());
+    store.retain().unwrap();
+    assert!(contents(&store).is_empty());
+    let stats = store.stats();
+    assert!(stats.dropped_samples > 0 && stats.dropped_bytes > 0, "{stats:?}");
 }

@@ -1,0 +1,136 @@
+//! What is forgotten and what expires goes by the guarded time: no jump of the wall clock ends it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{START_US, csr, der, named, options};
+use env::clock::{Clock as _, ManualClock};
+use env::guard::{GuardedClock, HOLD_MAX};
+use env::random::SystemRandom;
+use registry::{CommandKind, IdentityError, Registry, RevocationTarget, SqliteRegistry};
+use tempfile::TempDir;
+
+const YEAR_US: u64 = 365 * 86_400_000_000;
+
+struct Guarded {
+    folder: TempDir,
+    wall: ManualClock,
+    clock: Arc<GuardedClock>,
+    registry: Registry,
+}
+
+impl Guarded {
+    fn open() -> Self {
+        let (folder, wall) = (TempDir::new().unwrap(), ManualClock::at(START_US));
+        let clock = Arc::new(GuardedClock::new(Arc::new(wall.clone()), None));
+        let registry = open(&folder, &clock);
+        Self { folder, wall, clock, registry }
+    }
+
+    /// As a process that ends and starts again at another wall time.
+    fn restarted_at(self, wall_us: u64) -> Self {
+        let stored = self.clock.stored();
+        drop(self.registry);
+        self.wall.jump_to(wall_us);
+        let clock = Arc::new(GuardedClock::new(Arc::new(self.wall.clone()), Some(stored)));
+        let registry = open(&self.folder, &clock);
+        Self { folder: self.folder, wall: self.wall, clock, registry }
+    }
+
+    /// Everything that is due by now is forgotten.
+    fn forget(&self) {
+        self.wall.advance(Duration::from_hours(1));
+        self.registry.tick().unwrap();
+    }
+}
+
+fn open(folder: &TempDir, clock: &Arc<GuardedClock>) -> Registry {
+    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let options = registry::RegistryOptions {
+        tokens_until_s: i64::try_from(clock.resumed_us() / 1_000_000).ok(),
+        ..options()
+    };
+    let random = Arc::new(SystemRandom);
+    Registry::open(Arc::new(store), folder.path(), clock.clone(), random, options).unwrap()
+}
+
+#[test]
+fn a_jump_ends_no_revocation_command_token_or_certificate() {
+    for restart in [false, true] {
+        let mut world = Guarded::open();
+        let token = world.registry.create_enrolment_token(&[], 9, 7_200).unwrap();
+        let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
+        let leaf = der(&enrolled.certificate_pem);
+        world.registry.identify(&leaf).unwrap();
+        let command =
+            world.registry.create_command(CommandKind::Rescan, &[enrolled.agent], "admin");
+        let command = command.unwrap();
+        let nbf_s = world.registry.token_nbf_s(1, &[], false);
+        world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+        let keys = world.registry.token_keys().unwrap().public_pem;
+        for wall_us in [START_US + 10 * YEAR_US, START_US - 3 * 86_400_000_000, 0] {
+            if restart {
+                world = world.restarted_at(wall_us);
+            } else {
+                world.wall.jump_to(wall_us);
+            }
+            world.forget();
+            let registry = &world.registry;
+            assert!(registry.token_revoked(1, &[], false, nbf_s));
+            assert_eq!(registry.token_keys().unwrap().public_pem, keys);
+            let identity = registry.identify(&leaf).unwrap();
+            assert!(identity.renew_at_s > (world.clock.guarded_us() / 1_000_000) as i64);
+            assert_eq!(registry.command(command).unwrap().unwrap().counts.expired, 0);
+            world.wall.jump_to(START_US + 60_000_000);
+            world.clock.hold();
+        }
+        world.registry.enroll(&token, &csr("y"), &named("db")).unwrap();
+    }
+}
+
+#[test]
+fn a_clock_that_is_right_makes_everything_expire_a_day_later() {
+    let world = Guarded::open();
+    let token = world.registry.create_enrolment_token(&[], 9, 60).unwrap();
+    let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
+    let leaf = der(&enrolled.certificate_pem);
+    let nbf_s = world.registry.token_nbf_s(1, &[], false);
+    world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+    world.wall.jump_to(START_US + 3 * YEAR_US);
+    world.forget();
+    assert!(world.registry.token_revoked(1, &[], false, nbf_s));
+    world.wall.advance(HOLD_MAX);
+    world.forget();
+    assert!(!world.registry.token_revoked(1, &[], false, nbf_s));
+    assert_eq!(world.registry.identify(&leaf), Err(IdentityError::Expired));
+}
+
+/// The token was issued by a process that ended, and its clock went back by less than a day.
+#[test]
+fn a_revocation_reaches_tokens_of_before_a_small_step_back() {
+    let world = Guarded::open();
+    let nbf_s = world.registry.token_nbf_s(1, &[], false);
+    let world = world.restarted_at(START_US - 3_600_000_000);
+    world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+    assert!(world.registry.token_revoked(1, &[], false, nbf_s));
+}
+
+/// A registry of a version that forgot revocations by the wall clock.
+#[test]
+fn tokens_of_an_earlier_version_are_ended_once() {
+    let world = Guarded::open();
+    let keys = |world: &Guarded| world.registry.token_keys().unwrap().public_pem;
+    let before = keys(&world);
+    let world = world.restarted_at(START_US);
+    assert_eq!(keys(&world), before);
+    let db = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+    db.execute("DELETE FROM setting WHERE name = 'revocations_guarded'", []).unwrap();
+    drop(db);
+    let world = world.restarted_at(START_US);
+    let after = keys(&world);
+    assert_ne!(after, before);
+    assert_eq!(keys(&world.restarted_at(START_US)), after);
+}
