@@ -275,6 +275,7 @@ async fn accept(folder: &DataFolder) -> anyhow::Result<()> {
     }
     folder.expect_data()?;
     let _lock = folder.claim()?;
+    folder.expect_no_series()?;
     let clock = read_guarded(folder);
     let held = clock.accept();
     write(&folder.clock(), clock.stored())?;

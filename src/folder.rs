@@ -153,6 +153,19 @@ impl DataFolder {
         files
     }
 
+    /// That no `holdfast series serve` has the series store open.
+    pub(crate) fn expect_no_series(&self) -> anyhow::Result<()> {
+        let path = self.series().join("lock");
+        let Ok(lock) = File::options().write(true).open(&path) else { return Ok(()) };
+        if matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+            bail!(
+                "{}: the series store is in use; stop `holdfast series serve` first",
+                path.display()
+            );
+        }
+        Ok(())
+    }
+
     /// That a server or a series store has run in it.
     pub(crate) fn expect_data(&self) -> anyhow::Result<()> {
         if is_there(&self.series())? {

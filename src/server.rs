@@ -82,7 +82,7 @@ impl Server {
         let (state, commit, registry, shipping, series) = tokio::task::spawn_blocking(move || {
             let (config, folder, guard) = opening;
             let clock: Arc<dyn Clock> = guard.clone();
-            let (state, commit, journal) = open_stores(&config, &folder)?;
+            let (state, commit, journal) = open_stores(&config, &folder, &clock)?;
             let registry = open_registry(&config, &folder, guard, random)?;
             if let Some(problem) = registry.authority_problem() {
                 warn!("{problem}");
@@ -178,6 +178,7 @@ fn url(config: &ServerConfig, api: &api::Server) -> String {
 fn open_stores(
     config: &ServerConfig,
     folder: &DataFolder,
+    clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Arc<dyn StateStore>, Arc<Commit>, Journal)> {
     if let Some(following) = Marker::load(folder.path())? {
         let (folder, from) = (folder.path().display(), following.from);
@@ -191,7 +192,11 @@ fn open_stores(
         // Only it may go on without its journal; a lost one is refused below.
         SqliteState::prepare_restored(&folder.state_db(), Position(0)).context("restored state")?;
     }
-    let options = StateOptions { readers: config.db.readers, ..StateOptions::default() };
+    let options = StateOptions {
+        readers: config.db.readers,
+        clock: clock.clone(),
+        ..StateOptions::default()
+    };
     let state = SqliteState::open(&folder.state_db(), options)
         .and_then(|state| state.warm().map(|()| state))
         .with_context(|| database(&folder.state_db()))?;
@@ -217,7 +222,11 @@ fn open_stores(
     if let Some(cut) = &recovery.cut {
         warn!(?cut, "the journal's torn tail was cut; nothing acknowledged was in it");
     }
-    let options = CommitOptions { folders: folder.watched(), ..CommitOptions::default() };
+    let options = CommitOptions {
+        folders: folder.watched(),
+        clock: clock.clone(),
+        ..CommitOptions::default()
+    };
     let opened = Commit::open(journal.clone(), state.clone(), options);
     let (commit, replay) = opened.context("commit")?;
     if restored.exists() {

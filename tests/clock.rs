@@ -418,6 +418,15 @@ fn a_clock_that_is_right_is_accepted_by_command() {
     world.noticed(300 * DAY);
     let (code, text, _) = clock(&world, "show");
     assert_eq!((code, text.contains("held: The server's wall clock")), (1, true), "{text}");
+    let jumps = || {
+        let gaps = world.api().history("/coverage?agents_list=000");
+        let details = gaps.iter().filter(|gap| gap["kind"] == "clock_jump");
+        details.map(|gap| gap["detail"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    eventually("the hold is an event", || match &jumps()[..] {
+        [held] if held.contains("299 days after") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
     let (code, text, error) = clock(&world, "accept");
     assert_eq!((code, text.contains("accepted")), (0, true), "{text}{error}");
     world.noticed(0);
@@ -431,6 +440,21 @@ fn a_clock_that_is_right_is_accepted_by_command() {
     world.start();
     world.noticed(0);
     world.work();
+}
+
+/// A folder of a version that stored no time: its newest file says when it was last used.
+#[test]
+fn a_start_without_a_stored_time_is_held_by_the_newest_file() {
+    let mut world = World::begin("clock-unstored", Who::Server);
+    world.work();
+    let before = ids(&world.changes());
+    world.stop();
+    fs::remove_file(world.data().join("clock.json")).unwrap();
+    world.shift(10 * YEAR);
+    world.start();
+    world.noticed(10 * YEAR);
+    world.work();
+    assert!(before.iter().all(|id| ids(&world.changes()).contains(id)));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { chmod, mkdir, rm, symlink, unlink, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readFile, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { faint, launch, picture, tab, tabTo } from "./support/browser.mjs";
@@ -150,7 +150,7 @@ describe("the dashboard", { concurrency: false }, () => {
     await open("#/", "Fleet");
     await widgets();
     const asked = view.requests.filter((r) => r.method === "GET").map((r) => r.pathname);
-    const others = ["/changes", "/coverage", "/favicon.svg"];
+    const others = ["/changes", "/clock", "/coverage", "/favicon.svg"];
     assert.deepEqual(
       asked.filter((p) => !others.includes(p)),
       ["/agents/summary"],
@@ -464,6 +464,28 @@ describe("the dashboard", { concurrency: false }, () => {
   });
 
   test("an interrupt stops the program cleanly", async () => {
+    assert.equal(await server.stop(), 0);
+  });
+
+  test("a clock that is held is named with the remedy", async () => {
+    const file = path.join(data.path, "clock.json");
+    const stored = JSON.parse(await readFile(file, "utf8"));
+    // As if the server had been off for 300 days, or the wall clock were so far ahead.
+    const time = new Date(Date.parse(stored.time) - 300 * 86_400_000).toISOString();
+    await writeFile(file, JSON.stringify({ ...stored, time }));
+    server = await up(data.path, tree.path);
+    await page.goto(server.url);
+    await logIn();
+    const notice = page.getByRole("status").filter({ hasText: "The server's clock is held" });
+    await notice.getByText("holdfast clock accept").waitFor();
+    await picture(page, "clock-held");
+    await eventually(async () => assert.deepEqual(await page.evaluate(faint), []));
+    const accepted = await fetch(new URL("/clock/accept", server.url), {
+      method: "PUT",
+      headers: { authorization: `Bearer ${await token()}` },
+    });
+    assert.equal(accepted.status, 200);
+    await notice.waitFor({ state: "detached" });
     assert.equal(await server.stop(), 0);
   });
 });

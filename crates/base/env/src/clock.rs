@@ -1,5 +1,6 @@
 //! Time: microseconds since the Unix epoch, and a monotone twin for durations.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,6 +16,12 @@ pub trait Clock: Send + Sync {
     /// wall clock that jumps.
     fn guarded_us(&self) -> u64 {
         self.now_us()
+    }
+}
+
+impl fmt::Debug for dyn Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("now_us", &self.now_us()).finish()
     }
 }
 

@@ -438,7 +438,7 @@ impl Shipping {
         if let Err(error) = self.0.journal.trim(checkpointed) {
             tracing::error!(%error, "the journal could not be trimmed");
         }
-        let now_us = self.0.options.clock.now_us();
+        let now_us = self.0.options.clock.guarded_us();
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::FollowerDropped,
             path: String::new(),

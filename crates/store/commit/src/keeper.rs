@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use env::clock::{Clock, SystemClock};
 use model::{Coverage, CoverageKind, EventBody, Record};
 use state::DiskState;
 use state::disk::disk_state;
@@ -109,7 +108,7 @@ pub(crate) fn judge(
         // Before that is told: what is full takes nothing.
         shared.disk_full.store(false, Ordering::Relaxed);
     }
-    let now_us = SystemClock::new().now_us();
+    let now_us = shared.options.clock.guarded_us();
     let free = state.free_bytes();
     match *low_since {
         None if low => {

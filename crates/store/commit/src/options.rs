@@ -1,8 +1,10 @@
 //! How to open a commit, and what it tells.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use env::clock::{Clock, SystemClock};
 use model::{Applied, Position};
 use state::DiskThresholds;
 
@@ -44,6 +46,8 @@ pub struct CommitOptions {
     pub folders: Vec<PathBuf>,
     /// When there is too little room.
     pub disk: DiskThresholds,
+    /// When a disk became full: the guarded time counts.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for CommitOptions {
@@ -58,6 +62,7 @@ impl Default for CommitOptions {
             checkpoint_interval: CHECKPOINT_INTERVAL,
             folders: Vec::new(),
             disk: DiskThresholds::default(),
+            clock: Arc::new(SystemClock::new()),
         }
     }
 }

@@ -278,6 +278,7 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("POST", "/series/delete", r#"{"metric":"cpu_user"}"#),
     ("PUT", "/manager/configuration", "# all as it is"),
     ("PUT", "/cluster/node01/configuration", "# all as it is"),
+    ("PUT", "/clock/accept", ""),
     ("DELETE", "/agents?agents_list=003&status=all&older_than=0s", ""),
     (
         "PUT",

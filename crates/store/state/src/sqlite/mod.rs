@@ -246,7 +246,7 @@ impl StateStore for SqliteState {
     }
 
     fn quarantine(&self, position: Position, bytes: &[u8], reason: &str) -> Result<(), StateError> {
-        let now_us = self.clock.now_us();
+        let now_us = self.clock.guarded_us();
         let written = self.write("set a record aside", |applier| {
             if position > applier.applied() {
                 applier
