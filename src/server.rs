@@ -77,23 +77,12 @@ impl Server {
         let own_clock = FolderClock::open(&folder);
         let guard = own_clock.clock.clone();
         let clock: Arc<dyn Clock> = guard.clone();
-        let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let opening = (config.clone(), folder.clone(), guard.clone());
-        let (state, commit, registry, shipping, series) = tokio::task::spawn_blocking(move || {
+        let opened = tokio::task::spawn_blocking(move || {
             let (config, folder, guard) = opening;
-            let clock: Arc<dyn Clock> = guard.clone();
-            let (state, commit, journal) = open_stores(&config, &folder, &clock)?;
-            let registry = open_registry(&config, &folder, guard, random)?;
-            if let Some(problem) = registry.authority_problem() {
-                warn!("{problem}");
-            }
-            registry.warm_logins();
-            let shipping =
-                open_shipping(&config, &folder, (journal, &commit, &state), clock.clone())?;
-            let series = open_series(&config, &folder, &clock)?;
-            anyhow::Ok((state, commit, registry, shipping, series))
-        })
-        .await??;
+            Stores::open(&config, &folder, guard)
+        });
+        let Stores { state, commit, registry, shipping, series } = opened.await??;
         let ready = Arc::new(AtomicBool::new(false));
         let rules = open_rules(config, &folder, &clock)?;
         let stores = (&state, &commit, series.as_ref());
@@ -166,6 +155,35 @@ impl Server {
         let commit = self.commit.close().await.context("commit");
         let registry = tokio::task::spawn_blocking(move || self.registry.close()).await?;
         commit.and(registry.context("registry")).and(series.context("series"))
+    }
+}
+
+/// What a server keeps its data in.
+struct Stores {
+    state: Arc<dyn StateStore>,
+    commit: Arc<Commit>,
+    registry: Registry,
+    shipping: Shipping,
+    series: Option<series::Store>,
+}
+
+impl Stores {
+    /// Opens everything, replaying the journal. Blocks.
+    fn open(
+        config: &ServerConfig,
+        folder: &DataFolder,
+        guard: Arc<GuardedClock>,
+    ) -> anyhow::Result<Self> {
+        let clock: Arc<dyn Clock> = guard.clone();
+        let (state, commit, journal) = open_stores(config, folder, &clock)?;
+        let registry = open_registry(config, folder, guard, Arc::new(SystemRandom))?;
+        if let Some(problem) = registry.authority_problem() {
+            warn!("{problem}");
+        }
+        registry.warm_logins();
+        let shipping = open_shipping(config, folder, (journal, &commit, &state), clock.clone())?;
+        let series = open_series(config, folder, &clock)?;
+        Ok(Self { state, commit, registry, shipping, series })
     }
 }
 

@@ -183,38 +183,26 @@ impl World {
     }
 
     fn ready(&self) -> String {
-        self.http(|http| http.get(format!("{}readyz", self.url))).1
-    }
-
-    fn http(
-        &self,
-        request: impl FnOnce(&reqwest::Client) -> reqwest::RequestBuilder,
-    ) -> (StatusCode, String) {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let answer = request(&reqwest::Client::new()).send().await.unwrap();
-            (answer.status(), answer.text().await.unwrap())
-        })
+        http(|http| http.get(format!("{}readyz", self.url))).1
     }
 
     fn log_in(&self) -> String {
         let url = format!("{}security/user/authenticate?raw=true", self.url);
-        let (status, token) = self.http(|http| http.post(url).basic_auth("admin", Some(PASSWORD)));
+        let (status, token) = http(|http| http.post(url).basic_auth("admin", Some(PASSWORD)));
         assert_eq!(status, 200, "{token}");
         token
     }
 
     fn may(&self, token: &str) -> bool {
         let (status, text) =
-            self.http(|http| http.get(format!("{}agents", self.url)).bearer_auth(token));
+            http(|http| http.get(format!("{}agents", self.url)).bearer_auth(token));
         assert!(status == 200 || status == 401, "{status} {text}");
         status == 200
     }
 
     fn log_out(&self, token: &str) {
         let url = format!("{}security/user/authenticate", self.url);
-        let (status, text) = self.http(|http| http.delete(url).bearer_auth(token));
+        let (status, text) = http(|http| http.delete(url).bearer_auth(token));
         assert_eq!(status, 200, "{text}");
     }
 
@@ -235,7 +223,7 @@ impl World {
 
     /// Rows of metrics that the server has stored since it started.
     fn rows(&self) -> u64 {
-        let (status, text) = self.http(|http| http.get(format!("{}metrics", self.url)));
+        let (status, text) = http(|http| http.get(format!("{}metrics", self.url)));
         assert_eq!(status, 200, "{text}");
         let name = "holdfast_series_samples_total{protocol=\"agent\"} ";
         text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0)
@@ -255,6 +243,16 @@ impl World {
             if self.who == Who::Up { self.data().join("agent") } else { self.base.join("agent") };
         fs::read_to_string(of.join("cert.pem")).unwrap()
     }
+}
+
+/// One request over TCP: the status and the body.
+fn http(request: impl FnOnce(&reqwest::Client) -> reqwest::RequestBuilder) -> (StatusCode, String) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let answer = request(&reqwest::Client::new()).send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    })
 }
 
 /// Whether an agent whose clock is so far off accepts the server's certificate: it begins a day

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A random number of the present boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Seconds since the boot, time in suspension included (proc_uptime(5)).
+/// Seconds since the boot, time in suspension included (`proc_uptime(5)`).
 const UPTIME: &str = "/proc/uptime";
 
 /// A moment of one boot.

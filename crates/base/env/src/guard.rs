@@ -300,7 +300,7 @@ mod tests {
             let hold = guard.hold().unwrap();
             assert_eq!(hold.since_us, NOW_US);
             assert_eq!(hold.offset_us, wall_us.cast_signed() - NOW_US.cast_signed());
-            assert_eq!(hold.remaining, HOLD_MAX - HOUR);
+            assert_eq!(hold.remaining, Duration::from_hours(23));
         }
     }
 
@@ -325,7 +325,7 @@ mod tests {
         let (clock, guard) = guarded();
         clock.jump_to(NOW_US + YEAR_US);
         guard.hold().unwrap();
-        clock.advance(HOLD_MAX - HOUR);
+        clock.advance(Duration::from_hours(23));
         assert_eq!(guard.guarded_us(), NOW_US + 23 * HOUR_US);
         clock.advance(HOUR);
         assert_eq!(guard.guarded_us(), clock.now_us());
