@@ -31,7 +31,8 @@ const MARKER: &str = "holdfast-backup.json";
 /// that agents told, in files whose own permissions rely on the folder's.
 const FOLDER_MODE: u32 = 0o700;
 /// The agent's files beside its queue.
-const AGENT_FILES: [&str; 4] = ["key.pem", "cert.pem", "ca.pem", "agent.json"];
+const AGENT_FILES: [&str; 6] =
+    ["key.pem", "cert.pem", "key.next.pem", "cert.next.pem", "ca.pem", "agent.json"];
 
 /// Copy a data folder that may be in use.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {

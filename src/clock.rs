@@ -22,7 +22,9 @@ use crate::folder::DataFolder;
 use crate::local::{Local, at};
 
 /// How often the guarded time is persisted.
-const STORE_EVERY: Duration = Duration::from_mins(1);
+pub(crate) const STORE_EVERY: Duration = Duration::from_mins(1);
+/// No data of this program can be older, microseconds since the epoch: 2026-01-01.
+const BELIEVED_US_MIN: u64 = 1_767_225_600_000_000;
 /// Version of the file.
 const VERSION: u32 = 1;
 
@@ -142,7 +144,7 @@ impl FolderClock {
     }
 }
 
-/// Returns the guarded clock of a folder as it was persisted last, for a command beside the server.
+/// Returns the guarded clock of a folder as it was persisted last, for a command run next to a running server.
 pub(crate) fn read_guarded(folder: &DataFolder) -> GuardedClock {
     let clock = Arc::new(SystemClock::new());
     let stored = match load(&folder.clock()) {
@@ -153,7 +155,7 @@ pub(crate) fn read_guarded(folder: &DataFolder) -> GuardedClock {
             newest(folder, clock.now_us())
         }
     };
-    GuardedClock::new(clock, stored)
+    GuardedClock::new(clock, stored).believing_from(BELIEVED_US_MIN)
 }
 
 /// Without a stored time (a folder of an earlier version) the newest stored data counts. A wall
@@ -203,7 +205,7 @@ fn held_text(hold: &Hold, folder: &Path) -> String {
          run `holdfast clock accept --data {}`; otherwise it is followed after {} of uptime",
         timestamp::micros(wall_us),
         span(hold.offset_us.unsigned_abs()),
-        if hold.offset_us > 0 { "after" } else { "before" },
+        if hold.offset_us > 0 { "ahead of" } else { "behind" },
         timestamp::micros(hold.since_us),
         folder.display(),
         span(hold.remaining.as_micros() as u64),

@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
-use crate::clock::{FolderClock, read_guarded};
+use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
 use crate::config::{Layout, ServerConfig, ServerFile};
 use crate::folder::DataFolder;
 use crate::follow::{Marker, ServerFiles};
@@ -318,7 +318,7 @@ fn open_registry(
         login_attempts_max: config.auth.max_login_attempts,
         login_block_s: config.auth.block_time.as_secs(),
         cache_ttl: config.cache.ttl,
-        tokens_until_s: i64::try_from(clock.resumed_us() / 1_000_000).ok(),
+        tokens_until_s: Some(tokens_until_s(&clock)),
         ..RegistryOptions::default()
     };
     folder.expect_registry()?;
@@ -327,6 +327,13 @@ fn open_registry(
         .and_then(|store| store.warm().map(|()| store))
         .with_context(|| database(&folder.registry_db()))?;
     Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")
+}
+
+/// Up to when earlier processes may have issued tokens: a little longer than their time was
+/// persisted.
+fn tokens_until_s(clock: &GuardedClock) -> i64 {
+    let resumed_s = i64::try_from(clock.resumed_us() / 1_000_000).unwrap_or(i64::MAX);
+    resumed_s.saturating_add_unsigned(STORE_EVERY.as_secs() + 30)
 }
 
 /// Which database does not open, and what helps.

@@ -19,7 +19,7 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 /// How often old events are dropped.
 const RETAIN_EVERY: Duration = Duration::from_hours(1);
 
-/// What must happen again and again beside the requests.
+/// Periodic work.
 pub(crate) struct Upkeep {
     pub(crate) registry: Registry,
     pub(crate) state: Arc<dyn StateStore>,
@@ -75,7 +75,7 @@ impl Upkeep {
         }
     }
 
-    /// Drop what is past its retention; the state tells of it in an event.
+    /// Drops what is past its retention; the state records an event.
     async fn retain(self: Arc<Self>) {
         let now_us = self.registry.guarded_us();
         let own = self.clone();

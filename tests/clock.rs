@@ -422,7 +422,7 @@ fn a_clock_that_is_right_is_accepted_by_command() {
         details.map(|gap| gap["detail"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     eventually("the hold is an event", || match &jumps()[..] {
-        [held] if held.contains(" days after") => Ok(()),
+        [held] if held.contains(" days ahead of") => Ok(()),
         other => Err(format!("{other:?}")),
     });
     let (code, text, error) = clock(&world, "accept");
@@ -432,7 +432,7 @@ fn a_clock_that_is_right_is_accepted_by_command() {
     world.stop();
     world.shift(0);
     let (code, text, error) = clock(&world, "show");
-    assert_eq!((code, text.contains("before the last time")), (1, true), "{text}{error}");
+    assert_eq!((code, text.contains("behind the last time")), (1, true), "{text}{error}");
     let (code, text, error) = clock(&world, "accept");
     assert_eq!((code, text.contains("accepted")), (0, true), "{text}{error}");
     world.start();

@@ -191,6 +191,88 @@ fn the_commands_of_the_documents_exist() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// A renamed test must not leave a document that names nothing, or a filter that runs nothing and
+/// passes.
+#[test]
+fn the_tests_that_are_named_exist() {
+    let tests = tests_by_file();
+    let mut broken = Vec::new();
+    let named = |path: &PathBuf| path.extension().is_some_and(|e| e == "md" || e == "toml");
+    let makefile = |path: &PathBuf| path.ends_with("Makefile");
+    for file in files().iter().filter(|path| named(path) || makefile(path)) {
+        // What was released once is not rewritten.
+        if file.ends_with("CHANGELOG.md") {
+            continue;
+        }
+        let text = fs::read_to_string(file).unwrap().replace("\\\n", " ");
+        let lost = text.lines().flat_map(|line| missing_tests(line, &tests));
+        broken.extend(lost.map(|test| format!("{}: {test}", file.display())));
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The names of test functions by the path of their file.
+fn tests_by_file() -> BTreeMap<String, String> {
+    let rust = |path: &PathBuf| path.extension().is_some_and(|e| e == "rs");
+    let text = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        (path.to_str().unwrap().to_owned(), text)
+    };
+    files().into_iter().filter(rust).map(text).collect()
+}
+
+/// What a line names and no file has: `file.rs::test`, and the targets and filters of `cargo test`.
+fn missing_tests(line: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
+    let word = |c: char| c.is_ascii_alphanumeric() || "_/.:-".contains(c);
+    let mut missing = Vec::new();
+    for name in line.split(|c| !word(c)).filter(|name| name.contains(".rs::")) {
+        let (file, test) = name.split_once("::").unwrap();
+        let there = |(path, text): (&String, &String)| {
+            path.ends_with(&format!("/{file}")) && text.contains(&format!("fn {test}("))
+        };
+        if !tests.iter().any(there) {
+            missing.push(name.to_owned());
+        }
+    }
+    let Some((_, command)) = line.split_once("cargo test ") else { return missing };
+    let words: Vec<&str> = command.split(['`', '|']).next().unwrap().split_whitespace().collect();
+    let mut targets = Vec::new();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        at += 1;
+        match *word {
+            "--test" => targets.extend(words.get(at).copied()),
+            "-p" | "--test-threads" | "--bench" | "--bin" => {}
+            option if option.starts_with('-') || option.starts_with('$') => continue,
+            filter => {
+                // A module of unit tests, or part of a test's name in one of the targets.
+                let of_target = |path: &str| {
+                    targets.is_empty()
+                        || targets.iter().any(|t| path.ends_with(&format!("/tests/{t}.rs")))
+                };
+                let there = tests.iter().any(|(path, text)| {
+                    let module = path.ends_with(&format!("/{filter}.rs"));
+                    let test = |line: &str| {
+                        line.split_once("fn ").is_some_and(|(_, name)| name.contains(filter))
+                    };
+                    of_target(path) && (module || text.lines().any(test))
+                });
+                if !there {
+                    missing.push(format!("cargo test {filter}"));
+                }
+                continue;
+            }
+        }
+        at += 1;
+    }
+    for target in targets {
+        if !tests.keys().any(|path| path.ends_with(&format!("/tests/{target}.rs"))) {
+            missing.push(format!("--test {target}"));
+        }
+    }
+    missing
+}
+
 /// Lines of fenced `sh` blocks, without prompt and comment.
 fn shell_lines(text: &str) -> Vec<String> {
     let mut found = Vec::new();

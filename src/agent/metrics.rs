@@ -5,6 +5,7 @@
 //! A queue that cannot be opened, or is damaged, costs metrics and nothing else: it is opened anew
 //! now and then, and files go on being watched.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ const BYTES_MAX: usize = 512 * 1024;
 /// How long the server is given to take rows when nothing was to be sent for a while.
 const SEND_EVERY: Duration = Duration::from_mins(1);
 
+/// How often rows that are refused for the same reason are reported.
+const REFUSAL_EVERY: Duration = Duration::from_hours(1);
 /// How long a queue that was opened anew, or could not be opened, is left alone.
 pub(super) const REOPEN_AFTER: Duration = Duration::from_mins(10);
 
@@ -52,8 +55,8 @@ pub(super) struct HostMetrics {
     /// The agent's own metrics are told too.
     own: bool,
     sent: Sent,
-    /// Why the server refused rows last.
-    refused: Mutex<Option<String>>,
+    /// Why the server refused rows, and the monotonic time at which that was reported.
+    refused: Mutex<HashMap<String, Duration>>,
     /// There is something to be sent.
     ready: Notify,
 }
@@ -288,11 +291,17 @@ impl HostMetrics {
         time_us > self.shared.clock.now_us().saturating_add(model::limits::CLOCK_OFF_US)
     }
 
-    /// Returns the gap of rows that the server refused, once for each reason until it takes all.
+    /// Returns the gap of rows that the server refused, at most once an hour for each reason.
     fn refusal(&self, report: &sync::RowsReport, from_us: u64, to_us: u64) -> Option<Coverage> {
-        let reason = report.reason.clone().filter(|_| report.refused > 0);
-        let before = std::mem::replace(&mut *self.refused.lock(), reason.clone());
-        let reason = reason.filter(|reason| before.as_ref() != Some(reason))?;
+        let reason = report.reason.clone().filter(|_| report.refused > 0)?;
+        let now = self.shared.clock.monotonic();
+        let mut reported = self.refused.lock();
+        if reported.get(&reason).is_some_and(|at| now < *at + REFUSAL_EVERY) {
+            return None;
+        }
+        reported.retain(|_, at| now < *at + REFUSAL_EVERY);
+        reported.insert(reason.clone(), now);
+        drop(reported);
         warn!(refused = report.refused, reason, "metrics were refused");
         Some(Coverage {
             kind: CoverageKind::LimitReached,

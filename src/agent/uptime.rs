@@ -1,5 +1,5 @@
-//! Time since the machine was booted, which no change of the wall clock moves: what tells a jump of
-//! the wall clock from an agent that was not running.
+//! Time since the machine was booted, which no change of the wall clock moves: what
+//! distinguishes a jump of the wall clock from an agent that was not running.
 
 use std::fs;
 use std::time::Duration;
@@ -25,10 +25,11 @@ impl Uptime {
         Some(Self { boot, since_boot: Duration::try_from_secs_f64(seconds).ok()? })
     }
 
-    /// Returns the time from `earlier` to `self`; `None` if the machine was booted in between.
+    /// Returns the time from `earlier` to `self`; `None` if the machine was booted in between, or a
+    /// container was restarted that counts its own uptime.
     pub(crate) fn since(&self, earlier: &Self) -> Option<Duration> {
         let same = self.boot == earlier.boot;
-        same.then(|| self.since_boot.saturating_sub(earlier.since_boot))
+        if same { self.since_boot.checked_sub(earlier.since_boot) } else { None }
     }
 
     /// `BOOT MILLISECONDS`.
@@ -55,6 +56,7 @@ mod tests {
         };
         assert_eq!(of("a", 9).since(&of("a", 2)), Some(Duration::from_secs(7)));
         assert_eq!(of("a", 9).since(&of("b", 2)), None);
+        assert_eq!(of("a", 2).since(&of("a", 9)), None);
         let now = Uptime::now().unwrap();
         let again = Uptime::parse(&now.to_text()).unwrap();
         assert!(now.since(&again).unwrap() < Duration::from_millis(1));

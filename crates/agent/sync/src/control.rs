@@ -246,37 +246,39 @@ impl Syncer {
     }
 
     /// Sends a heartbeat: with the renewed pair if one waits, which takes the place of the present
-    /// one once it was answered and is forgotten if the server refuses it.
+    /// one once it was answered. Where the server refuses it the present one is tried; only an
+    /// answer to that proves that the renewed one was never used and may be forgotten.
     async fn beat(&self, request: &ControlRequest) -> Result<ControlAnswer, SyncError> {
+        // Two at once would take each other's pair for lost.
+        let _beating = self.beating.lock().await;
         let client = self.client();
-        let folder = self.folder.clone();
-        if folder.has_next() {
-            let answer = match client.with_next(&folder) {
-                Ok(next) => {
-                    let answer = next.call("/control", request).await;
-                    answer.map(|answer| (answer, next))
-                }
-                Err(damaged) => Err(SyncError::Identity(damaged.to_string())),
-            };
-            match answer {
-                Ok((answer, next)) => {
-                    // From now on the server refuses the pair of before.
-                    *self.client.lock() = next;
-                    match folder.take_next() {
-                        Ok(()) => info!(agent = %client.identity().id, "certificate renewed"),
-                        Err(error) => warn!(%error, "the renewed certificate is not in its place"),
-                    }
-                    return Ok(answer);
-                }
-                Err(error) if error.refuses_certificate() => {
-                    warn!(%error, "the renewed certificate is refused: the one before is kept");
-                    folder.drop_next()?;
-                }
-                // Whether the server has seen it is not known: it is tried again.
-                Err(error) => return Err(error),
-            }
+        if !self.folder.has_next() {
+            return client.call("/control", request).await;
         }
-        client.call("/control", request).await
+        let answer = match client.with_next(&self.folder) {
+            Ok(next) => next.call("/control", request).await.map(|answer| (answer, next)),
+            Err(unreadable) => Err(SyncError::Identity(unreadable.to_string())),
+        };
+        let refused = match answer {
+            Ok((answer, next)) => {
+                // From now on the server refuses the pair of before.
+                *self.client.lock() = next;
+                match self.folder.take_next() {
+                    Ok(()) => info!(agent = %client.identity().id, "certificate renewed"),
+                    Err(error) => warn!(%error, "the renewed certificate is not in its place yet"),
+                }
+                return Ok(answer);
+            }
+            Err(error) if error.refuses_certificate() => error,
+            // Whether the server has seen it is not known: it is tried again.
+            Err(error) => return Err(error),
+        };
+        let answer = client.call("/control", request).await?;
+        warn!(error = %refused, "the renewed certificate is refused: the one before is kept");
+        if let Err(error) = self.folder.drop_next() {
+            warn!(%error, "the refused certificate could not be removed");
+        }
+        Ok(answer)
     }
 
     /// Renew unless that failed a short while ago; `request` is a heartbeat that shows the new pair.

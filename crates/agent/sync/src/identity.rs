@@ -84,6 +84,8 @@ impl IdentityFolder {
         ca_pem: &str,
     ) -> Result<(), SyncError> {
         fs::create_dir_all(&self.0).map_err(|e| SyncError::file(&self.0, e))?;
+        // One of an identity of before must not take the place of this one.
+        self.drop_next()?;
         self.store_ca(ca_pem)?;
         self.store_pair(key_pem, certificate_pem)?;
         self.store_identity(identity)
@@ -106,7 +108,7 @@ impl IdentityFolder {
         self.persist()?;
         self.rename_fresh("cert.pem")?;
         self.persist()?;
-        // One that waited is this one, or older.
+        // Any pending pair is this one or an older one.
         self.drop_next()
     }
 

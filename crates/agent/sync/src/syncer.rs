@@ -77,6 +77,8 @@ pub struct Syncer {
     /// This start of the program.
     pub(crate) instance: Instance,
     pub(crate) renewal: Mutex<Renewal>,
+    /// Held while a heartbeat is sent. No other lock is taken before it.
+    pub(crate) beating: tokio::sync::Mutex<()>,
     /// The newest scan, until a heartbeat that told it was answered.
     pub(crate) scan: Mutex<Option<ControlScan>>,
     /// What this agent runs of its groups' configuration, as heartbeats tell it.
@@ -118,6 +120,7 @@ impl Syncer {
             reasons: Arc::default(),
             instance,
             renewal: Mutex::default(),
+            beating: tokio::sync::Mutex::default(),
             scan: Mutex::default(),
             config: Mutex::default(),
             last_session: AtomicU64::new(last_session),

@@ -243,6 +243,26 @@ async fn a_renewed_pair_that_is_refused_gives_way_to_the_one_before() {
     agent.cycle().await;
 }
 
+/// Nothing is forgotten before an answer to the present pair proves that the renewed one was never
+/// used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_pair_that_cannot_be_read_is_kept_while_the_server_is_away() {
+    let server = Server::start_at(SystemClock::new().now_us()).await;
+    let (agent, present) = with_next(&server).await;
+    let next = agent.folder.path().join("cert.next.pem");
+    let key = agent.folder.path().join("key.next.pem");
+    let kept = fs::read(&key).unwrap();
+    fs::write(&key, "damaged").unwrap();
+    server.proxy.lead_to(None);
+    agent.failing_cycle().await;
+    assert!(next.exists());
+    server.cut_connections();
+    fs::write(&key, kept).unwrap();
+    agent.beat().await;
+    assert!(!next.exists());
+    assert_ne!(fs::read(agent.folder.path().join("cert.pem")).unwrap(), present);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_renewed_by_a_clock_ahead_is_accepted_afterwards() {
     let now_us = SystemClock::new().now_us();

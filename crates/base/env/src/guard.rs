@@ -103,6 +103,8 @@ struct State {
     at: Duration,
     hold: Option<Active>,
     changes: Vec<Change>,
+    /// See [`GuardedClock::believing_from`].
+    floor_us: u64,
 }
 
 /// The hold in force.
@@ -137,10 +139,18 @@ impl GuardedClock {
             began: at,
         });
         let time_us = stored.map_or(wall_us, |stored| stored.time_us);
-        let state = State { time_us, at, hold, changes: Vec::new() };
+        let state = State { time_us, at, hold, changes: Vec::new(), floor_us: 0 };
         let guard = Self { clock, resumed_us: time_us, state: Mutex::new(state) };
         guard.read(|_, _| ());
         guard
+    }
+
+    /// Sets the time, microseconds since the epoch, before which the guarded time is never held: so
+    /// old it cannot be right, because the machine had not set its clock yet.
+    #[must_use]
+    pub fn believing_from(mut self, floor_us: u64) -> Self {
+        self.state.get_mut().floor_us = floor_us;
+        self
     }
 
     /// Returns the guarded time at which this process resumed, microseconds since the epoch: what
@@ -197,7 +207,8 @@ impl State {
         self.time_us = self.time_us.saturating_add(micros(now.saturating_sub(self.at)));
         self.at = now;
         let offset_us = wall_us.cast_signed().saturating_sub(self.time_us.cast_signed());
-        if offset_us.unsigned_abs() <= micros(STEP_MAX) {
+        let unset = self.time_us < self.floor_us && wall_us >= self.floor_us;
+        if unset || offset_us.unsigned_abs() <= micros(STEP_MAX) {
             match self.hold {
                 Some(_) => self.release(Release::Returned, wall_us),
                 None => self.time_us = wall_us,
@@ -356,6 +367,16 @@ mod tests {
         }
         let guard = resumed(&ManualClock::at(NOW_US + 23 * HOUR_US), stored);
         assert_eq!((guard.guarded_us(), guard.hold()), (NOW_US + 23 * HOUR_US, None));
+    }
+
+    #[test]
+    fn a_clock_that_had_not_been_set_is_followed_once_it_is() {
+        let clock = ManualClock::at(5);
+        let guard = GuardedClock::new(Arc::new(clock.clone()), None).believing_from(NOW_US);
+        clock.jump_to(NOW_US + 7);
+        assert_eq!((guard.guarded_us(), guard.hold()), (NOW_US + 7, None));
+        clock.jump_to(5);
+        assert!(guard.hold().is_some());
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Registry {
         };
         // Only a valid token makes the server look at the request.
         let mut refused = None;
-        let mut sign = |id: AgentId| match self.sign(id, csr_pem, now.s) {
+        let mut sign = |id: AgentId| match self.sign(id, csr_pem, now) {
             Ok(certificate) => Ok(certificate),
             Err(e) => {
                 let text = e.to_string();
@@ -141,8 +141,9 @@ impl Registry {
         csr_pem: &str,
         presented: Option<[u8; 32]>,
     ) -> Result<Enrolled, EnrollError> {
-        let now_s = self.now().s;
-        let certificate = self.sign(agent, csr_pem, now_s)?;
+        let now = self.now();
+        let now_s = now.s;
+        let certificate = self.sign(agent, csr_pem, now)?;
         let _order = self.inner.decisions.lock();
         let known = self.inner.fleet.read().get(agent).map(|record| record.incarnation);
         let incarnation = known.ok_or(EnrollError::NoSuchAgent(agent))?;
@@ -157,7 +158,9 @@ impl Registry {
         Ok(self.enrolled(agent, incarnation, certificate))
     }
 
-    fn sign(&self, id: AgentId, csr: &str, now_s: i64) -> Result<NewCertificate, EnrollError> {
+    fn sign(&self, id: AgentId, csr: &str, now: Now) -> Result<NewCertificate, EnrollError> {
+        // The later of the two: a certificate must not end with a hold.
+        let now_s = now.s.max(now.wall_s);
         let csr = ca::read_csr(csr).map_err(EnrollError::Request)?;
         Ok(self.inner.authority.agent_certificate(id, &csr, &*self.inner.random, now_s)?)
     }

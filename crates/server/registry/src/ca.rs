@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 
 use crate::limits::{
     AGENT_CERTIFICATE_SECONDS, CA_BACKDATE_SECONDS, CA_SECONDS, CLOCK_SKEW_SECONDS, CSR_BYTES_MAX,
-    SERVER_CERTIFICATE_SECONDS,
+    SERVER_CERTIFICATE_BACKDATE_SECONDS, SERVER_CERTIFICATE_SECONDS,
 };
 use crate::types::IssuedKeyPair;
 use crate::{RegistryError, files};
@@ -49,7 +49,7 @@ pub struct Validity {
 }
 
 /// Writes the authority's certificate again, with the same key and name and a new validity, where
-/// it was made at a wrong time. Agents that are enrolled go on, because they trust the key; whoever
+/// it was made at a wrong time. Agents that are enrolled go on, because they trust the key; anyone who
 /// installed the old certificate must install the new one, and enrolment tokens made before are
 /// refused. Returns the new validity. No server may be running on the folder.
 ///
@@ -183,7 +183,7 @@ impl Authority {
     }
 
     /// When a certificate issued now begins: with the authority, so that a clock that is behind
-    /// does not take it for one of the future. An authority made at a wrong time may begin later.
+    /// does not reject it as not yet valid. An authority made at a wrong time may begin later.
     fn begin_s(&self, now_s: i64) -> i64 {
         self.validity.begins_s.min(now_s - CLOCK_SKEW_SECONDS)
     }
@@ -195,7 +195,8 @@ impl Authority {
         random: &dyn Random,
         now_s: i64,
     ) -> Result<IssuedKeyPair, RegistryError> {
-        let (from, to) = (self.begin_s(now_s), now_s + SERVER_CERTIFICATE_SECONDS);
+        let from = self.begin_s(now_s).max(now_s - SERVER_CERTIFICATE_BACKDATE_SECONDS);
+        let to = now_s + SERVER_CERTIFICATE_SECONDS;
         let common_name = names.first().map_or("localhost", String::as_str);
         let mut params = params(common_name, from, to, random)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

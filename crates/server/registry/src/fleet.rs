@@ -59,9 +59,10 @@ impl Live {
 /// The instant of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
-    /// Guarded time, seconds since the epoch: for everything that expires or is forgotten.
+    /// Guarded time, seconds since the epoch: for everything that expires, is forgotten or is
+    /// compared with something that was stored.
     pub(crate) s: i64,
-    /// Wall clock, seconds since the epoch: for what is only shown.
+    /// Wall clock, seconds since the epoch: for what others compare with their own clocks.
     pub(crate) wall_s: i64,
     pub(crate) monotonic: Duration,
 }
@@ -264,7 +265,7 @@ impl Fleet {
     fn heard(&mut self, id: AgentId, info: &AgentInfo, status: AgentStatus, now: Now) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         live.heard = now.monotonic;
-        live.record.keepalive_at_s = Some(now.wall_s);
+        live.record.keepalive_at_s = Some(now.s);
         let told = merge(&mut live.record, info);
         live.info |= told;
         self.become_status(id, (status, StatusCode::Ok, None), told);
@@ -276,7 +277,7 @@ impl Fleet {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         live.heard = now.monotonic;
         if live.record.status != AgentStatus::Disconnected {
-            let to = (AgentStatus::Disconnected, StatusCode::Shutdown, Some(now.wall_s));
+            let to = (AgentStatus::Disconnected, StatusCode::Shutdown, Some(now.s));
             self.become_status(id, to, false);
         }
         self.heard_first(id);
@@ -324,7 +325,7 @@ impl Fleet {
             .map(|live| live.record.id)
             .collect();
         for id in &silent {
-            let to = (AgentStatus::Disconnected, StatusCode::NoKeepalive, Some(now.wall_s));
+            let to = (AgentStatus::Disconnected, StatusCode::NoKeepalive, Some(now.s));
             self.become_status(*id, to, false);
         }
         silent.len() as u64

@@ -160,7 +160,7 @@ impl Registry {
         let authority = Authority::open(folder, &options.cluster_name, relied_on, &*random, now.s)?;
         let older = tokens::Tokens::exist(folder) && store.setting(REVOCATIONS_GUARDED)?.is_none();
         let tokens = tokens::Tokens::open(folder, &image.revocations, options.tokens_until_s)?;
-        let server = host::record(now.wall_s);
+        let server = host::record(now.s);
         store.save_server(&server)?;
         let client_secret = keys::client_secret(&*store, &*random)?;
         let block = Duration::from_secs(options.login_block_s);
@@ -294,6 +294,7 @@ impl Registry {
         if revocations {
             failures.note(self.take_over_revocations());
         }
+        failures.note(self.end_tokens_of_another_time());
         if forget {
             failures.note(self.inner.store.forget_expired(now.s).map(drop).map_err(Into::into));
             self.inner.certificates.write().forget_expired(now.s);

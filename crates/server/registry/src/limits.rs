@@ -17,6 +17,9 @@ pub const AGENT_CERTIFICATE_SECONDS: i64 = 365 * 24 * 3600;
 /// Life of a server certificate, seconds: 397 days. A new one is issued at every start, and after
 /// two thirds of its life.
 pub const SERVER_CERTIFICATE_SECONDS: i64 = 397 * 24 * 3600;
+/// A server certificate begins at most this long before it is issued, seconds: 400 days. Some
+/// platforms refuse certificates that are valid for more than 825 days.
+pub const SERVER_CERTIFICATE_BACKDATE_SECONDS: i64 = 400 * 24 * 3600;
 /// Life of the certificate authority, seconds: 20 years.
 pub const CA_SECONDS: i64 = 20 * 365 * 24 * 3600;
 /// The certificate authority is valid from this long before it is made, seconds: a day, because a

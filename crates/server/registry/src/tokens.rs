@@ -105,8 +105,10 @@ impl Tokens {
         Ok(())
     }
 
-    /// Forget revocations of tokens that have expired by now.
+    /// Forget revocations of tokens that have expired by now. Should the time go back behind that,
+    /// it is noticed as if a token had been issued now.
     pub(crate) fn forget_expired(&self, now_s: i64) {
+        self.issued_s.fetch_max(now_s, Ordering::AcqRel);
         self.refused.write().retain(|_, r| r.expires_at_s > now_s);
     }
 

@@ -10,7 +10,9 @@ use common::{START_US, csr, der, named, options};
 use env::clock::{Clock as _, ManualClock};
 use env::guard::{GuardedClock, HOLD_MAX};
 use env::random::SystemRandom;
-use registry::{CommandKind, IdentityError, Registry, RevocationTarget, SqliteRegistry};
+use registry::{
+    AgentQuery, CommandKind, IdentityError, Registry, RevocationTarget, SqliteRegistry,
+};
 use tempfile::TempDir;
 
 const YEAR_US: u64 = 365 * 86_400_000_000;
@@ -133,4 +135,48 @@ fn tokens_of_an_earlier_version_are_ended_once() {
     let after = keys(&world);
     assert_ne!(after, before);
     assert_eq!(keys(&world.restarted_at(START_US)), after);
+}
+
+/// Ages of agents are counted by the same time as their keep-alives.
+#[test]
+fn no_active_agent_is_old_while_the_clock_is_held() {
+    let world = Guarded::open();
+    let token = world.registry.create_enrolment_token(&[], 9, 7_200).unwrap();
+    let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
+    let old = AgentQuery { older_than_s: Some(7 * 86_400), ..AgentQuery::default() };
+    for wall_us in [START_US - 30 * 86_400_000_000, START_US + 10 * YEAR_US, 0, START_US] {
+        world.wall.jump_to(wall_us);
+        assert!(world.registry.keepalive(enrolled.agent, &common::info("debian", "v1")));
+        world.registry.flush().unwrap();
+        assert_eq!(world.registry.agent_ids(&old).unwrap(), [], "at {wall_us}");
+    }
+}
+
+/// The time went ahead for good, revocations were forgotten, and it was put back: the tokens that
+/// they refused must not come back.
+#[test]
+fn a_time_that_is_put_back_ends_every_login() {
+    let world = Guarded::open();
+    world.registry.token_nbf_s(1, &[], false);
+    world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+    let keys = world.registry.token_keys().unwrap().public_pem;
+    world.wall.jump_to(START_US + 3 * YEAR_US);
+    world.clock.hold().unwrap();
+    assert!(world.clock.accept());
+    world.forget();
+    world.wall.jump_to(START_US);
+    world.clock.hold().unwrap();
+    assert!(world.clock.accept());
+    world.registry.tick().unwrap();
+    assert_ne!(world.registry.token_keys().unwrap().public_pem, keys);
+}
+
+#[test]
+fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
+    let world = Guarded::open();
+    let token = world.registry.create_enrolment_token(&[], 9, 7_200).unwrap();
+    world.wall.jump_to(START_US + 2 * YEAR_US);
+    let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
+    assert!(world.clock.accept());
+    world.registry.identify(&der(&enrolled.certificate_pem)).unwrap();
 }

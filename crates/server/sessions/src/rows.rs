@@ -45,6 +45,9 @@ pub(crate) struct Taken {
     /// A limit of series was reached.
     #[serde(skip)]
     limited: bool,
+    /// The name of the first refused row.
+    #[serde(skip)]
+    first: String,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
@@ -82,7 +85,7 @@ pub(crate) async fn rows(
         Ok::<_, Refusal>((store, read))
     });
     let (store, (batches, taken)) = reading.await??;
-    if taken.rows == 0 && taken.too_new > 0 && taken.too_new == taken.refused {
+    if taken.rows == 0 && taken.too_new > 0 {
         // One of the two clocks is wrong. The agent keeps its rows until they agree.
         let detail =
             "all rows are more than a day ahead of the server's clock: set the clocks right";
@@ -99,7 +102,8 @@ pub(crate) async fn rows(
         )
         .increment(taken.refused);
         let (refused, reason) = (taken.refused, taken.reason.as_deref().unwrap_or_default());
-        warn!(agent = %caller.agent, refused, reason, "rows of metrics were refused");
+        let first = model::path::show_terminal(taken.first.as_bytes());
+        warn!(agent = %caller.agent, refused, reason, first, "rows of metrics were refused");
     }
     Ok(Json(taken))
 }
@@ -119,12 +123,14 @@ struct Owner {
 /// The batches of a body, and how many rows are in them.
 fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<(Vec<Batch>, Taken), Refusal> {
     let (mut batches, mut taken) = (vec![Batch::new()], Taken::default());
+    // Once: the same bounds for all rows of a request.
+    let bounds = Bounds { oldest_ns: store.oldest_ns(), newest_ns: store.newest_ns() };
     for line in body.split(|c| *c == b'\n').filter(|line| !line.is_empty()) {
         let look: Look = serde_json::from_slice(line)
             .map_err(|e| Refusal::invalid(format!("a line of rows: {e}")))?;
         for (name, values) in look.rows {
             let pushed = row(store, &name, agent)
-                .and_then(|row| push(store, &mut batches, row, look.time_ns, &values));
+                .and_then(|row| push(&bounds, &mut batches, row, look.time_ns, &values));
             match pushed {
                 Ok(()) => taken.rows += 1,
                 Err(refused) => taken.refuse(&refused, &name),
@@ -150,15 +156,18 @@ enum RefusedRow {
 
 impl Taken {
     fn refuse(&mut self, why: &RefusedRow, name: &str) {
+        if self.refused == 0 {
+            name.clone_into(&mut self.first);
+        }
         self.refused += 1;
         self.too_new += u64::from(matches!(why, RefusedRow::TooNew));
         self.limited |= matches!(why, RefusedRow::Limit(_));
         self.reason.get_or_insert_with(|| match why {
             RefusedRow::Limit(limit) => limit.clone(),
-            RefusedRow::Name => format!("{name:?} is no name that an agent may use"),
+            RefusedRow::Name => "a name that no agent may use".into(),
             RefusedRow::TooOld => "older than retention keeps".into(),
             RefusedRow::TooNew => "more than a day ahead of the server's clock".into(),
-            RefusedRow::Values => format!("{name:?} has another number of metrics than values"),
+            RefusedRow::Values => "not as many values as its name has metrics".into(),
         });
     }
 }
@@ -189,18 +198,24 @@ fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
     }
 }
 
+/// The times that the store takes, nanoseconds since the epoch.
+struct Bounds {
+    oldest_ns: i64,
+    newest_ns: i64,
+}
+
 fn push(
-    store: &Store,
+    bounds: &Bounds,
     batches: &mut Vec<Batch>,
     row: Row,
     time_ns: i64,
     values: &[f64],
 ) -> Result<(), RefusedRow> {
     // The store would refuse the whole batch.
-    if time_ns < store.oldest_ns() {
+    if time_ns < bounds.oldest_ns {
         return Err(RefusedRow::TooOld);
     }
-    if time_ns > store.newest_ns() {
+    if time_ns > bounds.newest_ns {
         return Err(RefusedRow::TooNew);
     }
     if row.columns() != values.len() {
@@ -288,7 +303,7 @@ mod tests {
         assert_eq!(taken.reason.unwrap(), "more than a day ahead of the server's clock");
         let body = "{\"time_ns\":7,\"rows\":[[\"load.1 cpu=all\",[1,2]]]}\n";
         let (_, taken) = read(&store, &owner("1", 9), body.as_bytes()).unwrap();
-        assert!(taken.reason.unwrap().contains("another number of metrics than values"));
+        assert!(taken.reason.unwrap().contains("not as many values"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use env::clock::Clock;
 use link::json::{STATUS_CHECKSUM_MISMATCH, STATUS_OK};
 use link::{Answer, HEADER_TIME};
 use model::limits::CLOCK_OFF_US;
@@ -144,7 +145,7 @@ async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<A
     if !noop {
         let values = writes.len() as u64;
         let received_at_us = app.options.clock.guarded_us();
-        if let Some(agent_us) = clock_off(from.headers, received_at_us) {
+        if let Some(agent_us) = clock_off(from.headers, &*app.options.clock) {
             warn!(agent = %caller.agent, agent_us, "the agent's clock is wrong by more than a day");
             writes.push(Write::ClockOff { agent_us });
         }
@@ -196,10 +197,12 @@ async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<A
     Ok(answer)
 }
 
-/// Returns the time that the sender's clock shows if it is wrong.
-fn clock_off(headers: &HeaderMap, received_at_us: u64) -> Option<u64> {
+/// Returns the time that the sender's clock shows if it is wrong. While the server's own wall clock
+/// is held, an agent that agrees with either of its times is not blamed.
+fn clock_off(headers: &HeaderMap, clock: &dyn Clock) -> Option<u64> {
     let agent_us: u64 = headers.get(HEADER_TIME)?.to_str().ok()?.parse().ok()?;
-    (agent_us.abs_diff(received_at_us) > CLOCK_OFF_US).then_some(agent_us)
+    let is_off = |server_us: u64| agent_us.abs_diff(server_us) > CLOCK_OFF_US;
+    (is_off(clock.guarded_us()) && is_off(clock.now_us())).then_some(agent_us)
 }
 
 fn tell_skipped(caller: &Caller, session: &str, skipped: &[Skipped]) {
