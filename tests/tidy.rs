@@ -234,40 +234,39 @@ fn missing_tests(line: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
             missing.push(name.to_owned());
         }
     }
-    let Some((_, command)) = line.split_once("cargo test ") else { return missing };
-    let words: Vec<&str> = command.split(['`', '|']).next().unwrap().split_whitespace().collect();
-    let mut targets = Vec::new();
-    let mut at = 0;
-    while let Some(word) = words.get(at) {
-        at += 1;
-        match *word {
-            "--test" => targets.extend(words.get(at).copied()),
-            "-p" | "--test-threads" | "--bench" | "--bin" => {}
-            option if option.starts_with('-') || option.starts_with('$') => continue,
-            filter => {
-                // A module of unit tests, or part of a test's name in one of the targets.
-                let of_target = |path: &str| {
-                    targets.is_empty()
-                        || targets.iter().any(|t| path.ends_with(&format!("/tests/{t}.rs")))
-                };
-                let there = tests.iter().any(|(path, text)| {
-                    let module = path.ends_with(&format!("/{filter}.rs"));
-                    let test = |line: &str| {
-                        line.split_once("fn ").is_some_and(|(_, name)| name.contains(filter))
-                    };
-                    of_target(path) && (module || text.lines().any(test))
-                });
-                if !there {
-                    missing.push(format!("cargo test {filter}"));
-                }
-                continue;
-            }
-        }
-        at += 1;
+    if let Some((_, command)) = line.split_once("cargo test ") {
+        missing.extend(missing_filters(command, tests));
     }
-    for target in targets {
-        if !tests.keys().any(|path| path.ends_with(&format!("/tests/{target}.rs"))) {
-            missing.push(format!("--test {target}"));
+    missing
+}
+
+/// The targets and filters of a `cargo test` command that match nothing.
+fn missing_filters(command: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
+    let mut words = command.split(['`', '|']).next().unwrap().split_whitespace();
+    let (mut targets, mut filters) = (Vec::new(), Vec::new());
+    while let Some(word) = words.next() {
+        match word {
+            "--test" => targets.extend(words.next()),
+            "-p" | "--test-threads" | "--bench" | "--bin" => drop(words.next()),
+            option if option.starts_with(['-', '$']) => {}
+            filter => filters.push(filter),
+        }
+    }
+    let is_target = |path: &str, target: &&str| path.ends_with(&format!("/tests/{target}.rs"));
+    let of_target = |path: &str| targets.is_empty() || targets.iter().any(|t| is_target(path, t));
+    let mut missing: Vec<String> = targets
+        .iter()
+        .filter(|target| !tests.keys().any(|path| is_target(path, target)))
+        .map(|target| format!("--test {target}"))
+        .collect();
+    for filter in filters {
+        let named = |line: &str| line.split_once("fn ").is_some_and(|(_, f)| f.contains(filter));
+        let module = format!("/{filter}.rs");
+        let there = |(path, text): (&String, &String)| {
+            of_target(path) && (path.ends_with(&module) || text.lines().any(named))
+        };
+        if !tests.iter().any(there) {
+            missing.push(format!("cargo test {filter}"));
         }
     }
     missing
