@@ -1,4 +1,4 @@
-//! What the server does regularly: liveness, expiry, retention, and keeping the guarded time.
+//! Periodic work of the server: liveness, expiry, retention, and persisting the guarded time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -55,7 +55,7 @@ pub(super) struct HostMetrics {
     /// The agent's own metrics are told too.
     own: bool,
     sent: Sent,
-    /// Why the server refused rows, and the monotonic time at which that was reported.
+    /// Monotonic time at which each reason for refused rows was reported.
     refused: Mutex<HashMap<String, Duration>>,
     /// There is something to be sent.
     ready: Notify,
@@ -285,8 +285,8 @@ impl HostMetrics {
         }
     }
 
-    /// Whether this host's clock, too, says that the time is more than a day ahead. Otherwise it is
-    /// the server's clock that is behind, or this one's: the rows wait.
+    /// Returns true if the time is more than a day ahead by this host's clock as well. Otherwise the
+    /// server's clock or this one is behind now, and the rows have to wait.
     fn is_ahead(&self, time_us: u64) -> bool {
         time_us > self.shared.clock.now_us().saturating_add(model::limits::CLOCK_OFF_US)
     }

@@ -24,7 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What the handshake says when the server finds this side's certificate out of date.
 const EXPIRED_ALERT: &str = "received fatal alert: CertificateExpired";
-/// What it says when this side refuses the server's certificate, and when that is for its time.
+/// Text of the failure when this side refuses the server's certificate, and of the reasons that
+/// concern its validity period.
 const BAD_PEER: &str = "invalid peer certificate";
 const OUTDATED: [&str; 2] = ["certificate expired", "certificate not valid yet"];
 /// Longest part of an error answer that is repeated in a message, bytes.
@@ -39,7 +40,7 @@ pub struct Client {
     instance: Option<HeaderValue>,
 }
 
-/// What a session's request says before its body.
+/// Headers of a session's request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionHead<'a> {
     /// Id of the session.
@@ -78,7 +79,7 @@ impl Client {
         Ok(Self { instance: self.instance.clone(), ..Self::open(folder)? })
     }
 
-    /// The same with the renewed pair that waits in the folder.
+    /// Returns the same client with the pending renewed pair of the folder.
     pub(crate) fn with_next(&self, folder: &IdentityFolder) -> Result<Self, SyncError> {
         Ok(Self { http: http(folder.next_tls()?)?, ..self.clone() })
     }

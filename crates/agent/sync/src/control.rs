@@ -245,11 +245,11 @@ impl Syncer {
         Ok(answer)
     }
 
-    /// Sends a heartbeat: with the renewed pair if one waits, which takes the place of the present
-    /// one once it was answered. Where the server refuses it the present one is tried; only an
-    /// answer to that proves that the renewed one was never used and may be forgotten.
+    /// Sends a heartbeat. If a renewed pair is pending it is used, and replaces the present pair once
+    /// the server has answered. If the server refuses it, the present pair is used; only an answer to
+    /// that proves that the renewed pair was never used and can be deleted.
     async fn beat(&self, request: &ControlRequest) -> Result<ControlAnswer, SyncError> {
-        // Two at once would take each other's pair for lost.
+        // Two concurrent heartbeats could each delete or replace the pair that the other one uses.
         let _beating = self.beating.lock().await;
         let client = self.client();
         if !self.folder.has_next() {
@@ -270,7 +270,7 @@ impl Syncer {
                 return Ok(answer);
             }
             Err(error) if error.refuses_certificate() => error,
-            // Whether the server has seen it is not known: it is tried again.
+            // The server may have seen it: try it again with the next heartbeat.
             Err(error) => return Err(error),
         };
         let answer = client.call("/control", request).await?;
@@ -281,7 +281,7 @@ impl Syncer {
         Ok(answer)
     }
 
-    /// Renew unless that failed a short while ago; `request` is a heartbeat that shows the new pair.
+    /// Renews the certificate unless that failed a short while ago, and sends `request` with it.
     async fn renew(&self, request: &ControlRequest) {
         let now = self.clock.monotonic();
         if self.renewal.lock().not_before.is_some_and(|at| now < at) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The error that says that all rows of metrics are more than a day ahead of the server's clock.
 const ROWS_TOO_NEW: &str = "rows_too_new";
-/// How a TLS failure begins that the other side reported.
+/// Prefix of a TLS failure that the other side reported.
 const ALERT: &str = "received fatal alert";
 
 /// Failure of enrolment, a session, a check or a heartbeat.
@@ -104,12 +104,12 @@ pub enum SyncError {
 }
 
 impl SyncError {
-    /// Whether the server found all rows of metrics more than a day ahead of its clock.
+    /// Returns true if the server found all rows of metrics more than a day ahead of its clock.
     pub fn is_too_new(&self) -> bool {
         matches!(self, Self::Busy { word, .. } if word == ROWS_TOO_NEW)
     }
 
-    /// Whether the server refuses the certificate that was shown.
+    /// Returns true if the server refused the certificate of this request.
     pub(crate) fn refuses_certificate(&self) -> bool {
         match self {
             Self::Identity(_) => true,

@@ -84,7 +84,7 @@ impl IdentityFolder {
         ca_pem: &str,
     ) -> Result<(), SyncError> {
         fs::create_dir_all(&self.0).map_err(|e| SyncError::file(&self.0, e))?;
-        // One of an identity of before must not take the place of this one.
+        // A pending pair of an earlier identity must not replace this one.
         self.drop_next()?;
         self.store_ca(ca_pem)?;
         self.store_pair(key_pem, certificate_pem)?;
@@ -112,25 +112,25 @@ impl IdentityFolder {
         self.drop_next()
     }
 
-    /// Keeps a renewed pair next to the present one.
+    /// Stores a renewed pair next to the present one.
     pub(crate) fn store_next(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
         // The certificate last: that it is there says that the key is whole.
         self.replace(NEXT_KEY, key_pem.as_bytes(), 0o600)?;
         self.replace(NEXT_CERT, cert_pem.as_bytes(), 0o644)
     }
 
-    /// Whether a renewed pair waits.
+    /// Returns true if a renewed pair is pending.
     pub(crate) fn has_next(&self) -> bool {
         self.0.join(NEXT_CERT).exists()
     }
 
-    /// Puts the renewed pair in the place of the present one.
+    /// Replaces the present pair by the renewed one.
     pub(crate) fn take_next(&self) -> Result<(), SyncError> {
         let [key, cert] = [NEXT_KEY, NEXT_CERT].map(|name| self.text(name));
         self.store_pair(&key?, &cert?)
     }
 
-    /// Forgets the renewed pair.
+    /// Deletes the renewed pair.
     pub(crate) fn drop_next(&self) -> Result<(), SyncError> {
         remove(&self.0.join(NEXT_CERT))?;
         remove(&self.0.join(NEXT_KEY))
@@ -141,7 +141,7 @@ impl IdentityFolder {
             .map_err(|e| SyncError::file(&self.0.join(name), io::Error::other(e)))
     }
 
-    /// What TLS needs to show the renewed pair.
+    /// Returns the TLS configuration with the pending renewed pair.
     pub(crate) fn next_tls(&self) -> Result<rustls::ClientConfig, SyncError> {
         tls::enrolled(&self.read("ca.pem")?, &self.read(NEXT_CERT)?, &self.read(NEXT_KEY)?)
     }

@@ -215,7 +215,7 @@ async fn with_next(server: &Server) -> (Agent, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewed_pair_that_waited_takes_its_place_once_it_is_answered() {
+async fn a_pending_pair_replaces_the_present_one_once_answered() {
     let now_us = SystemClock::new().now_us();
     let server = Server::start_at(now_us).await;
     let (agent, present) = with_next(&server).await;
@@ -228,7 +228,7 @@ async fn a_renewed_pair_that_waited_takes_its_place_once_it_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewed_pair_that_is_refused_gives_way_to_the_one_before() {
+async fn a_refused_pending_pair_gives_way_to_the_present_one() {
     let now_us = SystemClock::new().now_us();
     let server = Server::start_at(now_us).await;
     let stranger = Server::start_at(now_us).await;
@@ -246,7 +246,7 @@ async fn a_renewed_pair_that_is_refused_gives_way_to_the_one_before() {
 /// Nothing is forgotten before an answer to the present pair proves that the renewed one was never
 /// used.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewed_pair_that_cannot_be_read_is_kept_while_the_server_is_away() {
+async fn an_unreadable_pending_pair_is_kept_while_the_server_is_away() {
     let server = Server::start_at(SystemClock::new().now_us()).await;
     let (agent, present) = with_next(&server).await;
     let next = agent.folder.path().join("cert.next.pem");
@@ -264,7 +264,7 @@ async fn a_renewed_pair_that_cannot_be_read_is_kept_while_the_server_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_renewed_by_a_clock_ahead_is_accepted_afterwards() {
+async fn a_certificate_of_a_clock_ahead_is_accepted_afterwards() {
     let now_us = SystemClock::new().now_us();
     let server = Server::start_at(now_us).await;
     let mut agent = server.agent("web").await;

@@ -30,7 +30,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Whether there is a key pair already.
+    /// Returns true if there is a key pair already.
     pub(crate) fn exist(folder: &Path) -> bool {
         folder.join(KEY_FILE).exists()
     }
@@ -105,8 +105,8 @@ impl Tokens {
         Ok(())
     }
 
-    /// Forget revocations of tokens that have expired by now. Should the time go back behind that,
-    /// it is noticed as if a token had been issued now.
+    /// Forgets revocations of tokens that have expired by now. If the time goes back afterwards, the
+    /// keys are replaced, as if a token had been issued now.
     pub(crate) fn forget_expired(&self, now_s: i64) {
         self.issued_s.fetch_max(now_s, Ordering::AcqRel);
         self.refused.write().retain(|_, r| r.expires_at_s > now_s);

@@ -36,7 +36,7 @@ struct Look {
 pub(crate) struct Taken {
     rows: u64,
     refused: u64,
-    /// Why the first of them was refused.
+    /// Reason why the first of them was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Of the refused rows, those more than a day ahead of the server's clock.

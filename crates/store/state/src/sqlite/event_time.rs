@@ -1,5 +1,5 @@
-//! By which time an event is ordered, paged and found: when the agent found it, unless the agent's
-//! clock cannot have been right. Then it is when the server received it, and the event's body alone
+//! The time by which an event is ordered, paged and filtered: when the agent found it. If the agent's
+//! clock cannot have been right it is when the server received the event; then only the event's body
 //! says what the agent's clock showed.
 
 use model::limits::CLOCK_OFF_US;
