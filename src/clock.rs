@@ -13,6 +13,7 @@ use env::guard::{Change, GuardedClock, Hold, Release, StoredHold, StoredTime};
 use env::random::SystemRandom;
 use model::timestamp;
 use model::{Coverage, CoverageKind, EventBody};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{error, info, warn};
@@ -78,8 +79,15 @@ impl Stored {
 pub(crate) struct FolderClock {
     pub(crate) clock: Arc<GuardedClock>,
     folder: DataFolder,
-    store_at: Duration,
-    /// The last attempt to persist it failed.
+    /// Held while the file is written.
+    written: Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// Monotonic time at which the file is due again.
+    due: Duration,
+    /// The last attempt failed.
     failed: bool,
 }
 
@@ -90,15 +98,14 @@ impl FolderClock {
         if let Some(hold) = clock.hold() {
             warn!("{}", held_text(&hold, folder.path()));
         }
-        let mut own =
-            Self { clock, folder: folder.clone(), store_at: Duration::ZERO, failed: false };
-        own.store();
+        let own = Self { clock, folder: folder.clone(), written: Mutex::default() };
+        own.keep();
         own
     }
 
     /// Persists the time if that is due. Returns the holds that began and ended since the last
     /// call, after logging them. Call it every second.
-    pub(crate) fn tick(&mut self) -> Vec<Change> {
+    pub(crate) fn tick(&self) -> Vec<Change> {
         let changes = self.clock.take_changes();
         for change in &changes {
             match change {
@@ -106,23 +113,27 @@ impl FolderClock {
                 Change::Released { .. } => info!("{}", released_text(change)),
             }
         }
-        if !changes.is_empty() || self.clock.monotonic() >= self.store_at {
-            self.store();
+        if !changes.is_empty() || self.clock.monotonic() >= self.written.lock().due {
+            self.keep();
         }
         changes
     }
 
-    /// Persists the time now.
-    pub(crate) fn store(&mut self) {
-        self.store_at = self.clock.monotonic() + STORE_EVERY;
-        match write(&self.folder.clock(), self.clock.stored()) {
-            Ok(()) => self.failed = false,
-            Err(problem) if !self.failed => {
-                self.failed = true;
-                error!("{problem:#}: the guarded time is not persisted");
-            }
-            Err(_) => {}
+    /// Persists the time now. The first of several failures is logged.
+    pub(crate) fn keep(&self) {
+        let before = self.written.lock().failed;
+        match self.store() {
+            Err(problem) if !before => error!("{problem:#}: the guarded time is not persisted"),
+            _ => {}
         }
+    }
+
+    fn store(&self) -> anyhow::Result<()> {
+        let mut written = self.written.lock();
+        written.due = self.clock.monotonic() + STORE_EVERY;
+        let done = write(&self.folder.clock(), self.clock.stored());
+        written.failed = done.is_err();
+        done
     }
 
     /// Returns a hold's beginning or end as an event of the server, with its id.
@@ -141,6 +152,16 @@ impl FolderClock {
             detail,
         });
         (format!("clock-{word}-{at_us}"), event)
+    }
+}
+
+impl api::ServerClock for FolderClock {
+    fn guard(&self) -> &GuardedClock {
+        &self.clock
+    }
+
+    fn store(&self) -> Result<(), String> {
+        Self::store(self).map_err(|problem| format!("{problem:#}"))
     }
 }
 

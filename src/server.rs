@@ -17,7 +17,6 @@ use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use model::Position;
-use parking_lot::Mutex;
 use registry::{Registry, RegistryOptions, SqliteRegistry};
 use rustls::server::ResolvesServerCert;
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsLimits, SessionsOptions, Timeouts};
@@ -74,7 +73,7 @@ impl Server {
     pub(crate) async fn start(config: &ServerConfig) -> anyhow::Result<(Self, Started)> {
         let folder = DataFolder::new(&config.data);
         let lock = folder.claim()?;
-        let own_clock = FolderClock::open(&folder);
+        let own_clock = Arc::new(FolderClock::open(&folder));
         let guard = own_clock.clock.clone();
         let clock: Arc<dyn Clock> = guard.clone();
         let opening = (config.clone(), folder.clone(), guard.clone());
@@ -86,7 +85,7 @@ impl Server {
         let ready = Arc::new(AtomicBool::new(false));
         let rules = open_rules(config, &folder, &clock)?;
         let stores = (&state, &commit, series.as_ref());
-        let router = api_router(config, (&registry, rules), stores, &guard, &ready)?;
+        let router = api_router(config, (&registry, rules), stores, &own_clock, &ready)?;
         metrics::gauge!("holdfast_series_open").set(f64::from(u8::from(series.is_some())));
         let router = ship::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
@@ -116,7 +115,7 @@ impl Server {
             registry: registry.clone(),
             state,
             commit: commit.clone(),
-            clock: Mutex::new(own_clock),
+            clock: own_clock,
             retention: retention(config),
             shipping: shipping.clone(),
         };
@@ -431,7 +430,7 @@ fn api_router(
     config: &ServerConfig,
     (registry, rules): (&Registry, Arc<RuleFolder>),
     (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, Option<&series::Store>),
-    clock: &Arc<GuardedClock>,
+    clock: &Arc<FolderClock>,
     ready: &Arc<AtomicBool>,
 ) -> anyhow::Result<axum::Router> {
     let options = api::ApiOptions {
@@ -448,8 +447,8 @@ fn api_router(
         rules: Some(rules),
         series: series.cloned(),
         ready: ready.clone(),
-        guard: Some(clock.clone()),
-        ..api::ApiOptions::new(clock.clone())
+        server_clock: Some(clock.clone()),
+        ..api::ApiOptions::new(clock.clock.clone())
     };
     api::router(options, registry.clone(), state.clone(), commit.clone()).context("api")
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use commit::Commit;
 use model::Record;
-use parking_lot::Mutex;
 use registry::Registry;
 use ship::Shipping;
 use state::{Retention, StateStore};
@@ -24,7 +23,7 @@ pub(crate) struct Upkeep {
     pub(crate) registry: Registry,
     pub(crate) state: Arc<dyn StateStore>,
     pub(crate) commit: Arc<Commit>,
-    pub(crate) clock: Mutex<FolderClock>,
+    pub(crate) clock: Arc<FolderClock>,
     pub(crate) retention: Retention,
     pub(crate) shipping: Shipping,
 }
@@ -54,7 +53,7 @@ impl Upkeep {
                 this.clone().retain().await;
             }
         }
-        let stored = tokio::task::spawn_blocking(move || this.clock.lock().store());
+        let stored = tokio::task::spawn_blocking(move || this.clock.keep());
         // A task that could not be joined left the time of the last minute.
         let _ = stored.await;
     }
@@ -63,8 +62,8 @@ impl Upkeep {
     async fn tell_clock(self: Arc<Self>) {
         let own = self.clone();
         let tick = move || {
-            let mut clock = own.clock.lock();
-            clock.tick().iter().map(|change| clock.event(change)).collect::<Vec<_>>()
+            let changes = own.clock.tick();
+            changes.iter().map(|change| own.clock.event(change)).collect::<Vec<_>>()
         };
         for (id, event) in tokio::task::spawn_blocking(tick).await.unwrap_or_default() {
             let at_us = self.registry.guarded_us();

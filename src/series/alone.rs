@@ -30,7 +30,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let config = configuration(&args, &folder)?;
     let secrets = secrets(&config, &folder)?;
     folder.make()?;
-    let mut clock = FolderClock::open(&folder);
+    let clock = FolderClock::open(&folder);
     let dir = folder.series();
     let options = StoreOptions { clock: clock.clock.clone(), ..config.store_options() };
     let opened = tokio::task::spawn_blocking(move || Store::open(&dir, options)).await?;
@@ -62,7 +62,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     console.line("stopping");
     ports.close().await;
     tokio::task::spawn_blocking(move || store.close()).await?.context("series")?;
-    clock.store();
+    clock.keep();
     console.line("stopped");
     Ok(())
 }

@@ -17,6 +17,7 @@ use rustls_pki_types::pem::PemObject;
 use state::registry::NewCertificate;
 use time::OffsetDateTime;
 
+use crate::fleet::Now;
 use crate::limits::{
     AGENT_CERTIFICATE_SECONDS, CA_BACKDATE_SECONDS, CA_SECONDS, CLOCK_SKEW_SECONDS, CSR_BYTES_MAX,
     SERVER_CERTIFICATE_BACKDATE_SECONDS, SERVER_CERTIFICATE_SECONDS,
@@ -188,15 +189,17 @@ impl Authority {
         self.validity.begins_s.min(now_s - CLOCK_SKEW_SECONDS)
     }
 
-    /// A certificate and key for this server under all of `names`.
+    /// A certificate and key for this server under all of `names`, valid at both times of `now`:
+    /// agents and browsers compare it with their own clocks, and either of ours may be wrong.
     pub(crate) fn server_certificate(
         &self,
         names: &[String],
         random: &dyn Random,
-        now_s: i64,
+        now: Now,
     ) -> Result<IssuedKeyPair, RegistryError> {
-        let from = self.begin_s(now_s).max(now_s - SERVER_CERTIFICATE_BACKDATE_SECONDS);
-        let to = now_s + SERVER_CERTIFICATE_SECONDS;
+        let (earlier_s, later_s) = (now.s.min(now.wall_s), now.s.max(now.wall_s));
+        let from = self.begin_s(earlier_s).max(earlier_s - SERVER_CERTIFICATE_BACKDATE_SECONDS);
+        let to = later_s + SERVER_CERTIFICATE_SECONDS;
         let common_name = names.first().map_or("localhost", String::as_str);
         let mut params = params(common_name, from, to, random)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

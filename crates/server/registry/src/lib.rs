@@ -420,11 +420,7 @@ impl Registry {
                 all.push(name);
             }
         }
-        let now = self.now();
-        // The later of the two: agents and browsers check the end against their own clocks, and
-        // either of ours may be behind.
-        let now_s = now.s.max(now.wall_s);
-        self.inner.authority.server_certificate(&all, &*self.inner.random, now_s)
+        self.inner.authority.server_certificate(&all, &*self.inner.random, self.now())
     }
 
     /// Copy `registry.db` consistently while it is in use, what agents said included; `ca.key`,

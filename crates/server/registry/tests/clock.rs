@@ -180,3 +180,22 @@ fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
     assert!(world.clock.accept());
     world.registry.identify(&der(&enrolled.certificate_pem)).unwrap();
 }
+
+/// Others compare the server's certificate with their own clocks: it holds at both times.
+#[test]
+fn the_server_certificate_is_valid_by_both_times() {
+    let world = Guarded::open();
+    let day_s = 86_400;
+    let guarded_s = (START_US / 1_000_000) as i64;
+    for wall_us in [START_US, START_US + 10 * YEAR_US, START_US - 3 * 86_400_000_000] {
+        world.wall.jump_to(wall_us);
+        let pem = world.registry.issue_server_certificate(&[]).unwrap().cert_chain_pem;
+        let leaf = der(&pem);
+        let (_, leaf) = x509_parser::parse_x509_certificate(&leaf).unwrap();
+        let (begins_s, ends_s) =
+            (leaf.validity().not_before.timestamp(), leaf.validity().not_after.timestamp());
+        for now_s in [guarded_s, (wall_us / 1_000_000) as i64] {
+            assert!(begins_s < now_s && now_s + 390 * day_s < ends_s, "{begins_s} {ends_s}");
+        }
+    }
+}

@@ -26,6 +26,18 @@ use crate::room::Room;
 use crate::token::{TokenKeyError, Tokens};
 use crate::turns::Turns;
 
+/// The server's own clock.
+pub trait ServerClock: Send + Sync {
+    /// The guard over it.
+    fn guard(&self) -> &GuardedClock;
+
+    /// Persists the guarded time.
+    ///
+    /// # Errors
+    /// The reason, if it could not be written.
+    fn store(&self) -> Result<(), String>;
+}
+
 /// The server's configuration file, as whoever started the server reads it. Every failure is a text
 /// for people.
 pub trait ConfigFile: Send + Sync {
@@ -87,8 +99,8 @@ pub struct ApiOptions {
     pub series: Option<series::Store>,
     /// Set to `true` when everything behind the API is up; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
-    /// The guard of the server's clock; without it `/clock` says that the clock is followed.
-    pub guard: Option<Arc<GuardedClock>>,
+    /// The server's own clock; without it `/clock` says that the clock is followed.
+    pub server_clock: Option<Arc<dyn ServerClock>>,
 }
 
 impl ApiOptions {
@@ -110,7 +122,7 @@ impl ApiOptions {
             rules: None,
             series: None,
             ready: Arc::new(AtomicBool::new(true)),
-            guard: None,
+            server_clock: None,
         }
     }
 }

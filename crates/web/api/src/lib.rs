@@ -45,7 +45,7 @@ use commit::Commit;
 use registry::Registry;
 use state::StateStore;
 
-pub use api::{ApiError, ApiOptions, ConfigFile};
+pub use api::{ApiError, ApiOptions, ConfigFile, ServerClock};
 pub use call::Source;
 pub use error::error_codes;
 pub use log_ring::{LogLine, LogRing};

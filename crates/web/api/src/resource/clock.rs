@@ -61,7 +61,7 @@ pub(crate) struct HeldData {
 
 fn read(call: &Call) -> Result<Answer, Failure> {
     let clock = &call.api.options.clock;
-    let hold = call.api.options.guard.as_ref().and_then(|guard| guard.hold());
+    let hold = call.api.options.server_clock.as_ref().and_then(|own| own.guard().hold());
     Answer::data(&ClockData {
         wall: timestamp::micros(clock.now_us()),
         guarded: timestamp::micros(clock.guarded_us()),
@@ -88,7 +88,12 @@ fn held(call: &Call, hold: Hold) -> HeldData {
 
 fn accept(call: &Call) -> Result<Answer, Failure> {
     call.begun()?;
-    let held = call.api.options.guard.as_ref().is_some_and(|guard| guard.accept());
+    let own = call.api.options.server_clock.as_ref();
+    let held = own.is_some_and(|own| own.guard().accept());
+    if let Some(Err(problem)) = own.map(|own| own.store()) {
+        // It counts until the server ends.
+        return Err(Failure::internal(&problem));
+    }
     let said = if held { "accepted" } else { "it was not held" };
     let time = timestamp::micros(call.api.options.clock.guarded_us());
     Ok(Answer::Message(format!("{said}; the guarded time is {time}")))

@@ -125,7 +125,8 @@ fn ready(call: &Call) -> Result<Answer, Failure> {
     }
     call.state().applied()?;
     call.registry().summary()?;
-    if call.api.options.guard.as_ref().is_some_and(|guard| guard.hold().is_some()) {
+    let clock = call.api.options.server_clock.as_ref();
+    if clock.is_some_and(|clock| clock.guard().hold().is_some()) {
         let body = b"clock_held\n".to_vec();
         return Ok(Answer::Raw { status: StatusCode::OK, content_type: TEXT, body });
     }
