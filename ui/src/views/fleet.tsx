@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { clock, coverage, newest, summary } from "../api/calls";
 import type { AgentStatus, Summary } from "../api/types";
-import { count, plural, span, word } from "../core/format";
+import { count, moment, plural, span, word } from "../core/format";
 import { useResource } from "../core/load";
 import { place } from "../core/route";
 import { Changes } from "../parts/changes";
@@ -118,7 +118,8 @@ function HeldClock() {
         <p class="notice-title">The server's clock is held</p>
         <p>{held.detail}</p>
         <p class="quiet">
-          Otherwise it is followed after {span(held.follows_in_s * 1000)} of uptime.
+          Since {moment(held.since)}. Otherwise it is followed after{" "}
+          {span(held.follows_in_s * 1000)} of uptime.
         </p>
       </div>
     </div>

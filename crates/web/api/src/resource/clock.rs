@@ -77,7 +77,7 @@ fn held(call: &Call, hold: Hold) -> HeldData {
         offset_s: hold.offset_us / 1_000_000,
         follows_in_s: hold.remaining.as_secs(),
         detail: format!(
-            "The server's wall clock moved to {days} {} {side} the last time known to be right. \
+            "The server's wall clock is {days} {} {side} the last time known to be right. \
              Until it is set right or accepted, nothing expires or is deleted by it. If the wall \
              clock is right, run `holdfast clock accept --data {}` on the server.",
             if days == 1 { "day" } else { "days" },
