@@ -165,7 +165,8 @@ impl api::ServerClock for FolderClock {
     }
 }
 
-/// Returns the guarded clock of a folder as it was persisted last, for a command run next to a running server.
+/// Returns the guarded clock of a folder as it was persisted last; also for a command that runs next
+/// to the server.
 pub(crate) fn read_guarded(folder: &DataFolder) -> GuardedClock {
     let clock = Arc::new(SystemClock::new());
     let stored = match load(&folder.clock()) {

@@ -34,7 +34,7 @@ const BYTES_MAX: usize = 512 * 1024;
 /// How long the server is given to take rows when nothing was to be sent for a while.
 const SEND_EVERY: Duration = Duration::from_mins(1);
 
-/// How often rows that are refused for the same reason are reported.
+/// Interval between two reports of rows that are refused for the same reason.
 const REFUSAL_EVERY: Duration = Duration::from_hours(1);
 /// How long a queue that was opened anew, or could not be opened, is left alone.
 pub(super) const REOPEN_AFTER: Duration = Duration::from_mins(10);

@@ -327,8 +327,7 @@ impl Scanning {
 }
 
 /// Returns since when the agent was not running, by the wall clock of now, and records a jump of
-/// the wall clock in between. Across a reboot only a backward jump can
-/// be detected.
+/// the wall clock in between. Across a reboot only a backward jump can be detected.
 fn down_since(shared: &Shared, before: &Alive, now_us: u64) -> Result<u64, QueueError> {
     let passed = before
         .uptime

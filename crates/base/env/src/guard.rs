@@ -111,7 +111,7 @@ struct State {
 struct Active {
     since_us: u64,
     offset_us: i64,
-    /// How long earlier processes held.
+    /// Uptime of the hold in earlier processes.
     before: Duration,
     /// Monotonic time since which this process holds.
     began: Duration,
@@ -140,13 +140,12 @@ impl GuardedClock {
         });
         let time_us = stored.map_or(wall_us, |stored| stored.time_us);
         let state = State { time_us, at, hold, changes: Vec::new(), floor_us: 0 };
-        let guard = Self { clock, resumed_us: time_us, state: Mutex::new(state) };
-        guard.read(|_, _| ());
-        guard
+        Self { clock, resumed_us: time_us, state: Mutex::new(state) }
     }
 
-    /// Sets the time, microseconds since the epoch, before which the guarded time is never held: so
-    /// old it cannot be right, because the machine had not set its clock yet.
+    /// Sets the time, microseconds since the epoch, before which the guarded time is never held: a
+    /// time so old cannot be right, because the machine had not set its clock yet. Call it before the
+    /// first reading.
     #[must_use]
     pub fn believing_from(mut self, floor_us: u64) -> Self {
         self.state.get_mut().floor_us = floor_us;
@@ -223,7 +222,7 @@ impl State {
             }
             return;
         }
-        // The first jump, or another one: what was waited for the one before counts for nothing.
+        // The first jump, or another one: the wait starts again.
         let since_us = self.time_us;
         let hold = Active { since_us, offset_us, before: Duration::ZERO, began: now };
         self.note(Change::Held(hold.hold(now)));

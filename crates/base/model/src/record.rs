@@ -82,7 +82,7 @@ pub enum Write {
     /// The agent's clock was wrong by more than [`CLOCK_OFF_US`](crate::limits::CLOCK_OFF_US) when
     /// it sent the session, whose events are therefore ordered by receipt. Always the last write.
     ClockOff {
-        /// What it showed, microseconds since the epoch.
+        /// Time of the agent's clock, microseconds since the epoch.
         agent_us: u64,
     },
 }

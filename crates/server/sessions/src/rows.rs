@@ -142,7 +142,7 @@ fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<(Vec<Batch>, Taken)
 
 /// Why a row is refused.
 enum RefusedRow {
-    /// No name that an agent may tell.
+    /// Not a name that an agent may use.
     Name,
     /// A limit of series is reached.
     Limit(String),
@@ -172,7 +172,7 @@ impl Taken {
     }
 }
 
-/// The row of a name that an agent tells.
+/// Returns the row of a name that an agent sent.
 fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
     // No name holds a line feed.
     let raw = [&*agent.name, "\n", name].concat();
