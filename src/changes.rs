@@ -17,7 +17,6 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// Items asked for in one page.
 const PAGE_ITEMS: usize = 500;
 
-/// Print.
 pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let local = Local::open(&server::socket(&args.data.data))?;

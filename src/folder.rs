@@ -198,7 +198,6 @@ impl DataFolder {
         self.0.join("agent")
     }
 
-    /// Local callers.
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("holdfast.sock")
     }

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::agent::Console;
 
-/// Print it.
 pub(crate) fn report(as_json: bool, report: &Value) {
     let console = Console::new();
     match report.as_object() {

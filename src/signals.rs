@@ -17,7 +17,6 @@ impl Stop {
         })
     }
 
-    /// Wait for one of them.
     pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -18,7 +18,6 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 /// How often old events are dropped.
 const RETAIN_EVERY: Duration = Duration::from_hours(1);
 
-/// Periodic work.
 pub(crate) struct Upkeep {
     pub(crate) registry: Registry,
     pub(crate) state: Arc<dyn StateStore>,

@@ -14,7 +14,6 @@ use crate::server;
 /// Random bytes of a made password.
 const PASSWORD_BYTES: usize = 18;
 
-/// Run one of them.
 pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     let UserCommand::Password { name, data } = command;
     let registry = server::registry_beside(&DataFolder::new(&data.data))?;

@@ -27,7 +27,6 @@ impl Console {
         Self { bar: io::stderr().is_terminal() }
     }
 
-    /// One line.
     #[expect(clippy::unused_self, reason = "a console is where lines go, whichever it is")]
     pub(crate) fn line(&self, text: &str) {
         // A closed stdout is no reason to stop watching.

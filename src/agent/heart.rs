@@ -98,7 +98,6 @@ struct Later {
     sum: String,
     /// How often in a row.
     failures: u32,
-    /// Not before.
     due: Instant,
 }
 
@@ -110,7 +109,6 @@ enum Followed {
     Stored,
     /// It is not used.
     Refused(String),
-    /// It was not had.
     Later(Wish),
 }
 

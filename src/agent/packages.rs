@@ -37,7 +37,6 @@ struct Last {
     stamp: String,
     /// When it was read, microseconds since the epoch; 0 while it never was.
     read_us: u64,
-    /// Packages then.
     packages: u64,
     /// Keys of packages that were being changed then; `None` when they were very many.
     moving: Option<BTreeSet<String>>,

@@ -28,7 +28,6 @@ const CLOCK_JUMP: Duration = Duration::from_mins(1);
 pub(super) enum Order {
     /// Scan now, at full speed; report the outcome under this command's number.
     Scan(u64),
-    /// End.
     Stop,
 }
 

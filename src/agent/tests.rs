@@ -115,7 +115,6 @@ impl Clock for HangingClock {
     }
 }
 
-/// Start with this clock.
 fn start(settings: &AgentSettings, clock: Arc<dyn Clock>) -> Agent {
     let left = Left::default();
     Start { own: settings, console: Console::new(), clock, begin: Begin::Start, left }

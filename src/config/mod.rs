@@ -73,7 +73,6 @@ pub(crate) const SCAN_INTERVAL: (Duration, Duration) =
 
 /// A value as it is written in a configuration.
 pub(crate) trait Written: PartialOrd {
-    /// The text.
     fn written(&self) -> String;
 }
 

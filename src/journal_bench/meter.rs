@@ -9,7 +9,6 @@ use env::files::{Access, File, FileOver, Files, FilesOver, RealFiles};
 use journal::BLOCK_BYTES;
 use parking_lot::Mutex;
 
-/// What was flushed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Flushed {
     pub(crate) flushes: u64,

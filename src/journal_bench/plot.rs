@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 /// One line of a panel.
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Drawn thicker.
     pub(crate) ours: bool,
     pub(crate) points: Vec<(f64, f64)>,
 }

@@ -13,7 +13,6 @@ use crate::agent::Console;
 use crate::cli::SeriesBenchArgs;
 use crate::config::{SeriesConfig, WalMode};
 
-/// Rows of a batch.
 const BATCH_ROWS: usize = 1000;
 /// Time between two rows of a series, in nanoseconds.
 const STEP_NS: i64 = 10_000_000_000;

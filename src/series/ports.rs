@@ -27,7 +27,6 @@ pub(crate) struct Secrets {
     pub(crate) token: Option<Token>,
 }
 
-/// Open ports.
 pub(crate) struct Ports {
     /// Name and address of each.
     pub(crate) open: Vec<(&'static str, SocketAddr)>,

@@ -39,7 +39,6 @@ fn first_bytes(hash: Sha1) -> u64 {
 /// How many documents a range has, and the sum of their hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sum {
-    /// How many.
     pub documents: u64,
     /// Modulo 2^64.
     pub hashes: u64,
@@ -62,7 +61,6 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Every key.
     pub const ALL: Self = Self { first: 0, digits: 0 };
 
     /// The range of this name; `None` for what is not up to 16 lower-case hex digits.
@@ -94,7 +92,6 @@ impl KeyRange {
         (self.first..=self.last()).contains(&key)
     }
 
-    /// Its name.
     pub fn name(&self) -> String {
         let mut name = format!("{:016x}", self.first);
         name.truncate(usize::from(self.digits));

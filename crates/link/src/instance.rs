@@ -13,7 +13,6 @@ const PART_CHARS_MAX: usize = 32;
 pub struct Instance {
     /// The machine, the same over reboots.
     pub machine: String,
-    /// One boot of it.
     pub boot: String,
     /// One start of the program; random.
     pub nonce: String,

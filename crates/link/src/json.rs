@@ -75,7 +75,6 @@ pub struct ControlScan {
     pub ended_at_s: Option<i64>,
 }
 
-/// A heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlRequest {
@@ -127,9 +126,7 @@ pub struct ConfigAnswer {
 pub struct ControlAgent {
     /// Its number, at least three digits.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// Its groups.
     pub groups: Vec<String>,
 }
 
@@ -248,7 +245,6 @@ pub struct DigestRequest {
 /// Number of documents and sum of hashes of one part of a range; on the wire `[17,"90ab..."]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct DigestPart(
-    /// Documents.
     pub u64,
     /// Sum of their hashes, 16 hex digits; empty when there are none.
     pub String,
@@ -279,7 +275,6 @@ impl DigestPart {
 pub struct DigestItem {
     /// The agent's id for it.
     pub id: String,
-    /// Its version.
     pub version: u64,
     /// Its `checksum.hash.sha1`.
     pub checksum: String,

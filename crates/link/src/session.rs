@@ -48,7 +48,6 @@ wire_enum! {
         /// Create or replace it.
         #[default]
         Upsert = 0,
-        /// Remove it.
         Delete = 1,
     }
 }
@@ -56,10 +55,8 @@ wire_enum! {
 wire_enum! {
     /// Whether the sender expects a scan of the documents as well.
     SyncOption {
-        /// No.
         #[default]
         Sync = 0,
-        /// A first one.
         VdFirst = 1,
         /// A further one.
         VdSync = 2,
@@ -77,9 +74,7 @@ pub struct Start {
     pub index: Vec<String>,
     /// Whether a scan is expected as well.
     pub option: SyncOption,
-    /// Processor architecture.
     pub architecture: String,
-    /// Host name.
     pub hostname: String,
     /// Operating system, such as `Debian GNU/Linux`.
     pub osname: String,
@@ -108,7 +103,6 @@ pub struct Start {
 /// One document or event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Value {
-    /// What to do.
     pub operation: Operation,
     /// The agent's id for it.
     pub id: String,
@@ -123,9 +117,7 @@ pub struct Value {
 /// A document that gives context to others and is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Context {
-    /// Its id.
     pub id: String,
-    /// Its index.
     pub index: String,
     /// A JSON object.
     pub data: Vec<u8>,
@@ -148,7 +140,6 @@ pub enum Payload {
     Cleans(Vec<String>),
     /// A checksum to compare.
     Checksum {
-        /// Of which index.
         index: String,
         /// As the agent computes it, lower-case hex.
         checksum: String,

@@ -40,25 +40,16 @@ impl Default for Limits {
 pub enum VerifyError {
     /// Longer than the limit.
     #[error("session of {bytes} bytes is above the limit of {max}: send it in smaller parts")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-        /// The limit.
-        max: usize,
-    },
+    TooLong { bytes: usize, max: usize },
     /// More values than the limit.
     #[error("session holds more than {max} values: send it in smaller parts")]
-    TooManyValues {
-        /// The limit.
-        max: usize,
-    },
+    TooManyValues { max: usize },
     /// Not a buffer of this schema, or damaged.
     #[error("not a valid session buffer: {0}")]
     Damaged(String),
     /// A valid message of another kind.
     #[error("message is not a full session")]
     NotASession,
-    /// No start.
     #[error("session has no start")]
     NoStart,
     /// An enum value that is not known here.
@@ -71,12 +62,7 @@ pub enum VerifyError {
     },
     /// A list of names beyond [`NAMES_MAX`].
     #[error("{field} lists {count} names, above the limit of {NAMES_MAX}")]
-    TooManyNames {
-        /// Which field.
-        field: &'static str,
-        /// How many.
-        count: usize,
-    },
+    TooManyNames { field: &'static str, count: usize },
 }
 
 impl VerifyError {
@@ -169,7 +155,6 @@ pub enum PayloadView<'a> {
     Cleans(Vec<&'a str>),
     /// A checksum to compare.
     Checksum {
-        /// Of which index.
         index: &'a str,
         /// As the agent computes it.
         checksum: &'a str,
@@ -292,7 +277,6 @@ impl<'a> SyncView<'a> {
         self.len() == 0
     }
 
-    /// Whether there is any context.
     pub fn has_contexts(&self) -> bool {
         self.0.contexts().is_some_and(|c| !c.is_empty())
     }
@@ -325,7 +309,6 @@ impl<'a> SyncView<'a> {
 /// One value of a verified session; its fields are those of [`Value`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueView<'a> {
-    /// What to do.
     pub operation: Operation,
     /// The agent's id for it.
     pub id: &'a str,

@@ -8,7 +8,6 @@ pub const BATCH_OPS: usize = 1000;
 pub const READERS_DEFAULT: usize = 2;
 /// Most reader threads.
 pub const READERS_MAX: usize = 8;
-/// Bytes of one read.
 pub const READ_BYTES: usize = 256 * 1024;
 /// Bytes of the buffer that directory entries are read into.
 pub const ENTRIES_BYTES: usize = 64 * 1024;

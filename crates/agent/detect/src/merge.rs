@@ -63,7 +63,6 @@ pub(crate) fn next(
 pub(crate) enum Verdict {
     /// Nothing to write.
     Same,
-    /// Bookkeeping only.
     Touch,
     /// The document differs, but nothing happened to the item: the rules or the device number did.
     Quiet,

@@ -53,7 +53,6 @@ pub(crate) struct Job {
 pub(crate) enum Outcome {
     /// As it was at one moment.
     Observed(Box<Observation>),
-    /// It is not there.
     Gone,
     /// No longer a regular file, or the scan was cancelled: the next scan looks again.
     Left,

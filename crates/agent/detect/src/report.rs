@@ -66,7 +66,6 @@ struct ProgressCells {
 pub struct ProgressCounts {
     /// Regular files met.
     pub files: u64,
-    /// Directories met.
     pub directories: u64,
     /// Links, pipes, sockets, devices met.
     pub others: u64,
@@ -84,7 +83,6 @@ impl Progress {
         Self::default()
     }
 
-    /// Read them.
     pub fn counts(&self) -> ProgressCounts {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         ProgressCounts {
@@ -117,7 +115,6 @@ impl Progress {
 /// What was met and what was done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
-    /// Regular files.
     pub files: u64,
     /// Directories, the root among them.
     pub directories: u64,
@@ -225,7 +222,6 @@ impl GapKind {
 pub struct Gap {
     /// The root or directory, raw.
     pub path: Vec<u8>,
-    /// Why.
     pub kind: GapKind,
     /// Since when, microseconds since the epoch.
     pub since_us: u64,
@@ -244,7 +240,6 @@ pub enum RootState {
     Covered,
     /// Not scanned, its baseline kept.
     Gap {
-        /// Why.
         kind: GapKind,
         /// What exactly, and the remedy.
         detail: String,
@@ -278,7 +273,6 @@ pub struct ScanReport {
     pub seconds: f64,
     /// Sums over all roots.
     pub counts: Counts,
-    /// Each root.
     pub roots: Vec<RootReport>,
     /// Whether it was cancelled before its end.
     pub cancelled: bool,

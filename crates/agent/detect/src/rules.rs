@@ -36,23 +36,16 @@ pub enum Attribute {
     Size,
     /// Digests of the content.
     Hash,
-    /// Permission bits.
     Mode,
-    /// Owner.
     Uid,
-    /// Group.
     Gid,
-    /// Modification time.
     Mtime,
     /// Inode change time.
     Ctime,
-    /// Inode number.
     Inode,
-    /// Device number.
     Device,
     /// Target of a symbolic link.
     TargetPath,
-    /// Extended attributes.
     Xattrs,
     /// Number of hard links.
     Links,
@@ -189,12 +182,10 @@ pub enum RulesError {
     Value {
         /// Which `[[watch]]`, from 0.
         index: usize,
-        /// Which key of it.
         key: &'static str,
         /// What is wrong and what to write instead.
         problem: String,
     },
-    /// There are too many.
     #[error("watch: {0} paths are more than the {max}; watch a common parent instead", max = limits::WATCHES_MAX)]
     TooMany(usize),
 }

@@ -86,7 +86,6 @@ impl Scanner {
         Ok(Self { rules, compiled, options, clock, budget, gaps, scanning })
     }
 
-    /// Its rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }

@@ -11,7 +11,6 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 pub(crate) struct Patterns(Gitignore);
 
 impl Patterns {
-    /// Compile.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, ignore::Error> {
         // Paths are handed over relative to the root, so the matcher's own root is empty.
         let mut builder = GitignoreBuilder::new("");

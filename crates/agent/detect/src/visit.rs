@@ -14,7 +14,6 @@ use crate::report::{Counts, GapKind, RootReport, RootState, ScanError};
 use crate::root::Root;
 use crate::walk::{Context, Directory, Walk};
 
-/// Scan one root.
 pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, ScanError> {
     let mut report = RootReport {
         path: show(root.rule.watch.path.as_os_str().as_encoded_bytes()).into_owned(),

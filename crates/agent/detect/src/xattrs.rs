@@ -23,7 +23,6 @@ pub(crate) struct Reader {
     value: Vec<u8>,
 }
 
-/// Whose attributes.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
     /// An open file.

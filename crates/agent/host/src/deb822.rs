@@ -11,7 +11,6 @@ use crate::limits::{FIELDS_MAX, LINE_BYTES_MAX, STANZA_BYTES_MAX};
 /// Why no further stanza can be read.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Reading failed.
     Io(io::Error),
     /// A line is wrong.
     Malformed(&'static str),

@@ -9,24 +9,14 @@ use model::CoverageKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InventoryError {
-    /// It is not there.
     #[error("{path}: no package database there; mount it, or set inventory.packages = false")]
-    Missing {
-        /// Which.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// It cannot be opened or read.
     #[error("{path}: {source}; the agent must be able to read it")]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// It is not what dpkg writes.
     #[error("{path}: line {line}: {what}; compare it with its copy {path}-old")]
     Malformed {
-        /// Which.
         path: PathBuf,
         /// Where, from 1.
         line: u64,
@@ -36,21 +26,16 @@ pub enum InventoryError {
     /// It is larger than what is read.
     #[error("{path}: line {line}: {what}, at most {max}; set inventory.packages = false")]
     Limit {
-        /// Which.
         path: PathBuf,
         /// Where, from 1.
         line: u64,
         /// What there is too much of.
         what: &'static str,
-        /// The limit.
         max: u64,
     },
     /// It was written in place while it was read.
     #[error("{path}: changed while it was read; it is read again with the next look")]
-    Changing {
-        /// Which.
-        path: PathBuf,
-    },
+    Changing { path: PathBuf },
 }
 
 impl InventoryError {

@@ -12,7 +12,6 @@ pub type Baseline = BTreeMap<Vec<u8>, Vec<u8>>;
 /// One item to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {
-    /// Its key.
     pub key: Vec<u8>,
     /// Its document as JSON; `None` when it is no longer installed.
     pub document: Option<Vec<u8>>,

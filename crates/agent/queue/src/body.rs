@@ -21,7 +21,6 @@ pub enum Body {
 }
 
 impl Body {
-    /// The observation, if it is one.
     pub fn observation(&self) -> Option<&Observation> {
         match self {
             Self::Observation(observation) => Some(observation),

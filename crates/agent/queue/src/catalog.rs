@@ -28,7 +28,6 @@ pub(crate) struct Head {
     pub(crate) last_cycle_us: Option<u64>,
 }
 
-/// One dataset.
 #[derive(Debug)]
 pub(crate) struct DatasetState {
     pub(crate) name: Dataset,

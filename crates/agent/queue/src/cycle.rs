@@ -39,7 +39,6 @@ pub struct Cycle {
 /// Where a walk stands: the next item is the first at or behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Cursor {
-    /// Directory number.
     pub(crate) directory: i64,
     /// Name in it; the smallest name not yet visited.
     pub(crate) name: Vec<u8>,
@@ -50,7 +49,6 @@ pub(crate) struct Cursor {
 pub struct Skip {
     /// Its place in [`crate::Lease::items`].
     pub index: usize,
-    /// Why.
     pub reason: SkipReason,
     /// For `stale` the version that the server holds.
     pub version: u64,

@@ -11,13 +11,11 @@ use std::sync::Arc;
 pub(crate) const BLOCK_ROWS: u64 = 1024;
 /// Rows above which a block is divided.
 pub(crate) const BLOCK_ROWS_MAX: u64 = 2 * BLOCK_ROWS;
-/// Behind every name.
 static BEHIND_ALL: [u8; crate::KEY_BYTES_MAX + 1] = [0xff; crate::KEY_BYTES_MAX + 1];
 
 /// One directory that holds items.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
-    /// Its path.
     pub(crate) path: Arc<[u8]>,
     /// Highest `seen` of its items; never below it, may stay above it after a removal.
     pub(crate) newest: u64,

@@ -12,10 +12,7 @@ use model::traits::PortError;
 pub enum QueueError {
     /// Another process writes this database.
     #[error("{}: in use by another process: stop the other agent first", path.display())]
-    Locked {
-        /// The database.
-        path: PathBuf,
-    },
+    Locked { path: PathBuf },
     /// Written by a later version of this program.
     #[error(
         "{}: format version {found} is newer than {known}, the newest this program knows: \
@@ -23,23 +20,17 @@ pub enum QueueError {
         path.display()
     )]
     Newer {
-        /// The database.
         path: PathBuf,
-        /// Its version.
         found: i64,
         /// The newest known one.
         known: i64,
     },
     /// A valid `SQLite` file, but somebody else's.
     #[error("{}: not an agent database: choose another path or move the file away", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// The disk is full. Nothing of the operation was kept; everything before it was.
     #[error("{}: disk full while {action}: nothing committed was lost, free some space", path.display())]
     DiskFull {
-        /// The database.
         path: PathBuf,
         /// What was tried.
         action: &'static str,
@@ -48,7 +39,6 @@ pub enum QueueError {
     /// moves the file aside.
     #[error("{}: damaged ({detail}): restart the agent to mend or rebuild it", path.display())]
     Corrupt {
-        /// The database.
         path: PathBuf,
         /// What was found.
         detail: String,
@@ -56,71 +46,50 @@ pub enum QueueError {
     /// An earlier write failed in a way that leaves doubt about the disk's content.
     #[error("{}: closed after an earlier failure ({detail}): restart the agent", path.display())]
     Poisoned {
-        /// The database.
         path: PathBuf,
         /// The first failure.
         detail: String,
     },
     /// The queue was closed.
     #[error("{}: closed", path.display())]
-    Closed {
-        /// The database.
-        path: PathBuf,
-    },
+    Closed { path: PathBuf },
     /// The lease was already answered, or its cycle is over.
     #[error("{dataset}: the lease is no longer current: lease again")]
-    StaleLease {
-        /// The dataset.
-        dataset: String,
-    },
+    StaleLease { dataset: String },
     /// There is no cycle to lease from or to end.
     #[error("{dataset}: no cycle has begun")]
-    NoCycle {
-        /// The dataset.
-        dataset: String,
-    },
+    NoCycle { dataset: String },
     /// Items of this cycle are still to be told.
     #[error("{dataset}: the cycle is not finished: lease and acknowledge the rest first")]
-    CycleUnfinished {
-        /// The dataset.
-        dataset: String,
-    },
+    CycleUnfinished { dataset: String },
     /// A document or key is larger than its limit.
     #[error("{dataset}: {what} of {bytes} bytes is larger than {bytes_max}")]
     TooLarge {
-        /// The dataset.
         dataset: String,
         /// `key` or `document`.
         what: &'static str,
-        /// Its size.
         bytes: usize,
-        /// The limit.
         bytes_max: usize,
     },
     /// The operating system refused a file operation.
     #[error("{}: {action}: {source}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// What was tried.
         action: &'static str,
-        /// The cause.
         source: Arc<std::io::Error>,
     },
     /// Any other failure of the database engine.
     #[error("{}: {action}: {source}", path.display())]
     Sqlite {
-        /// The database.
         path: PathBuf,
         /// What was tried.
         action: &'static str,
-        /// The cause.
         source: Arc<rusqlite::Error>,
     },
 }
 
 impl QueueError {
-    /// Whether the disk was full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull { .. })
     }

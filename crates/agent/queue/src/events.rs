@@ -30,7 +30,6 @@ pub struct Event {
 /// Events handed out for one session; answer with [`crate::Queue::ack_events`], or drop it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventLease {
-    /// Oldest first.
     pub items: Vec<Event>,
 }
 

@@ -12,9 +12,7 @@ use crate::error::QueueError;
 /// One item to be told, as it lies in its [`Lease`].
 #[derive(Debug, Clone, Copy)]
 pub struct LeasedItem<'a> {
-    /// Which.
     pub key: KeyRef<'a>,
-    /// Its version.
     pub seen: u64,
     /// It is no longer there: a delete is to be told.
     pub gone: bool,

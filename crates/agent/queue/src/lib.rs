@@ -20,6 +20,8 @@
 //!
 //! All calls block on the disk; from async code use a blocking thread.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 mod answer;
 mod apply;
 mod baseline;
@@ -70,5 +72,4 @@ pub use tools::{Compacted, ListFilter, Listed, Verified, compact, list, verify};
 pub const KEY_BYTES_MAX: usize = model::limits::PATH_BYTES_MAX;
 /// Longest value of a note ([`Queue::meta_set`]), bytes.
 pub const NOTE_BYTES_MAX: usize = 64 * 1024;
-/// Most notes.
 pub const NOTES_MAX: u64 = 1000;

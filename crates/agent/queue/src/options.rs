@@ -93,7 +93,6 @@ pub struct OpenReport {
     pub dropped: Option<Dropped>,
     /// Items held, gone ones included.
     pub items: u64,
-    /// Events held.
     pub events: u64,
     /// The epoch of new event ids.
     pub epoch: String,
@@ -109,7 +108,6 @@ impl OpenReport {
 /// Items that could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// How many.
     pub items: u64,
     /// The first of them, as shown to people.
     pub first: String,

@@ -13,7 +13,6 @@ use crate::upkeep::Size;
 /// One dataset, as [`peek`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PeekedDataset {
-    /// Its name.
     pub name: String,
     /// Rows, gone ones included.
     pub items: u64,
@@ -32,7 +31,6 @@ pub struct PeekedDataset {
 pub struct Peeked {
     /// Every dataset, in the order of their creation.
     pub datasets: Vec<PeekedDataset>,
-    /// Events queued.
     pub events: u64,
     /// Events dropped by the byte limit since the database was made.
     pub events_dropped: u64,
@@ -40,7 +38,6 @@ pub struct Peeked {
     pub file_bytes: u64,
     /// Bytes of the write-ahead log file.
     pub wal_bytes: u64,
-    /// Bytes of one page.
     pub page_bytes: u64,
     /// Bytes of the database in use.
     pub bytes: u64,

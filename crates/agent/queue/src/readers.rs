@@ -23,7 +23,6 @@ const LAST_FRAME_AT: u64 = 16;
 const MARKS_AT: u64 = 100;
 /// Offset of the first reader's lock.
 const LOCKS_AT: u64 = 123;
-/// Read marks.
 const MARKS: u64 = 5;
 
 /// A process that reads, or of several the one that was found first.
@@ -95,7 +94,6 @@ impl Drop for Reads {
 }
 
 impl Reading {
-    /// One begins.
     pub(crate) fn begin(self: &Arc<Self>, clock: &dyn Clock) -> Reads {
         let mut state = self.state.lock();
         state.0 += 1;

@@ -86,7 +86,6 @@ pub(crate) fn set_durability(conn: &Connection, durability: Durability) -> rusql
     conn.pragma_update(None, "synchronous", synchronous)
 }
 
-/// A reading connection.
 pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;

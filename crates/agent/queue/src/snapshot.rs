@@ -11,12 +11,9 @@ use crate::open::classify;
 use crate::queue::Inner;
 use crate::readers::Reads;
 
-/// One item that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToldItem {
-    /// Which.
     pub key: ItemKey,
-    /// Its version.
     pub seen: u64,
     /// What it holds; never gone.
     pub body: Body,
@@ -25,11 +22,9 @@ pub struct ToldItem {
 /// One item that the server refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
-    /// Which.
     pub key: ItemKey,
     /// The version that was refused.
     pub seen: u64,
-    /// Why.
     pub reason: SkipReason,
 }
 

@@ -16,7 +16,6 @@ use crate::upkeep::{Size, event_time_us, file_bytes};
 /// State of one dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DatasetStatus {
-    /// Its name.
     pub name: String,
     /// Rows, gone ones included.
     pub items: u64,
@@ -41,7 +40,6 @@ pub struct DatasetStatus {
 pub struct QueueStatus {
     /// Every dataset, in the order of their creation.
     pub datasets: Vec<DatasetStatus>,
-    /// Events queued.
     pub events: u64,
     /// When the oldest of them happened, microseconds since the epoch.
     pub oldest_event_us: Option<u64>,

@@ -23,18 +23,14 @@ const PROBLEMS_MAX: usize = 100;
 pub struct ListFilter {
     /// Only what is to be told.
     pub pending: bool,
-    /// Only this dataset.
     pub dataset: Option<String>,
     /// Only items whose path or key begins so.
     pub prefix: Vec<u8>,
 }
 
-/// One item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its dataset.
     pub dataset: String,
-    /// Which.
     pub key: ItemKey,
     /// Its version: when it last changed, microseconds since the epoch.
     pub seen: u64,
@@ -110,9 +106,7 @@ pub fn list(
 /// What a verification found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Verified {
-    /// Items read.
     pub items: u64,
-    /// Events read.
     pub events: u64,
     /// Directories in the dictionary.
     pub directories: u64,

@@ -16,7 +16,6 @@ pub enum SyncError {
     /// A file of the agent's folder.
     #[error("{}: {cause}", path.display())]
     File {
-        /// Which file.
         path: PathBuf,
         /// What the system said.
         cause: io::Error,
@@ -35,10 +34,7 @@ pub enum SyncError {
         "this folder is a copy of the one that the running process {pid} uses: stop that one, or \
          take another folder and enrol it with `holdfast enroll`"
     )]
-    InUse {
-        /// That process.
-        pid: u32,
-    },
+    InUse { pid: u32 },
     /// The server cannot be reached; the queue keeps everything.
     #[error("{url}: no answer: {cause}")]
     Unreachable {
@@ -52,7 +48,6 @@ pub enum SyncError {
     Interrupted {
         /// Whom we asked.
         url: String,
-        /// What happened.
         cause: String,
     },
     /// The server asks to come back later.
@@ -66,7 +61,6 @@ pub enum SyncError {
         word: String,
         /// What it said; empty when it said nothing.
         detail: String,
-        /// Not before.
         retry_after: Option<Duration>,
     },
     /// The server refuses this agent.
@@ -74,7 +68,6 @@ pub enum SyncError {
     Refused {
         /// Whom we asked.
         url: String,
-        /// The status.
         status: u16,
         /// Its short word, such as `identity_cloned`; empty when it gave none.
         word: String,
@@ -95,7 +88,6 @@ pub enum SyncError {
     /// A key or a request for a certificate could not be made.
     #[error("certificate request: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// The queue.
     #[error("queue: {0}")]
     Queue(#[from] queue::QueueError),
     /// A task ended before it had an answer.

@@ -30,7 +30,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
     pub fn of_host() -> Self {
         let id = MACHINE_ID_FILES.iter().find_map(|file| line(file)).unwrap_or_default();
         let boot = line(BOOT_ID_FILE).unwrap_or_default();

@@ -22,7 +22,6 @@ pub(crate) struct Draft {
 pub(crate) struct Room {
     /// Bytes aimed for; at least one value is sent whatever its size.
     pub(crate) bytes: usize,
-    /// Most values.
     pub(crate) values: usize,
     /// Most events; 0 also when the server takes none.
     pub(crate) events: usize,

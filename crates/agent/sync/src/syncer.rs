@@ -36,9 +36,7 @@ pub struct SyncOptions {
     pub module: String,
     /// Version of the program.
     pub version: String,
-    /// Host name.
     pub hostname: String,
-    /// Operating system.
     pub os: AgentOs,
     /// Where it runs.
     pub machine: Machine,
@@ -55,7 +53,6 @@ pub struct CycleReport {
     pub sessions: u64,
     /// Documents told, deletes included.
     pub documents: u64,
-    /// Events told.
     pub events: u64,
     /// Values that the server left out.
     pub skipped: u64,

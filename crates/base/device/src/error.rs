@@ -15,9 +15,7 @@ pub enum DeviceError {
     Size {
         /// What was asked for.
         bytes: u64,
-        /// Smallest.
         min: u64,
-        /// Largest.
         max: u64,
     },
     /// A program failed.
@@ -30,12 +28,7 @@ pub enum DeviceError {
     },
     /// The operating system refused something.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// Of what.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl DeviceError {

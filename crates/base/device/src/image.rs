@@ -55,11 +55,9 @@ pub enum Moment {
 /// Requests since the device was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Write requests.
     pub writes: u64,
     /// 4 KiB blocks that they touched.
     pub blocks: u64,
-    /// Flushes.
     pub flushes: u64,
     /// Blocks written since the last flush.
     pub unflushed: u64,

@@ -45,7 +45,6 @@ impl Tally {
         self.lz4_bytes += lz4;
     }
 
-    /// Add another.
     pub fn add(&mut self, other: &Self) {
         self.written += other.written;
         self.blocks += other.blocks;
@@ -75,14 +74,11 @@ pub struct Report {
     pub journal: Tally,
     /// All other blocks.
     pub other: Tally,
-    /// Write requests.
     pub writes: u64,
-    /// Flushes.
     pub flushes: u64,
 }
 
 impl Report {
-    /// The tally of one class.
     pub fn of(&self, class: Class) -> &Tally {
         match class {
             Class::Files => &self.files,

@@ -22,7 +22,6 @@ pub use sim::{Failure, Fault, SECTOR_BYTES, SimDisk};
 pub struct Access {
     /// For writing as well as for reading.
     pub write: bool,
-    /// Create it if it is not there.
     pub create: bool,
     /// Past the page cache: buffers, offsets and lengths must be multiples of 4 KiB.
     pub direct: bool,
@@ -31,7 +30,6 @@ pub struct Access {
 }
 
 impl Access {
-    /// For reading.
     pub const READ: Self = Self { write: false, create: false, direct: false, dsync: false };
     /// For reading and writing, through the page cache.
     pub const WRITE: Self = Self { write: true, create: false, direct: false, dsync: false };

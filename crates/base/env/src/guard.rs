@@ -80,7 +80,6 @@ pub enum Change {
     Held(Hold),
     /// The wall clock is followed again.
     Released {
-        /// Why.
         why: Release,
         /// Guarded time before, microseconds since the epoch.
         from_us: u64,

@@ -60,7 +60,6 @@ pub struct AgentOs {
 /// One registered agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
-    /// Its number.
     pub id: AgentId,
     /// Which life of that number.
     pub incarnation: Incarnation,

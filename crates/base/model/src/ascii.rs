@@ -6,7 +6,6 @@ const NUMBER_BYTES_MAX: usize = 20;
 const SECONDS_MAX: i64 = 253_402_300_799;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Decimal.
 #[inline]
 pub(crate) fn number(into: &mut Vec<u8>, n: u64) {
     into.extend_from_slice(Decimal::new(n).text());

@@ -65,13 +65,9 @@ fields! {
     Size = 1, "size";
     /// Any of the content's digests.
     Hash = 2, "hash";
-    /// Permission bits.
     Mode = 3, "mode";
-    /// Owner.
     Uid = 4, "uid";
-    /// Group.
     Gid = 5, "gid";
-    /// Modification time.
     Mtime = 6, "mtime";
     /// Inode change time.
     Ctime = 7, "ctime";
@@ -94,7 +90,6 @@ fields! {
 pub struct Fields(u16);
 
 impl Fields {
-    /// Add one.
     pub fn insert(&mut self, field: Field) {
         self.0 |= field.bit();
     }
@@ -124,9 +119,7 @@ impl fmt::Debug for Fields {
 /// One verified change of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Which item.
     pub key: ItemKey,
-    /// What happened.
     pub kind: ChangeKind,
     /// What the baseline held; `None` when created.
     pub before: Option<Observation>,

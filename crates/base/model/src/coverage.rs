@@ -65,7 +65,6 @@ impl CoverageKind {
 /// One interval that is not, or not fully, vouched for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Why.
     pub kind: CoverageKind,
     /// Which root or path it concerns; empty when all.
     #[serde(default, skip_serializing_if = "String::is_empty")]

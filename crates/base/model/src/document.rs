@@ -71,9 +71,7 @@ pub struct FileBody {
     /// The exact path in hex, only where it is not valid UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_hex: Option<String>,
-    /// Last component.
     pub name: String,
-    /// The rest.
     pub directory: String,
     /// [`Kind::name`].
     #[serde(rename = "type")]
@@ -87,10 +85,8 @@ pub struct FileBody {
     pub uid: String,
     /// Group id, decimal.
     pub gid: String,
-    /// User name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Group name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// RFC 3339 with nanoseconds; absent for directories.
@@ -109,7 +105,6 @@ pub struct FileBody {
     /// Target of a symbolic link, shown safely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_path: Option<String>,
-    /// Digests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<HashBody>,
     /// Extended attributes: name to value, the value as text where it is printable and else as
@@ -237,7 +232,6 @@ pub fn checksum(file: &FileBody) -> String {
 /// `checksum.hash.sha1`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ChecksumBody {
-    /// The digests.
     pub hash: ChecksumHash,
 }
 
@@ -260,7 +254,6 @@ pub struct StateBody {
 /// A document of the dataset `fim-files`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct FileDocument {
-    /// The file.
     pub file: FileBody,
     /// Digest of the state.
     pub checksum: ChecksumBody,

@@ -20,7 +20,6 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 pub struct FileWriter {
     /// What the checksum is taken of.
     state: Vec<u8>,
-    /// Of what has them.
     mtime: Option<[u8; NANOS_BYTES]>,
     ctime: Option<[u8; NANOS_BYTES]>,
     path: Vec<u8>,

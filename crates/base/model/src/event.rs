@@ -73,7 +73,6 @@ pub struct EventBody {
     /// When the agent found it, RFC 3339 with microseconds.
     #[serde(rename = "@timestamp")]
     pub timestamp: String,
-    /// What it is.
     pub event: EventMeta,
     /// The file after the change, or as it last was when deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

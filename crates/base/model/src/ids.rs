@@ -65,7 +65,6 @@ const WIRE_PREFIX: &str = "wazuh-states-";
 impl Dataset {
     /// Files watched for integrity.
     pub const FIM_FILES: &'static str = "fim-files";
-    /// Installed packages.
     pub const INVENTORY_PACKAGES: &'static str = "inventory-packages";
     /// Immutable events: the same name on the wire.
     pub const EVENTS: &'static str = "holdfast-events";

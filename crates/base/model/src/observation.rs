@@ -8,9 +8,7 @@ use crate::codec::{Reader, Writer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
-    /// Regular file.
     File = 0,
-    /// Directory.
     Directory = 1,
     /// Symbolic link; never followed unless a rule says so.
     Symlink = 2,
@@ -112,9 +110,7 @@ pub struct Observation {
     pub kind: Kind,
     /// Device number of the file system (`st_dev`).
     pub device: u64,
-    /// Inode number.
     pub inode: u64,
-    /// Hard links.
     pub links: u64,
     /// Permission bits with setuid, setgid and sticky (12 bits).
     pub mode: u32,

@@ -14,7 +14,6 @@ use crate::document::ChecksumBody;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct PackageBody {
-    /// Its name.
     pub name: String,
     /// Its whole version, epoch and revision included.
     pub version: String,
@@ -80,12 +79,9 @@ pub struct ItemBody {
     pub item: String,
 }
 
-/// The document of a package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct PackageDocument {
-    /// The package.
     pub package: PackageBody,
-    /// Its key.
     #[serde(default)]
     pub holdfast: ItemBody,
     /// `hash.sha1`: SHA-1, lower-case hex, of `package` as JSON, fields in the order of

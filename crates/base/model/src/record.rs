@@ -9,15 +9,11 @@ use crate::ids::{AgentId, Dataset, Incarnation};
 /// session says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Overlay {
-    /// Agent's name.
     pub agent_name: String,
     /// Version of its program.
     pub agent_version: String,
-    /// Groups.
     pub groups: Vec<String>,
-    /// Host name.
     pub hostname: String,
-    /// Architecture.
     pub architecture: String,
     /// OS name, platform, type, version.
     pub os: [String; 4],
@@ -30,7 +26,6 @@ pub struct Overlay {
 pub enum Told {
     /// Everything but the groups.
     Metadata,
-    /// The groups.
     Groups,
 }
 
@@ -39,7 +34,6 @@ pub enum Told {
 pub enum Write {
     /// Replace the document unless the stored one (or its tombstone) has a higher version.
     Upsert {
-        /// Which dataset.
         dataset: Dataset,
         /// The agent's id for it.
         id: String,
@@ -50,7 +44,6 @@ pub enum Write {
     },
     /// Remove the document unless it has a higher version; leaves a tombstone.
     Delete {
-        /// Which dataset.
         dataset: Dataset,
         /// The agent's id for it.
         id: String,
@@ -58,10 +51,7 @@ pub enum Write {
         version: u64,
     },
     /// Remove every document of the dataset.
-    Clean {
-        /// Which dataset.
-        dataset: Dataset,
-    },
+    Clean { dataset: Dataset },
     /// Append an event; the same id again changes nothing.
     Event {
         /// `epoch-seq`, unique per agent.
@@ -90,7 +80,6 @@ pub enum Write {
 /// One accepted session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// Who.
     pub agent: AgentId,
     /// Which life of that number.
     pub incarnation: Incarnation,
@@ -112,7 +101,6 @@ pub enum Record {
     Session(SessionRecord),
     /// The agent was removed: its documents go, its events stay as evidence.
     AgentRemoved {
-        /// Who.
         agent: AgentId,
         /// Which life; a later one of the same number is not touched.
         incarnation: Incarnation,
@@ -121,7 +109,6 @@ pub enum Record {
     },
     /// An event of the server itself (retention, quarantine, disk), under agent 000.
     ServerEvent {
-        /// Unique.
         id: String,
         /// When, microseconds since the epoch.
         at_us: u64,
@@ -155,7 +142,6 @@ impl Record {
         }
     }
 
-    /// Whose it is.
     pub fn agent(&self) -> AgentId {
         match self {
             Self::Session(s) => s.agent,
@@ -187,9 +173,7 @@ pub enum SkipReason {
 pub struct Skipped {
     /// Its place among the session's values.
     pub index: u32,
-    /// Its id.
     pub id: String,
-    /// Why.
     pub reason: SkipReason,
     /// For `stale` the version that the server holds; else 0.
     pub version: u64,

@@ -55,7 +55,6 @@ pub enum Op {
     /// The item is as observed. With `change`, the change becomes an event in the same
     /// transaction; without, it is baseline (the first scan of a path).
     Put {
-        /// Which item.
         key: ItemKey,
         /// As it is now.
         observation: Observation,
@@ -64,19 +63,16 @@ pub enum Op {
     },
     /// Bookkeeping only (verified again, no longer racy): nothing to tell.
     Touch {
-        /// Which item.
         key: ItemKey,
         /// As it is now.
         observation: Observation,
     },
     /// The item is no longer there, or no longer covered by a rule (then without `change`).
     Delete {
-        /// Which item.
         key: ItemKey,
         /// What led to it.
         change: Option<Box<Change>>,
     },
-    /// A gap.
     Coverage(Coverage),
 }
 
@@ -86,9 +82,7 @@ pub type Batch = Vec<Op>;
 /// What a batch cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SinkOutcome {
-    /// Items written.
     pub items: u64,
-    /// Events appended.
     pub events: u64,
 }
 

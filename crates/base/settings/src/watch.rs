@@ -38,7 +38,6 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// All of them.
     pub const ALL: [Self; 12] = [
         Self::Size,
         Self::Hash,

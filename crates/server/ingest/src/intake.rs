@@ -250,7 +250,6 @@ pub struct Taken {
     pub(crate) failed: Option<WriteError>,
     /// The first [`REFUSALS_MAX`] refusals.
     pub refusals: Vec<Refusal>,
-    /// All refusals.
     pub refused: u64,
     /// Samples and events in the batches and pieces.
     pub samples: u64,

@@ -62,7 +62,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What a port speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// RESP rows.
     Resp,
     /// The telnet commands of `OpenTSDB`.
     OpenTsdb,

@@ -49,32 +49,25 @@ pub struct WriteRequest {
     pub timeseries: Vec<TimeSeries>,
 }
 
-/// One series.
 #[derive(Clone, PartialEq, Message)]
 pub struct TimeSeries {
     /// Its labels; `__name__` is the metric.
     #[prost(message, repeated, tag = "1")]
     pub labels: Vec<Label>,
-    /// Its samples.
     #[prost(message, repeated, tag = "2")]
     pub samples: Vec<Sample>,
 }
 
-/// One label.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Label {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its value.
     #[prost(string, tag = "2")]
     pub value: String,
 }
 
-/// One sample.
 #[derive(Clone, PartialEq, Message)]
 pub struct Sample {
-    /// The value.
     #[prost(double, tag = "1")]
     pub value: f64,
     /// Milliseconds since the epoch.
@@ -269,7 +262,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The row of labels.
     fn row(&mut self, labels: &[u8], intake: &Intake<'_>) -> Result<Row, String> {
         let reader = self.reader;
         let known = self.known.get_or_insert_with(|| reader.known.read());

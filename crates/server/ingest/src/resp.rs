@@ -296,7 +296,6 @@ impl RespReader {
         });
     }
 
-    /// The row that a number stands for.
     fn stands_for(&self, number: &[u8]) -> Option<Row> {
         parse_int(number).and_then(|id| self.dictionary.get(&id).copied())
     }

@@ -13,9 +13,7 @@ pub const LINE_BYTES_MAX: usize = 16 << 10;
 /// What a line asks for beside a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// The version.
     Version,
-    /// Totals.
     Stats,
     /// An answer when everything before is persisted.
     Sync,

@@ -26,9 +26,7 @@ const RBAC_MODE: &str = "security.rbac_mode";
 /// A user, for authorisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Whether it may log in with an authorization context.
     pub allow_run_as: bool,
@@ -59,7 +57,6 @@ pub struct SecurityConfig {
 /// What authorisation asks of a user with a set of roles, from one snapshot.
 #[derive(Debug)]
 pub struct Clearance {
-    /// The user.
     pub account: Account,
     /// What the roles may do.
     pub grants: Arc<Grants>,

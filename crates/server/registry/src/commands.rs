@@ -23,7 +23,6 @@ use crate::{Registry, RegistryError};
 /// A command that was ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ordered {
-    /// Its number.
     pub command: u64,
     /// It was there: nothing is changed.
     pub joined: bool,
@@ -68,7 +67,6 @@ pub(crate) struct Outstanding {
     open: BTreeMap<u64, Open>,
     /// Commands that few agents have not answered, by agent.
     few: HashMap<AgentId, Vec<u64>>,
-    /// All others.
     wide: BTreeSet<u64>,
     waiting: Vec<OutcomeRow>,
 }

@@ -14,7 +14,6 @@ pub enum RegistryError {
     /// A key or certificate file.
     #[error("{}: {cause}", path.display())]
     File {
-        /// Which file.
         path: PathBuf,
         /// What went wrong.
         cause: String,
@@ -37,7 +36,6 @@ pub enum RegistryError {
     /// A password that breaks the rule.
     #[error(transparent)]
     Password(#[from] PasswordError),
-    /// Hashing failed.
     #[error("password hash: {0}")]
     Hash(String),
     /// The request breaks a rule.
@@ -104,24 +102,13 @@ pub enum EnrollError {
         "an agent named {name} is already registered as {id}: remove it first, or choose \
          another name"
     )]
-    DuplicateName {
-        /// The name.
-        name: String,
-        /// Who has it.
-        id: model::AgentId,
-    },
+    DuplicateName { name: String, id: model::AgentId },
     /// The number belongs to another agent.
     #[error("agent {0} is already registered: remove it first, or leave the number out")]
     DuplicateId(model::AgentId),
     /// The address belongs to another agent.
     #[error("agent {id} is already registered with {ip}: remove it first, or register with any")]
-    DuplicateIp {
-        /// The address.
-        ip: String,
-        /// Who has it.
-        id: model::AgentId,
-    },
-    /// There is no such group.
+    DuplicateIp { ip: String, id: model::AgentId },
     #[error("no such group: {0}")]
     Group(String),
     /// The signing request is not one, or its signature is wrong.

@@ -74,7 +74,6 @@ pub(crate) struct Fleet {
     roll: Roll,
     /// Agents by status.
     status: StatusSummary,
-    /// Who is in a group.
     groups: HashMap<String, Members>,
     seen: Vec<AgentId>,
     changed: Vec<AgentId>,

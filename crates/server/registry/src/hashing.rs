@@ -22,7 +22,6 @@ use crate::{RegistryError, files};
 const NICE: i32 = 5;
 /// Bytes of salt: RFC 9106, 3.1 recommends 16.
 const SALT_BYTES: usize = 16;
-/// Bytes of a hash.
 const HASH_BYTES: usize = 32;
 
 /// A hash that no password is known for, at the cost of one: random bytes in the same form. It

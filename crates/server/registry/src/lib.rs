@@ -236,7 +236,6 @@ impl Registry {
         }
     }
 
-    /// As opened.
     pub fn options(&self) -> &RegistryOptions {
         &self.inner.options
     }

@@ -7,11 +7,9 @@ use crate::limits::POLICIES_TTL_SECONDS;
 /// Cost of one Argon2id password hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashCost {
-    /// Memory, KiB.
     pub memory_kib: u32,
     /// Passes over the memory.
     pub passes: u32,
-    /// Lanes.
     pub lanes: u32,
 }
 
@@ -28,7 +26,6 @@ impl Default for HashCost {
 pub struct RegistryOptions {
     /// Name of the cluster, in every answer to agents and in every document.
     pub cluster_name: String,
-    /// Name of this node.
     pub node_name: String,
     /// An agent that was silent this long is disconnected, seconds.
     pub disconnection_s: u64,

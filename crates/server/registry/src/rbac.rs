@@ -41,7 +41,6 @@ impl RbacMode {
 const ANY: &str = "*";
 /// An agent by its number.
 const AGENT_ID: &str = "agent:id";
-/// Agents by their group.
 const AGENT_GROUP: &str = "agent:group";
 
 /// One resource of a policy, in parts: `agent:id` and `001`.
@@ -99,9 +98,7 @@ pub struct Grants {
 pub(crate) trait Members {
     /// Changes with every change of who is in the group.
     fn generation(&self, group: &str) -> u64;
-    /// The agents of a group.
     fn of_group(&self, group: &str) -> Vec<AgentId>;
-    /// Whether the agent is in the group.
     fn is_in(&self, id: AgentId, group: &str) -> bool;
 }
 
@@ -171,7 +168,6 @@ impl Grants {
         rest
     }
 
-    /// The agents on which the action is permitted.
     pub(crate) fn agents(&self, action: &str, members: &dyn Members) -> Permitted {
         let groups = self.entries(action).iter().flat_map(|entry| &entry.parts.0);
         let groups = groups.filter(|(kind, value)| kind == AGENT_GROUP && value != ANY);

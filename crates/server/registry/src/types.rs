@@ -6,7 +6,6 @@ use state::registry::RoleRef;
 /// Whose certificate it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The agent.
     pub agent: AgentId,
     /// Which life of that number.
     pub incarnation: Incarnation,
@@ -51,11 +50,9 @@ pub struct Enrolled {
     pub agent: AgentId,
     /// Which life of that number.
     pub incarnation: Incarnation,
-    /// Its certificate.
     pub certificate_pem: String,
     /// The certificate authority to trust.
     pub ca_pem: String,
-    /// Name of the cluster.
     pub cluster_name: String,
 }
 
@@ -87,16 +84,13 @@ pub struct ConfigTold {
 pub struct ConfigProblem {
     /// Digest of the refused one.
     pub sum: String,
-    /// Why.
     pub detail: String,
 }
 
 /// A user as the rest of the program sees it: without the password's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Whether it may log in with an authorization context.
     pub allow_run_as: bool,
@@ -105,7 +99,6 @@ pub struct User {
 }
 
 impl User {
-    /// Whether it has a role of that name.
     pub fn has_role(&self, name: &str) -> bool {
         self.roles.iter().any(|r| r.name == name)
     }

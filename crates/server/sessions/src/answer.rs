@@ -12,7 +12,6 @@ use state::StateError;
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    /// Short word.
     pub(crate) error: &'static str,
     /// What is wrong and what to do about it.
     pub(crate) detail: String,

@@ -12,34 +12,24 @@ pub enum SessionsError {
     /// The address could not be bound.
     #[error("{address}: cannot listen: {cause}: choose another address or stop what uses it")]
     Bind {
-        /// Which address.
         address: SocketAddr,
-        /// Why not.
         #[source]
         cause: std::io::Error,
     },
     /// The unix socket could not be made.
     #[error("{}: cannot listen: {cause}", path.display())]
     Socket {
-        /// Which path.
         path: PathBuf,
-        /// Why not.
         #[source]
         cause: std::io::Error,
     },
     /// Another process answers on the unix socket.
     #[error("{}: another process answers there: stop it, or configure another path", path.display())]
-    SocketInUse {
-        /// Which path.
-        path: PathBuf,
-    },
+    SocketInUse { path: PathBuf },
     /// The path is taken by something that is no socket.
     #[error("{}: there is something else than a socket: remove it, or configure another path",
         path.display())]
-    NotASocket {
-        /// Which path.
-        path: PathBuf,
-    },
+    NotASocket { path: PathBuf },
     /// The server's certificate could not be issued.
     #[error("server certificate: {0}")]
     Certificate(#[from] registry::RegistryError),

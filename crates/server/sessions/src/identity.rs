@@ -20,7 +20,6 @@ pub(crate) struct Peer {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// Over TLS.
     Tls {
         address: SocketAddr,
         /// The peer's own certificate, DER, signed by our certificate authority.
@@ -37,7 +36,6 @@ pub(crate) enum Origin {
 }
 
 impl Peer {
-    /// For logs.
     pub(crate) fn name(&self) -> String {
         match &self.origin {
             Origin::Tls { address, .. } => address.to_string(),

@@ -9,7 +9,6 @@ use model::{AgentId, Incarnation};
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-/// All lanes.
 pub(crate) struct Lanes {
     by_agent: Mutex<HashMap<AgentId, Arc<Lane>>>,
     /// Idle lanes are forgotten beyond this many.

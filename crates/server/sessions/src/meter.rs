@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 pub(crate) struct Meter {
     by_status: [AtomicU64; STATUSES.len()],
     other: AtomicU64,
-    /// Sessions committed.
     pub(crate) sessions: AtomicU64,
     /// Sessions that changed nothing: sent again, or overtaken.
     pub(crate) unchanged: AtomicU64,
@@ -18,7 +17,6 @@ pub(crate) struct Meter {
     pub(crate) replayed: AtomicU64,
     /// Sessions refused because they may have been.
     pub(crate) outdated: AtomicU64,
-    /// Values committed.
     pub(crate) values: AtomicU64,
     /// Values left out.
     pub(crate) skipped: AtomicU64,
@@ -30,7 +28,6 @@ pub(crate) struct Meter {
     pub(crate) refused_uids: AtomicU64,
     /// Requests of a copied identity that were refused.
     pub(crate) copies_refused: AtomicU64,
-    /// Handshakes that failed.
     pub(crate) handshakes_failed: AtomicU64,
 }
 

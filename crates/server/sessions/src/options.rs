@@ -93,7 +93,6 @@ impl Default for SessionsLimits {
 /// How long things may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// TLS handshake.
     pub handshake: Duration,
     /// How long a connection may stay idle: longer than a heartbeat's interval, or each heartbeat
     /// would cost a handshake.
@@ -129,7 +128,6 @@ impl Default for Timeouts {
 /// kernel names it; admitted already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalCaller {
-    /// User id.
     pub uid: u32,
 }
 

@@ -30,13 +30,19 @@ pub(crate) struct Plan {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Commit these.
     Commit(Writes),
     /// Compare this checksum.
-    Check { dataset: Dataset, checksum: String },
+    Check {
+        dataset: Dataset,
+        checksum: String,
+    },
     /// Keep what is said of the agent itself, should it not be registered: of one that is, the
     /// registry knows better.
-    Describe { told: Told, version: u64, check: bool },
+    Describe {
+        told: Told,
+        version: u64,
+        check: bool,
+    },
 }
 
 /// Writes, and what was left out of them.
@@ -69,7 +75,6 @@ impl Writes {
     }
 }
 
-/// Decide.
 pub(crate) fn plan(
     bytes: &[u8],
     limits: &Limits,

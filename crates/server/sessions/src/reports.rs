@@ -21,7 +21,6 @@ use crate::{body, strict};
 /// What an agent reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReportKind {
-    /// Its counters.
     Stats,
     /// The configuration it runs with.
     Config,

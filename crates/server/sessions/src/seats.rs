@@ -56,7 +56,6 @@ pub(crate) struct Word {
     pub(crate) connection: u64,
     /// Number of the newest connection of all.
     pub(crate) newest: u64,
-    /// Monotone time.
     pub(crate) now: Duration,
 }
 
@@ -93,7 +92,6 @@ struct Seat {
     candidate: Option<(Speaker, u64)>,
 }
 
-/// All seats.
 #[derive(Default)]
 pub(crate) struct Seats(Mutex<HashMap<AgentId, Seat>>);
 

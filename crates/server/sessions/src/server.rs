@@ -53,7 +53,6 @@ impl App {
         identify(peer, headers, &self.registry)
     }
 
-    /// Name of this cluster.
     pub(crate) fn cluster(&self) -> &str {
         &self.registry.options().cluster_name
     }

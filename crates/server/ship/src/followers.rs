@@ -33,7 +33,6 @@ const GAUGES: [&str; 5] = [
     "holdfast_follow_held_bytes",
 ];
 
-/// How to ship.
 #[derive(Clone)]
 pub struct ShipOptions {
     /// The journal's folder.
@@ -54,20 +53,13 @@ pub struct ShipOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Not a name.
     #[error("{0:?} is no name for a follower: use 1 to 48 letters, digits, - and _")]
     Name(String),
-    /// Another store.
     #[error(
         "the server's store is {here}, the follower's is {there}: it follows another server, or this \
          one was restored or promoted; follow into a new folder"
     )]
-    StoreDiffers {
-        /// This server's.
-        here: String,
-        /// The follower's.
-        there: String,
-    },
+    StoreDiffers { here: String, there: String },
     /// The follower holds records that the server does not.
     #[error(
         "the follower holds records up to {there}, the server only up to {here}: the server lost \
@@ -99,7 +91,6 @@ pub enum Refusal {
     /// Not known, or dropped.
     #[error("{0} is no follower of this server any more: follow into a new folder")]
     Unknown(String),
-    /// Too many.
     #[error(
         "there are {FOLLOWERS_MAX} followers already: remove one with DELETE /journal/followers/NAME"
     )]
@@ -132,11 +123,9 @@ impl From<journal::ReadError> for Refusal {
 /// One follower, as `GET /journal/followers` tells of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FollowerStatus {
-    /// Its name.
     pub name: String,
     /// Everything up to here is persisted in its folder.
     pub acknowledged: u64,
-    /// Whether it is connected.
     pub connected: bool,
     /// Records it lacks.
     pub lag_records: u64,
@@ -258,7 +247,6 @@ impl Shipping {
         self.publish();
     }
 
-    /// Every follower.
     pub fn status(&self) -> Vec<FollowerStatus> {
         let now = Instant::now();
         let persisted = self.0.journal.persisted_position();

@@ -22,16 +22,10 @@ const FILE: u8 = 2;
 const PIECE: u8 = 3;
 const END: u8 = 4;
 
-/// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// A persisted record of the journal.
-    Record {
-        /// Its position.
-        position: u64,
-        /// Its bytes.
-        bytes: Vec<u8>,
-    },
+    Record { position: u64, bytes: Vec<u8> },
     /// How far the server is; sent whenever the stream has caught up, and every second.
     Status {
         /// Its last persisted position.
@@ -50,14 +44,10 @@ pub enum Frame {
     Piece {
         /// Where they belong in it.
         offset: u64,
-        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Every file was sent.
-    End {
-        /// How many.
-        files: u64,
-    },
+    End { files: u64 },
 }
 
 /// Why bytes are no frame.

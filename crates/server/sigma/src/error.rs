@@ -30,7 +30,6 @@ pub enum RuleError {
     /// A field that is not as it must be.
     #[error("{field}: {why}")]
     Field {
-        /// Which.
         field: String,
         /// What is wrong and what would be right.
         why: String,
@@ -76,22 +75,15 @@ pub enum FolderError {
     /// Another file has a rule with this id.
     #[error("id: {id} is that of {other} already; draw a new one")]
     SameId {
-        /// The id.
         id: String,
         /// The other file's name.
         other: String,
     },
-    /// No room.
     #[error("the folder has {FILES_MAX} rules files already: delete one first")]
     Full,
     /// The file system failed.
     #[error("{}: {cause}", path.display())]
-    Io {
-        /// On what.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
+    Io { path: PathBuf, cause: io::Error },
 }
 
 impl FolderError {

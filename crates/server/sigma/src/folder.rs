@@ -23,7 +23,6 @@ const UNFINISHED: &str = ".new";
 /// One file of the folder.
 #[derive(Debug)]
 pub struct RuleFile {
-    /// Its name.
     pub name: String,
     /// As it is; only its beginning when it is larger than a rule may be.
     pub bytes: Vec<u8>,
@@ -38,7 +37,6 @@ pub struct FolderCounts {
     pub hits: u64,
     /// They were not.
     pub misses: u64,
-    /// Files read.
     pub file_reads: u64,
     /// Times the folder itself was read.
     pub folder_reads: u64,
@@ -100,7 +98,6 @@ impl RuleFolder {
         })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.folder
     }

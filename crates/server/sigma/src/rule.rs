@@ -122,7 +122,6 @@ fn id(fields: &Map<String, Value>) -> Result<String, RuleError> {
     }
 }
 
-/// A text, if the field is there.
 fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, RuleError> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),

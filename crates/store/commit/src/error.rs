@@ -11,12 +11,7 @@ pub enum CommitError {
     Full(String),
     /// One record is larger than the limit. Nothing was stored.
     #[error("the record has {bytes} bytes, more than {limit}: send smaller sessions")]
-    TooLarge {
-        /// Its size.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { bytes: u64, limit: u64 },
     /// The journal failed before and takes nothing more until the program is started again.
     #[error("the journal failed: {0}: check the disk, then start again")]
     Poisoned(String),
@@ -57,19 +52,12 @@ pub enum CommitError {
          {known}: start the newer program that wrote it, or restore a backup made before"
     )]
     NewerRecord {
-        /// Its position.
         position: Position,
-        /// Its version.
         found: u8,
         /// The newest version known here.
         known: u8,
     },
     /// The journal cannot be read where replay needs it.
     #[error("the journal cannot be read at record {position}: {reason}")]
-    Journal {
-        /// Where.
-        position: u64,
-        /// Why.
-        reason: String,
-    },
+    Journal { position: u64, reason: String },
 }

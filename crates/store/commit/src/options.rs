@@ -70,7 +70,6 @@ impl Default for CommitOptions {
 /// One record, persisted and applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// Its position.
     pub position: Position,
     /// What applying it came to.
     pub applied: Applied,
@@ -83,7 +82,6 @@ pub struct ReplayReport {
     pub from: Position,
     /// Where it stands.
     pub to: Position,
-    /// Records applied.
     pub records: u64,
     /// Of these, set aside.
     pub quarantined: u64,
@@ -118,7 +116,6 @@ pub struct CommitStats {
     pub journal_blocks: u64,
     /// Flushes that it made.
     pub journal_flushes: u64,
-    /// Checkpoints completed.
     pub checkpoints: u64,
     /// Time in transactions of the state, microseconds.
     pub apply_us: u64,

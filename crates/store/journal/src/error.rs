@@ -6,7 +6,6 @@ use std::path::PathBuf;
 /// Damage that recovery will not guess about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The file.
     pub file: PathBuf,
     /// The first damaged block of that file, counted in 4 KiB from its beginning.
     pub block: u64,
@@ -43,9 +42,7 @@ pub enum OpenError {
     /// Written by a newer version.
     #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
     NewerVersion {
-        /// The file.
         file: PathBuf,
-        /// Its version.
         found: u16,
         /// The newest version this program reads.
         known: u16,
@@ -60,7 +57,6 @@ pub enum OpenError {
         dir.display()
     )]
     EndsTooEarly {
-        /// The folder.
         dir: PathBuf,
         /// The last position found.
         end: u64,
@@ -72,9 +68,7 @@ pub enum OpenError {
     /// An option outside its limits.
     #[error("journal option {name}={value} is outside {min}..={max}")]
     Option {
-        /// Its name.
         name: &'static str,
-        /// The value given.
         value: u64,
         /// Smallest value allowed.
         min: u64,
@@ -88,7 +82,6 @@ pub enum OpenError {
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// The cause.
         source: io::Error,
     },
 }
@@ -127,7 +120,6 @@ pub enum AppendError {
         path: String,
         /// What was tried.
         what: &'static str,
-        /// The cause.
         cause: String,
     },
 }
@@ -150,11 +142,9 @@ pub enum ReadError {
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// The cause.
         cause: String,
     },
 }

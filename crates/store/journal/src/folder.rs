@@ -214,7 +214,6 @@ impl Catalog {
     }
 }
 
-/// The catalog, shared.
 pub(crate) type SharedCatalog = RwLock<Catalog>;
 
 /// The path of `name` in `dir`.

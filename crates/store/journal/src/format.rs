@@ -188,7 +188,6 @@ pub(crate) struct Head {
     pub(crate) sequence_low: u64,
     /// Bytes of the head itself.
     pub(crate) width: usize,
-    /// Bytes of the body.
     pub(crate) body_bytes: usize,
 }
 

@@ -44,6 +44,8 @@
 //! A group fits in a segment; see [`Options`] and the constants beside it. Memory: two groups, the
 //! ring, one index entry per 256 KiB, one window and one group per reader.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 mod begin;
 mod bytes;
 mod consumer;

@@ -31,9 +31,7 @@ pub struct Outcome {
 /// Totals since the journal was opened, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Records appended.
     pub records: u64,
-    /// Groups written.
     pub groups: u64,
     /// Bytes of the records alone.
     pub payload_bytes: u64,
@@ -82,9 +80,7 @@ pub struct Recovery {
     pub last_position: u64,
     /// Segments that hold records.
     pub segments: u64,
-    /// Groups verified.
     pub groups: u64,
-    /// Bytes read.
     pub bytes_read: u64,
     /// The journal was closed in good order.
     pub clean: bool,
@@ -116,7 +112,6 @@ pub struct TrimOutcome {
     pub first_position: u64,
     /// Segments kept for later use.
     pub segments_recycled: u32,
-    /// Segments removed.
     pub segments_removed: u32,
 }
 

@@ -99,7 +99,6 @@ pub struct Options {
     /// Zero filling, recycling and deadlines on a thread of their own. Without it they happen at
     /// the moment of need, in the same order every time: for simulations.
     pub background: bool,
-    /// The disk.
     pub files: Arc<dyn Files>,
 }
 

@@ -31,11 +31,8 @@ pub struct VerifyReport {
     pub first_position: u64,
     /// Last position that can be read; 0 when there is none.
     pub last_position: u64,
-    /// Groups verified.
     pub groups: u64,
-    /// Of those, groups that only the ring has.
     pub ring_groups: u64,
-    /// Bytes read.
     pub bytes_read: u64,
     /// Closed in good order.
     pub closed: bool,
@@ -54,14 +51,10 @@ impl VerifyReport {
     }
 }
 
-/// One segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentReport {
-    /// Name of its file.
     pub file: String,
-    /// Its layout.
     pub layout: Layout,
-    /// Its epoch.
     pub epoch: u64,
     /// Position of its first record.
     pub first_position: u64,
@@ -93,7 +86,6 @@ pub struct DumpedGroup {
     pub file: String,
     /// Where its frame begins, in bytes.
     pub offset: u64,
-    /// Its sequence.
     pub sequence: u64,
     /// Position of its first record.
     pub first_position: u64,

@@ -31,7 +31,6 @@ const COPY_BYTES: usize = 1 << 20;
 pub struct BackupReport {
     /// Parts and roll-ups.
     pub parts: u64,
-    /// Their bytes.
     pub part_bytes: u64,
     /// Records of the log behind them.
     pub records: u64,

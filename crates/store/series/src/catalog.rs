@@ -49,7 +49,6 @@ impl Catalog {
         self.names.read().next
     }
 
-    /// Rows known.
     pub(crate) fn count(&self) -> u64 {
         self.names.read().rows.len() as u64
     }

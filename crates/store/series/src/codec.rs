@@ -44,7 +44,6 @@ pub(crate) enum Kind {
     /// Bits of floats.
     #[default]
     F64,
-    /// Integers.
     I64,
 }
 

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: offset={offset}: {what}; restore the file", file.display())]
 pub struct Damage {
-    /// The file.
     pub file: PathBuf,
     /// Where, in bytes from its beginning.
     pub offset: u64,
@@ -31,9 +30,7 @@ pub enum OpenError {
     /// Written by a newer version.
     #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
     NewerVersion {
-        /// The file.
         file: PathBuf,
-        /// Its version.
         found: u16,
         /// The newest version this program reads.
         known: u16,
@@ -50,9 +47,7 @@ pub enum OpenError {
     /// An option outside its limits.
     #[error("series option {name}={value} is outside {min}..={max}; choose one inside")]
     Option {
-        /// Its name.
         name: &'static str,
-        /// The value given.
         value: u64,
         /// Smallest value allowed.
         min: u64,
@@ -66,7 +61,6 @@ pub enum OpenError {
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// The cause.
         source: io::Error,
     },
 }
@@ -86,11 +80,9 @@ pub enum NameError {
     /// A limit of one name.
     #[error("series name: {what}={value} is over the limit of {max}; shorten it")]
     TooLong {
-        /// Which limit.
         what: &'static str,
         /// The value found.
         value: usize,
-        /// The limit.
         max: usize,
     },
     /// The store holds as many series as it may.
@@ -98,10 +90,7 @@ pub enum NameError {
         "series limit of {max} reached; remove tags with many values, delete old series or raise \
          series_max"
     )]
-    LimitReached {
-        /// The limit.
-        max: u64,
-    },
+    LimitReached { max: u64 },
     /// Those with this tag are as many series as they may be.
     #[error(
         "series limit of {max} reached by {tag}={value}; let it tell fewer, delete old series or \
@@ -110,9 +99,7 @@ pub enum NameError {
     QuotaReached {
         /// The tag's name.
         tag: String,
-        /// Its value.
         value: String,
-        /// The limit.
         max: u64,
     },
     /// The store takes nothing any more.
@@ -130,9 +117,7 @@ pub enum WriteError {
     /// A row with another number of values than its row series has metrics.
     #[error("row {row}: {found} values for {expected} metrics; give one each")]
     Shape {
-        /// The row.
         row: u32,
-        /// Values given.
         found: usize,
         /// Metrics of the row.
         expected: usize,
@@ -140,17 +125,14 @@ pub enum WriteError {
     /// A batch or an event over its limit.
     #[error("{what}={value} is over the limit of {max}; split the batch")]
     TooLarge {
-        /// Which limit.
         what: &'static str,
         /// The value found.
         value: usize,
-        /// The limit.
         max: usize,
     },
     /// A row older than what retention keeps.
     #[error("timestamp {time_ns} is older than retention keeps ({oldest_ns}); it was not stored")]
     TooOld {
-        /// The timestamp.
         time_ns: i64,
         /// The oldest that would be kept.
         oldest_ns: i64,
@@ -161,17 +143,13 @@ pub enum WriteError {
          correct the sender's clock or its unit of time"
     )]
     TooNew {
-        /// The timestamp.
         time_ns: i64,
         /// The newest that would be taken.
         newest_ns: i64,
     },
     /// A timestamp at the very end of time.
     #[error("timestamp {time_ns} is the last there is and cannot be stored; correct the clock")]
-    EndOfTime {
-        /// The timestamp.
-        time_ns: i64,
-    },
+    EndOfTime { time_ns: i64 },
     /// No room on the disk. The same call may succeed later; reads go on.
     #[error("no room on the disk: {0}; free space or lower the retention, then try again")]
     Full(String),
@@ -189,17 +167,14 @@ pub enum WriteError {
         path: String,
         /// What was tried.
         what: &'static str,
-        /// The cause.
         cause: String,
     },
     /// The operating system refused to read what the change needs.
     #[error("{path}: {what}: {cause}")]
     Unread {
-        /// The file.
         path: String,
         /// What was tried.
         what: &'static str,
-        /// The cause.
         cause: String,
     },
     /// A file that the change needs is damaged.
@@ -217,11 +192,9 @@ pub enum ReadError {
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// The cause.
         cause: String,
     },
 }

@@ -91,7 +91,6 @@ pub(crate) struct Head {
     bytes: usize,
     work: Work,
     table: Table,
-    /// Batches in it.
     batches: u64,
 }
 

@@ -44,6 +44,8 @@
 //! # Limits
 //! See the constants of this crate and [`StoreOptions`]: each has a name and a refusal.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 mod ask;
 mod backup;
 mod batch;

@@ -35,7 +35,6 @@ impl Row {
 pub enum Value {
     /// A float, any bit pattern.
     F64(f64),
-    /// An integer.
     I64(i64),
 }
 
@@ -93,20 +92,16 @@ impl TimeRange {
 /// Which way a scan goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
-    /// Oldest first.
     #[default]
     Forward,
-    /// Newest first.
     Backward,
 }
 
 /// A test of a name or of a tag's value. A tag that is not there has the value "".
 #[derive(Clone, Default)]
 pub enum Test {
-    /// Anything.
     #[default]
     Any,
-    /// One of these.
     Is(Vec<String>),
     /// None of these.
     IsNot(Vec<String>),
@@ -121,7 +116,6 @@ impl Test {
         Self::Is(vec![text.into()])
     }
 
-    /// Whether a text passes.
     pub fn passes(&self, text: &str) -> bool {
         match self {
             Self::Any => true,
@@ -148,7 +142,6 @@ impl std::fmt::Debug for Test {
 pub struct Selector {
     /// Of the metric's name. Events have names that begin with `!`.
     pub metric: Test,
-    /// Of tags, by name.
     pub tags: Vec<(String, Test)>,
 }
 
@@ -158,7 +151,6 @@ impl Selector {
         Self { metric: Test::is(name), tags: Vec::new() }
     }
 
-    /// Those of them whose tag has this value.
     #[must_use]
     pub fn with(mut self, tag: &str, value: &str) -> Self {
         self.tags.push((tag.into(), Test::is(value)));
@@ -169,7 +161,6 @@ impl Selector {
 /// One metric of one tag set, as found by a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// Its metric.
     pub metric: Arc<str>,
     /// Its tags, sorted by name.
     pub tags: Arc<[(String, String)]>,
@@ -197,14 +188,12 @@ impl Series {
 /// Values of one run of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
-    /// Floats.
     F64(Vec<f64>),
     /// Integers beyond 2^53.
     I64(Vec<i64>),
 }
 
 impl Values {
-    /// How many.
     pub fn len(&self) -> usize {
         match self {
             Self::F64(v) => v.len(),
@@ -217,7 +206,6 @@ impl Values {
         self.len() == 0
     }
 
-    /// One of them.
     pub fn get(&self, i: usize) -> Option<Value> {
         match self {
             Self::F64(v) => v.get(i).copied().map(Value::F64),
@@ -243,7 +231,6 @@ pub struct Run {
     pub values: Values,
 }
 
-/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Nanoseconds since the epoch.
@@ -258,23 +245,16 @@ pub struct Event {
 pub struct Summary {
     /// How many samples.
     pub count: u64,
-    /// Smallest value.
     pub min: f64,
     /// Time of the first smallest one.
     pub min_ns: i64,
-    /// Largest value.
     pub max: f64,
     /// Time of the first largest one.
     pub max_ns: i64,
-    /// Their sum.
     pub sum: f64,
-    /// Oldest value.
     pub first: f64,
-    /// Its time.
     pub first_ns: i64,
-    /// Newest value.
     pub last: f64,
-    /// Its time.
     pub last_ns: i64,
 }
 
@@ -356,7 +336,6 @@ pub struct OpenReport {
     pub sealed_position: u64,
     /// Last position, after replay.
     pub position: u64,
-    /// Batches replayed.
     pub replayed_batches: u64,
     /// Samples and events replayed.
     pub replayed_samples: u64,
@@ -382,7 +361,6 @@ pub struct SealOutcome {
     pub position: u64,
     /// Samples and events sealed.
     pub samples: u64,
-    /// Parts written.
     pub parts: u32,
     /// How often the rows of a row series were taken out of a head.
     pub rows_read: u64,
@@ -397,7 +375,6 @@ pub struct MergeOutcome {
     pub parts_before: u32,
     /// Parts that came.
     pub parts_after: u32,
-    /// Bytes written.
     pub bytes_written: u64,
     /// Bytes that went.
     pub bytes_removed: u64,
@@ -414,7 +391,6 @@ pub struct StoreStats {
     pub rows_active: u64,
     /// Samples and events taken.
     pub samples: u64,
-    /// Batches taken.
     pub batches: u64,
     /// Batches refused or failed.
     pub batches_failed: u64,
@@ -426,7 +402,6 @@ pub struct StoreStats {
     pub head_bytes: u64,
     /// Samples and events in the head.
     pub head_samples: u64,
-    /// Last position.
     pub position: u64,
     /// Everything up to here is in parts.
     pub sealed_position: u64,
@@ -440,13 +415,11 @@ pub struct StoreStats {
     pub part_bytes: u64,
     /// Samples and events in them, superseded ones included.
     pub part_samples: u64,
-    /// Of the bytes, those of indexes.
     pub index_bytes: u64,
     /// Partitions on disk.
     pub partitions: u64,
     /// Roll-ups on disk.
     pub rollups: u64,
-    /// Their bytes.
     pub rollup_bytes: u64,
     /// Tombstones that are not applied everywhere yet.
     pub tombstones: u64,

@@ -112,9 +112,7 @@ pub struct StoreOptions {
     /// Otherwise it logs and applies it itself (as one that waits does, and every one where there is no
     /// log): no core is free, and on another one the batch would first have to come into its cache.
     pub cores: usize,
-    /// The disk.
     pub files: Arc<dyn Files>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
 }
 

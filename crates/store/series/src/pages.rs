@@ -36,7 +36,6 @@ impl<T> Default for Pages<T> {
 }
 
 impl<T> Pages<T> {
-    /// What is at a number.
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         let (region, page, place) = split(number);
         let region = self.regions.get(region)?.as_ref()?;

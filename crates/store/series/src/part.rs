@@ -180,7 +180,6 @@ impl Part {
         Ok(bytes)
     }
 
-    /// Rows in it.
     pub(crate) fn rows(&self) -> Result<RoaringBitmap, ReadError> {
         let opened = self.opened()?;
         if let Some(rows) = opened.top.rows() {
@@ -191,7 +190,6 @@ impl Part {
             .ok_or_else(|| self.odd_index(self.meta.index_at))
     }
 
-    /// Take its rows out of some.
     pub(crate) fn take_from(&self, rows: &mut RoaringBitmap) -> Result<(), ReadError> {
         match self.opened()?.top.rows() {
             Some(own) => *rows -= own,

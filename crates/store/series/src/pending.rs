@@ -48,7 +48,6 @@ impl Spares {
         self.0.lock().0.pop().unwrap_or_default()
     }
 
-    /// The record of a batch.
     pub(crate) fn record(&self, batch: &Batch) -> Vec<u8> {
         let room = self.0.lock().1.pop().unwrap_or_default();
         record::batch(batch, room)

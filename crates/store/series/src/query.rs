@@ -338,7 +338,6 @@ pub(crate) struct Source<'a> {
     pub(crate) columns: &'a [(u32, u16)],
     pub(crate) partition: i64,
     pub(crate) range: TimeRange,
-    /// What heads have.
     pub(crate) heads: &'a [Piece],
 }
 

@@ -28,7 +28,6 @@ const VALUES_KEPT_MAX: usize = 1 << 16;
 /// What was deleted, and when: hits what has a lower position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tombstone {
-    /// Its position.
     pub(crate) position: u64,
     pub(crate) range: TimeRange,
     /// Rows, ascending, with the columns that are hit (empty: all).

@@ -16,7 +16,6 @@ pub(crate) struct Shared {
     pub(crate) own: u16,
     /// The other row.
     pub(crate) row: u32,
-    /// Its column there.
     pub(crate) column: u16,
 }
 
@@ -31,7 +30,6 @@ impl Sharing {
         self.rows.is_empty()
     }
 
-    /// What a row shares.
     pub(crate) fn of(&self, row: u32) -> &[Shared] {
         self.rows.get(&row).map_or(&[], Vec::as_slice)
     }

@@ -37,7 +37,6 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// Whether it takes a column.
     pub(crate) fn takes(self, column: usize) -> bool {
         match self {
             Self::All => true,

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Working(Arc<AtomicUsize>);
 
 impl Working {
-    /// One more.
     pub(crate) fn beside(others: &Arc<AtomicUsize>) -> Self {
         others.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(others))

@@ -328,7 +328,6 @@ impl Case {
         (0..).zip(&self.paths).map(of).collect()
     }
 
-    /// All is done.
     fn done(&self, store: &Store, when: &str) {
         let (found, stats) = (self.look(store, when), store.stats());
         if self.by == By::Size {

@@ -23,7 +23,6 @@ impl Default for DiskThresholds {
 /// How much room a folder's file system has, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskState {
-    /// Enough.
     Fine(u64),
     /// Little: warn.
     Low(u64),
@@ -43,7 +42,6 @@ impl DiskState {
         }
     }
 
-    /// Free bytes.
     pub fn free_bytes(self) -> u64 {
         match self {
             Self::Fine(free) | Self::Low(free) | Self::Critical(free) => free,

@@ -13,9 +13,7 @@ pub enum StateError {
         path = path.display()
     )]
     Newer {
-        /// Which file.
         path: PathBuf,
-        /// Its version.
         found: i64,
         /// The newest version known here.
         known: i64,
@@ -23,7 +21,6 @@ pub enum StateError {
     /// The file is something else.
     #[error("{path}: {reason}: restore a backup, or name another folder", path = path.display())]
     NotOurs {
-        /// Which file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -46,7 +43,6 @@ pub enum StateError {
     /// A file could not be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// Which file.
         path: PathBuf,
         /// Why it failed.
         #[source]

@@ -44,7 +44,6 @@ pub enum DocumentField {
     Blake3,
     /// Digest of the document's state, lower-case hex; text.
     Checksum,
-    /// Version; integer.
     Version,
     /// When the server received it, microseconds since the epoch; integer.
     Received,
@@ -74,13 +73,9 @@ impl From<i64> for Value {
 /// How a field is compared. An empty field passes none of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
-    /// Equal.
     Equal,
-    /// Different.
     NotEqual,
-    /// Smaller.
     Less,
-    /// Larger.
     Greater,
     /// Text: holds this somewhere, ASCII letters of either case.
     Contains,
@@ -88,7 +83,6 @@ pub enum Test {
     Prefix,
 }
 
-/// Which documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
     /// All of them hold; an empty list holds.
@@ -117,21 +111,16 @@ impl Default for Condition {
 /// Order of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
-    /// Smallest first.
     #[default]
     Ascending,
-    /// Largest first.
     Descending,
 }
 
 /// Documents of one agent and dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentQuery {
-    /// Whose.
     pub agent: AgentId,
-    /// Which dataset.
     pub dataset: Dataset,
-    /// Which of them.
     pub condition: Condition,
     /// By what; then by path. Empty: by path.
     pub sort: Vec<(DocumentField, Direction)>,
@@ -161,11 +150,8 @@ impl DocumentQuery {
 /// Documents of one dataset over many agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetQuery {
-    /// Whose.
     pub agents: Permitted,
-    /// Which dataset.
     pub dataset: Dataset,
-    /// Which of them.
     pub condition: Condition,
     /// By what; then by agent and path. Empty: by agent, then by path.
     pub sort: Vec<(DocumentField, Direction)>,
@@ -175,12 +161,9 @@ pub struct FleetQuery {
     pub limit: usize,
 }
 
-/// One document as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDocument {
-    /// Whose.
     pub agent: AgentId,
-    /// Which dataset.
     pub dataset: Dataset,
     /// The agent's id for it.
     pub id: String,
@@ -194,10 +177,8 @@ pub struct StoredDocument {
     pub body: Vec<u8>,
 }
 
-/// A page of documents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentPage {
-    /// The documents.
     pub items: Vec<StoredDocument>,
     /// How many match the condition in all.
     pub total: u64,
@@ -221,7 +202,6 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Created, Self::Modified, Self::Deleted, Self::Coverage, Self::Other];
 
@@ -247,7 +227,6 @@ impl EventKind {
     }
 }
 
-/// Which paths.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PathMatch {
     /// Every one, and events without a path.
@@ -266,7 +245,6 @@ pub struct ChangeQuery {
     pub agents: Option<Vec<AgentId>>,
     /// Also what former lives of these numbers told.
     pub former: bool,
-    /// Which paths.
     pub path: PathMatch,
     /// Which kinds; empty is every kind.
     pub kinds: Vec<EventKind>,
@@ -301,7 +279,6 @@ impl Default for ChangeQuery {
 /// Events in the order of arrival.
 #[derive(Debug, Clone, Default)]
 pub struct ArrivalQuery {
-    /// Whose.
     pub agents: Permitted,
     /// Which kinds; empty is every kind.
     pub kinds: Vec<EventKind>,
@@ -318,12 +295,10 @@ pub struct Arrivals {
     pub newest: u64,
 }
 
-/// One event as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
     /// Its number in the order of arrival; never used twice.
     pub number: u64,
-    /// Whose.
     pub agent: AgentId,
     /// Told by a former life of the number, which may be another agent's by now.
     pub former: bool,
@@ -348,7 +323,6 @@ pub struct StoredEvent {
 /// A page of events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangePage {
-    /// Newest first.
     pub items: Vec<StoredEvent>,
     /// Where the next page begins; `None` when there is nothing more. Stable: what arrives
     /// meanwhile moves nothing.
@@ -362,13 +336,11 @@ pub struct ChangePage {
 pub struct StateCounts {
     /// Documents and bytes of their bodies, by dataset.
     pub documents: Vec<(Dataset, u64, u64)>,
-    /// Events.
     pub events: u64,
     /// Bytes of their bodies.
     pub event_bytes: u64,
     /// Events by kind, in the order of [`EventKind::ALL`].
     pub events_by_kind: Vec<(EventKind, u64)>,
-    /// Remembered removals.
     pub tombstones: u64,
     /// Records set aside.
     pub quarantined: u64,
@@ -379,7 +351,6 @@ pub struct StateCounts {
 pub struct AgentCounts {
     /// Documents and bytes of their bodies, by dataset.
     pub documents: Vec<(Dataset, u64, u64)>,
-    /// Events.
     pub events: u64,
     /// When its last session was received, microseconds since the epoch.
     pub last_session_at_us: Option<u64>,
@@ -408,11 +379,9 @@ impl Default for Retention {
 /// What retention dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Retained {
-    /// Events dropped.
     pub events: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
-    /// Tombstones dropped.
     pub tombstones: u64,
     /// Id of the coverage event that tells of it, when events were dropped.
     pub coverage: Option<String>,

@@ -56,7 +56,6 @@ impl Source {
     }
 }
 
-/// Who asks.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
     /// Nobody in particular.

@@ -3,7 +3,6 @@
 use md5::Digest as _;
 use std::fmt::Write as _;
 
-/// Those there are.
 pub(crate) const NAMES: &[&str] = &[
     "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s", "sha3_224",
     "sha3_256", "sha3_384", "sha3_512",

@@ -341,7 +341,6 @@ impl Failure {
         failure
     }
 
-    /// No such path.
     pub(crate) fn unknown_path() -> Self {
         Self::plain(StatusCode::NOT_FOUND, "404: Not Found")
     }

@@ -10,7 +10,6 @@ const LINES_MAX: usize = 2_000;
 /// Longest text of a line, bytes; longer ones are cut at a character.
 const LINE_BYTES_MAX: usize = 1_024;
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
     /// When, microseconds since the epoch.
@@ -42,7 +41,6 @@ impl LogRing {
         lines.push_back(line);
     }
 
-    /// The lines, newest first.
     pub fn newest_first(&self) -> Vec<LogLine> {
         self.0.lock().iter().rev().cloned().collect()
     }

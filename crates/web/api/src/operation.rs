@@ -47,7 +47,6 @@ impl Verb {
 /// Who may call an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody.
     Open,
     /// Whoever gives a name and a password with HTTP Basic.
     Login,
@@ -143,7 +142,6 @@ pub(crate) const fn required(name: &'static str, kind: Kind, about: &'static str
     Parameter { name, place: Place::Query, required: true, kind, about }
 }
 
-/// A parameter of the path.
 pub(crate) const fn path(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
     Parameter { name, place: Place::Path, required: true, kind, about }
 }
@@ -176,7 +174,6 @@ pub(crate) enum Handler {
 /// How what is said of an operation begins that is there for older clients alone.
 const DEPRECATED: &str = "Deprecated:";
 
-/// One operation.
 pub(crate) struct Operation {
     pub(crate) verb: Verb,
     /// With `{name}` for parameters.
@@ -199,7 +196,6 @@ pub(crate) struct Operation {
 const UNSEEN: &[&str] = &["security.renew", "series.write"];
 
 impl Operation {
-    /// All its parameters.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
         self.parameters.iter().flat_map(|group| group.iter())
     }

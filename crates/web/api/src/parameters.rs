@@ -281,7 +281,6 @@ pub(crate) fn is_group(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// A text of a format, if it is.
 fn formed(text: &str, format: &str, fits: bool) -> Result<Value, Failure> {
     if fits { Ok(Value::Text(text.to_owned())) } else { Err(no_format(text, format)) }
 }

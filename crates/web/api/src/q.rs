@@ -13,7 +13,6 @@ use crate::parameters::timeframe;
 
 /// Deepest nesting of parentheses.
 const DEPTH_MAX: usize = 16;
-/// Most comparisons.
 const TERMS_MAX: usize = 100;
 
 /// How a field is compared.

@@ -17,7 +17,6 @@ const MASK: &str = "****";
 /// Longest body or parameter list in a line, bytes.
 const TEXT_BYTES_MAX: usize = 2_048;
 
-/// One line.
 pub(crate) struct Line {
     pub(crate) user: String,
     pub(crate) source: Option<Source>,

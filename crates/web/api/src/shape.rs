@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use crate::error::Failure;
 
-/// One field of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SortField<C> {
     pub(crate) column: C,

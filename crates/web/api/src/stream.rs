@@ -34,7 +34,6 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// How long a reader is waited for.
 #[derive(Clone, Copy)]
 struct Patience {
-    /// With one piece.
     piece: Duration,
     /// With the whole of an answer that has a share of the room.
     whole: Duration,
@@ -250,7 +249,6 @@ mod tests {
 
     const BYTES: usize = 3 * 1024 * 1024;
 
-    /// The whole of a room.
     fn whole(room: &Room) -> Option<Share> {
         room.take(Owner::of(&Caller::Anyone), 1)
     }

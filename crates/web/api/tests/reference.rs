@@ -106,7 +106,6 @@ fn named(schema: &Value) -> Option<String> {
     Some(format!("[{name}](#{})", name.to_lowercase()))
 }
 
-/// What a value of a schema is.
 fn kind_of(schema: &Value) -> String {
     if let Some(name) = named(schema) {
         return name;

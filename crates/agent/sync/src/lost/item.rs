@@ -7,7 +7,6 @@ use queue::Body;
 /// An item as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
-    /// A file.
     File(Box<FileBody>),
     /// An installed package.
     Package(Box<PackageBody>),

@@ -77,8 +77,6 @@ impl Since {
 pub(super) enum Before {
     /// No event speaks of it.
     Untold,
-    /// It was not there.
     Absent,
-    /// It was so.
     Was(Item),
 }

@@ -302,7 +302,6 @@ impl Agent {
         Self::open_on(&machine(1), folder, id, clock, session_bytes)
     }
 
-    /// Open on a machine.
     pub(crate) fn open_on(
         machine: &Machine,
         folder: TempDir,

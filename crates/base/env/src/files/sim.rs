@@ -45,7 +45,6 @@ pub enum Failure {
 pub struct Fault {
     /// The changing call (from 1, see [`SimDisk::calls`]) that fails.
     pub call: u64,
-    /// How.
     pub failure: Failure,
 }
 

@@ -56,7 +56,6 @@ impl Budget {
         }))
     }
 
-    /// Time left.
     pub(crate) fn left(&self) -> Duration {
         self.0.until.saturating_duration_since(Instant::now())
     }

@@ -31,7 +31,6 @@ const FUNCTIONS: &[Named] = &[
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Number(f64),
-    /// A column by name.
     Column(String),
     /// The place in [`FUNCTIONS`].
     Call(usize),

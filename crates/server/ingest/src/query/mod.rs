@@ -143,7 +143,6 @@ pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
     all
 }
 
-/// The rows of a query.
 fn rows<F: FnMut(Bytes) -> bool>(
     store: &Store,
     query: &Query,

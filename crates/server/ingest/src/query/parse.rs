@@ -59,7 +59,6 @@ pub(super) fn is_exactly(series: &Series, tests: &TagTests) -> bool {
     series.tags.iter().all(|(name, _)| tests.iter().any(|(tested, _)| tested == name))
 }
 
-/// A query.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
     pub(super) what: What,

@@ -56,7 +56,6 @@ impl Func {
         FUNCS.iter().find(|(_, func)| *func == self).map_or("", |(name, _)| name)
     }
 
-    /// Its time if it is one.
     pub(super) fn time(self, s: &Summary) -> Option<i64> {
         Some(match self {
             Self::MinTimestamp => s.min_ns,

@@ -31,7 +31,6 @@ pub(crate) const EVENTS: &str = "holdfast-events";
 /// How long anything that must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// A server.
 pub(crate) struct Server {
     pub(crate) handle: SessionsHandle,
     pub(crate) commit: Arc<Commit>,

@@ -24,7 +24,6 @@ pub(super) struct Generation {
     result: OnceLock<Result<Done, AppendError>>,
     /// Its threads wait for it, with the gate's lock.
     pub(super) done: Condvar,
-    /// Its tasks.
     wakers: Mutex<Vec<Waker>>,
 }
 

@@ -25,7 +25,6 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    /// Persist it.
     pub(crate) fn run(&self) -> Result<(), WriteError> {
         self.file.persist().map_err(fatal("a flush failed", self.path.clone()))
     }

@@ -187,7 +187,6 @@ impl Names {
         found
     }
 
-    /// Series whose tag has this value.
     pub(super) fn series_with(&self, tag: &str, value: &str) -> u64 {
         let rows = self.tags.get(tag).and_then(|values| values.get(value)).into_iter().flatten();
         let columns = rows.filter_map(|id| self.rows.get(id));

@@ -18,7 +18,6 @@ pub(crate) struct Stretch {
     end: Option<usize>,
     pub(crate) first: i64,
     pub(crate) last: i64,
-    /// At most.
     pub(crate) rows: usize,
 }
 
@@ -65,7 +64,6 @@ impl RowHead {
         self.open.iter().step_by(width).map(|t| *t as i64)
     }
 
-    /// The chunks of a stretch.
     fn chunks_of(&self, stretch: &Stretch) -> &[Chunk] {
         let end = stretch.end.unwrap_or(self.chunks.len());
         self.chunks.get(stretch.begin..end).unwrap_or_default()

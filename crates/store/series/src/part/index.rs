@@ -17,7 +17,6 @@ const BLOCK_BYTES: usize = 4096;
 /// Said of a column instead of its summary: look at the samples.
 const NO_SUMMARY: u8 = 0xff;
 
-/// Where a chunk is, and what is in it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ChunkRef {
     pub(crate) offset: u64,

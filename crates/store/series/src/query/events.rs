@@ -17,7 +17,6 @@ pub struct EventScan {
 }
 
 impl Snapshot {
-    /// Events of a series.
     pub fn scan_events(
         &self,
         series: &Series,

@@ -12,7 +12,6 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// One step.
     pub(super) const WHOLE: Self = Self { from_ns: 0, step_ns: 0 };
 
     pub(super) fn new(from_ns: i64, step_ns: i64) -> Self {

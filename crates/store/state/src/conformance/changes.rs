@@ -18,7 +18,6 @@ fn all() -> ChangeQuery {
     ChangeQuery::default()
 }
 
-/// See the name.
 pub fn events_come_newest_first_and_once(store: &dyn StateStore) {
     assert_eq!(store.changes(&all()).unwrap(), crate::ChangePage::default());
     let first = event("e-1", "/a", ChangeKind::Created, 30);
@@ -41,7 +40,6 @@ pub fn events_come_newest_first_and_once(store: &dyn StateStore) {
     assert_eq!(page.newest, 4);
 }
 
-/// See the name.
 pub fn pages_of_events_are_stable_while_new_ones_arrive(store: &dyn StateStore) {
     let some = |from: u64| {
         (from..from + 10)
@@ -73,7 +71,6 @@ pub fn pages_of_events_are_stable_while_new_ones_arrive(store: &dyn StateStore) 
     assert!(matches!(store.changes(&q), Err(StateError::Cursor)));
 }
 
-/// See the name.
 pub fn events_are_found_by_agent_path_kind_and_time(store: &dyn StateStore) {
     use ChangeKind::{Created, Deleted, Modified};
     let writes = vec![
@@ -110,7 +107,6 @@ pub fn events_are_found_by_agent_path_kind_and_time(store: &dyn StateStore) {
     assert_eq!(ids(store, &ChangeQuery { limit: 2, ..span }), ["3", "2"]);
 }
 
-/// See the name.
 pub fn a_large_path_prefix_finds_the_same_as_a_small_one(store: &dyn StateStore) {
     let many = PREFIX_CANDIDATES_MAX as u64 + 100;
     let writes = (0..many)
@@ -133,7 +129,6 @@ pub fn a_large_path_prefix_finds_the_same_as_a_small_one(store: &dyn StateStore)
     assert_eq!(ids(store, &all_many).len() as u64, many - 42);
 }
 
-/// See the name.
 pub fn events_since_a_number_are_those_that_arrived_later(store: &dyn StateStore) {
     let one = |id: &str, found| vec![event(id, "/a", ChangeKind::Created, found)];
     apply(store, session(1, 1, one("a", 100)));
@@ -147,7 +142,6 @@ pub fn events_since_a_number_are_those_that_arrived_later(store: &dyn StateStore
     assert_eq!(ids(store, &narrow), ["late"]);
 }
 
-/// See the name.
 pub fn old_events_are_dropped_and_told(store: &dyn StateStore) {
     for day in 1..=10 {
         let id = format!("d-{day}");
@@ -173,7 +167,6 @@ pub fn old_events_are_dropped_and_told(store: &dyn StateStore) {
     assert_eq!(again, crate::Retained::default(), "what is left stays");
 }
 
-/// See the name.
 pub fn events_beyond_the_size_are_dropped_oldest_first(store: &dyn StateStore) {
     let many = crate::limits::RETAIN_CHUNK_ROWS as u64 + 200;
     let writes: Vec<_> = (0..many)

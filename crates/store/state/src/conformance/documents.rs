@@ -19,7 +19,6 @@ fn found(store: &dyn StateStore, condition: Condition) -> Vec<String> {
     page.items.iter().map(path_of).collect()
 }
 
-/// See the name.
 pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
     assert_eq!(store.documents(&query()).unwrap(), crate::DocumentPage::default());
     let names: Vec<String> = (0..25).map(|n| format!("/d/{n:02}")).collect();
@@ -44,7 +43,6 @@ pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
     assert!(matches!(store.documents(&q), Err(StateError::Cursor)));
 }
 
-/// See the name.
 pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
     use Direction::{Ascending, Descending};
     let writes = (0..6u64)
@@ -92,7 +90,6 @@ fn sample(store: &dyn StateStore) {
     apply(store, session(1, 1, writes));
 }
 
-/// See the name.
 pub fn conditions_select_what_they_say(store: &dyn StateStore) {
     sample(store);
     let one = |field, test, value: &str| found(store, Condition::field(field, test, value));
@@ -129,7 +126,6 @@ pub fn conditions_select_what_they_say(store: &dyn StateStore) {
     assert_eq!(found(store, not(Condition::Any(vec![]))).len(), 6);
 }
 
-/// See the name.
 pub fn a_text_in_a_query_is_never_sql(store: &dyn StateStore) {
     sample(store);
     for text in ["' OR 1=1 --", "\"; DROP TABLE document; --", "%", "?1"] {
@@ -141,7 +137,6 @@ pub fn a_text_in_a_query_is_never_sql(store: &dyn StateStore) {
     assert_eq!(found(store, Condition::default()).len(), 6);
 }
 
-/// See the name.
 pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
     sample(store);
     let refused = |q: &DocumentQuery| matches!(store.documents(q), Err(StateError::Query(_)));
@@ -161,7 +156,6 @@ pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
     assert!(refused(&DocumentQuery { condition: number, ..query() }));
 }
 
-/// See the name.
 pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
     let empty = store.checksum(AgentId(1), &Dataset::fim_files()).unwrap();
     assert_eq!(empty, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
@@ -182,7 +176,6 @@ pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
     assert_eq!(store.checksum(AgentId(1), &Dataset::new("sca")).unwrap(), expected);
 }
 
-/// See the name.
 pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds_once(store: &dyn StateStore) {
     let packages = Dataset::new("inventory-packages");
     let named = |id: String, dataset: &Dataset| Write::Upsert {

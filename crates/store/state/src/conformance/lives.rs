@@ -17,7 +17,6 @@ fn removed(agent: u32, life: u64, at_us: u64) -> Record {
     Record::AgentRemoved { agent: AgentId(agent), incarnation: Incarnation(life), at_us }
 }
 
-/// See the name.
 pub fn a_removed_agent_loses_documents_and_keeps_events(store: &dyn StateStore) {
     let writes = || {
         vec![
@@ -44,7 +43,6 @@ pub fn a_removed_agent_loses_documents_and_keeps_events(store: &dyn StateStore) 
     assert_eq!((counts.documents[0].1, counts.events, counts.tombstones), (1, 2, 1));
 }
 
-/// See the name.
 pub fn a_late_record_of_a_removed_agent_is_ignored(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |_| ())]));
     let removed =
@@ -60,7 +58,6 @@ pub fn a_late_record_of_a_removed_agent_is_ignored(store: &dyn StateStore) {
     assert_eq!(store.counts().unwrap().events, 0);
 }
 
-/// See the name.
 pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |_| ()), removal("/b", 9)]));
     let applied = apply(store, session_of_life(1, 2, 2, vec![document("/b", 1, |_| ())]));
@@ -70,7 +67,6 @@ pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
     assert_eq!(paths(store, 1), ["/b"]);
 }
 
-/// See the name.
 pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     let told = |agent: u32, life: u64, at: u64, name: &str| {
         let writes = vec![event(&format!("e-{at}"), "/a", ChangeKind::Created, at)];
@@ -120,7 +116,6 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     assert_eq!((former.agent_name.as_str(), former.former), ("local", true));
 }
 
-/// See the name.
 pub fn a_session_applied_before_writes_nothing_and_names_what_overtook_it(store: &dyn StateStore) {
     let clean = || vec![Write::Clean { dataset: Dataset::fim_files() }];
     let first = session(1, 1, vec![document("/a", 5, |_| ()), document("/b", 5, |_| ())]);
@@ -148,7 +143,6 @@ pub fn a_session_applied_before_writes_nothing_and_names_what_overtook_it(store:
     assert!(!apply(store, another).replayed, "another agent's sessions are its own");
 }
 
-/// See the name.
 pub fn the_last_sessions_of_an_agent_stay_known(store: &dyn StateStore) {
     let kept = SESSIONS_KEPT as u64;
     let nth = |n| session(1, n, vec![document("/a", n, |_| ())]);
@@ -160,7 +154,6 @@ pub fn the_last_sessions_of_an_agent_stay_known(store: &dyn StateStore) {
     assert!(known, "the replays themselves push nothing out");
 }
 
-/// See the name.
 pub fn the_id_of_a_session_used_again_for_other_content_is_another_session(store: &dyn StateStore) {
     let write = |path| session(1, 1, vec![document(path, 0, |_| ())]);
     for path in ["/a", "/b", "/c"] {
@@ -183,7 +176,6 @@ fn timed(life: u64, at_us: u64, writes: Vec<Write>) -> Record {
     record
 }
 
-/// See the name.
 pub fn a_session_of_long_ago_writes_nothing_and_is_told_so(store: &dyn StateStore) {
     let plain = timed(1, NOW_US, vec![document("/a", 0, |_| ())]);
     let versioned = timed(1, NOW_US + 1, vec![document("/b", 5, |_| ())]);
@@ -209,7 +201,6 @@ pub fn a_session_of_long_ago_writes_nothing_and_is_told_so(store: &dyn StateStor
     assert_eq!(apply(store, between).changed, 1, "not older than those that are known");
 }
 
-/// See the name.
 pub fn what_local_callers_told_of_a_removed_number_stays_told(store: &dyn StateStore) {
     let first = timed(0, NOW_US, vec![document("/local", 1, |_| ())]);
     apply(store, first.clone());
@@ -221,7 +212,6 @@ pub fn what_local_callers_told_of_a_removed_number_stays_told(store: &dyn StateS
     assert_eq!(paths(store, 1), ["/own"], "a registered life begins without a past");
 }
 
-/// See the name.
 pub fn a_number_without_a_registered_agent_begins_again_and_ends_no_life(store: &dyn StateStore) {
     let local = |at_us, path| session_of_life(7, 0, at_us, vec![document(path, 1, |_| ())]);
     apply(store, local(1, "/local"));
@@ -252,7 +242,6 @@ fn told(life: u64, at_us: u64, overlay: Overlay, writes: Vec<Write>) -> Record {
     record
 }
 
-/// See the name.
 pub fn an_agent_is_what_it_told_last_by_version(store: &dyn StateStore) {
     let is = |host: &str, group: &str| Overlay {
         agent_name: format!("on-{host}"),

@@ -21,7 +21,6 @@ fn size_of(store: &dyn StateStore, agent: u32, path: &str) -> Option<u64> {
     body.file.size
 }
 
-/// See the name.
 pub fn a_batch_stores_its_position_and_is_applied_once(store: &dyn StateStore) {
     assert_eq!(store.applied().unwrap(), Position(0));
     let batch: Vec<_> = (1..=3u64)
@@ -39,7 +38,6 @@ pub fn a_batch_stores_its_position_and_is_applied_once(store: &dyn StateStore) {
     assert_eq!(store.checkpoint().unwrap(), Position(3));
 }
 
-/// See the name.
 pub fn a_lower_version_is_skipped_and_the_winner_named(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |o| o.size = 5)]));
     let late = document("/a", 4, |o| o.size = 4);
@@ -59,7 +57,6 @@ pub fn a_lower_version_is_skipped_and_the_winner_named(store: &dyn StateStore) {
     assert_eq!(applied.skipped[0].version, top);
 }
 
-/// See the name.
 pub fn a_document_may_change_its_path(store: &dyn StateStore) {
     let renamed = |path: &str, version| match document(path, version, |_| ()) {
         Write::Upsert { dataset, version, body, .. } => {
@@ -72,7 +69,6 @@ pub fn a_document_may_change_its_path(store: &dyn StateStore) {
     assert_eq!(paths(store, 1), ["/c", "/d"]);
 }
 
-/// See the name.
 pub fn an_unversioned_write_is_plain(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 7, |o| o.size = 7)]));
     let applied = apply(store, session(1, 2, vec![document("/a", 0, |o| o.size = 1)]));
@@ -85,7 +81,6 @@ pub fn an_unversioned_write_is_plain(store: &dyn StateStore) {
     assert_eq!(store.counts().unwrap().tombstones, 0);
 }
 
-/// See the name.
 pub fn the_same_session_again_changes_nothing(store: &dyn StateStore) {
     let writes = vec![
         document("/a", 5, |_| ()),
@@ -101,7 +96,6 @@ pub fn the_same_session_again_changes_nothing(store: &dyn StateStore) {
     assert_eq!(store.counts().unwrap(), counts);
 }
 
-/// See the name.
 pub fn a_late_upsert_cannot_revive_a_deleted_document(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |_| ())]));
     apply(store, session(1, 2, vec![removal("/a", 8), removal("/never", 3)]));
@@ -119,7 +113,6 @@ pub fn a_late_upsert_cannot_revive_a_deleted_document(store: &dyn StateStore) {
     assert_eq!(store.counts().unwrap().tombstones, 1);
 }
 
-/// See the name.
 pub fn a_clean_empties_one_dataset_alone(store: &dyn StateStore) {
     let packages = Dataset::new("inventory-packages");
     let package = Write::Upsert {
@@ -142,7 +135,6 @@ pub fn a_clean_empties_one_dataset_alone(store: &dyn StateStore) {
     assert!(applied.skipped.is_empty(), "a clean forgets removals too");
 }
 
-/// See the name.
 pub fn bodies_and_ids_that_are_none_are_skipped_with_a_reason(store: &dyn StateStore) {
     use SkipReason::{Id, Json, TooLarge};
     let upsert = |id: &str, body: &[u8]| Write::Upsert {
@@ -169,7 +161,6 @@ pub fn bodies_and_ids_that_are_none_are_skipped_with_a_reason(store: &dyn StateS
     assert_eq!((applied.changed, applied.quarantined), (1, None));
 }
 
-/// See the name.
 pub fn a_record_that_cannot_be_applied_is_set_aside_and_told(store: &dyn StateStore) {
     let unfit = Write::Upsert {
         dataset: Dataset::new(""),
@@ -199,7 +190,6 @@ pub fn a_record_that_cannot_be_applied_is_set_aside_and_told(store: &dyn StateSt
     assert_eq!(store.applied().unwrap(), Position(4));
 }
 
-/// See the name.
 pub fn bytes_that_are_no_record_are_set_aside_once(store: &dyn StateStore) {
     store.quarantine(Position(1), b"rubbish", "not a record").unwrap();
     store.quarantine(Position(1), b"rubbish", "not a record").unwrap();
@@ -208,7 +198,6 @@ pub fn bytes_that_are_no_record_are_set_aside_once(store: &dyn StateStore) {
     assert_eq!((counts.quarantined, counts.events), (1, 1));
 }
 
-/// See the name.
 pub fn the_last_session_is_remembered_per_agent(store: &dyn StateStore) {
     assert_eq!(store.last_session(AgentId(1)).unwrap(), None);
     apply(store, session(1, 7, vec![]));
@@ -219,7 +208,6 @@ pub fn the_last_session_is_remembered_per_agent(store: &dyn StateStore) {
     assert!(!store.store_id().is_empty());
 }
 
-/// See the name.
 pub fn counters_are_kept(store: &dyn StateStore) {
     let bytes = |w: &Write| match w {
         Write::Upsert { body, .. } | Write::Event { body, .. } => body.len() as u64,
@@ -243,7 +231,6 @@ pub fn counters_are_kept(store: &dyn StateStore) {
     assert_eq!(store.agent_counts(AgentId(9)).unwrap(), crate::AgentCounts::default());
 }
 
-/// See the name.
 pub fn tombstones_go_after_their_time(store: &dyn StateStore) {
     apply(store, session(1, 1_000_000, vec![removal("/a", 5)]));
     apply(store, session(1, 2_000_000, vec![removal("/b", 5)]));

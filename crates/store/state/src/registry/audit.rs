@@ -11,7 +11,6 @@ use serde::Serialize;
 pub enum AuditOutcome {
     /// Some of it is done; whether the rest is, was not written any more.
     Begun,
-    /// All of it is done.
     Done,
     /// All of it is done, and nothing that others see is another than before.
     Unchanged,
@@ -24,7 +23,6 @@ pub enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Begun, Self::Done, Self::Unchanged, Self::Partly, Self::Refused, Self::Failed];
 
@@ -58,7 +56,6 @@ pub struct AuditEntry {
     pub id: u64,
     /// When, microseconds since the epoch.
     pub at_us: u64,
-    /// Who.
     pub user: String,
     /// What, e.g. `agent:delete`.
     pub action: String,
@@ -71,7 +68,6 @@ pub struct AuditEntry {
 /// What a thread has to say of the change that it makes.
 #[derive(Debug, Default)]
 pub(super) enum Pending {
-    /// Nothing.
     #[default]
     None,
     /// This, with the first durable write.

@@ -41,18 +41,14 @@ impl CommandKind {
 /// A command as one agent gets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Command {
-    /// Its number.
     pub id: u64,
-    /// What to do.
     pub kind: CommandKind,
 }
 
 /// A command to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCommand {
-    /// What to do.
     pub kind: CommandKind,
-    /// Who.
     pub agents: Vec<AgentId>,
     /// Who asked for it.
     pub user: String,
@@ -76,7 +72,6 @@ pub enum OutcomeState {
     Failed,
     /// Its time passed without an answer.
     Expired,
-    /// Taken back.
     Cancelled,
 }
 
@@ -118,11 +113,8 @@ impl OutcomeState {
 /// One agent's outcome of one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OutcomeRow {
-    /// Which command.
     pub command: u64,
-    /// Whose.
     pub agent: AgentId,
-    /// How far.
     pub state: OutcomeState,
     /// What the agent said.
     pub detail: String,
@@ -135,7 +127,6 @@ pub struct OutcomeRow {
 pub struct Outcome {
     /// Acknowledged or failed.
     pub state: OutcomeState,
-    /// In words.
     pub detail: String,
 }
 
@@ -146,15 +137,11 @@ pub struct CommandCounts {
     pub pending: u64,
     /// Handed out, no answer yet.
     pub sent: u64,
-    /// Done.
     pub acknowledged: u64,
-    /// Not done.
     pub failed: u64,
     /// No answer in time.
     pub expired: u64,
-    /// Taken back.
     pub cancelled: u64,
-    /// All of them.
     pub total: u64,
 }
 
@@ -189,9 +176,7 @@ impl CommandCounts {
 /// A command with its counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CommandRow {
-    /// Its number.
     pub id: u64,
-    /// What to do.
     pub kind: CommandKind,
     /// Who asked for it.
     pub user: String,
@@ -206,9 +191,7 @@ pub struct CommandRow {
 /// A command that is not finished, and who has not answered it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCommand {
-    /// Its number.
     pub id: u64,
-    /// What to do.
     pub kind: CommandKind,
     /// Who ordered it.
     pub user: String,
@@ -221,7 +204,6 @@ pub struct OpenCommand {
 /// Which outcomes of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutcomeFilter {
-    /// Only those of this state.
     pub state: Option<OutcomeState>,
     /// Only those of agents with a higher number.
     pub after: Option<AgentId>,

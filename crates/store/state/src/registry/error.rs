@@ -26,7 +26,6 @@ pub enum RegistryStoreError {
          draw the next"
     )]
     NumberUsed {
-        /// The number.
         id: AgentId,
         /// The lowest that is free.
         next: AgentId,
@@ -38,12 +37,7 @@ pub enum RegistryStoreError {
     #[error(
         "an agent named {name} is already registered as {id}: remove it first, or choose another name"
     )]
-    DuplicateName {
-        /// The name.
-        name: String,
-        /// Who has it.
-        id: AgentId,
-    },
+    DuplicateName { name: String, id: AgentId },
     /// There is no such thing.
     #[error("no such {what}: {name}")]
     NotFound {
@@ -57,7 +51,6 @@ pub enum RegistryStoreError {
     Exists {
         /// `group`, `user`, ...
         what: &'static str,
-        /// Its name.
         name: String,
     },
     /// The request breaks a rule.

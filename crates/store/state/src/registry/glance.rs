@@ -21,9 +21,7 @@ pub struct Overview {
 /// A group and how many agents are in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GroupCount {
-    /// Its name.
     pub name: String,
-    /// Its agents.
     pub count: u64,
     /// MD5 of its configuration in hex; empty when it has none.
     pub config_sum: String,
@@ -60,7 +58,6 @@ pub struct StatusSummary {
     pub never_connected: u64,
     /// Started, no keepalive yet.
     pub pending: u64,
-    /// All of them.
     pub total: u64,
     /// Those that run what their groups configure.
     pub synced: u64,
@@ -93,7 +90,6 @@ impl StatusSummary {
 /// The fleet's counters from one snapshot, without 000.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Summary {
-    /// By status.
     pub status: StatusSummary,
     /// Platform and agents, most first.
     pub os: Vec<(String, u64)>,

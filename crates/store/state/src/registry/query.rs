@@ -10,9 +10,7 @@ use super::{ConfigState, Permitted, StatusCode};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AgentColumn {
-    /// Number.
     Id,
-    /// Name.
     Name,
     /// Address last heard from, else the one registered with.
     Ip,
@@ -22,17 +20,12 @@ pub enum AgentColumn {
     Status,
     /// Version of the program; sorted by number.
     Version,
-    /// Host name.
     Hostname,
-    /// OS name.
     OsName,
-    /// OS platform.
     OsPlatform,
     /// OS version; sorted by number.
     OsVersion,
-    /// Architecture.
     OsArch,
-    /// Kernel line.
     OsUname,
     /// When it was registered, seconds since the epoch.
     DateAdd,
@@ -59,17 +52,12 @@ pub enum AgentColumn {
 /// How a column is compared. Text compares without case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompareOp {
-    /// Equal.
     Equal,
     /// Not equal; not true of what has no value.
     NotEqual,
-    /// Below.
     Less,
-    /// Above.
     Greater,
-    /// Contains.
     Contains,
-    /// Does not contain.
     NotContains,
 }
 
@@ -80,11 +68,8 @@ pub enum Condition {
     And(Vec<Condition>),
     /// Any of them; false when empty.
     Or(Vec<Condition>),
-    /// One comparison.
     Compare {
-        /// Of which column.
         column: AgentColumn,
-        /// How.
         op: CompareOp,
         /// With what; numbers in decimal.
         value: String,
@@ -113,9 +98,7 @@ impl Condition {
 /// One step of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
-    /// By what.
     pub column: AgentColumn,
-    /// Largest first.
     pub descending: bool,
 }
 
@@ -131,29 +114,21 @@ pub struct AgentQuery {
     pub ids: Option<Vec<AgentId>>,
     /// Of those that the caller may see.
     pub permitted: Permitted,
-    /// Statuses.
     pub status: Vec<AgentStatus>,
-    /// Names.
     pub name: Vec<String>,
     /// Addresses last heard from.
     pub ip: Vec<String>,
     /// Addresses registered with.
     pub register_ip: Vec<String>,
-    /// Groups.
     pub group: Vec<String>,
-    /// OS platforms.
     pub os_platform: Vec<String>,
-    /// OS names.
     pub os_name: Vec<String>,
-    /// OS versions.
     pub os_version: Vec<String>,
-    /// Program versions.
     pub version: Vec<String>,
     /// Text that any column contains; with a leading `-`, that none does.
     pub search: Option<String>,
     /// Last heard from longer ago than this (registered, when never heard from), seconds.
     pub older_than_s: Option<u64>,
-    /// Anything further.
     pub condition: Option<Condition>,
     /// Order; ties and none: by number.
     pub sort: Vec<Sort>,
@@ -183,10 +158,8 @@ impl Default for AgentQuery {
     }
 }
 
-/// One page of agents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentPage {
-    /// The page.
     pub items: Vec<AgentRecord>,
     /// Why each of them has its status, in the same order.
     pub codes: Vec<StatusCode>,

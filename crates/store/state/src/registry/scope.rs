@@ -8,7 +8,6 @@ use model::AgentId;
 /// Which agents a caller may see. The numbers are ascending and each stands once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Permitted {
-    /// Every agent.
     #[default]
     All,
     /// These; none when empty.
@@ -18,7 +17,6 @@ pub enum Permitted {
 }
 
 impl Permitted {
-    /// No agent.
     pub fn none() -> Self {
         Self::Only(Arc::default())
     }
@@ -32,7 +30,6 @@ impl Permitted {
         }
     }
 
-    /// Whether the agent is in it.
     pub fn holds(&self, id: AgentId) -> bool {
         match self {
             Self::All => true,

@@ -8,9 +8,7 @@ use super::{Policy, Revocation, StoreResult, UserRow};
 /// A role with what it is linked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleRow {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Policies in their order; a later one overrides an earlier one.
     pub policies: Vec<u32>,
@@ -23,7 +21,6 @@ pub struct RoleRow {
 /// A policy with the roles that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRow {
-    /// The policy.
     pub policy: Policy,
     /// Roles by id.
     pub roles: Vec<u32>,
@@ -32,9 +29,7 @@ pub struct PolicyRow {
 /// A rule: which authorization context gets which roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleRow {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// What it says, JSON.
     pub body: String,
@@ -45,22 +40,16 @@ pub struct RuleRow {
 /// Users, roles, policies and rules from one snapshot, each by id.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityImage {
-    /// Users.
     pub users: Vec<UserRow>,
-    /// Roles.
     pub roles: Vec<RoleRow>,
-    /// Policies.
     pub policies: Vec<PolicyRow>,
-    /// Rules.
     pub rules: Vec<RuleRow>,
 }
 
 /// Which link between two things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinkKind {
-    /// A user has a role.
     UserRole,
-    /// A role has a policy.
     RolePolicy,
     /// A rule gives a role.
     RoleRule,
@@ -72,28 +61,21 @@ pub enum LinkKind {
 pub enum SecurityChange {
     /// Replace a user's password hash.
     SetPassword {
-        /// Whose.
         user: u32,
         /// Argon2id hash in PHC form.
         hash: String,
     },
     /// Allow or forbid a user to log in with an authorization context.
     SetRunAs {
-        /// Whose.
         user: u32,
-        /// Allowed.
         allow: bool,
     },
     /// Delete a user and its links.
     DeleteUser(u32),
-    /// Create a role.
     CreateRole {
-        /// Its name.
         name: String,
     },
-    /// Rename a role.
     RenameRole {
-        /// Which.
         id: u32,
         /// Its new name.
         name: String,
@@ -102,22 +84,16 @@ pub enum SecurityChange {
     DeleteRole(u32),
     /// Create a policy; its id is drawn.
     CreatePolicy(Policy),
-    /// Replace a policy.
     ReplacePolicy(Policy),
     /// Delete a policy and its links.
     DeletePolicy(u32),
-    /// Create a rule.
     CreateRule {
-        /// Its name.
         name: String,
         /// What it says, JSON.
         body: String,
     },
-    /// Replace a rule.
     ReplaceRule {
-        /// Which.
         id: u32,
-        /// Its name.
         name: String,
         /// What it says, JSON.
         body: String,
@@ -127,18 +103,15 @@ pub enum SecurityChange {
     /// Link `member` to `owner` at a place, from 0; those from there on move one on. Without a
     /// place, or beyond the last one, at the end.
     Link {
-        /// Which link.
         kind: LinkKind,
         /// User or role.
         owner: u32,
         /// Role, policy or rule.
         member: u32,
-        /// Place.
         position: Option<u64>,
     },
     /// Take a link away.
     Unlink {
-        /// Which link.
         kind: LinkKind,
         /// User or role.
         owner: u32,
@@ -150,7 +123,6 @@ pub enum SecurityChange {
 /// A change and whose tokens it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityWrite {
-    /// What changes.
     pub change: SecurityChange,
     /// Written in the same transaction.
     pub revoked: Vec<Revocation>,
@@ -159,11 +131,9 @@ pub struct SecurityWrite {
 /// What authorisation asks of a user and a set of roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRows {
-    /// The user.
     pub user: UserRow,
     /// Policies in the order of the roles, then of each role's own.
     pub policies: Vec<Policy>,
-    /// The settings that are there, by name.
     pub settings: BTreeMap<String, String>,
 }
 

@@ -48,7 +48,6 @@ impl StatusCode {
 /// An agent and what the model's record does not carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentRow {
-    /// The agent.
     pub record: AgentRecord,
     /// Why it has its status.
     pub status_code: StatusCode,
@@ -69,7 +68,6 @@ pub struct ConfigState {
 /// How an agent stands to the configuration of its groups, to be written in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigRow {
-    /// Who.
     pub id: AgentId,
     /// Which life; a row of another one is passed over.
     pub incarnation: Incarnation,
@@ -82,7 +80,6 @@ pub struct ConfigRow {
 pub struct CertificateRow {
     /// SHA-256 of its DER bytes.
     pub fingerprint: [u8; 32],
-    /// Whose.
     pub agent: AgentId,
     /// Which life of that number.
     pub incarnation: Incarnation,
@@ -116,7 +113,6 @@ pub struct NewCertificate {
 pub struct NewAgent {
     /// Its number, when it brings one; else the next is drawn.
     pub id: Option<AgentId>,
-    /// Its name.
     pub name: String,
     /// Address it registers with, or `any`.
     pub register_ip: String,
@@ -135,7 +131,6 @@ pub struct NewAgent {
 pub struct Enrolled {
     /// The new agent.
     pub row: AgentRow,
-    /// Its certificate.
     pub certificate: NewCertificate,
 }
 
@@ -170,13 +165,11 @@ pub struct EnrolmentTokenRow {
 /// What is written of an agent in a batch: status and, where they changed, its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LivenessRow {
-    /// Who.
     pub id: AgentId,
     /// Which life; a row of another one is passed over.
     pub incarnation: Incarnation,
     /// Whether it is heard from.
     pub status: AgentStatus,
-    /// Why.
     pub status_code: StatusCode,
     /// When it was last heard from, seconds since the epoch.
     pub keepalive_at_s: Option<i64>,
@@ -202,18 +195,13 @@ pub struct InfoRow {
 /// A role by number and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RoleRef {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
 }
 
-/// A user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserRow {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Argon2id hash in PHC form.
     pub password_hash: String,
@@ -226,9 +214,7 @@ pub struct UserRow {
 /// What a role allows or denies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Actions, e.g. `agent:read`.
     pub actions: Vec<String>,
@@ -241,20 +227,17 @@ pub struct Policy {
 /// Whose tokens are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RevocationTarget {
-    /// Those of one user.
     User(u32),
     /// Those that carry a role.
     Role(u32),
     /// Those made with an authorization context.
     RunAs,
-    /// All of them.
     Everyone,
 }
 
 /// Tokens of a target issued up to an instant are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revocation {
-    /// Whose.
     pub target: RevocationTarget,
     /// Tokens with `nbf` at or before it are refused, seconds since the epoch.
     pub issued_until_s: i64,

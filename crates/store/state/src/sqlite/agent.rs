@@ -108,7 +108,6 @@ impl Agent {
         self.sessions.known(session)
     }
 
-    /// A session was applied.
     pub(super) fn applied(&mut self, session: &SessionRecord) {
         self.last_session = Some(session.session.clone());
         self.last_session_us = Some(session.received_at_us as i64);

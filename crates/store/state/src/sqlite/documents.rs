@@ -74,7 +74,6 @@ impl Where {
         Self { sql: "collection = ?1".into(), values: vec![SqlValue::Null], tests: 0 }
     }
 
-    /// Of which collection.
     pub(super) fn set_collection(&mut self, number: i64) {
         if let Some(first) = self.values.first_mut() {
             *first = SqlValue::Integer(number);
@@ -286,7 +285,6 @@ pub(super) fn read_row(
     })
 }
 
-/// One document.
 pub(super) fn document(
     db: &Connection,
     agent: AgentId,
@@ -302,7 +300,6 @@ pub(super) fn document(
         .context(WHAT)
 }
 
-/// A page of documents.
 pub(super) fn documents(db: &Connection, q: &DocumentQuery) -> Result<DocumentPage, StateError> {
     if q.limit > PAGE_ITEMS_MAX {
         return Err(too_much("the page is too large"));

@@ -233,7 +233,6 @@ struct Holdfast<'a> {
     item: Option<Text<'a>>,
 }
 
-/// The columns of an event.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct EventColumns<'a> {

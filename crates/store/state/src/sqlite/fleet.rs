@@ -26,7 +26,6 @@ struct Part {
     documents: u64,
 }
 
-/// A page of documents.
 pub(super) fn documents(db: &Connection, q: &FleetQuery) -> Result<DocumentPage, StateError> {
     if q.limit > PAGE_ITEMS_MAX {
         return Err(too_much("the page is too large"));

@@ -26,7 +26,6 @@ const TIME_US_MIN: u64 = 1_000_000_000_000_000;
 pub(super) enum Known {
     /// It was not applied before.
     No,
-    /// It was.
     Applied,
     /// Its id is older than those that are known: whether it was applied nobody can tell.
     Outdated,
@@ -77,7 +76,6 @@ impl Sessions {
         if number != 0 && number <= self.floor { Known::Outdated } else { Known::No }
     }
 
-    /// A session is applied.
     pub(super) fn applied(&mut self, session: &SessionRecord) {
         if session.session.is_empty() {
             return;

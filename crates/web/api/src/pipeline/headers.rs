@@ -59,7 +59,6 @@ pub(super) fn rendered(
     Ok(response(status, content_type, stream::in_memory(bytes, share)))
 }
 
-/// A failure as a problem.
 pub(super) fn problem(failure: &Failure, node: &str) -> Response {
     let body = to_bytes(&failure.body(node), false);
     let mut response = response(failure.status, PROBLEM, Body::from(body));

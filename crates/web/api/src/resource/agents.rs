@@ -42,7 +42,6 @@ const FILTERS: &[Parameter] = &[
     query("distinct", Kind::Flag, "Each different item once."),
 ];
 
-/// Reading agents.
 pub(super) const READ: Access = action("agent:read", "agent:id");
 
 pub(super) const OPERATIONS: &[Operation] = &[Operation {

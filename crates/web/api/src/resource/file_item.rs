@@ -110,7 +110,6 @@ fn permissions(mode: &str) -> String {
     text
 }
 
-/// A document as a file.
 pub(super) fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {
     match serde_json::from_slice::<FileDocument>(&document.body) {
         Ok(body) => Ok(FileItem::from(body)),

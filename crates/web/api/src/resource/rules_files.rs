@@ -27,7 +27,6 @@ const OCTETS: &str = "application/octet-stream";
 const YAML: &str = "application/yaml; charset=utf-8";
 /// What deletes a file, and replaces one.
 const DELETE: &str = "rules:delete";
-/// One file.
 const FILE: &str = "rule:file";
 
 const NAME: Parameter = path("filename", Kind::Text, "Name of the file, ending in .yml.");

@@ -14,7 +14,6 @@ use crate::error::Failure;
 use crate::operation::{Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query};
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Influx lines.
 const LINES: &str = "text/plain";
 /// Most of a refusal's text that is told, bytes.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;

@@ -67,9 +67,7 @@ pub enum ServeError {
     /// The address is not to be had.
     #[error("{address}: cannot listen: {source}: choose another address or stop what uses it")]
     Bind {
-        /// Which address.
         address: String,
-        /// Why.
         #[source]
         source: io::Error,
     },

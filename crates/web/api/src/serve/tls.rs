@@ -14,7 +14,6 @@ use super::ServeError;
 /// A certificate chain and its key as PEM.
 #[derive(Clone)]
 pub struct TlsPem {
-    /// Leaf first.
     pub cert_chain_pem: String,
     /// PKCS#8, SEC 1 or PKCS#1.
     pub key_pem: String,

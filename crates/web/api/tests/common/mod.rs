@@ -57,7 +57,6 @@ pub struct World {
     sessions: std::sync::atomic::AtomicU64,
 }
 
-/// An answer.
 pub struct Answered {
     pub status: StatusCode,
     pub headers: HeaderMap,

@@ -8,7 +8,6 @@ pub(super) enum Form {
     Text(&'static str),
     /// The word of a status.
     Status,
-    /// A number.
     Number(&'static str),
     /// Seconds since the epoch, which lists print as a date.
     Date(&'static str),

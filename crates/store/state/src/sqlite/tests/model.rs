@@ -16,7 +16,6 @@ use crate::{ChangeQuery, DocumentQuery, StateStore};
 /// When the first session is sent, microseconds since the epoch.
 const FIRST_US: u64 = 1_790_000_000_000_000;
 
-/// One step.
 #[derive(Debug, Clone)]
 enum Step {
     Session {
