@@ -13,6 +13,9 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "tidy/modules.rs"]
+mod modules;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +23,41 @@ use std::process::Command;
 
 /// Longest source file, lines. What is longer is more than one noun.
 const FILE_LINES_MAX: usize = 500;
+
+/// Most files that import each other in a circle.
+const CYCLE_FILES_MAX: usize = 3;
+
+/// Crates with a larger circle, and the number of its files. The list only shrinks.
+const LARGER_CYCLES: &[(&str, usize)] = &[
+    ("crates/agent/detect", 4),
+    ("crates/agent/queue", 17),
+    ("crates/base/device", 5),
+    ("crates/server/ingest", 7),
+    ("crates/server/sessions", 10),
+    ("crates/store/journal", 4),
+    ("crates/store/state", 6),
+    ("crates/web/api", 11),
+    ("src", 8),
+];
+
+/// Most lines of source in a crate, with its unit tests.
+const CRATE_LINES_MAX: usize = 3_000;
+
+/// Larger crates, and their lines in thousands. The list only shrinks.
+const LARGER_CRATES: &[(&str, usize)] = &[
+    ("crates/agent/detect", 4),
+    ("crates/agent/queue", 7),
+    ("crates/agent/sync", 4),
+    ("crates/base/model", 4),
+    ("crates/server/ingest", 8),
+    ("crates/server/registry", 7),
+    ("crates/server/sessions", 5),
+    ("crates/store/journal", 7),
+    ("crates/store/series", 12),
+    ("crates/store/state", 14),
+    ("crates/web/api", 16),
+    ("src", 13),
+];
 
 /// Which crates each crate may import, by folder. Every crate must be listed.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -116,6 +154,57 @@ fn no_source_file_is_longer_than_one_noun_needs() {
         })
         .collect();
     assert!(long.is_empty(), "{long:#?}");
+}
+
+/// The folders that hold a crate, the program's `src` among them.
+fn source_folders() -> Vec<(String, PathBuf)> {
+    let mut found: Vec<_> = crates()
+        .into_iter()
+        .map(|name| (format!("crates/{name}"), root().join("crates").join(name).join("src")))
+        .collect();
+    found.push(("src".into(), root().join("src")));
+    found
+}
+
+#[test]
+fn modules_import_one_way() {
+    let mut wrong = Vec::new();
+    for (name, src) in source_folders() {
+        let cycle = modules::Modules::read(&src).largest_cycle();
+        let listed = LARGER_CYCLES.iter().find(|(listed, _)| *listed == name);
+        let allowed = listed.map_or(CYCLE_FILES_MAX, |(_, files)| *files);
+        if cycle.len() > allowed {
+            wrong.push(format!("{name}: {} files import each other: {cycle:?}", cycle.len()));
+        }
+        if listed.is_some() && cycle.len() < allowed {
+            wrong.push(format!(
+                "{name}: its largest cycle has {} files; LARGER_CYCLES",
+                cycle.len()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn crates_stay_small() {
+    let mut wrong = Vec::new();
+    for (name, src) in source_folders() {
+        let lines: usize = files()
+            .iter()
+            .filter(|path| path.starts_with(&src) && path.extension().is_some_and(|e| e == "rs"))
+            .map(|path| fs::read_to_string(path).unwrap().lines().count())
+            .sum();
+        let listed = LARGER_CRATES.iter().find(|(listed, _)| *listed == name);
+        let allowed = listed.map_or(CRATE_LINES_MAX, |(_, thousands)| thousands * 1_000);
+        if lines > allowed {
+            wrong.push(format!("{name}: {lines} lines of at most {allowed}"));
+        }
+        if listed.is_some() && lines + 1_000 <= allowed {
+            wrong.push(format!("{name}: {lines} lines; lower its figure in LARGER_CRATES"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

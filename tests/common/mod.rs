@@ -223,13 +223,18 @@ impl Api {
 
     /// PUT with a body of this type; the status and the answer.
     pub fn put(&self, path: &str, content_type: &str, body: &str) -> (u16, Value) {
-        let request = self.http.put(format!("http://localhost{path}"));
-        let request = request.header("content-type", content_type).body(body.to_owned());
+        let (status, answer) = self.send("PUT", path, content_type, body);
+        (status, serde_json::from_str(&answer).unwrap_or(Value::Null))
+    }
+
+    /// A request with a body of this type; the status and the text of the answer.
+    pub fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> (u16, String) {
+        let url = format!("http://localhost{path}");
+        let request = self.http.request(method.parse().unwrap(), url);
+        let request = request.header("content-type", kind).body(body.to_owned());
         self.runtime.block_on(async {
             let answer = request.send().await.unwrap();
-            let status = answer.status().as_u16();
-            let body = answer.bytes().await.unwrap();
-            (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+            (answer.status().as_u16(), answer.text().await.unwrap())
         })
     }
 
