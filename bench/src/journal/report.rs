@@ -142,7 +142,7 @@ fn goals(results: &Results) {
             1.6, false),
     ];
     let rate = "commits_per_second";
-    let ours = ["holdfast sparse", "holdfast ring", "holdfast packed", "holdfast sparse, 4 in flight"];
+    let ours = ["holdfast sparse", "holdfast ring", "holdfast packed"];
     let peers = ["rocksdb", "wiredtiger", "sqlite full", "sqlite full, group commit",
         "raft-engine", "okaywal"];
     let best = |case: &str, of: &[&str]| {

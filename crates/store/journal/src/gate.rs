@@ -5,13 +5,10 @@
 //! meanwhile is led by one of its own waiters, or, if only tasks wait, by the journal's thread.
 //! Each generation has its own condition variable, so that nobody wakes for another group.
 //!
-//! With more than one group in flight (sparse only) a leader gives the lead away as soon as its
-//! group has its place, and writes it beside the others; they are acknowledged in order.
-//!
 //! A flush on request takes the lead only to begin; groups are written beside it, but for those to be
 //! persisted themselves or to begin a segment, which wait for its end.
 //!
-//! A failed write or flush poisons the gate: the groups in flight, the one that forms and every
+//! A failed write or flush poisons the gate: the group that is written, the one that forms and every
 //! later append learn of it at once.
 
 use std::collections::VecDeque;
@@ -27,10 +24,10 @@ mod lead;
 #[cfg(all(test, loom))]
 mod model;
 
-use group::{Forming, InFlight, Ticket};
+use group::{Forming, Ticket};
 
 use crate::error::AppendError;
-use crate::meter::{Outcome, Totals};
+use crate::meter::Outcome;
 use crate::options::Durability;
 use crate::sync::{Condvar, Mutex};
 use crate::writer::Writer;
@@ -52,8 +49,6 @@ struct State {
     closed: bool,
     /// When what is written must be persisted at the latest.
     deadline: Option<Instant>,
-    /// Groups that are being written beside each other, oldest first.
-    flights: VecDeque<InFlight>,
     /// A buffer for the next group.
     buffer: Vec<u8>,
     writing_bytes: usize,
@@ -81,7 +76,6 @@ pub(crate) struct Gate {
     beside: Condvar,
     /// Held by who flushes beside appends.
     flush: Mutex<()>,
-    totals: Arc<Totals>,
     persisted: AtomicU64,
     appended: AtomicU64,
     /// Room in the segment, in bytes.
@@ -89,7 +83,6 @@ pub(crate) struct Gate {
     limit: usize,
     append_bytes_max: usize,
     wait: Duration,
-    in_flight_max: usize,
     threaded: bool,
 }
 
@@ -98,8 +91,7 @@ impl Gate {
         let last = writer.next_position - 1;
         let options = &writer.options;
         let (limit, wait) = (options.in_flight_bytes_max, options.group_wait);
-        let (threaded, totals) = (options.background, Arc::clone(&writer.pool.totals));
-        let in_flight_max = options.groups_in_flight.max(1);
+        let threaded = options.background;
         let state = State {
             forming: Forming::new(Vec::new()),
             leading: false,
@@ -110,7 +102,6 @@ impl Gate {
             poisoned: None,
             closed: false,
             deadline: None,
-            flights: VecDeque::new(),
             buffer: Vec::new(),
             writing_bytes: 0,
             room_wakers: VecDeque::new(),
@@ -127,14 +118,12 @@ impl Gate {
             archive: Condvar::default(),
             beside: Condvar::default(),
             flush: Mutex::new(()),
-            totals,
             persisted: AtomicU64::new(last),
             appended: AtomicU64::new(last),
             left: AtomicU64::new(0),
             limit,
             append_bytes_max,
             wait,
-            in_flight_max,
             threaded,
         }
     }

@@ -8,7 +8,6 @@ use crate::error::AppendError;
 use crate::meter::{Cost, Outcome};
 use crate::sync::{Condvar, Mutex};
 use crate::writer::Batch;
-use crate::writer::flight::Flight;
 
 /// What a group's members learn.
 #[derive(Debug, Clone, Copy)]
@@ -134,12 +133,4 @@ impl Ticket {
             compressed_bytes: done.cost.compressed,
         })
     }
-}
-
-/// A group that is being written while later ones may be, too. They are told in order.
-pub(super) struct InFlight {
-    pub(super) generation: Arc<Generation>,
-    pub(super) flight: Flight,
-    pub(super) payload: u64,
-    pub(super) landed: bool,
 }

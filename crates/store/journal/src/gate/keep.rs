@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{Gate, State, usable, wake_all};
+use super::{Gate, usable, wake_all};
 use crate::error::AppendError;
 use crate::meter::Cost;
 use crate::pool::WriteError;
@@ -18,7 +18,7 @@ impl Gate {
     ) -> Result<T, AppendError> {
         let mut state = self.state.lock();
         state.waiting += 1;
-        while is_busy(&state) {
+        while state.leading {
             state = self.idle.wait(state);
         }
         state.waiting -= 1;
@@ -38,7 +38,7 @@ impl Gate {
 
     /// Whether somebody leads.
     pub(crate) fn is_busy(&self) -> bool {
-        is_busy(&self.state.lock())
+        self.state.lock().leading
     }
 
     /// Persist what is written. Appends go on meanwhile, but for those to be persisted themselves.
@@ -63,7 +63,7 @@ impl Gate {
         let flushed = flush.run();
         let mut writer = self.writer.lock();
         let ended = writer.end_flush(&flush, flushed);
-        let persisted = writer.horizon.position();
+        let persisted = writer.horizon.position;
         drop(writer);
         self.beside.notify_all();
         self.settle(&mut self.state.lock(), ended, persisted)
@@ -83,7 +83,7 @@ impl Gate {
             waker.wake();
         }
         loop {
-            if is_busy(&state) {
+            if state.leading {
                 state = self.idle.wait(state);
             } else if state.waiting > 0 {
                 // Whoever waits says when it is done.
@@ -117,7 +117,7 @@ impl Gate {
             if pending && self.may_lead(&state) && (due || state.forming.threads == 0) {
                 self.lead(state);
                 state = self.state.lock();
-            } else if due && !is_busy(&state) {
+            } else if due && !state.leading {
                 state.deadline = None;
                 drop(state);
                 // A failure poisons; everybody else learns of it by that.
@@ -189,8 +189,4 @@ impl Gate {
         }
         Poll::Pending
     }
-}
-
-fn is_busy(state: &State) -> bool {
-    state.leading || !state.flights.is_empty()
 }

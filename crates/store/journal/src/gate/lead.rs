@@ -1,25 +1,23 @@
-//! Leading: one group to the medium, alone or beside others, and its waiters told.
+//! Leading: one group to the medium, and its waiters told.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::group::{Done, Forming, InFlight};
+use super::group::{Done, Forming};
 use super::{Gate, State, wake_all};
 use crate::error::AppendError;
 use crate::pool::WriteError;
 use crate::sync::MutexGuard;
 use crate::writer::Writer;
-use crate::writer::flight::{Flight, FlightWrite};
 
 impl Gate {
     /// Whether somebody may start to lead.
     pub(super) fn may_lead(&self, state: &State) -> bool {
-        !state.leading && state.waiting == 0 && state.flights.len() < self.in_flight_max
+        !state.leading && state.waiting == 0
     }
 
     /// Write the forming group. Called when somebody may lead; its waiters are told before it
-    /// returns, unless groups before it are still in flight.
+    /// returns.
     pub(super) fn lead(&self, mut state: MutexGuard<'_, State>) {
         state.leading = true;
         let mut state = self.wait_for_others(state);
@@ -32,24 +30,6 @@ impl Gate {
         drop(state);
         wake_all(room_wakers);
 
-        if self.in_flight_max > 1 {
-            let staged = self.writer.lock().stage(group.batch());
-            match staged {
-                Ok(Some(staged)) => return self.fly(group, staged),
-                Ok(None) => {}
-                Err(e) => return self.alone(group, deadline, (Err(e), 0), Duration::ZERO),
-            }
-            // It is written when all before it is.
-            let mut state = self.state.lock();
-            while !state.flights.is_empty() {
-                state = self.idle.wait(state);
-            }
-            if let Some(why) = state.poisoned.clone() {
-                drop(state);
-                let failed = (Err(WriteError::Fatal(why)), 0);
-                return self.alone(group, deadline, failed, Duration::ZERO);
-            }
-        }
         let began = Instant::now();
         let written = self.write(&group);
         self.alone(group, deadline, written, began.elapsed());
@@ -65,12 +45,12 @@ impl Gate {
         while writer.is_archiving() || writer.flushing.is_some() {
             writer = self.beside.wait(writer);
         }
-        (operation(&mut writer), writer.horizon.position())
+        (operation(&mut writer), writer.horizon.position)
     }
 
     fn wait_for_others<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let wanted = state.last_members;
-        let alone = wanted <= 1 || !state.forming.persist || self.in_flight_max > 1;
+        let alone = wanted <= 1 || !state.forming.persist;
         if alone || self.wait.is_zero() || state.forming.members >= wanted {
             return state;
         }
@@ -105,7 +85,7 @@ impl Gate {
             writer.pool.totals.cost(cost);
         }
         let done = result.map(|cost| Done { first, records: group.records, cost });
-        (done, writer.horizon.position())
+        (done, writer.horizon.position)
     }
 
     /// A group was written with nothing beside it: tell it, and let the next one be led.
@@ -127,53 +107,6 @@ impl Gate {
         group.generation.finish(result);
         self.give_back(&mut state, group.body);
         self.hand_over(&state);
-    }
-
-    /// Give the lead away and write a group beside others.
-    fn fly(&self, group: Forming, (flight, write): (Flight, FlightWrite)) {
-        let mut state = self.state.lock();
-        state.leading = false;
-        if let Some(why) = &state.poisoned {
-            group.generation.finish(Err(AppendError::Poisoned(why.clone())));
-            self.give_back(&mut state, group.body);
-            return self.hand_over(&state);
-        }
-        let (sequence, payload) = (flight.sequence, group.payload);
-        let generation = Arc::clone(&group.generation);
-        state.flights.push_back(InFlight { generation, flight, payload, landed: false });
-        self.hand_over(&state);
-        drop(state);
-
-        let written = write.run().map(|blocks| self.writer.lock().keep(blocks));
-
-        let mut state = self.state.lock();
-        self.give_back(&mut state, group.body);
-        match written {
-            Ok(()) => {
-                let mine = state.flights.iter_mut().find(|f| f.flight.sequence == sequence);
-                if let Some(mine) = mine {
-                    mine.landed = true;
-                }
-                self.land(&mut state);
-            }
-            Err(e) => drop(self.settle::<()>(&mut state, Err(e), 0)),
-        }
-        self.hand_over(&state);
-    }
-
-    /// Acknowledge the groups in flight up to the first that is not written.
-    fn land(&self, state: &mut MutexGuard<'_, State>) {
-        while state.flights.front().is_some_and(|f| f.landed) {
-            let Some(landed) = state.flights.pop_front() else { break };
-            let flight = &landed.flight;
-            flight.publish();
-            self.appended.fetch_max(flight.last, Ordering::AcqRel);
-            self.totals.group(flight.records, landed.payload);
-            self.totals.cost(&flight.cost);
-            self.publish(state, flight.last);
-            let done = Done { first: flight.first, records: flight.records, cost: flight.cost };
-            landed.generation.finish(Ok(done));
-        }
     }
 
     /// Publish what is persisted, or the poison.
@@ -207,12 +140,10 @@ impl Gate {
         }
     }
 
-    /// Nothing is acknowledged any more: neither what forms nor what is in flight.
+    /// Nothing is acknowledged any more: also not what forms.
     fn fail_all(&self, state: &mut MutexGuard<'_, State>, error: &AppendError) {
         let forming = std::mem::replace(&mut state.forming, Forming::new(Vec::new()));
-        let flights = std::mem::take(&mut state.flights);
-        let waiting = flights.into_iter().map(|f| f.generation);
-        waiting.chain([forming.generation]).for_each(|g| g.finish(Err(error.clone())));
+        forming.generation.finish(Err(error.clone()));
         self.room.notify_all();
         self.more.notify_all();
         self.work.notify_all();
