@@ -5,7 +5,7 @@ use std::path::Path;
 use holdfast_bench::Results;
 
 use crate::amplify::case;
-use crate::plot::{Line, Panel, svg};
+use crate::plot::{Line, Panel, Point, svg};
 use crate::subject::{AMPLIFIED, FIRST_USE, TIMED, YARDSTICK};
 
 /// Sizes of records, bytes.
@@ -186,9 +186,12 @@ pub fn plot(results: &Results, folder: &Path) -> anyhow::Result<()> {
     let lines = |record: usize, writers: &[usize], metric: &str, subjects: &[String]| {
         let mut lines = Vec::new();
         for name in subjects {
-            let points: Vec<(f64, f64)> = writers
+            let points: Vec<Point> = writers
                 .iter()
-                .filter_map(|w| Some((*w as f64, results.get(&case(record, *w), name, metric)?)))
+                .filter_map(|w| {
+                    let y = results.get(&case(record, *w), name, metric)?;
+                    Some(Point { x: *w as f64, y })
+                })
                 .collect();
             if !points.is_empty() {
                 lines.push(Line {
