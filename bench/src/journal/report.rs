@@ -120,9 +120,12 @@ fn others(results: &Results) {
     }
     println!("\n| case | subject | metric | median |");
     println!("|---|---|---|---|");
-    for (case, subject, metric, unit, value) in rows {
-        let unit = if unit == "1" || unit == "ratio" { "" } else { unit };
-        println!("| {case} | {subject} | {metric} | {value:.3} {unit} |");
+    for row in rows {
+        let unit = if row.unit == "1" || row.unit == "ratio" { "" } else { row.unit };
+        println!(
+            "| {} | {} | {} | {:.3} {unit} |",
+            row.case, row.subject, row.metric, row.median
+        );
     }
 }
 
