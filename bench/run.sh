@@ -34,6 +34,7 @@ case "$name" in
     ./peers/questdb.sh "$PWD/target/peers/questdb"
     features=(--features series)
     ;;
+  amplification) features=(--features amplification) ;;
   sync) features=(--features sync) ;;
 esac
 cargo build --release --quiet --bin "$name" ${features[@]+"${features[@]}"}

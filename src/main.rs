@@ -13,7 +13,6 @@ mod folder;
 mod follow;
 mod host;
 mod inspect;
-mod journal_bench;
 mod local;
 mod logging;
 mod manual;
@@ -146,7 +145,6 @@ fn run(command: Command) -> anyhow::Result<bool> {
             inspect::dump(&journal, from, limit)?;
         }
         Command::Journal(JournalCommand::Repair(args)) => return inspect::repair(&args),
-        Command::Journal(JournalCommand::Bench(args)) => journal_bench::run(&args)?,
         Command::Completions { shell } => manual::completions(shell)?,
         Command::Man { to } => manual::man(to.as_deref())?,
     }

@@ -49,7 +49,6 @@ const COMMANDS: &[&[&str]] = &[
     &["journal", "stat"],
     &["journal", "dump"],
     &["journal", "repair"],
-    &["journal", "bench"],
     &["journal", "follow"],
     &["journal", "promote"],
     &["series"],
@@ -334,7 +333,6 @@ fn what_was_mistyped_is_named_with_what_helps() {
             2,
             "nosock",
         ),
-        (&["journal", "bench", "--dir", &path("none")], 2, "no such folder"),
         (&["series", "bench", "--dir", &path("none")], 2, "no such folder"),
         (&["series", "import", "--data", &path("none")], 2, "no such folder"),
         (&["series", "stat", "--url", "junk"], 2, "http://HOST:PORT"),
@@ -423,40 +421,6 @@ fn printed_configurations_pass_their_own_check() {
         let (code, _, error) = run(&["config", "check", role, file.to_str().unwrap()]);
         assert_eq!(code, 0, "{error}");
     }
-}
-
-#[test]
-fn the_journal_measures_itself_and_stands_beside_other_results() {
-    let folder = folder("cli-journal-bench");
-    let (svg, beside) = (folder.join("plot.svg"), folder.join("results.json"));
-    let theirs = r#"{"rows": [
-        {"case": "16 B, 1 writer", "subject": "other", "metric": "log_file_zlib", "value": 90.5},
-        {"case": "16 B, 1 writer", "subject": "holdfast sparse", "metric": "log_file_zlib",
-            "value": 1.0},
-        {"case": "64 B, 9 writers", "subject": "other", "metric": "log_file_zlib", "value": 1.0}
-    ]}"#;
-    fs::write(&beside, theirs).unwrap();
-    let bench = ["journal", "bench", "--record", "16", "--writers", "1", "--commits", "200"];
-    let paths = [&folder, &svg, &beside].map(|p| p.to_str().unwrap());
-    let more = ["--dir", paths[0], "--svg", paths[1], "--beside", paths[2]];
-    let (code, out, error) = run(&[&bench[..], &more[..], &["--json"]].concat());
-    assert_eq!(code, 0, "{error}");
-    let rows: serde_json::Value = serde_json::from_str(&out).unwrap();
-    let value = |subject: &str, metric: &str| {
-        let rows = rows["rows"].as_array().unwrap();
-        let row = rows.iter().find(|r| r["subject"] == subject && r["metric"] == metric);
-        row.map(|r| r["value"].as_f64().unwrap())
-    };
-    let sparse = value("holdfast sparse", "log_file_zlib").unwrap();
-    assert!(sparse > 2.0 && sparse < 6.0, "{sparse}");
-    assert!(value("holdfast packed", "log_file_zlib").unwrap() > 60.0);
-    assert_eq!(value("holdfast sparse", "flushes_per_commit"), Some(1.0));
-    assert_eq!(value("other", "log_file_zlib"), Some(90.5));
-    assert!(!out.contains("64 B"), "{out}");
-    let drawn = fs::read_to_string(&svg).unwrap();
-    assert!(drawn.starts_with("<svg") && drawn.contains("holdfast sparse"));
-    let left = fs::read_dir(&folder).unwrap().count();
-    assert_eq!(left, 2, "something stays behind");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// What one finished process cost.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,8 +29,9 @@ pub fn measure(command: &mut Command, accepted: &[i32]) -> anyhow::Result<Cost> 
         .stdout(std::process::Stdio::null())
         .spawn()
         .with_context(|| shown.clone())?;
-    let (status, usage) = wait4(child.id())?;
+    let ended = wait4(child.id())?;
     let wall_s = start.elapsed().as_secs_f64();
+    let (status, usage) = (ended.status, ended.usage);
     if !libc::WIFEXITED(status) || !accepted.contains(&libc::WEXITSTATUS(status)) {
         bail!("{shown}: ended with status {status}");
     }
@@ -42,14 +43,20 @@ pub fn measure(command: &mut Command, accepted: &[i32]) -> anyhow::Result<Cost> 
     })
 }
 
-fn wait4(pid: u32) -> io::Result<(i32, libc::rusage)> {
+/// A process that has ended.
+struct Ended {
+    status: i32,
+    usage: libc::rusage,
+}
+
+fn wait4(pid: u32) -> io::Result<Ended> {
     let mut status = 0;
     // SAFETY: both pointers are valid for the call, and rusage is plain numbers.
     let (found, usage) = unsafe {
         let mut usage = std::mem::zeroed();
         (libc::wait4(pid as i32, &mut status, 0, &mut usage), usage)
     };
-    if found < 0 { Err(io::Error::last_os_error()) } else { Ok((status, usage)) }
+    if found < 0 { Err(io::Error::last_os_error()) } else { Ok(Ended { status, usage }) }
 }
 
 /// The middle one; of an even number of values the mean of the two in the middle.
@@ -64,6 +71,16 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 #[derive(Debug, Default)]
 pub struct Results(Vec<Row>);
 
+/// One row, with the median of its values.
+#[derive(Debug)]
+pub struct Figure<'a> {
+    pub case: &'a str,
+    pub subject: &'a str,
+    pub metric: &'static str,
+    pub unit: &'static str,
+    pub median: f64,
+}
+
 #[derive(Debug)]
 struct Row {
     case: String,
@@ -71,6 +88,18 @@ struct Row {
     metric: &'static str,
     unit: &'static str,
     values: Vec<f64>,
+}
+
+impl Row {
+    fn figure(&self) -> Figure<'_> {
+        Figure {
+            case: &self.case,
+            subject: &self.subject,
+            metric: self.metric,
+            unit: self.unit,
+            median: median(self.values.clone()),
+        }
+    }
 }
 
 impl Results {
@@ -113,13 +142,10 @@ impl Results {
             .map(|r| median(r.values.clone()))
     }
 
-    /// Case, subject, metric, unit and median of the rows whose case is wanted.
-    pub fn rows_where(
-        &self,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Vec<(&str, &str, &str, &str, f64)> {
+    /// The rows whose case is wanted.
+    pub fn rows_where(&self, wanted: impl Fn(&str) -> bool) -> Vec<Figure<'_>> {
         let rows = self.0.iter().filter(|r| wanted(&r.case));
-        rows.map(|r| (&*r.case, &*r.subject, r.metric, r.unit, median(r.values.clone()))).collect()
+        rows.map(Row::figure).collect()
     }
 
     /// What `results/NAME.json` holds, without the cases of which `again` says that they are
@@ -127,7 +153,7 @@ impl Results {
     pub fn load(name: &str, again: impl Fn(&str, &str) -> bool) -> anyhow::Result<Self> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(format!("{name}.json"));
         let Ok(text) = fs::read(path) else { return Ok(Self::default()) };
-        let value: serde_json::Value = serde_json::from_slice(&text)?;
+        let value: Value = serde_json::from_slice(&text)?;
         let mut rows = Vec::new();
         for row in value["rows"].as_array().into_iter().flatten() {
             let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -168,25 +194,33 @@ impl Results {
         }
     }
 
-    /// Write `results/NAME.json`.
+    /// Writes `results/NAME.json`: the machine, and a line for the median of each row.
     pub fn save(&self, name: &str) -> anyhow::Result<()> {
-        let rows: Vec<_> = self
-            .0
-            .iter()
-            .map(|r| {
-                json!({"case": r.case, "subject": r.subject, "metric": r.metric,
-                    "value": median(r.values.clone()), "unit": r.unit, "n": r.values.len()})
-            })
-            .collect();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
         fs::create_dir_all(&folder)?;
-        let text = serde_json::to_string_pretty(&json!({"machine": machine(), "rows": rows}))?;
-        Ok(fs::write(folder.join(format!("{name}.json")), text + "\n")?)
+        Ok(fs::write(folder.join(format!("{name}.json")), self.to_json(&machine()))?)
+    }
+
+    fn to_json(&self, machine: &Value) -> String {
+        let line = |row: &Row| {
+            let text = |word: &str| Value::from(word).to_string();
+            format!(
+                "  {{\"case\": {}, \"subject\": {}, \"metric\": {}, \"value\": {}, \"unit\": {}, \"n\": {}}}",
+                text(&row.case),
+                text(&row.subject),
+                text(row.metric),
+                Value::from(median(row.values.clone())),
+                text(row.unit),
+                row.values.len()
+            )
+        };
+        let rows: Vec<String> = self.0.iter().map(line).collect();
+        format!("{{\"machine\": {machine}, \"rows\": [\n{}\n]}}\n", rows.join(",\n"))
     }
 }
 
 /// What the figures were taken on.
-fn machine() -> serde_json::Value {
+fn machine() -> Value {
     let field = |file: &str, key: &str| {
         fs::read_to_string(file).ok().and_then(|text| {
             let line = text.lines().find(|l| l.starts_with(key))?.to_owned();

@@ -17,9 +17,7 @@ pub(crate) use self::fleet::{
     UserCommand,
 };
 pub(crate) use self::folder::{AuthorityCommand, BackupArgs, ClockCommand, RestoreArgs};
-pub(crate) use self::journal::{
-    FollowArgs, JournalArgs, JournalBenchArgs, JournalCommand, JournalLayout, PromoteArgs,
-};
+pub(crate) use self::journal::{FollowArgs, JournalArgs, JournalCommand, PromoteArgs};
 pub(crate) use self::look::{ChangesArgs, ScanArgs};
 pub(crate) use self::queue::{QueueCommand, QueueOf};
 pub(crate) use self::series::{

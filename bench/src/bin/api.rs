@@ -120,7 +120,7 @@ fn run(
             "login" => logins::run(binary, &mixed, results)?,
             "beats" => beats::run(binary, &scratch.join("beats"), results)?,
             "linear" => reads::linearity(binary, scratch, results)?,
-            _ => one_server(part, binary, (scratch, &mixed), results)?,
+            _ => one_server(part, binary, scratch, &mixed, results)?,
         }
         drop(limit);
         eprintln!("{part}: {:.0} s", started.elapsed().as_secs_f64());
@@ -169,7 +169,8 @@ fn orders(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow::Resul
 fn one_server(
     part: &str,
     binary: &Path,
-    (scratch, data): (&Path, &Path),
+    scratch: &Path,
+    data: &Path,
     results: &mut Results,
 ) -> anyhow::Result<()> {
     if part == "reads" {

@@ -9,7 +9,7 @@ mod commits;
 mod ours;
 #[path = "../journal/peers.rs"]
 mod peers;
-#[path = "../../../src/journal_bench/plot.rs"]
+#[path = "../journal/plot.rs"]
 mod plot;
 #[path = "../journal/recover.rs"]
 mod recover;

@@ -121,8 +121,8 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
     };
     fs::remove_dir_all(&base)?;
     done?;
-    let (document, stored) = workload::sizes()?;
-    println!("document {document} B, as an observation {stored} B");
+    let sizes = workload::sizes()?;
+    println!("document {} B, as an observation {} B", sizes.document, sizes.stored);
     report::print(&bench.results, wanted(&"scans"));
     bench.results.save("queue")
 }

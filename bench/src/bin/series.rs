@@ -183,8 +183,8 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
             "wide" => sockets::wide(&mut results, &fresh)?,
             "queries" => sockets::sizes_and_queries(&mut results, &fresh)?,
             "scale" => sockets::scale(&mut results, &fresh, &drawings)?,
-            "long1" => long::long(&mut results, &fresh, &drawings, ("0", "1 core"))?,
-            _ => long::long(&mut results, &fresh, &drawings, ("0,1", "2 cores"))?,
+            "long1" => long::long(&mut results, &fresh, &drawings, "0", "1 core")?,
+            _ => long::long(&mut results, &fresh, &drawings, "0,1", "2 cores")?,
         }
         // What is measured stays, even if a later part fails.
         results.save("series")?;

@@ -125,7 +125,7 @@ pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<(
     })?;
     let base = device.mount(Fs::Ext4)?;
     let folder = base.join("paced");
-    let log = ours::Ours::open(&folder, layout, Durability::Within(every), 1, true)?;
+    let log = ours::Ours::open(&folder, layout, Durability::Within(every), true)?;
     log.settle()?;
     sync(&base)?;
     let first = log.journal().stats().last_position;

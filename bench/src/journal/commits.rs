@@ -54,13 +54,13 @@ pub fn run_tasks(
     time: Duration,
     base: &Path,
 ) -> anyhow::Result<()> {
-    let Kind::Holdfast { layout, in_flight, .. } = kind else {
+    let Kind::Holdfast { layout, .. } = kind else {
         anyhow::bail!("only ours appends from tasks");
     };
     let mut rows = Vec::new();
     for writers in writers {
         let folder = base.join(format!("tasks-{record}-{writers}"));
-        let ours = ours::Ours::open(&folder, layout, Durability::Persist, in_flight, true)?;
+        let ours = ours::Ours::open(&folder, layout, Durability::Persist, true)?;
         ours.settle()?;
         let measured = tasks(ours.journal(), *writers, record, time)?;
         Box::new(ours).close()?;

@@ -28,12 +28,9 @@ impl Ours {
         folder: &Path,
         layout: Layout,
         durability: Durability,
-        in_flight: usize,
         recycled: bool,
     ) -> anyhow::Result<Self> {
-        let mut options = options(layout, IoPath::Auto);
-        options.groups_in_flight = in_flight;
-        let (journal, _) = Journal::open(&folder.join("journal"), options)?;
+        let (journal, _) = Journal::open(&folder.join("journal"), options(layout, IoPath::Auto))?;
         Ok(Self { journal, durability, recycled })
     }
 

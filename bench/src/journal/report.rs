@@ -5,7 +5,7 @@ use std::path::Path;
 use holdfast_bench::Results;
 
 use crate::amplify::case;
-use crate::plot::{Line, Panel, svg};
+use crate::plot::{Line, Panel, Point, svg};
 use crate::subject::{AMPLIFIED, FIRST_USE, TIMED, YARDSTICK};
 
 /// Sizes of records, bytes.
@@ -120,9 +120,12 @@ fn others(results: &Results) {
     }
     println!("\n| case | subject | metric | median |");
     println!("|---|---|---|---|");
-    for (case, subject, metric, unit, value) in rows {
-        let unit = if unit == "1" || unit == "ratio" { "" } else { unit };
-        println!("| {case} | {subject} | {metric} | {value:.3} {unit} |");
+    for row in rows {
+        let unit = if row.unit == "1" || row.unit == "ratio" { "" } else { row.unit };
+        println!(
+            "| {} | {} | {} | {:.3} {unit} |",
+            row.case, row.subject, row.metric, row.median
+        );
     }
 }
 
@@ -142,7 +145,7 @@ fn goals(results: &Results) {
             1.6, false),
     ];
     let rate = "commits_per_second";
-    let ours = ["holdfast sparse", "holdfast ring", "holdfast packed", "holdfast sparse, 4 in flight"];
+    let ours = ["holdfast sparse", "holdfast ring", "holdfast packed"];
     let peers = ["rocksdb", "wiredtiger", "sqlite full", "sqlite full, group commit",
         "raft-engine", "okaywal"];
     let best = |case: &str, of: &[&str]| {
@@ -186,9 +189,12 @@ pub fn plot(results: &Results, folder: &Path) -> anyhow::Result<()> {
     let lines = |record: usize, writers: &[usize], metric: &str, subjects: &[String]| {
         let mut lines = Vec::new();
         for name in subjects {
-            let points: Vec<(f64, f64)> = writers
+            let points: Vec<Point> = writers
                 .iter()
-                .filter_map(|w| Some((*w as f64, results.get(&case(record, *w), name, metric)?)))
+                .filter_map(|w| {
+                    let y = results.get(&case(record, *w), name, metric)?;
+                    Some(Point { x: *w as f64, y })
+                })
                 .collect();
             if !points.is_empty() {
                 lines.push(Line {

@@ -27,7 +27,7 @@ pub trait Log: Sync {
 /// What a subject is made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
-    Holdfast { layout: Layout, durability: Durability, in_flight: usize, recycled: bool },
+    Holdfast { layout: Layout, durability: Durability, recycled: bool },
     RocksDb,
     WiredTiger,
     Sqlite,
@@ -44,11 +44,11 @@ pub type Subject = (&'static str, Kind);
 const RING_BLOCKS: usize = journal::RING_BYTES_DEFAULT as usize / journal::BLOCK_BYTES;
 
 const fn ours(layout: Layout) -> Kind {
-    Kind::Holdfast { layout, durability: Durability::Persist, in_flight: 1, recycled: true }
+    Kind::Holdfast { layout, durability: Durability::Persist, recycled: true }
 }
 
 const fn first_use(layout: Layout) -> Kind {
-    Kind::Holdfast { layout, durability: Durability::Persist, in_flight: 1, recycled: false }
+    Kind::Holdfast { layout, durability: Durability::Persist, recycled: false }
 }
 
 /// The subject that ratios refer to.
@@ -77,20 +77,10 @@ pub const FIRST_USE: &[Subject] = &[
 /// Those whose commits are counted besides.
 pub const TIMED: &[Subject] = &[
     (
-        "holdfast sparse, 4 in flight",
-        Kind::Holdfast {
-            layout: Layout::Sparse,
-            durability: Durability::Persist,
-            in_flight: 4,
-            recycled: true,
-        },
-    ),
-    (
         "holdfast packed, no sync",
         Kind::Holdfast {
             layout: Layout::Packed,
             durability: Durability::Flush,
-            in_flight: 1,
             recycled: true,
         },
     ),
@@ -132,8 +122,8 @@ impl Kind {
     pub fn open(self, folder: &Path, writers: usize) -> anyhow::Result<Box<dyn Log>> {
         std::fs::create_dir_all(folder)?;
         Ok(match self {
-            Self::Holdfast { layout, durability, in_flight, recycled } => {
-                Box::new(Ours::open(folder, layout, durability, in_flight, recycled)?)
+            Self::Holdfast { layout, durability, recycled } => {
+                Box::new(Ours::open(folder, layout, durability, recycled)?)
             }
             Self::RocksDb => peers::rocksdb(folder)?,
             Self::WiredTiger => peers::wiredtiger(folder, writers)?,

@@ -39,23 +39,24 @@ pub fn run(subject: &str, tree: &Path, db: &Path) -> anyhow::Result<()> {
         }
     };
     let start = Usage::now()?;
-    let (files, mut kept) = match store {
+    let Scanned { files, mut kept } = match store {
         None if subject == NOTHING => scan(tree, batch, &mut Nothing)?,
         None => scan(tree, batch, &mut Built)?,
         Some(Store::Holdfast(queue)) => {
-            let (files, mut kept) = scan(tree, batch, &mut *sink(&queue, batch)?)?;
+            let mut scanned = scan(tree, batch, &mut *sink(&queue, batch)?)?;
             let closing = Instant::now();
             queue.close()?;
-            kept += closing.elapsed();
-            (files, kept)
+            scanned.kept += closing.elapsed();
+            scanned
         }
         Some(Store::PerEvent(peer)) => {
             let mut into = PerEvent { peer, building: Duration::ZERO };
-            let (files, kept) = scan(tree, batch, &mut into)?;
+            let mut scanned = scan(tree, batch, &mut into)?;
             let closing = Instant::now();
             into.peer.close()?;
             // Making the documents is not what is kept track of here.
-            (files, kept + closing.elapsed() - into.building)
+            scanned.kept = scanned.kept + closing.elapsed() - into.building;
+            scanned
         }
     };
     let cost = start.since()?;
@@ -79,8 +80,13 @@ pub fn run(subject: &str, tree: &Path, db: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives how many files there were, and the time that the sink took.
-fn scan(tree: &Path, batch_ops: usize, sink: &mut dyn Sink) -> anyhow::Result<(u64, Duration)> {
+/// The files that were scanned, and the time that the sink took.
+struct Scanned {
+    files: u64,
+    kept: Duration,
+}
+
+fn scan(tree: &Path, batch_ops: usize, sink: &mut dyn Sink) -> anyhow::Result<Scanned> {
     let (mut files, mut kept) = (0, Duration::ZERO);
     let mut buffer = vec![0; READ_BYTES];
     let mut batch = Batch::new();
@@ -104,7 +110,7 @@ fn scan(tree: &Path, batch_ops: usize, sink: &mut dyn Sink) -> anyhow::Result<(u
     apply(&mut batch)?;
     let start = Instant::now();
     sink.flush()?;
-    Ok((files, kept + start.elapsed()))
+    Ok(Scanned { files, kept: kept + start.elapsed() })
 }
 
 /// The entries of a folder by inode, the order in which a disk has them.

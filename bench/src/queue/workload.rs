@@ -116,10 +116,15 @@ pub fn tree(folder: &Path, files: u64) -> anyhow::Result<u64> {
 }
 
 /// Bytes of a typical document and of a typical stored observation.
-pub fn sizes() -> anyhow::Result<(usize, usize)> {
+pub struct Sizes {
+    pub document: usize,
+    pub stored: usize,
+}
+
+pub fn sizes() -> anyhow::Result<Sizes> {
     let seen = observation(50_000, 0)?;
     let document = event(&key(50_000), &seen, Operation::Create, 0)?.document;
     let mut stored = Vec::new();
     seen.encode(&mut stored);
-    Ok((document.len(), stored.len()))
+    Ok(Sizes { document: document.len(), stored: stored.len() })
 }

@@ -61,10 +61,10 @@ impl Bare {
     /// `bytes` persisted before it goes on, by those of the same without a log; of the two ways to persist
     /// them the better one.
     pub fn speed_ratio(&self, threads: usize, work: Duration, bytes: usize) -> anyhow::Result<f64> {
-        let without = self.turn(threads, (work, bytes), How::Not)?;
-        let grouped = self.turn(threads, (work, bytes), How::Grouped)?;
+        let without = self.turn(threads, work, bytes, How::Not)?;
+        let grouped = self.turn(threads, work, bytes, How::Grouped)?;
         let direct = match &self.direct {
-            Some(_) => self.turn(threads, (work, bytes), How::Direct)?,
+            Some(_) => self.turn(threads, work, bytes, How::Direct)?,
             None => 0.0,
         };
         Ok(grouped.max(direct) / without)
@@ -73,7 +73,8 @@ impl Bare {
     fn turn(
         &self,
         threads: usize,
-        (work, bytes): (Duration, usize),
+        work: Duration,
+        bytes: usize,
         how: How,
     ) -> anyhow::Result<f64> {
         // What others left to the operating system is not written in its time.

@@ -47,13 +47,19 @@ pub fn options(wal: &str) -> StoreOptions {
     options
 }
 
-/// Write `times` rows of `rows` row series; returns samples, and CPU seconds spent generating.
+/// What was written, and the CPU seconds spent generating it.
+struct Wrote {
+    samples: f64,
+    generating: f64,
+}
+
+/// Writes `times` rows of `rows` row series.
 fn write(
     store: &Store,
     generator: &mut Generator,
     rows: usize,
     times: i64,
-) -> anyhow::Result<(f64, f64)> {
+) -> anyhow::Result<Wrote> {
     let (mut generating, mut samples) = (0.0, 0.0);
     let mut tickets = std::collections::VecDeque::new();
     for time in 0..times {
@@ -72,7 +78,7 @@ fn write(
     for ticket in tickets {
         ticket.wait()?;
     }
-    Ok((samples, generating))
+    Ok(Wrote { samples, generating })
 }
 
 /// Ingest, seal, merge; what the disk holds then.
@@ -80,7 +86,7 @@ pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> any
     let (store, _) = Store::open(dir, options(wal))?;
     let mut generator = Generator::new(&store, Kind::named(kind), rows)?;
     let (began, cpu_before) = (Instant::now(), cpu(ClockId::ProcessCPUTime));
-    let (samples, generating) = write(&store, &mut generator, rows, times)?;
+    let Wrote { samples, generating } = write(&store, &mut generator, rows, times)?;
     let wall = began.elapsed().as_secs_f64();
     let ingest = cpu(ClockId::ProcessCPUTime) - cpu_before - generating;
     let log = store.stats();

@@ -35,7 +35,8 @@ pub fn long(
     results: &mut Results,
     fresh: Fresh<'_>,
     folder: &Path,
-    (cores, shown): (&'static str, &str),
+    cores: &'static str,
+    shown: &str,
 ) -> anyhow::Result<()> {
     let (seconds, pairs) = match (quick(), wanted("FULL")) {
         (true, _) => (1, 4),
@@ -70,9 +71,9 @@ pub fn long(
     spread(results, &case, QUARTILES_OF_CPU, cpu);
     // Both die before one of them is opened again.
     let dead = sides.map(Side::kill);
-    for (wal, kind, dir) in dead {
-        let case = format!("rows for long, wal {wal}, {shown}");
-        reopen(results, &case, (&kind, &dir, cores))?;
+    for side in dead {
+        let case = format!("rows for long, wal {}, {shown}", side.wal);
+        reopen(results, &case, &side, cores)?;
     }
     plots.save(folder, shown)
 }
@@ -100,8 +101,10 @@ fn spread(results: &mut Results, case: &str, metrics: [&'static str; 3], ratios:
 fn reopen(
     results: &mut Results,
     case: &str,
-    (kind, dir, cores): (&Kind, &Path, &str),
+    side: &Killed,
+    cores: &str,
 ) -> anyhow::Result<()> {
+    let Killed { kind, dir, .. } = side;
     let began = Instant::now();
     let again = Subject::start(kind.clone(), dir, Some(cores))?;
     results.add(case, "holdfast", "open_after_kill_s", "s", began.elapsed().as_secs_f64());
@@ -181,7 +184,7 @@ impl Side {
         stream.set_nodelay(true)?;
         dictionaries(0..ROWS).try_for_each(|piece| stream.write_all(&piece))?;
         acknowledged(&mut stream)?;
-        let rows = Loop::new(Protocol::Rows, Data::Gauges, 0..ROWS, (100, REQUEST_ROWS));
+        let rows = Loop::new(Protocol::Rows, Data::Gauges, 0..ROWS, 100, REQUEST_ROWS);
         let (course, all) = (Course::default(), Run::default());
         let mut it = Self { wal, cores, subject, stream, rows, course, all };
         it.course.look(&mut it.subject)?;
@@ -195,7 +198,8 @@ impl Side {
         rustix::fs::sync();
         let Self { cores, subject, stream, rows, course, all, .. } = self;
         subject.signal(Signal::CONT)?;
-        let (served, began) = (all.wall, Instant::now());
+        let turn = Turn { served: all.wall, began: Instant::now(), time };
+        let served = turn.served;
         let over = AtomicBool::new(false);
         let feed = || {
             let fed = feed(stream, rows, cores, &over);
@@ -205,7 +209,7 @@ impl Side {
         let run = Run::of(subject, |subject| {
             std::thread::scope(|scope| {
                 let feeding = scope.spawn(feed);
-                let watched = watch(subject, course, (served, began, time), &over);
+                let watched = watch(subject, course, &turn, &over);
                 over.store(true, Ordering::Release);
                 let fed = feeding.join().map_err(|_| anyhow::anyhow!("the feeding thread died"))?;
                 watched.and(fed)
@@ -220,10 +224,18 @@ impl Side {
         Ok(run)
     }
 
-    /// Kill it where it stands; what it was, and where.
-    fn kill(self) -> (&'static str, Kind, PathBuf) {
-        (self.wal, self.subject.kind.clone(), self.subject.dir.clone())
+    /// Kill it where it stands.
+    fn kill(self) -> Killed {
+        let Subject { kind, dir, .. } = &self.subject;
+        Killed { wal: self.wal, kind: kind.clone(), dir: dir.clone() }
     }
+}
+
+/// A side that was killed, and where its data is.
+struct Killed {
+    wal: &'static str,
+    kind: Kind,
+    dir: PathBuf,
 }
 
 /// Rows until the time is over: what was made once, with new times. The points, when the server has
@@ -242,9 +254,9 @@ fn feed(
     }
     let mut points = 0;
     while !over.load(Ordering::Acquire) {
-        let (piece, some) = rows.next();
-        stream.write_all(piece)?;
-        points += some;
+        let piece = rows.next();
+        stream.write_all(piece.bytes)?;
+        points += piece.points;
     }
     acknowledged(stream)?;
     Ok(points as f64)
@@ -263,13 +275,22 @@ fn acknowledged(stream: &mut TcpStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Look how it goes until the turn is over; `served` are the seconds before it.
+/// One turn of a side.
+struct Turn {
+    /// Seconds that the side was served before it.
+    served: f64,
+    began: Instant,
+    time: Duration,
+}
+
+/// Look how it goes until the turn is over.
 fn watch(
     subject: &mut Subject,
     course: &mut Course,
-    (served, began, time): (f64, Instant, Duration),
+    turn: &Turn,
     over: &AtomicBool,
 ) -> anyhow::Result<()> {
+    let Turn { served, began, time } = *turn;
     let pause = Duration::from_secs(1) / LOOKS;
     for look in 1.. {
         let left = time.saturating_sub(began.elapsed());

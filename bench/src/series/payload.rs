@@ -184,6 +184,18 @@ struct Stamped {
     points: u64,
 }
 
+/// Bytes to be sent at once, and the points in them.
+pub struct Piece<'a> {
+    pub bytes: &'a [u8],
+    pub points: u64,
+}
+
+/// A piece that is sent once.
+pub struct Made {
+    bytes: Vec<u8>,
+    points: u64,
+}
+
 /// Rows made once and sent again and again, each time with later times.
 pub struct Loop {
     protocol: Protocol,
@@ -196,7 +208,7 @@ pub struct Loop {
 
 impl Loop {
     /// About `times` rows of each of some row series, as pieces of at most so many rows.
-    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, (times, most): (i64, usize)) -> Self {
+    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, times: i64, most: usize) -> Self {
         let each = (most / rows.len()).max(1) as i64;
         let (mut walks, mut pieces) = (Walks::new(kind, rows.end), Vec::new());
         for first in (0..times).step_by(each as usize) {
@@ -217,8 +229,7 @@ impl Loop {
         Self { protocol, pieces, together, times: each, next: 0 }
     }
 
-    /// The next piece, and the points in it.
-    pub fn next(&mut self) -> (&[u8], u64) {
+    pub fn next(&mut self) -> Piece<'_> {
         let first = (self.next / self.together) as i64 * self.times;
         let at = self.next % self.pieces.len();
         self.next += 1;
@@ -228,7 +239,7 @@ impl Loop {
             let stamp = &stamps[*step as usize];
             bytes[*at..*at + stamp.len()].copy_from_slice(stamp);
         }
-        (bytes, *points)
+        Piece { bytes, points: *points }
     }
 }
 
@@ -236,7 +247,7 @@ impl Loop {
 pub enum Feed {
     Again(Loop),
     /// What takes too long to be made between two requests.
-    Once(Vec<(Vec<u8>, u64)>, usize),
+    Once(Vec<Made>, usize),
 }
 
 impl Feed {
@@ -246,7 +257,8 @@ impl Feed {
         protocol: Protocol,
         kind: Kind,
         rows: Range<usize>,
-        (points, request): (u64, usize),
+        points: u64,
+        request: usize,
     ) -> Self {
         let points_a_time = (rows.len() * COLUMNS) as u64;
         let times = match protocol {
@@ -256,15 +268,15 @@ impl Feed {
         };
         let most = if protocol == Protocol::Udp { DATAGRAM_ROWS } else { request };
         // As many bytes, whatever part of the rows this is.
-        let mut pieces = Loop::new(protocol, kind, rows, (times, most));
+        let mut pieces = Loop::new(protocol, kind, rows, times, most);
         if protocol != Protocol::Remote {
             return Self::Again(pieces);
         }
         let (mut made, mut all) = (0, Vec::new());
         while made < points.max(points_a_time) {
-            let (raw, points) = pieces.next();
-            all.push((packed(protocol, raw), points));
-            made += points;
+            let piece = pieces.next();
+            all.push(Made { bytes: packed(protocol, piece.bytes), points: piece.points });
+            made += piece.points;
         }
         Self::Once(all, 0)
     }
@@ -285,14 +297,14 @@ impl Feed {
         }
     }
 
-    /// The next piece and the points in it, if there is one.
-    pub fn next(&mut self) -> Option<(&[u8], u64)> {
+    /// The next piece, if there is one.
+    pub fn next(&mut self) -> Option<Piece<'_>> {
         match self {
             Self::Again(pieces) => Some(pieces.next()),
             Self::Once(pieces, at) => {
-                let (bytes, points) = pieces.get(*at)?;
+                let made = pieces.get(*at)?;
                 *at += 1;
-                Some((bytes, *points))
+                Some(Piece { bytes: &made.bytes, points: made.points })
             }
         }
     }

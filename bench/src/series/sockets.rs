@@ -70,12 +70,21 @@ pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
 }
 
 /// Row series of the wide case, and rows of each.
-fn wide_size() -> (usize, i64) {
-    if quick() { (3500, 20) } else { (35_000, 50) }
+struct WideSize {
+    rows: usize,
+    times: i64,
+}
+
+fn wide_size() -> WideSize {
+    if quick() {
+        WideSize { rows: 3500, times: 20 }
+    } else {
+        WideSize { rows: 35_000, times: 50 }
+    }
 }
 
 fn wide_name(protocol: Protocol) -> String {
-    let (rows, times) = wide_size();
+    let WideSize { rows, times } = wide_size();
     format!("wide, {} series x {times}, {}", rows * COLUMNS, protocol.name())
 }
 
@@ -86,7 +95,7 @@ fn wide_once(
     kind: Kind,
     protocol: Protocol,
 ) -> anyhow::Result<Run> {
-    let (rows, times) = wide_size();
+    let WideSize { rows, times } = wide_size();
     let wal = match kind {
         Kind::Ours(wal) => Some(wal),
         _ => None,

@@ -134,14 +134,14 @@ impl Side {
 
 impl Case {
     fn new(protocol: Protocol, data: Data, connections: usize) -> Self {
-        Self::of_requests(protocol, data, (connections, REQUEST_ROWS))
+        Self::of_requests(protocol, data, connections, REQUEST_ROWS)
     }
 
-    fn of_requests(protocol: Protocol, data: Data, (connections, request): (usize, usize)) -> Self {
+    fn of_requests(protocol: Protocol, data: Data, connections: usize, request: usize) -> Self {
         let each = ROWS / connections;
         let all = turn(protocol).as_secs_f64() * (turns_of_a_process(protocol) + 1) as f64;
         let points = (POINTS_A_SECOND * all) as u64 / connections as u64;
-        let feed = |i| Feed::new(protocol, data, i * each..(i + 1) * each, (points, request));
+        let feed = |i| Feed::new(protocol, data, i * each..(i + 1) * each, points, request);
         let feeds = (0..connections).map(feed).collect();
         Self { protocol, data, connections, request, cores: None, feeds }
     }
@@ -240,7 +240,8 @@ impl Case {
         &mut self,
         results: &mut Results,
         fresh: Fresh<'_>,
-        (wals, peers): (&[&'static str], &[Kind]),
+        wals: &[&'static str],
+        peers: &[Kind],
     ) -> anyhow::Result<()> {
         let (dir, protocol) = (fresh()?, self.protocol);
         let rounds = turns(protocol);
@@ -390,17 +391,17 @@ pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let taskset = || Command::new("taskset").arg("--version").output().is_ok();
     for connections in [1, 2, 8] {
         let mut case = Case::new(Protocol::Rows, Data::Gauges, connections);
-        case.measure(results, fresh, (wals(connections), &[]))?;
+        case.measure(results, fresh, wals(connections), &[])?;
     }
     let mut case = Case::new(Protocol::Rows, Data::Gauges, 1);
     let cores = [("0", ", 1 core"), ("0,1", ", 2 cores")];
     for cores in cores.into_iter().filter(|_| !quick() && taskset()) {
         case.cores = Some(cores);
-        case.measure(results, fresh, (&OFF_AND_ON, &[]))?;
+        case.measure(results, fresh, &OFF_AND_ON, &[])?;
     }
     for data in [Data::Counters, Data::Floats] {
         let mut case = Case::new(Protocol::Rows, data, 1);
-        case.measure(results, fresh, (&OFF_AND_ON, &[]))?;
+        case.measure(results, fresh, &OFF_AND_ON, &[])?;
     }
     Ok(())
 }
@@ -411,7 +412,7 @@ pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     for protocol in [Protocol::OpenTsdb, Protocol::Points, Protocol::Udp] {
         for connections in [1, 2] {
             let mut case = Case::new(protocol, Data::Gauges, connections);
-            case.measure(results, fresh, (wals(connections), &peers))?;
+            case.measure(results, fresh, wals(connections), &peers)?;
         }
     }
     Ok(())
@@ -423,17 +424,18 @@ pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> 
     let peers = peers();
     for connections in [1, 2, 8] {
         let mut case = Case::new(protocol, Data::Gauges, connections);
-        case.measure(results, fresh, (wals(connections), &peers))?;
+        case.measure(results, fresh, wals(connections), &peers)?;
     }
     // The answer waits for a flush, however much the request brings.
     for connections in [1, 2] {
-        let request = (connections, LARGE_REQUEST_ROWS);
-        let mut case = Case::of_requests(protocol, Data::Gauges, request);
-        case.measure(results, fresh, (&OFF_AND_ON, &[]))?;
+        let mut case =
+            Case::of_requests(protocol, Data::Gauges, connections, LARGE_REQUEST_ROWS);
+        case.measure(results, fresh, &OFF_AND_ON, &[])?;
     }
     if protocol == Protocol::Remote {
-        let mut case = Case::of_requests(protocol, Data::Gauges, PROMETHEUS);
-        case.measure(results, fresh, (&OFF_AND_ON, &peers))?;
+        let mut case =
+            Case::of_requests(protocol, Data::Gauges, PROMETHEUS_SHARDS, PROMETHEUS_ROWS);
+        case.measure(results, fresh, &OFF_AND_ON, &peers)?;
     }
     Ok(())
 }
@@ -441,7 +443,8 @@ pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> 
 /// Rows of a large request.
 const LARGE_REQUEST_ROWS: usize = 10 * REQUEST_ROWS;
 /// What newer Prometheus has where nothing is configured: `max_shards`, and `max_samples_per_send` in rows.
-const PROMETHEUS: (usize, usize) = (50, 2000 / COLUMNS);
+const PROMETHEUS_SHARDS: usize = 50;
+const PROMETHEUS_ROWS: usize = 2000 / COLUMNS;
 
 fn takes(peer: &Kind, protocol: Protocol) -> bool {
     match protocol {

@@ -228,10 +228,10 @@ impl Subject {
         let mut points = 0;
         let mut next = |send: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>| -> anyhow::Result<()> {
             while Instant::now() < until
-                && let Some((piece, some)) = feed.next()
+                && let Some(piece) = feed.next()
             {
-                send(piece)?;
-                points += some;
+                send(piece.bytes)?;
+                points += piece.points;
             }
             Ok(())
         };

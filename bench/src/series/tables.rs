@@ -33,7 +33,7 @@ fn shown(value: Option<f64>, digits: usize, unit: &str) -> String {
 /// The cases that ran with the log off, as their name is with it off.
 fn with_log_off(results: &Results) -> Vec<&str> {
     let rows = results.rows_where(|case| case.contains(", wal off"));
-    rows.into_iter().filter(|r| r.2 == "points_per_second").map(|r| r.0).collect()
+    rows.into_iter().filter(|r| r.metric == "points_per_second").map(|r| r.case).collect()
 }
 
 /// In the shape of the published one, for every case that ran with the log off and on.
@@ -158,9 +158,10 @@ fn peers(results: &Results) -> String {
     );
     let rows = results.rows_where(|_| true);
     let mut before = "";
-    for (case, subject, metric, ..) in rows {
+    for row in rows {
+        let (case, subject) = (row.case, row.subject);
         let Some((_, means)) = ANSWERS.iter().find(|a| a.0 == subject) else { continue };
-        if metric != "points_per_second" {
+        if row.metric != "points_per_second" {
             continue;
         }
         let mut line =

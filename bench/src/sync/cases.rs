@@ -187,7 +187,7 @@ async fn load(fleet: &Arc<Fleet>, server: &mut Served, plan: Plan) -> anyhow::Re
                 let first = if plan.fresh { round * plan.documents } else { 0 };
                 let line = if plan.hang_up { Some(lines.acquire().await?) } else { None };
                 let body = agent.session(first, plan.documents, round + 1);
-                let (elapsed, vain) = agent.send(to, &body).await?;
+                let crate::load::Answered { elapsed, vain } = agent.send(to, &body).await?;
                 took.push(elapsed.as_secs_f64() * 1e3);
                 shed += u64::from(vain);
                 if line.is_some() {
@@ -379,7 +379,8 @@ fn print(results: &Results) {
     );
     println!("|---|---|---|---|---|---|---|---|");
     let mut seen: Vec<(String, String)> = Vec::new();
-    for (case, subject, ..) in results.rows_where(|_| true) {
+    for figure in results.rows_where(|_| true) {
+        let (case, subject) = (figure.case, figure.subject);
         let row = (case.to_owned(), subject.to_owned());
         if seen.contains(&row) {
             continue;
@@ -399,10 +400,8 @@ fn print(results: &Results) {
         seen.push(row);
     }
     for metric in ["state_bytes_per_document", "core_share", "core_left"] {
-        for (case, subject, name, unit, value) in results.rows_where(|_| true) {
-            if name == metric {
-                println!("{case}, {subject}: {metric} {value:.3} {unit}");
-            }
+        for row in results.rows_where(|_| true).iter().filter(|row| row.metric == metric) {
+            println!("{}, {}: {metric} {:.3} {}", row.case, row.subject, row.median, row.unit);
         }
     }
 }

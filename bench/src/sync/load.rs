@@ -65,6 +65,14 @@ impl Fleet {
     }
 }
 
+/// A session that was answered with 200.
+pub struct Answered {
+    /// The time that took, the connection included when there was none.
+    pub elapsed: Duration,
+    /// How often the session was sent in vain.
+    pub vain: u32,
+}
+
 /// What became of one session that was sent.
 enum Sent {
     Durable,
@@ -116,18 +124,17 @@ impl Agent {
     }
 
     /// Send one session until it is answered with 200, as an agent does: again after Retry-After
-    /// where the server sheds load, and after a second where it hung up. How long that took, the
-    /// connection included when there was none, and how often it was sent in vain.
+    /// where the server sheds load, and after a second where it hung up.
     pub async fn send(
         &mut self,
         to: std::net::SocketAddr,
         body: &[u8],
-    ) -> anyhow::Result<(Duration, u32)> {
+    ) -> anyhow::Result<Answered> {
         let begun = Instant::now();
         self.sessions += 1;
         for vain in 0..TRIES_MAX {
             let pause = match self.once(to, body).await {
-                Ok(Sent::Durable) => return Ok((begun.elapsed(), vain)),
+                Ok(Sent::Durable) => return Ok(Answered { elapsed: begun.elapsed(), vain }),
                 Ok(Sent::Shed(seconds)) => seconds,
                 Err(problem) if problem.is::<std::io::Error>() => 1.0,
                 Err(problem) => return Err(problem),

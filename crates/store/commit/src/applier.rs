@@ -6,6 +6,7 @@
 //! records stay and are applied when there is room again.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    fn answer(self, outcome: Result<Committed, CommitError>) {
+    pub(crate) fn answer(self, outcome: Result<Committed, CommitError>) {
         drop(self.permit);
         // A caller that no longer waits misses nothing: the record is applied all the same.
         let _ = self.answer.send(outcome);
@@ -58,27 +59,52 @@ impl Caller {
 pub(crate) struct Applier<'s> {
     shared: &'s Shared,
     pending: BTreeMap<u64, Box<Submitted>>,
-    /// The position that is missing, and since when.
-    hole: Option<(u64, Instant)>,
+    /// What the records in `pending` wait for.
+    hole: Option<Hole>,
     /// When a batch that found no room is tried again.
     retry_at: Option<Instant>,
+}
+
+/// A position that is missing while later ones are there.
+struct Hole {
+    position: u64,
+    since: Instant,
+}
+
+/// Consecutive records for one transaction.
+#[derive(Default)]
+struct Batch {
+    records: Vec<(Position, Record)>,
+    /// Who waits for each of them.
+    callers: Vec<Option<Caller>>,
+    bytes: u64,
+}
+
+/// What an attempt to apply came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    /// There may be more to apply at once.
+    Done,
+    /// Nothing can be applied until there is a message or some time has passed.
+    Blocked,
 }
 
 /// Run until stopped.
 pub(crate) fn run(shared: &Shared, receiver: &Receiver<Message>) {
     let mut applier = Applier { shared, pending: BTreeMap::new(), hole: None, retry_at: None };
     loop {
-        let stop = applier.collect(receiver);
-        while applier.apply_next() {}
-        if stop {
+        let more = applier.collect(receiver);
+        while applier.apply_next() == Attempt::Done {}
+        if more.is_break() {
             break;
         }
     }
 }
 
 impl Applier<'_> {
-    /// Wait for a message and take all that are there; whether to stop after them.
-    fn collect(&mut self, receiver: &Receiver<Message>) -> bool {
+    /// Waits for a message and takes all that are there. Breaks if the applier is to stop after
+    /// them.
+    fn collect(&mut self, receiver: &Receiver<Message>) -> ControlFlow<()> {
         // With records held up the wait is bounded.
         let first = if self.pending.is_empty() {
             receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -88,17 +114,17 @@ impl Applier<'_> {
         let mut message = match first {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return true,
+            Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
         };
-        let mut stop = false;
+        let mut more = ControlFlow::Continue(());
         while let Some(one) = message {
             match one {
                 Message::Record(submitted) => self.take(submitted),
-                Message::Stop => stop = true,
+                Message::Stop => more = ControlFlow::Break(()),
             }
             message = receiver.try_recv().ok();
         }
-        stop
+        more
     }
 
     fn take(&mut self, submitted: Box<Submitted>) {
@@ -121,70 +147,71 @@ impl Applier<'_> {
         }
     }
 
-    /// Apply the next batch; whether to go on at once.
-    fn apply_next(&mut self) -> bool {
+    /// Applies the next batch.
+    fn apply_next(&mut self) -> Attempt {
         if self.retry_at.is_some_and(|at| Instant::now() < at) {
-            return false;
+            return Attempt::Blocked;
         }
         let next = self.shared.progress.borrow().applied.0 + 1;
         match self.pending.first_key_value() {
-            None => return false,
+            None => return Attempt::Blocked,
             Some((first, _)) if *first != next => {
                 let first = *first;
                 return self.fill_hole(next, first);
             }
             Some(_) => self.hole = None,
         }
-        let mut batch = Vec::new();
-        let mut callers = Vec::new();
-        let mut bytes = 0;
-        while batch.len() < self.shared.options.batch_records_max
-            && bytes < self.shared.options.batch_bytes_max
+        let batch = self.take_batch(next);
+        self.apply(batch)
+    }
+
+    /// Takes the pending records from `next` on, up to the first gap or the limits of a batch.
+    fn take_batch(&mut self, next: u64) -> Batch {
+        let options = &self.shared.options;
+        let mut batch = Batch::default();
+        while batch.records.len() < options.batch_records_max
+            && batch.bytes < options.batch_bytes_max
         {
             match self.pending.first_entry() {
-                Some(entry) if *entry.key() == next + batch.len() as u64 => {
+                Some(entry) if *entry.key() == next + batch.records.len() as u64 => {
                     let Submitted { position, record, caller } = *entry.remove();
-                    bytes += caller.as_ref().map_or(0, |c| c.permit.bytes);
-                    batch.push((position, record));
-                    callers.push(caller);
+                    batch.bytes += caller.as_ref().map_or(0, |c| c.permit.bytes);
+                    batch.records.push((position, record));
+                    batch.callers.push(caller);
                 }
                 _ => break,
             }
         }
-        self.apply(batch, callers, bytes)
+        batch
     }
 
-    fn apply(
-        &mut self,
-        batch: Vec<(Position, Record)>,
-        callers: Vec<Option<Caller>>,
-        bytes: u64,
-    ) -> bool {
+    fn apply(&mut self, batch: Batch) -> Attempt {
         let started = Instant::now();
-        match self.shared.state.apply(&batch) {
+        match self.shared.state.apply(&batch.records) {
             Ok(answers) => {
                 self.retry_at = None;
                 self.shared.stalled.store(false, Ordering::Relaxed);
-                if let Some((last, _)) = batch.last() {
-                    self.shared.applied(*last, batch.len() as u64, bytes, started.elapsed());
+                let Batch { records, callers, bytes } = batch;
+                if let Some((last, _)) = records.last() {
+                    self.shared.applied(*last, records.len() as u64, bytes, started.elapsed());
                 }
-                for (((position, _), caller), applied) in batch.iter().zip(callers).zip(answers) {
+                for (((position, _), caller), applied) in records.iter().zip(callers).zip(answers) {
                     self.answer(*position, caller, applied);
                 }
-                true
+                Attempt::Done
             }
             Err(error) if error.is_transient() => {
-                self.hold(batch, callers, &error);
-                false
+                self.hold(batch, &error);
+                Attempt::Blocked
             }
             Err(error) => {
                 let error = CommitError::State(error.to_string());
                 self.shared.fail(&error);
                 let held = std::mem::take(&mut self.pending).into_values();
-                for caller in callers.into_iter().chain(held.map(|s| s.caller)).flatten() {
+                for caller in batch.callers.into_iter().chain(held.map(|s| s.caller)).flatten() {
                     caller.answer(Err(error.clone()));
                 }
-                false
+                Attempt::Blocked
             }
         }
     }
@@ -201,22 +228,17 @@ impl Applier<'_> {
     }
 
     /// No room: refuse the callers, keep the records.
-    fn hold(
-        &mut self,
-        batch: Vec<(Position, Record)>,
-        callers: Vec<Option<Caller>>,
-        error: &StateError,
-    ) {
+    fn hold(&mut self, batch: Batch, error: &StateError) {
         if !self.shared.stalled.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, "records wait to be applied");
         }
         self.retry_at = Some(Instant::now() + RETRY_WAIT);
         let full = CommitError::Full(error.to_string());
-        for caller in callers.into_iter().flatten() {
+        for caller in batch.callers.into_iter().flatten() {
             caller.answer(Err(full.clone()));
         }
         self.refuse_pending(&full);
-        for (position, record) in batch {
+        for (position, record) in batch.records {
             let held = Submitted { position, record, caller: None };
             self.pending.insert(position.0, Box::new(held));
         }
@@ -229,18 +251,17 @@ impl Applier<'_> {
         }
     }
 
-    /// Read what is missing from the journal once it has been missing for long enough; whether it
-    /// is there now.
-    fn fill_hole(&mut self, next: u64, first: u64) -> bool {
-        match self.hole {
-            Some((position, since)) if position == next => {
-                if since.elapsed() < HOLE_WAIT {
-                    return false;
+    /// Reads what is missing from the journal once it has been missing for long enough.
+    fn fill_hole(&mut self, next: u64, first: u64) -> Attempt {
+        match &self.hole {
+            Some(hole) if hole.position == next => {
+                if hole.since.elapsed() < HOLE_WAIT {
+                    return Attempt::Blocked;
                 }
             }
             _ => {
-                self.hole = Some((next, Instant::now()));
-                return false;
+                self.hole = Some(Hole { position: next, since: Instant::now() });
+                return Attempt::Blocked;
             }
         }
         tracing::warn!(position = next, "record was not handed over: read from the journal");
@@ -250,7 +271,7 @@ impl Applier<'_> {
                 let error = CommitError::Journal { position: next, reason };
                 self.shared.fail(&error);
                 self.refuse_pending(&error);
-                return false;
+                return Attempt::Blocked;
             }
         };
         self.hole = None;
@@ -258,7 +279,7 @@ impl Applier<'_> {
             let own = Submitted { position, record, caller: None };
             self.pending.entry(position.0).or_insert_with(|| Box::new(own));
         }
-        true
+        Attempt::Done
     }
 
     fn read_hole(&self, next: u64, first: u64) -> Result<Vec<(Position, Record)>, String> {

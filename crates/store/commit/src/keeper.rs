@@ -13,7 +13,7 @@ use state::disk::disk_state;
 
 use crate::applier::Message;
 use crate::options::DISK_CHECK_INTERVAL;
-use crate::shared::{Shared, identity};
+use crate::shared::{FolderId, Shared};
 
 /// Run until the commit is closed. `sender` is for the server's own events.
 pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
@@ -24,7 +24,8 @@ pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
         if watch_folders(shared) {
             watch_disk(shared, &mut low_since, sender.as_ref());
         }
-        if !wait(shared, checkpointed_at) {
+        wait(shared, checkpointed_at);
+        if shared.is_closed() {
             break;
         }
         let due = {
@@ -45,8 +46,8 @@ pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
     sender.take();
 }
 
-/// Wait until there may be something to do; `false` when the commit is closed.
-fn wait(shared: &Shared, checkpointed_at: Instant) -> bool {
+/// Waits until there may be something to do, or the commit is closed.
+fn wait(shared: &Shared, checkpointed_at: Instant) {
     let mut due = shared.due.lock();
     if !shared.is_closed() && !shared.is_due(&due) {
         let left = shared.options.checkpoint_interval.saturating_sub(checkpointed_at.elapsed());
@@ -54,14 +55,13 @@ fn wait(shared: &Shared, checkpointed_at: Instant) -> bool {
             if due.records > 0 { left.min(DISK_CHECK_INTERVAL) } else { DISK_CHECK_INTERVAL };
         shared.wake.wait_for(&mut due, pause);
     }
-    !shared.is_closed()
 }
 
 /// Whether the watched folders are those of the start: what is written into a folder that was removed,
 /// or unmounted, is lost when the program ends, so nothing is taken until it is there again.
 pub(crate) fn watch_folders(shared: &Shared) -> bool {
     let mut folders = shared.options.folders.iter().zip(&shared.folders_found);
-    let lost = folders.find(|(folder, found)| found.is_some() && identity(folder) != **found);
+    let lost = folders.find(|(folder, found)| found.is_some() && FolderId::of(folder) != **found);
     let before = shared.folder_lost.swap(lost.is_some(), Ordering::Relaxed);
     match lost {
         Some((folder, _)) if !before => tracing::error!(folder = %folder.display(),
@@ -73,20 +73,29 @@ pub(crate) fn watch_folders(shared: &Shared) -> bool {
     lost.is_none()
 }
 
+/// A watched folder and the state of its disk.
+pub(crate) struct WatchedDisk<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) state: DiskState,
+}
+
 /// Judge the fullest of the watched disks.
 fn watch_disk(shared: &Arc<Shared>, low_since: &mut Option<u64>, sender: Option<&Sender<Message>>) {
-    let mut worst: Option<(DiskState, &Path)> = None;
+    let mut worst: Option<WatchedDisk> = None;
     for folder in &shared.options.folders {
         match disk_state(folder, &shared.options.disk) {
-            Ok(state) if worst.is_none_or(|(w, _)| state.free_bytes() < w.free_bytes()) => {
-                worst = Some((state, folder));
+            Ok(state) => {
+                let is_worst =
+                    worst.as_ref().is_none_or(|w| state.free_bytes() < w.state.free_bytes());
+                if is_worst {
+                    worst = Some(WatchedDisk { folder, state });
+                }
             }
-            Ok(_) => {}
             Err(error) => tracing::warn!(%error, "free space is unknown"),
         }
     }
     if let Some(worst) = worst {
-        judge(shared, low_since, sender, worst);
+        judge(shared, low_since, sender, &worst);
     }
 }
 
@@ -95,8 +104,9 @@ pub(crate) fn judge(
     shared: &Arc<Shared>,
     low_since: &mut Option<u64>,
     sender: Option<&Sender<Message>>,
-    (state, folder): (DiskState, &Path),
+    disk: &WatchedDisk<'_>,
 ) {
+    let WatchedDisk { folder, state } = *disk;
     metrics::gauge!("holdfast_disk_free_bytes").set(state.free_bytes() as f64);
     let critical = matches!(state, DiskState::Critical(_));
     let low = !matches!(state, DiskState::Fine(_));
@@ -115,13 +125,14 @@ pub(crate) fn judge(
             tracing::warn!(folder = %folder.display(), free_bytes = free,
                 "disk is getting full: free space or lower the retention");
             let detail = format!("{free} bytes are free");
-            tell(shared, sender, (now_us, now_us), folder, detail);
+            tell(shared, sender, low_disk(folder, now_us, now_us, detail));
             *low_since = Some(now_us);
         }
         Some(since_us) if !low => {
             tracing::info!(folder = %folder.display(), free_bytes = free, "the disk has room again");
             let detail = format!("there is room again: {free} bytes are free");
-            tell(shared, sender, (since_us, now_us.max(since_us)), folder, detail);
+            let to_us = now_us.max(since_us);
+            tell(shared, sender, low_disk(folder, since_us, to_us, detail));
             *low_since = None;
         }
         _ => {}
@@ -131,29 +142,25 @@ pub(crate) fn judge(
     }
 }
 
-/// A low disk is part of the history: when it begins, told before it is too late to tell, and from
-/// when to when once there is room again.
-fn tell(
-    shared: &Arc<Shared>,
-    sender: Option<&Sender<Message>>,
-    (from_us, to_us): (u64, u64),
-    folder: &Path,
-    detail: String,
-) {
-    let Some(sender) = sender else { return };
-    let event = EventBody::of_coverage(Coverage {
+fn low_disk(folder: &Path, from_us: u64, to_us: u64, detail: String) -> Coverage {
+    Coverage {
         kind: CoverageKind::DiskLow,
         path: folder.display().to_string(),
         from_us,
         to_us,
         found: None,
         detail,
-    });
-    let record = Record::ServerEvent {
-        id: format!("disk-low-{to_us}"),
-        at_us: to_us,
-        body: event.to_json(),
-    };
+    }
+}
+
+/// A low disk is part of the history: when it begins, told before it is too late to tell, and from
+/// when to when once there is room again.
+fn tell(shared: &Arc<Shared>, sender: Option<&Sender<Message>>, coverage: Coverage) {
+    let Some(sender) = sender else { return };
+    let at_us = coverage.to_us;
+    let id = format!("disk-low-{at_us}");
+    let body = EventBody::of_coverage(coverage).to_json();
+    let record = Record::ServerEvent { id, at_us, body };
     if let Err(error) = crate::submit_blocking(shared, sender, record) {
         tracing::warn!(%error, "a low disk could not be recorded");
     }

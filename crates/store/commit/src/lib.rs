@@ -14,14 +14,38 @@
 //!   positions have no holes.
 //! - Nothing waits without bound: beyond the limits a submit is refused as [`CommitError::Full`].
 //!
+//! # Locking
+//! Submitters, the applier's thread and the keeper's thread, which makes checkpoints, share these:
+//! - `checkpointed` is held through one checkpoint, its I/O in the state and the journal included.
+//!   `stats` takes it, too, and so waits for a checkpoint that is under way.
+//! - `due` is held to count what was applied since the last checkpoint. The condition variable
+//!   `wake` belongs to it.
+//! - `progress` (a watch channel) is locked while it is read or changed, never across a call.
+//! - The locks of the state and of the journal are theirs. None of ours is held while the state
+//!   applies or the journal appends.
+//!
+//! They are taken in this order: `checkpointed`, then the locks of the state and the journal, then
+//! `due`. `progress` and `due` are never held together. One checkpoint at a time is what makes it
+//! safe to trim the journal: the position that the state returned is the lowest that anybody
+//! needs, because no older checkpoint is still under way.
+//!
+//! Two orders matter in addition. A submit reserves its bytes in flight and then looks at
+//! `closed`; `close` sets `closed` and then waits until no bytes are in flight. So either the
+//! submit sees that the commit is closed, or `close` waits for it. `close` also locks `due` before
+//! it notifies the keeper, which looks at `closed` under the same lock before it waits.
+//!
+//! A caller that blocks in `submit_blocking`, `barrier` or `checkpoint` must not hold a connection
+//! or a lock that the state needs to apply records: the answer comes only after that. The applier
+//! itself must not submit. The keeper may: it writes the events of a full disk.
+//!
 //! # Failures
 //! A full disk refuses and passes. A failed flush of the journal or a damaged state database stops
 //! every further submit until the program is started again: then the journal is replayed.
 
 mod applier;
-pub mod error;
+mod error;
 mod keeper;
-pub mod options;
+mod options;
 mod replay;
 mod shared;
 #[cfg(test)]
@@ -43,7 +67,7 @@ pub use options::{CommitOptions, CommitStats, Committed, ReplayReport};
 pub use replay::catch_up;
 
 use applier::{Caller, Message, Submitted};
-use shared::{Permit, Shared};
+use shared::Shared;
 
 /// The one way into journal and state.
 pub struct Commit {
@@ -95,14 +119,16 @@ impl Commit {
     /// full disk the record may still be applied later; sending it again is harmless. Others: see
     /// there.
     pub async fn submit(&self, record: Record) -> Result<Committed, CommitError> {
-        let (bytes, permit) = self.shared.admit(&record)?;
+        let admitted = self.shared.admit(&record)?;
         let shared = Arc::clone(&self.shared);
         let sender = self.sender.clone();
         let (answer, answered) = oneshot::channel();
+        let caller = Caller { permit: admitted.permit, answer };
         // On a task of its own: a position that was given must reach the applier.
         tokio::spawn(async move {
-            let outcome = shared.journal.append_async(vec![bytes], Durability::Persist).await;
-            hand_over(&shared, &sender, record, outcome, permit, answer);
+            let outcome =
+                shared.journal.append_async(vec![admitted.encoded], Durability::Persist).await;
+            hand_over(&shared, &sender, record, outcome, caller);
         });
         answered.await.unwrap_or(Err(CommitError::Closed))
     }
@@ -193,27 +219,26 @@ fn submit_blocking(
     sender: &mpsc::Sender<Message>,
     record: Record,
 ) -> Result<Committed, CommitError> {
-    let (bytes, permit) = shared.admit(&record)?;
+    let admitted = shared.admit(&record)?;
     let (answer, answered) = oneshot::channel();
-    let outcome = shared.journal.append(&bytes, Durability::Persist);
-    hand_over(shared, sender, record, outcome, permit, answer);
+    let caller = Caller { permit: admitted.permit, answer };
+    let outcome = shared.journal.append(&admitted.encoded, Durability::Persist);
+    hand_over(shared, sender, record, outcome, caller);
     answered.blocking_recv().unwrap_or(Err(CommitError::Closed))
 }
 
-/// A persisted record goes to the applier; a refused one is answered.
+/// Hands a persisted record to the applier; answers one that the journal refused.
 fn hand_over(
     shared: &Shared,
     sender: &mpsc::Sender<Message>,
     record: Record,
     outcome: Result<journal::Outcome, journal::AppendError>,
-    permit: Permit,
-    answer: oneshot::Sender<Result<Committed, CommitError>>,
+    caller: Caller,
 ) {
     match outcome {
         Ok(outcome) => {
             let position = Position(outcome.position);
-            let caller = Some(Caller { permit, answer });
-            let submitted = Submitted { position, record, caller };
+            let submitted = Submitted { position, record, caller: Some(caller) };
             // When the applier is gone, the caller learns it from the dropped answer.
             let _ = sender.send(Message::Record(Box::new(submitted)));
         }
@@ -222,8 +247,7 @@ fn hand_over(
             if matches!(error, CommitError::Poisoned(_)) {
                 shared.fail(&error);
             }
-            drop(permit);
-            let _ = answer.send(Err(error));
+            caller.answer(Err(error));
         }
     }
 }

@@ -9,21 +9,21 @@ use model::{Applied, Position};
 use state::DiskThresholds;
 
 /// Most bytes of records in flight by default: 256 MiB (`spec/sync.md` 1.8).
-pub const IN_FLIGHT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+const IN_FLIGHT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Largest record by default, bytes: the largest session and its frame.
-pub const RECORD_BYTES_MAX: u64 = 24 * 1024 * 1024;
+const RECORD_BYTES_MAX: u64 = 24 * 1024 * 1024;
 /// Most records in one transaction of the state.
-pub const BATCH_RECORDS_MAX: usize = 1_024;
+const BATCH_RECORDS_MAX: usize = 1_024;
 /// Most bytes in one transaction of the state.
-pub const BATCH_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const BATCH_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Applied records after which a checkpoint is due.
-pub const CHECKPOINT_RECORDS: u64 = 50_000;
+const CHECKPOINT_RECORDS: u64 = 50_000;
 /// Applied bytes after which a checkpoint is due.
-pub const CHECKPOINT_BYTES: u64 = 64 * 1024 * 1024;
+const CHECKPOINT_BYTES: u64 = 64 * 1024 * 1024;
 /// Time after which a checkpoint is due when anything was applied.
-pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a measure of the free space holds.
-pub const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How to open a commit.
 #[derive(Debug, Clone)]
@@ -102,8 +102,6 @@ pub struct CommitStats {
     pub record_bytes: u64,
     /// Transactions of the state.
     pub batches: u64,
-    /// Records in the largest of them.
-    pub batch_records_max: u64,
     /// Records set aside.
     pub quarantined: u64,
     /// Submits refused for lack of room.
@@ -117,16 +115,4 @@ pub struct CommitStats {
     /// Flushes that it made.
     pub journal_flushes: u64,
     pub checkpoints: u64,
-    /// Time in transactions of the state, microseconds.
-    pub apply_us: u64,
-}
-
-impl CommitStats {
-    /// Bytes that the journal wrote per byte of record; 0 before the first.
-    pub fn amplification(&self) -> f64 {
-        if self.record_bytes == 0 {
-            return 0.0;
-        }
-        self.journal_bytes as f64 / self.record_bytes as f64
-    }
 }

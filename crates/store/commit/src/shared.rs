@@ -31,11 +31,9 @@ pub(crate) struct Counters {
     pub(crate) records: AtomicU64,
     pub(crate) record_bytes: AtomicU64,
     pub(crate) batches: AtomicU64,
-    pub(crate) batch_records_max: AtomicU64,
     pub(crate) quarantined: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
-    pub(crate) apply_us: AtomicU64,
 }
 
 /// Applied since the last checkpoint.
@@ -51,11 +49,11 @@ pub(crate) struct Shared {
     pub(crate) options: CommitOptions,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) counters: Counters,
-    /// Guards the count of what is due and wakes the keeper.
+    /// Applied since the last checkpoint, and what wakes the keeper when one is due.
     pub(crate) due: Mutex<Due>,
     pub(crate) wake: Condvar,
     /// Which folders those of the options were at the start.
-    pub(crate) folders_found: Vec<Option<(u64, u64)>>,
+    pub(crate) folders_found: Vec<Option<FolderId>>,
     in_flight: Arc<InFlight>,
     checkpointed: Mutex<Position>,
     closed: AtomicBool,
@@ -67,9 +65,19 @@ pub(crate) struct Shared {
     pub(crate) stalled: AtomicBool,
 }
 
-/// Which folder it is, whatever its name; `None` where there is none or that cannot be told.
-pub(crate) fn identity(folder: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
+/// A folder, whatever its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FolderId {
+    device: u64,
+    inode: u64,
+}
+
+impl FolderId {
+    /// Returns the folder of that name; `None` if there is none or it cannot be looked at.
+    pub(crate) fn of(folder: &Path) -> Option<Self> {
+        let found = std::fs::metadata(folder).ok()?;
+        Some(Self { device: found.dev(), inode: found.ino() })
+    }
 }
 
 #[derive(Default)]
@@ -84,6 +92,12 @@ pub(crate) struct Permit {
     counted: u64,
     /// Length of the encoded record, bytes.
     pub(crate) bytes: u64,
+}
+
+/// A record that may be appended.
+pub(crate) struct Admitted {
+    pub(crate) encoded: Vec<u8>,
+    pub(crate) permit: Permit,
 }
 
 impl Drop for Permit {
@@ -101,7 +115,7 @@ impl Shared {
         options: CommitOptions,
         applied: Position,
     ) -> Self {
-        let folders_found = options.folders.iter().map(|folder| identity(folder)).collect();
+        let folders_found = options.folders.iter().map(|folder| FolderId::of(folder)).collect();
         Self {
             journal,
             state,
@@ -143,8 +157,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Check that a record may be taken now; its bytes and its room.
-    pub(crate) fn admit(&self, record: &Record) -> Result<(Vec<u8>, Permit), CommitError> {
+    /// Encodes a record and reserves room for it, if records are taken now.
+    pub(crate) fn admit(&self, record: &Record) -> Result<Admitted, CommitError> {
         self.available().inspect_err(|error| {
             if matches!(error, CommitError::Full(_)) {
                 self.count_refusal();
@@ -160,12 +174,14 @@ impl Shared {
         if self.is_closed() {
             return Err(CommitError::Closed);
         }
-        Ok((encoded, permit))
+        Ok(Admitted { encoded, permit })
     }
 
     fn reserve(&self, bytes: u64) -> Result<Permit, CommitError> {
         let counted = bytes.max(RECORD_BYTES_MIN);
-        let before = self.in_flight.bytes.fetch_add(counted, Ordering::AcqRel);
+        // With the load of `closed` in `admit` and the other way round in `close` and `drained`: one
+        // of the two sees the other only if all four are sequentially consistent.
+        let before = self.in_flight.bytes.fetch_add(counted, Ordering::SeqCst);
         let permit = Permit { in_flight: Arc::clone(&self.in_flight), counted, bytes };
         // One record passes alone, however small the limit.
         if before > 0 && before + counted > self.options.in_flight_bytes_max {
@@ -214,7 +230,7 @@ impl Shared {
             let none = self.in_flight.none.notified();
             tokio::pin!(none);
             none.as_mut().enable();
-            if self.in_flight.bytes.load(Ordering::Acquire) == 0 {
+            if self.in_flight.bytes.load(Ordering::SeqCst) == 0 {
                 return;
             }
             none.await;
@@ -223,13 +239,10 @@ impl Shared {
 
     /// Count an applied batch; a checkpoint may be due.
     pub(crate) fn applied(&self, position: Position, records: u64, bytes: u64, took: Duration) {
-        let took_us = took.as_micros() as u64;
         let counters = &self.counters;
         counters.records.fetch_add(records, Ordering::Relaxed);
         counters.record_bytes.fetch_add(bytes, Ordering::Relaxed);
         counters.batches.fetch_add(1, Ordering::Relaxed);
-        counters.batch_records_max.fetch_max(records, Ordering::Relaxed);
-        counters.apply_us.fetch_add(took_us, Ordering::Relaxed);
         metrics::counter!("holdfast_commit_records_total").increment(records);
         metrics::counter!("holdfast_commit_record_bytes_total").increment(bytes);
         metrics::histogram!("holdfast_commit_batch_records").record(records as f64);
@@ -282,7 +295,6 @@ impl Shared {
             records: read(&c.records),
             record_bytes: read(&c.record_bytes),
             batches: read(&c.batches),
-            batch_records_max: read(&c.batch_records_max),
             quarantined: read(&c.quarantined),
             refused: read(&c.refused),
             in_flight_bytes: read(&self.in_flight.bytes),
@@ -290,7 +302,6 @@ impl Shared {
             journal_blocks: journal.blocks,
             journal_flushes: journal.flushes,
             checkpoints: read(&c.checkpoints),
-            apply_us: read(&c.apply_us),
         }
     }
 }

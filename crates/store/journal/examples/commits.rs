@@ -5,8 +5,7 @@
 //! commits append LAYOUT BYTES RECORDS SECONDS [DIR]
 //! commits recover LAYOUT MEBIBYTES [DIR]
 //! ```
-//! `LAYOUT` is packed, sparse or ring, with `:K` for K groups in flight (`sparse:4`). One line is
-//! printed: commits per second, p50 and p99 in microseconds, CPU microseconds per commit, records
+//! `LAYOUT` is packed, sparse or ring. One line is printed: commits per second, p50 and p99 in microseconds, CPU microseconds per commit, records
 //! per group. With `append`, one thread appends that many records at a time without a flush, and CPU
 //! per record is what counts. With `recover`, a journal of that size is written and opened again.
 
@@ -33,21 +32,13 @@ struct Plan {
 }
 
 fn layout(name: &str) -> Result<Options, Failure> {
-    let (name, groups) = name.split_once(':').unwrap_or((name, "1"));
     let layout = match name {
         "packed" => Layout::Packed,
         "sparse" => Layout::Sparse,
         "ring" => Layout::Ring,
         other => return Err(format!("{other}: not a layout; use packed, sparse or ring").into()),
     };
-    let groups_in_flight = groups.parse()?;
-    Ok(Options {
-        layout,
-        segment_bytes: 256 << 20,
-        spares: 4,
-        groups_in_flight,
-        ..Options::default()
-    })
+    Ok(Options { layout, segment_bytes: 256 << 20, spares: 4, ..Options::default() })
 }
 
 fn cpu() -> Duration {

@@ -14,8 +14,8 @@ use crate::folder::{Catalog, LOCK_NAME, SharedCatalog, segment_name, spare_name}
 use crate::gate::Gate;
 use crate::meter::{Recovery, Stats, TrimOutcome};
 use crate::options::{
-    BLOCK_BYTES, GROUPS_IN_FLIGHT_MAX, IoPath, Layout, Options, RING_BYTES_MAX, RING_BYTES_MIN,
-    SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+    BLOCK_BYTES, IoPath, Layout, Options, RING_BYTES_MAX, RING_BYTES_MIN, SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
 };
 use crate::pool::Pool;
 use crate::recover::{Found, examine, refused};
@@ -66,8 +66,6 @@ fn checked(mut options: Options) -> Result<Options, OpenError> {
         in_range("ring_bytes", options.ring_bytes, (RING_BYTES_MIN.min(most), most))?;
         options.ring_bytes = options.ring_bytes.next_multiple_of(BLOCK);
     }
-    let groups = options.groups_in_flight as u64;
-    in_range("groups_in_flight", groups, (1, GROUPS_IN_FLIGHT_MAX as u64))?;
     options.fill_ahead_bytes = options.fill_ahead_bytes.next_multiple_of(BLOCK).max(BLOCK);
     Ok(options)
 }
@@ -132,10 +130,6 @@ impl Core {
         let pins = consumer::load(&*files, dir, &found.names)?;
         ends_where_it_should(dir, &found, &pins, options.position_expected)?;
         let (io, io_reason) = probe(&*files, dir, options.io)?;
-        let mut options = options;
-        if options.layout != Layout::Sparse || io != IoPath::Direct {
-            options.groups_in_flight = 1;
-        }
         let journal = found.segments.last().map_or_else(|| new_journal(dir), |s| s.header.journal);
         let recovery = Recovery { io_reason, ..recovery(&found, io) };
         let catalog = Catalog {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 /// Damage that recovery will not guess about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
+    /// Path of the damaged file.
     pub file: PathBuf,
     /// The first damaged block of that file, counted in 4 KiB from its beginning.
     pub block: u64,
@@ -42,7 +43,9 @@ pub enum OpenError {
     /// Written by a newer version.
     #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
     NewerVersion {
+        /// Path of the file with the newer version.
         file: PathBuf,
+        /// The version the file states.
         found: u16,
         /// The newest version this program reads.
         known: u16,
@@ -57,6 +60,7 @@ pub enum OpenError {
         dir.display()
     )]
     EndsTooEarly {
+        /// The journal's folder.
         dir: PathBuf,
         /// The last position found.
         end: u64,
@@ -68,7 +72,9 @@ pub enum OpenError {
     /// An option outside its limits.
     #[error("journal option {name}={value} is outside {min}..={max}")]
     Option {
+        /// Name of the field in [`crate::Options`].
         name: &'static str,
+        /// The value given.
         value: u64,
         /// Smallest value allowed.
         min: u64,
@@ -82,6 +88,7 @@ pub enum OpenError {
         path: PathBuf,
         /// What was tried.
         what: &'static str,
+        /// The refusal of the operating system.
         source: io::Error,
     },
 }
@@ -120,6 +127,7 @@ pub enum AppendError {
         path: String,
         /// What was tried.
         what: &'static str,
+        /// The refusal of the operating system, as text.
         cause: String,
     },
 }
@@ -142,9 +150,11 @@ pub enum ReadError {
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
+        /// The file or folder.
         path: PathBuf,
         /// What was tried.
         what: &'static str,
+        /// The refusal of the operating system, as text.
         cause: String,
     },
 }

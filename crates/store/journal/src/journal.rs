@@ -60,10 +60,8 @@ impl Journal {
     fn start_threads(&self) -> std::io::Result<()> {
         let core = &self.0.core;
         let mut threads = self.0.threads.lock();
-        for _ in 0..core.options.groups_in_flight {
-            let core = Arc::clone(core);
-            threads.push(start("journal-group", move || core.gate.serve())?);
-        }
+        let group = Arc::clone(core);
+        threads.push(start("journal-group", move || group.gate.serve())?);
         let (pool, size) = (Arc::clone(&core.pool), core.options.segment_bytes);
         threads.push(start("journal-fill", move || pool.serve(size))?);
         if core.options.layout == Layout::Ring {

@@ -31,7 +31,9 @@ pub struct Outcome {
 /// Totals since the journal was opened, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
+    /// Records appended.
     pub records: u64,
+    /// Groups written, each with one checksum.
     pub groups: u64,
     /// Bytes of the records alone.
     pub payload_bytes: u64,
@@ -80,7 +82,9 @@ pub struct Recovery {
     pub last_position: u64,
     /// Segments that hold records.
     pub segments: u64,
+    /// Groups verified.
     pub groups: u64,
+    /// Bytes read from segments and the ring.
     pub bytes_read: u64,
     /// The journal was closed in good order.
     pub clean: bool,
@@ -112,6 +116,7 @@ pub struct TrimOutcome {
     pub first_position: u64,
     /// Segments kept for later use.
     pub segments_recycled: u32,
+    /// Segments whose files were deleted.
     pub segments_removed: u32,
 }
 

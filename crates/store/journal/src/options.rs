@@ -25,8 +25,6 @@ pub const IN_FLIGHT_BYTES_DEFAULT: usize = 4 << 20;
 pub const GROUP_WAIT_US_DEFAULT: u64 = 300;
 /// Default number of recycled segments kept for later use.
 pub const SPARES_DEFAULT: usize = 2;
-/// Most groups on their way to the medium at once.
-pub const GROUPS_IN_FLIGHT_MAX: usize = 64;
 /// Zeros written ahead of the writer at a time, in bytes.
 pub const FILL_AHEAD_BYTES_DEFAULT: u64 = 1 << 20;
 /// Longest name of a consumer, in bytes.
@@ -81,15 +79,11 @@ pub struct Options {
     pub ring_bytes: u64,
     /// How groups reach the medium.
     pub io: IoPath,
-    /// Bytes that may wait to be written, beside those that are being written, which are as many
-    /// at most for each group in flight; appends beyond it wait. One larger append passes alone.
+    /// Bytes that may wait to be written, in addition to those that are being written, which are
+    /// as many at most; appends beyond it wait. One larger append passes alone.
     pub in_flight_bytes_max: usize,
     /// Longest time a leader waits for as many writers as last time. Zero switches it off.
     pub group_wait: Duration,
-    /// Groups that may be on their way to the medium at once, from 1 to [`GROUPS_IN_FLIGHT_MAX`].
-    /// More than one needs the sparse layout and direct writes, and is 1 without them. They are
-    /// acknowledged in order. Groups get smaller, so that more is written; waits get shorter.
-    pub groups_in_flight: usize,
     /// Recycled segments kept for later use; more are removed.
     pub spares: usize,
     /// Zeros written ahead of the writer at a time, in bytes.
@@ -99,6 +93,7 @@ pub struct Options {
     /// Zero filling, recycling and deadlines on a thread of their own. Without it they happen at
     /// the moment of need, in the same order every time: for simulations.
     pub background: bool,
+    /// The disk. Tests put a simulated one here.
     pub files: Arc<dyn Files>,
 }
 
@@ -111,7 +106,6 @@ impl Default for Options {
             io: IoPath::Auto,
             in_flight_bytes_max: IN_FLIGHT_BYTES_DEFAULT,
             group_wait: Duration::from_micros(GROUP_WAIT_US_DEFAULT),
-            groups_in_flight: 1,
             spares: SPARES_DEFAULT,
             fill_ahead_bytes: FILL_AHEAD_BYTES_DEFAULT,
             position_expected: 0,

@@ -5,11 +5,19 @@ pub(crate) use model::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use real::{Condvar, Mutex, MutexGuard};
 
+/// The end of a wait with a time limit.
+pub(crate) struct Woken<'a, T> {
+    pub(crate) guard: MutexGuard<'a, T>,
+    pub(crate) timed_out: bool,
+}
+
 #[cfg(not(loom))]
 mod real {
     use std::time::Instant;
 
     pub(crate) use parking_lot::{Mutex, MutexGuard};
+
+    use super::Woken;
 
     #[derive(Default)]
     pub(crate) struct Condvar(parking_lot::Condvar);
@@ -20,14 +28,13 @@ mod real {
             guard
         }
 
-        /// True when the time was over.
         pub(crate) fn wait_until<'a, T>(
             &self,
             mut guard: MutexGuard<'a, T>,
             until: Instant,
-        ) -> (MutexGuard<'a, T>, bool) {
-            let over = self.0.wait_until(&mut guard, until).timed_out();
-            (guard, over)
+        ) -> Woken<'a, T> {
+            let timed_out = self.0.wait_until(&mut guard, until).timed_out();
+            Woken { guard, timed_out }
         }
 
         pub(crate) fn notify_one(&self) {
@@ -45,6 +52,8 @@ mod model {
     use std::time::Instant;
 
     pub(crate) use loom::sync::MutexGuard;
+
+    use super::Woken;
 
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -79,8 +88,8 @@ mod model {
             &self,
             guard: MutexGuard<'a, T>,
             _until: Instant,
-        ) -> (MutexGuard<'a, T>, bool) {
-            (self.wait(guard), false)
+        ) -> Woken<'a, T> {
+            Woken { guard: self.wait(guard), timed_out: false }
         }
 
         pub(crate) fn notify_one(&self) {

@@ -31,8 +31,11 @@ pub struct VerifyReport {
     pub first_position: u64,
     /// Last position that can be read; 0 when there is none.
     pub last_position: u64,
+    /// Groups verified, those of the ring included.
     pub groups: u64,
+    /// Groups that only the ring holds.
     pub ring_groups: u64,
+    /// Bytes read from segments and the ring.
     pub bytes_read: u64,
     /// Closed in good order.
     pub closed: bool,
@@ -51,10 +54,14 @@ impl VerifyReport {
     }
 }
 
+/// One segment of a [`VerifyReport`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentReport {
+    /// Name of the file in the folder.
     pub file: String,
+    /// How its groups are laid on blocks.
     pub layout: Layout,
+    /// Number of the segment, from 1.
     pub epoch: u64,
     /// Position of its first record.
     pub first_position: u64,
@@ -86,6 +93,7 @@ pub struct DumpedGroup {
     pub file: String,
     /// Where its frame begins, in bytes.
     pub offset: u64,
+    /// Number of the group, from 1.
     pub sequence: u64,
     /// Position of its first record.
     pub first_position: u64,

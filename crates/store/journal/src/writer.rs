@@ -26,16 +26,23 @@ use crate::pool::{Fill, Pool, Spare, WriteError, fatal, harmless};
 use crate::recover::Found;
 use crate::ring::{Archiving, Ring};
 
-pub(crate) mod flight;
 pub(crate) mod flush;
 mod target;
 
-use flight::Horizon;
 pub(crate) use target::Target;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Most groups that are written beside one flush.
 const GROUPS_BESIDE_MAX: u64 = 200;
+
+/// The end of what is persisted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Horizon {
+    /// Groups with a smaller sequence are persisted.
+    pub(crate) sequence: u64,
+    /// The last persisted record.
+    pub(crate) position: u64,
+}
 
 /// A group to be written.
 #[derive(Clone, Copy)]
@@ -73,7 +80,7 @@ pub(crate) struct Writer {
     epoch: u64,
     pub(crate) next_sequence: u64,
     pub(crate) next_position: u64,
-    pub(crate) horizon: Arc<Horizon>,
+    pub(crate) horizon: Horizon,
     /// What the ring's archive is at.
     pub(crate) archiving: Archiving,
     /// The first group that a flush beside appends does not persist, while there is one.
@@ -84,8 +91,6 @@ pub(crate) struct Writer {
     pub(crate) rings: Vec<u32>,
     pub(crate) active: Option<Active>,
     pub(crate) blocks: Blocks,
-    /// Buffers of groups that were in flight.
-    flown: Vec<Blocks>,
     pub(crate) head: Vec<u8>,
     /// Costs since they were last taken.
     pub(crate) cost: Cost,
@@ -109,14 +114,13 @@ impl Writer {
             epoch: found.epoch,
             next_sequence: found.next_sequence,
             next_position: found.next_position,
-            horizon: Arc::new(Horizon::new(found.next_sequence, found.next_position - 1)),
+            horizon: Horizon { sequence: found.next_sequence, position: found.next_position - 1 },
             archiving: Archiving::default(),
             flushing: None,
             doubt: None,
             rings: rings(&found.names),
             active: None,
             blocks: Blocks::new(),
-            flown: Vec::new(),
             head: Vec::new(),
             cost: Cost::default(),
         }
@@ -160,7 +164,7 @@ impl Writer {
 
     /// How many groups before the next one are not persisted, as its frame says it.
     pub(crate) fn lag(&self) -> u8 {
-        let lag = self.next_sequence.saturating_sub(self.horizon.below());
+        let lag = self.next_sequence.saturating_sub(self.horizon.sequence);
         u8::try_from(lag).unwrap_or(LAG_UNKNOWN)
     }
 
@@ -248,7 +252,7 @@ impl Writer {
 
     /// Everything written so far is persisted: readers may have it.
     pub(crate) fn published(&mut self) {
-        self.horizon.set(self.next_sequence, self.next_position - 1);
+        self.horizon = Horizon { sequence: self.next_sequence, position: self.next_position - 1 };
         if let Some(active) = self.active.as_ref().filter(|a| a.ring.is_none()) {
             active.segment.advance(active.next, self.next_position - 1);
         }

@@ -33,7 +33,7 @@ async fn many_sessions_share_groups_and_transactions() {
     assert_eq!((stats.records, stats.applied, stats.in_flight_bytes), (400, Position(400), 0));
     assert!(stats.batches < 400, "batches={}", stats.batches);
     assert!(stats.journal_flushes < 400, "flushes={}", stats.journal_flushes);
-    assert!(stats.amplification() > 0.0);
+    assert!(stats.journal_bytes > stats.record_bytes, "{stats:?}");
 }
 
 #[tokio::test]

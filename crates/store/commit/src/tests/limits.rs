@@ -157,7 +157,8 @@ async fn a_low_disk_is_told_when_it_begins_and_from_when_to_when_it_lasted() {
         for state in
             [DiskState::Critical(1), DiskState::Low(2), DiskState::Low(2), DiskState::Fine(3)]
         {
-            crate::keeper::judge(&shared, &mut low_since, Some(&sender), (state, &folder));
+            let disk = crate::keeper::WatchedDisk { folder: &folder, state };
+            crate::keeper::judge(&shared, &mut low_since, Some(&sender), &disk);
         }
         assert_eq!(low_since, None);
     })

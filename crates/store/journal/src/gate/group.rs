@@ -1,4 +1,4 @@
-//! One group, from the first record put into it to the last waiter that learns its result.
+//! One group, from the first record put into it until the last member has its result.
 
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -8,9 +8,8 @@ use crate::error::AppendError;
 use crate::meter::{Cost, Outcome};
 use crate::sync::{Condvar, Mutex};
 use crate::writer::Batch;
-use crate::writer::flight::Flight;
 
-/// What a group's members learn.
+/// The result of a group that was written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
     pub(super) first: u64,
@@ -18,11 +17,11 @@ pub(super) struct Done {
     pub(super) cost: Cost,
 }
 
-/// Those who wait for one group.
+/// The members of one group, who wait for its result.
 #[derive(Default)]
 pub(super) struct Generation {
     result: OnceLock<Result<Done, AppendError>>,
-    /// Its threads wait for it, with the gate's lock.
+    /// Its threads wait here for the result, with the gate's `state`.
     pub(super) done: Condvar,
     wakers: Mutex<Vec<Waker>>,
 }
@@ -32,13 +31,14 @@ impl Generation {
         self.result.get()
     }
 
-    /// Have a task woken. Ask for the result afterwards: it may have come meanwhile.
+    /// Registers a task. The caller looks for the result afterwards: it may have come before.
     pub(super) fn register(&self, waker: &Waker) {
         self.wakers.lock().push(waker.clone());
     }
 
-    /// Tell everybody. Called with the gate's lock: whoever is woken and comes back at once waits
-    /// until all are woken, which measures better than to let them race with the waking.
+    /// Sets the result and wakes all members. The caller holds the gate's `state`, without which a
+    /// thread could miss the wake-up. It also measures better: a member that is woken and appends
+    /// again at once waits for the lock until all are woken.
     pub(super) fn finish(&self, result: Result<Done, AppendError>) {
         let _ = self.result.set(result);
         self.done.notify_all();
@@ -47,7 +47,7 @@ impl Generation {
     }
 }
 
-/// The group that takes records now.
+/// The group that takes appends now.
 pub(super) struct Forming {
     pub(super) generation: Arc<Generation>,
     /// Records, each after its length.
@@ -76,7 +76,7 @@ impl Forming {
         }
     }
 
-    /// Put one append into it.
+    /// Adds the records of one append.
     pub(super) fn push(&mut self, records: &[impl AsRef<[u8]>]) -> Ticket {
         let before = self.records;
         for record in records {
@@ -95,7 +95,7 @@ impl Forming {
         Ticket { generation, before, records: records.len() as u32 }
     }
 
-    /// What the writer writes of it.
+    /// Returns what the writer writes.
     pub(super) fn batch(&self) -> Batch<'_> {
         let single = self.records == 1;
         let body = if single { self.body.get(self.first_width..) } else { Some(&*self.body) };
@@ -108,16 +108,17 @@ impl Forming {
     }
 }
 
-/// An append that has been taken into a group.
+/// An append that joined a group.
 pub(super) struct Ticket {
     pub(super) generation: Arc<Generation>,
-    /// Records of the group before this append's, and its own.
+    /// Records of the group before those of this append.
     before: u32,
+    /// Records of this append.
     records: u32,
 }
 
 impl Ticket {
-    /// What this append gets of its group's result.
+    /// Returns this append's part of the result of its group.
     pub(super) fn outcome(
         &self,
         result: &Result<Done, AppendError>,
@@ -134,12 +135,4 @@ impl Ticket {
             compressed_bytes: done.cost.compressed,
         })
     }
-}
-
-/// A group that is being written while later ones may be, too. They are told in order.
-pub(super) struct InFlight {
-    pub(super) generation: Arc<Generation>,
-    pub(super) flight: Flight,
-    pub(super) payload: u64,
-    pub(super) landed: bool,
 }

@@ -1,51 +1,50 @@
-//! What is not an append: flushing on request and by deadline, closing, and waiting for more.
+//! Everything at the gate that is not an append: exclusive access, flushing on request and by
+//! deadline, closing, the journal's threads, and readers that wait for more.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::{Gate, State, usable, wake_all};
+use super::Gate;
+use super::lead::Written;
 use crate::error::AppendError;
 use crate::meter::Cost;
 use crate::pool::WriteError;
 use crate::writer::Writer;
 
 impl Gate {
-    /// Run an operation on the writer that is not an append, when nobody leads. Groups that form
-    /// meanwhile are led after it, however many appends come.
+    /// Runs an operation on the writer with exclusive access. The group that forms in the meantime
+    /// is led after it.
     fn exclusively<T>(
         &self,
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
     ) -> Result<T, AppendError> {
         let mut state = self.state.lock();
-        state.waiting += 1;
-        while is_busy(&state) {
+        state.exclusive_waiters += 1;
+        while state.busy {
             state = self.idle.wait(state);
         }
-        state.waiting -= 1;
+        state.exclusive_waiters -= 1;
         if let Some(why) = &state.poisoned {
+            // Another one may wait for this one to be done.
             self.idle.notify_all();
             return Err(AppendError::Poisoned(why.clone()));
         }
-        state.leading = true;
+        state.busy = true;
         drop(state);
-        let (result, persisted) = self.with_writer(operation);
+        let written = self.with_writer(operation);
         let mut state = self.state.lock();
-        state.leading = false;
-        let result = self.settle(&mut state, result, persisted);
+        state.busy = false;
+        let result = self.publish(&mut state, written);
         self.hand_over(&state);
         result
     }
 
-    /// Whether somebody leads.
-    pub(crate) fn is_busy(&self) -> bool {
-        is_busy(&self.state.lock())
-    }
-
-    /// Persist what is written. Appends go on meanwhile, but for those to be persisted themselves.
+    /// Persists everything appended so far. Appends go on in the meantime, except those that must
+    /// be persisted themselves.
     pub(crate) fn persist(&self) -> Result<Cost, AppendError> {
         let wanted = self.appended();
         let _one_at_a_time = self.flush.lock();
-        // Who waited for the flush of another may be served by it.
+        // The flush that was waited for may have persisted it.
         if self.persisted() >= wanted && self.poisoned().is_none() {
             return Ok(Cost::default());
         }
@@ -62,35 +61,29 @@ impl Gate {
         let Some(flush) = begun else { return Ok(cost) };
         let flushed = flush.run();
         let mut writer = self.writer.lock();
-        let ended = writer.end_flush(&flush, flushed);
-        let persisted = writer.horizon.position();
+        let result = writer.end_flush(&flush, flushed);
+        let written = Written { result, persisted: writer.horizon.position };
         drop(writer);
         self.beside.notify_all();
-        self.settle(&mut self.state.lock(), ended, persisted)
+        self.publish(&mut self.state.lock(), written)
     }
 
-    /// Take no more appends, write those that were taken, persist, and say so in the journal.
+    /// Takes no more appends, writes those that were taken, persists them, and marks the journal as
+    /// closed.
     pub(crate) fn close(&self) -> Result<(), AppendError> {
         let mut state = self.state.lock();
         if state.closed {
             return Ok(());
         }
         state.closed = true;
-        self.room.notify_all();
-        self.more.notify_all();
-        wake_all(std::mem::take(&mut state.room_wakers));
-        for waker in state.tail_wakers.drain(..) {
-            waker.wake();
-        }
+        self.wake_joiners(&mut state);
+        self.wake_readers(&mut state);
         loop {
-            if is_busy(&state) {
-                state = self.idle.wait(state);
-            } else if state.waiting > 0 {
-                // Whoever waits says when it is done.
+            // Whoever is busy or has exclusive access next notifies `idle` when it is done.
+            if state.busy || state.exclusive_waiters > 0 {
                 state = self.idle.wait(state);
             } else if state.forming.records > 0 && state.poisoned.is_none() {
-                self.lead(state);
-                state = self.state.lock();
+                state = self.lead(state);
             } else {
                 break;
             }
@@ -102,7 +95,7 @@ impl Gate {
         self.exclusively(Writer::close).map(|_| ())
     }
 
-    /// The journal's thread: leads groups for which only tasks wait, and keeps deadlines.
+    /// Runs the journal's thread: leads groups whose members are all tasks, and keeps deadlines.
     pub(crate) fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -114,26 +107,26 @@ impl Gate {
             if due && pending {
                 state.forming.persist = true;
             }
-            if pending && self.may_lead(&state) && (due || state.forming.threads == 0) {
-                self.lead(state);
-                state = self.state.lock();
-            } else if due && !is_busy(&state) {
+            if pending && state.may_lead() && (due || state.forming.threads == 0) {
+                state = self.lead(state);
+            } else if due && !state.busy {
                 state.deadline = None;
                 drop(state);
-                // A failure poisons; everybody else learns of it by that.
+                // A failure poisons the gate, and everybody else learns of it there.
                 let _ = self.persist();
                 state = self.state.lock();
             } else if due {
                 state = self.idle.wait(state);
             } else if let Some(deadline) = state.deadline {
-                state = self.work.wait_until(state, deadline).0;
+                state = self.work.wait_until(state, deadline).guard;
             } else {
                 state = self.work.wait(state);
             }
         }
     }
 
-    /// The archive's thread: moves what only the ring has to the archive before there is need.
+    /// Runs the archive's thread: moves groups from the ring to the archive before an append needs
+    /// their place.
     pub(crate) fn serve_archive(&self) {
         let mut writer = self.writer.lock();
         while !writer.archiving_ends() {
@@ -154,21 +147,23 @@ impl Gate {
                 }
                 Err(e) => Err(e),
             };
-            // What was refused is tried again, and answered, when the ring is full.
-            if let Err(e @ WriteError::Fatal(_)) = result {
+            // What was refused is tried again, and reported, by the append that needs the place.
+            if let Err(WriteError::Fatal(why)) = result {
                 drop(writer);
-                return drop(self.settle::<()>(&mut self.state.lock(), Err(e), 0));
+                self.poison(&mut self.state.lock(), why);
+                return;
             }
         }
     }
 
-    /// Wait until more than `position` is persisted, the journal ends, or the time is over.
+    /// Waits until more than `position` is persisted, the journal ends, or the time is over.
+    /// Returns true if there is more.
     pub(crate) fn wait_beyond(&self, position: u64, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while self.persisted() <= position && usable(&state).is_ok() {
-            let over;
-            (state, over) = self.more.wait_until(state, until);
-            if over {
+        while self.persisted() <= position && state.usable().is_ok() {
+            let woken = self.more.wait_until(state, until);
+            state = woken.guard;
+            if woken.timed_out {
                 break;
             }
         }
@@ -181,16 +176,13 @@ impl Gate {
         if self.persisted() > position {
             return Poll::Ready(true);
         }
-        if usable(&state).is_err() {
+        if state.usable().is_err() {
             return Poll::Ready(false);
         }
-        if !state.tail_wakers.iter().any(|w| w.will_wake(cx.waker())) {
+        let is_registered = |w: &Waker| w.will_wake(cx.waker());
+        if !state.tail_wakers.iter().any(is_registered) {
             state.tail_wakers.push(cx.waker().clone());
         }
         Poll::Pending
     }
-}
-
-fn is_busy(state: &State) -> bool {
-    state.leading || !state.flights.is_empty()
 }

@@ -1,94 +1,82 @@
-//! Leading: one group to the medium, alone or beside others, and its waiters told.
+//! The leader's part of the protocol: steps 2 to 6 in the head of `gate.rs`.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::task::Waker;
+use std::time::Instant;
 
-use super::group::{Done, Forming, InFlight};
-use super::{Gate, State, wake_all};
+use super::group::{Done, Forming};
+use super::{Gate, State};
 use crate::error::AppendError;
 use crate::pool::WriteError;
 use crate::sync::MutexGuard;
 use crate::writer::Writer;
-use crate::writer::flight::{Flight, FlightWrite};
+
+/// What an operation on the writer came to.
+pub(super) struct Written<T> {
+    pub(super) result: Result<T, WriteError>,
+    /// Last position persisted after it.
+    pub(super) persisted: u64,
+}
 
 impl Gate {
-    /// Whether somebody may start to lead.
-    pub(super) fn may_lead(&self, state: &State) -> bool {
-        !state.leading && state.waiting == 0 && state.flights.len() < self.in_flight_max
-    }
-
-    /// Write the forming group. Called when somebody may lead; its waiters are told before it
-    /// returns, unless groups before it are still in flight.
-    pub(super) fn lead(&self, mut state: MutexGuard<'_, State>) {
-        state.leading = true;
-        let mut state = self.wait_for_others(state);
-        let buffer = std::mem::take(&mut state.buffer);
-        let group = std::mem::replace(&mut state.forming, Forming::new(buffer));
+    /// Writes the forming group and sets its result. The caller has checked `State::may_lead`
+    /// under the lock that it passes, and gets the lock back.
+    pub(super) fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.busy = true;
+        state = self.gather_members(state);
+        let next = Forming::new(std::mem::take(&mut state.spare_body));
+        let group = std::mem::replace(&mut state.forming, next);
+        // What the deadline is for is written before this group or with it, and is persisted with
+        // it.
         let deadline = if group.persist { state.deadline.take() } else { None };
         state.writing_bytes += group.body.len();
         self.room.notify_all();
         let room_wakers = std::mem::take(&mut state.room_wakers);
         drop(state);
-        wake_all(room_wakers);
+        room_wakers.into_iter().for_each(Waker::wake);
 
-        if self.in_flight_max > 1 {
-            let staged = self.writer.lock().stage(group.batch());
-            match staged {
-                Ok(Some(staged)) => return self.fly(group, staged),
-                Ok(None) => {}
-                Err(e) => return self.alone(group, deadline, (Err(e), 0), Duration::ZERO),
-            }
-            // It is written when all before it is.
-            let mut state = self.state.lock();
-            while !state.flights.is_empty() {
-                state = self.idle.wait(state);
-            }
-            if let Some(why) = state.poisoned.clone() {
-                drop(state);
-                let failed = (Err(WriteError::Fatal(why)), 0);
-                return self.alone(group, deadline, failed, Duration::ZERO);
-            }
-        }
         let began = Instant::now();
         let written = self.write(&group);
-        self.alone(group, deadline, written, began.elapsed());
-    }
+        let took = began.elapsed();
 
-    /// Run an operation on the writer that wants it for itself alone. Gives the last position
-    /// persisted, too.
-    pub(super) fn with_writer<T>(
-        &self,
-        operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
-    ) -> (Result<T, WriteError>, u64) {
-        let mut writer = self.writer.lock();
-        while writer.is_archiving() || writer.flushing.is_some() {
-            writer = self.beside.wait(writer);
+        let mut state = self.state.lock();
+        state.busy = false;
+        state.last_members = group.members;
+        state.last_write = took;
+        if written.result.is_err() && state.deadline.is_none() {
+            state.deadline = deadline;
         }
-        (operation(&mut writer), writer.horizon.position())
-    }
-
-    fn wait_for_others<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let wanted = state.last_members;
-        let alone = wanted <= 1 || !state.forming.persist || self.in_flight_max > 1;
-        if alone || self.wait.is_zero() || state.forming.members >= wanted {
-            return state;
-        }
-        let until = Instant::now() + self.wait.min(state.last_write);
-        state.wanted = wanted;
-        while state.forming.members < wanted {
-            let over;
-            (state, over) = self.gather.wait_until(state, until);
-            if over {
-                break;
-            }
-        }
-        state.wanted = 0;
+        let result = self.publish(&mut state, written);
+        group.generation.finish(result);
+        self.give_back(&mut state, group.body);
+        self.hand_over(&state);
         state
     }
 
-    /// The write itself, and the last position persisted after it.
-    fn write(&self, group: &Forming) -> (Result<Done, WriteError>, u64) {
+    /// Waits until the forming group has as many members as the group before it. Writers that
+    /// append again as soon as they are woken thus share one write instead of two.
+    fn gather_members<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let wanted = state.last_members;
+        let alone = wanted <= 1 || !state.forming.persist;
+        if alone || self.group_wait.is_zero() || state.forming.members >= wanted {
+            return state;
+        }
+        // Waiting for longer than a write takes costs more than the second write.
+        let until = Instant::now() + self.group_wait.min(state.last_write);
+        state.members_wanted = wanted;
+        while state.forming.members < wanted {
+            let woken = self.members.wait_until(state, until);
+            state = woken.guard;
+            if woken.timed_out {
+                break;
+            }
+        }
+        state.members_wanted = 0;
+        state
+    }
+
+    /// Writes a group, as soon as the writer can take it.
+    fn write(&self, group: &Forming) -> Written<Done> {
         let mut writer = self.writer.lock();
         while writer.must_wait(group.batch()) {
             writer = self.beside.wait(writer);
@@ -104,137 +92,82 @@ impl Gate {
             writer.pool.totals.group(group.records, group.payload);
             writer.pool.totals.cost(cost);
         }
-        let done = result.map(|cost| Done { first, records: group.records, cost });
-        (done, writer.horizon.position())
+        Written {
+            result: result.map(|cost| Done { first, records: group.records, cost }),
+            persisted: writer.horizon.position,
+        }
     }
 
-    /// A group was written with nothing beside it: tell it, and let the next one be led.
-    fn alone(
+    /// Runs an operation on the writer while no flush and no piece of the archive runs beside it.
+    pub(super) fn with_writer<T>(
         &self,
-        group: Forming,
-        deadline: Option<Instant>,
-        (result, persisted): (Result<Done, WriteError>, u64),
-        took: Duration,
-    ) {
-        let mut state = self.state.lock();
-        state.leading = false;
-        state.last_members = group.members;
-        state.last_write = took;
-        if result.is_err() && state.deadline.is_none() {
-            state.deadline = deadline;
+        operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
+    ) -> Written<T> {
+        let mut writer = self.writer.lock();
+        while writer.is_archiving() || writer.flushing.is_some() {
+            writer = self.beside.wait(writer);
         }
-        let result = self.settle(&mut state, result, persisted);
-        group.generation.finish(result);
-        self.give_back(&mut state, group.body);
-        self.hand_over(&state);
+        Written { result: operation(&mut writer), persisted: writer.horizon.position }
     }
 
-    /// Give the lead away and write a group beside others.
-    fn fly(&self, group: Forming, (flight, write): (Flight, FlightWrite)) {
-        let mut state = self.state.lock();
-        state.leading = false;
-        if let Some(why) = &state.poisoned {
-            group.generation.finish(Err(AppendError::Poisoned(why.clone())));
-            self.give_back(&mut state, group.body);
-            return self.hand_over(&state);
-        }
-        let (sequence, payload) = (flight.sequence, group.payload);
-        let generation = Arc::clone(&group.generation);
-        state.flights.push_back(InFlight { generation, flight, payload, landed: false });
-        self.hand_over(&state);
-        drop(state);
-
-        let written = write.run().map(|blocks| self.writer.lock().keep(blocks));
-
-        let mut state = self.state.lock();
-        self.give_back(&mut state, group.body);
-        match written {
-            Ok(()) => {
-                let mine = state.flights.iter_mut().find(|f| f.flight.sequence == sequence);
-                if let Some(mine) = mine {
-                    mine.landed = true;
-                }
-                self.land(&mut state);
-            }
-            Err(e) => drop(self.settle::<()>(&mut state, Err(e), 0)),
-        }
-        self.hand_over(&state);
-    }
-
-    /// Acknowledge the groups in flight up to the first that is not written.
-    fn land(&self, state: &mut MutexGuard<'_, State>) {
-        while state.flights.front().is_some_and(|f| f.landed) {
-            let Some(landed) = state.flights.pop_front() else { break };
-            let flight = &landed.flight;
-            flight.publish();
-            self.appended.fetch_max(flight.last, Ordering::AcqRel);
-            self.totals.group(flight.records, landed.payload);
-            self.totals.cost(&flight.cost);
-            self.publish(state, flight.last);
-            let done = Done { first: flight.first, records: flight.records, cost: flight.cost };
-            landed.generation.finish(Ok(done));
-        }
-    }
-
-    /// Publish what is persisted, or the poison.
-    pub(super) fn settle<T>(
+    /// Publishes what an operation persisted, or poisons the gate if it failed.
+    pub(super) fn publish<T>(
         &self,
-        state: &mut MutexGuard<'_, State>,
-        result: Result<T, WriteError>,
-        persisted: u64,
+        state: &mut State,
+        written: Written<T>,
     ) -> Result<T, AppendError> {
-        match result {
+        match written.result {
             Ok(done) => {
-                self.publish(state, persisted);
+                // A flush that ran beside a later group may end after it.
+                let before = self.persisted.fetch_max(written.persisted, Ordering::AcqRel);
+                if before < written.persisted {
+                    self.wake_readers(state);
+                }
                 Ok(done)
             }
             Err(WriteError::Refused(error)) => Err(error),
-            Err(WriteError::Fatal(why)) => {
-                state.poisoned.get_or_insert(why.clone());
-                let error = AppendError::Poisoned(why);
-                self.fail_all(state, &error);
-                Err(error)
-            }
+            Err(WriteError::Fatal(why)) => Err(self.poison(state, why)),
         }
     }
 
-    fn publish(&self, state: &mut MutexGuard<'_, State>, position: u64) {
-        if self.persisted.fetch_max(position, Ordering::AcqRel) < position {
-            self.more.notify_all();
-            for waker in state.tail_wakers.drain(..) {
-                waker.wake();
-            }
-        }
-    }
-
-    /// Nothing is acknowledged any more: neither what forms nor what is in flight.
-    fn fail_all(&self, state: &mut MutexGuard<'_, State>, error: &AppendError) {
+    /// Fails the forming group and everybody who waits. Returns the error for the caller's own
+    /// group.
+    pub(super) fn poison(&self, state: &mut State, why: String) -> AppendError {
+        state.poisoned.get_or_insert(why.clone());
+        let error = AppendError::Poisoned(why);
         let forming = std::mem::replace(&mut state.forming, Forming::new(Vec::new()));
-        let flights = std::mem::take(&mut state.flights);
-        let waiting = flights.into_iter().map(|f| f.generation);
-        waiting.chain([forming.generation]).for_each(|g| g.finish(Err(error.clone())));
-        self.room.notify_all();
-        self.more.notify_all();
+        forming.generation.finish(Err(error.clone()));
         self.work.notify_all();
         self.idle.notify_all();
-        wake_all(std::mem::take(&mut state.room_wakers));
-        for waker in state.tail_wakers.drain(..) {
-            waker.wake();
-        }
+        self.wake_joiners(state);
+        self.wake_readers(state);
+        error
     }
 
-    /// A group is written, whatever became of it: its buffer can be used again.
-    fn give_back(&self, state: &mut MutexGuard<'_, State>, mut body: Vec<u8>) {
+    /// Wakes everybody who waits for room in the forming group.
+    pub(super) fn wake_joiners(&self, state: &mut State) {
+        self.room.notify_all();
+        state.room_wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Wakes everybody who waits for more to be persisted.
+    pub(super) fn wake_readers(&self, state: &mut State) {
+        self.more.notify_all();
+        state.tail_wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Keeps the buffer of a group that has been written.
+    fn give_back(&self, state: &mut State, mut body: Vec<u8>) {
         state.writing_bytes -= body.len();
         body.clear();
-        body.shrink_to(self.limit);
-        state.buffer = body;
+        body.shrink_to(self.in_flight_bytes_max);
+        state.spare_body = body;
     }
 
-    /// Somebody else leads the group that formed meanwhile.
+    /// Wakes whoever waits for exclusive access, and the next leader if there may be one.
     pub(super) fn hand_over(&self, state: &State) {
         self.idle.notify_all();
-        if state.forming.records == 0 || !self.may_lead(state) {
+        if state.forming.records == 0 || !state.may_lead() {
             return;
         }
         if state.forming.threads > 0 {

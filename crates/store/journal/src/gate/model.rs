@@ -29,14 +29,13 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-fn open(layout: Layout, groups: usize) -> (Arc<Core>, SimDisk) {
+fn open(layout: Layout) -> (Arc<Core>, SimDisk) {
     let disk = SimDisk::new(1);
     let options = Options {
         layout,
         segment_bytes: 64 << 10,
         ring_bytes: 16 << 10,
         fill_ahead_bytes: 16 << 10,
-        groups_in_flight: groups,
         group_wait: Duration::ZERO,
         files: Arc::new(disk.clone()),
         ..Options::default()
@@ -67,7 +66,7 @@ fn all_there(appended: &[Appended]) {
 #[test]
 fn threads_lead_or_follow_and_each_is_told() {
     model(|| {
-        let (core, _) = open(Layout::Packed, 1);
+        let (core, _) = open(Layout::Packed);
         let others = [spawn(&core), spawn(&core)];
         let mut appended = vec![append(&core)];
         appended.extend(others.map(|t| t.join().unwrap()));
@@ -76,21 +75,9 @@ fn threads_lead_or_follow_and_each_is_told() {
 }
 
 #[test]
-fn groups_in_flight_are_acknowledged_in_order() {
-    model(|| {
-        let (core, _) = open(Layout::Sparse, 2);
-        let first = append(&core);
-        let others = [spawn(&core), spawn(&core)];
-        let mut appended = vec![first, append(&core)];
-        appended.extend(others.map(|t| t.join().unwrap()));
-        all_there(&appended);
-    });
-}
-
-#[test]
 fn a_task_is_woken_by_the_journals_thread_beside_a_thread_that_leads() {
     model(|| {
-        let (core, _) = open(Layout::Packed, 1);
+        let (core, _) = open(Layout::Packed);
         let server = {
             let core = Arc::clone(&core);
             thread::spawn(move || core.gate.serve())
@@ -105,25 +92,23 @@ fn a_task_is_woken_by_the_journals_thread_beside_a_thread_that_leads() {
 
 #[test]
 fn poison_reaches_every_waiter() {
-    for groups in [1, 2] {
-        model(move || {
-            let (core, disk) = open(Layout::Sparse, groups);
-            append(&core).unwrap();
-            disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::PowerCut }]);
-            let others = [spawn(&core), spawn(&core)];
-            let mut appended = vec![append(&core)];
-            appended.extend(others.map(|t| t.join().unwrap()));
-            let poisoned = |a: &Appended| matches!(a, Err(AppendError::Poisoned(_)));
-            assert!(appended.iter().all(poisoned), "{appended:?}");
-            assert_eq!(core.gate.persisted(), 1);
-        });
-    }
+    model(|| {
+        let (core, disk) = open(Layout::Sparse);
+        append(&core).unwrap();
+        disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::PowerCut }]);
+        let others = [spawn(&core), spawn(&core)];
+        let mut appended = vec![append(&core)];
+        appended.extend(others.map(|t| t.join().unwrap()));
+        let poisoned = |a: &Appended| matches!(a, Err(AppendError::Poisoned(_)));
+        assert!(appended.iter().all(poisoned), "{appended:?}");
+        assert_eq!(core.gate.persisted(), 1);
+    });
 }
 
 #[test]
 fn closing_finishes_what_was_taken() {
     model(|| {
-        let (core, _) = open(Layout::Packed, 1);
+        let (core, _) = open(Layout::Packed);
         let other = spawn(&core);
         core.close().unwrap();
         let taken = match other.join().unwrap() {
@@ -138,7 +123,7 @@ fn closing_finishes_what_was_taken() {
 #[test]
 fn persisting_goes_before_the_group_that_forms_and_holds_nobody_up() {
     model(|| {
-        let (core, _) = open(Layout::Packed, 1);
+        let (core, _) = open(Layout::Packed);
         let others = [spawn(&core), spawn(&core)];
         core.gate.persist().unwrap();
         core.gate.persist().unwrap();
@@ -149,7 +134,7 @@ fn persisting_goes_before_the_group_that_forms_and_holds_nobody_up() {
 #[test]
 fn a_flush_beside_appends_persists_what_was_there_before_it() {
     model(|| {
-        let (core, _) = open(Layout::Packed, 1);
+        let (core, _) = open(Layout::Packed);
         let first = core.gate.append(&[[7; 16]], Durability::Flush);
         let beside = {
             let core = Arc::clone(&core);
@@ -171,7 +156,7 @@ fn a_flush_beside_appends_persists_what_was_there_before_it() {
 #[test]
 fn closing_waits_for_a_flush_beside_appends() {
     model(|| {
-        let (core, _) = open(Layout::Packed, 1);
+        let (core, _) = open(Layout::Packed);
         core.gate.append(&[[7; 16]], Durability::Flush).unwrap();
         let flushing = {
             let core = Arc::clone(&core);
@@ -186,7 +171,7 @@ fn closing_waits_for_a_flush_beside_appends() {
 #[test]
 fn a_flush_that_fails_beside_appends_poisons_them() {
     model(|| {
-        let (core, disk) = open(Layout::Packed, 1);
+        let (core, disk) = open(Layout::Packed);
         core.gate.append(&[[7; 16]], Durability::Flush).unwrap();
         disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::PowerCut }]);
         let other = spawn(&core);
@@ -199,7 +184,7 @@ fn a_flush_that_fails_beside_appends_poisons_them() {
 #[test]
 fn the_ring_is_archived_beside_appends() {
     model(|| {
-        let (core, _) = open(Layout::Ring, 1);
+        let (core, _) = open(Layout::Ring);
         let archiver = {
             let core = Arc::clone(&core);
             thread::spawn(move || core.gate.serve_archive())

@@ -100,7 +100,7 @@ impl Writer {
     /// lock. `None` when there is nothing to gain.
     pub(crate) fn begin_archive(&mut self) -> Result<Option<Archival>, WriteError> {
         self.archiving.due = false;
-        let (below, mut bytes) = (self.horizon.below(), 0);
+        let (below, mut bytes) = (self.horizon.sequence, 0);
         let groups: Vec<RingGroup> = {
             let catalog = self.catalog.read();
             let persisted = catalog.ring.iter().take_while(|g| g.sequence < below);

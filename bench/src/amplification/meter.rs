@@ -10,14 +10,14 @@ use journal::BLOCK_BYTES;
 use parking_lot::Mutex;
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Flushed {
-    pub(crate) flushes: u64,
+pub struct Flushed {
+    pub flushes: u64,
     /// Blocks, without those of zeros.
-    pub(crate) blocks: u64,
-    pub(crate) zlib_bytes: u64,
-    pub(crate) lz4_bytes: u64,
+    pub blocks: u64,
+    pub zlib_bytes: u64,
+    pub lz4_bytes: u64,
     /// Blocks of zeros: written ahead of the commits.
-    pub(crate) zero_blocks: u64,
+    pub zero_blocks: u64,
 }
 
 #[derive(Default)]
@@ -29,16 +29,16 @@ struct State {
 
 /// Counts over all files of one [`Metered`].
 #[derive(Clone, Default)]
-pub(crate) struct Meter(Arc<Mutex<State>>);
+pub struct Meter(Arc<Mutex<State>>);
 
 impl Meter {
     /// Forget what was counted so far.
-    pub(crate) fn restart(&self) {
+    pub fn restart(&self) {
         *self.0.lock() = State::default();
     }
 
     /// What was flushed since then.
-    pub(crate) fn flushed(&self) -> Flushed {
+    pub fn flushed(&self) -> Flushed {
         let mut state = self.0.lock();
         for block in std::mem::take(&mut state.later) {
             let (zlib, lz4) = device::block_sizes(&block);
@@ -67,13 +67,13 @@ impl Meter {
 
 /// The operating system's files, counted.
 #[derive(Default)]
-pub(crate) struct Metered {
+pub struct Metered {
     files: RealFiles,
     meter: Meter,
 }
 
 impl Metered {
-    pub(crate) fn new(meter: &Meter) -> Self {
+    pub fn new(meter: &Meter) -> Self {
         Self { files: RealFiles, meter: meter.clone() }
     }
 }

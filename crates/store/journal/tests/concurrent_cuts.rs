@@ -1,7 +1,7 @@
-//! Power cuts while real threads are in the middle of everything: groups in flight beside each
-//! other, a ring archived in the background, segments prepared ahead. The disk holds back what it
-//! acknowledges for a while, so that several writes are unflushed at once; a cut then keeps any of
-//! their sectors. Images are taken while the writers go on, so one run gives many cuts.
+//! Power cuts while real threads append, the ring is archived in the background and segments are
+//! prepared ahead. The disk holds a synchronous write in its cache for a while before it flushes
+//! it, so that writes of several threads are unflushed at once; a cut then keeps any of their
+//! sectors. Images are taken while the writers go on, so one run gives many cuts.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use env::files::{Access, Failure, Fault, File, FileOver, Files, FilesOver, SimDisk};
-use journal::{AppendError, Durability, Journal, Layout, Options};
+use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
+use journal::{Durability, Journal, Layout, Options};
 use parking_lot::Mutex;
 use support::{DIR, Noise, options};
 
@@ -34,9 +34,6 @@ const PATIENCE: Duration = Duration::from_mins(10);
 struct Queued {
     disk: SimDisk,
     noise: Arc<AtomicU64>,
-    /// Synchronous writes under way, and the most there were.
-    under_way: Arc<AtomicU64>,
-    most: Arc<AtomicU64>,
 }
 
 struct QueuedFile {
@@ -44,15 +41,6 @@ struct QueuedFile {
     /// The same file through the page cache, if this one is synchronous.
     cached: Option<Arc<dyn File>>,
     noise: Arc<AtomicU64>,
-    under_way: Arc<AtomicU64>,
-    most: Arc<AtomicU64>,
-}
-
-impl Queued {
-    fn new(disk: &SimDisk) -> Self {
-        let (noise, under_way, most) = Default::default();
-        Self { disk: disk.clone(), noise, under_way, most }
-    }
 }
 
 impl FileOver for QueuedFile {
@@ -62,14 +50,10 @@ impl FileOver for QueuedFile {
 
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
         let Some(cached) = &self.cached else { return self.file.write_at(from, offset) };
-        let now = 1 + self.under_way.fetch_add(1, Ordering::Relaxed);
-        self.most.fetch_max(now, Ordering::Relaxed);
-        let unflushed = cached.write_all_at(from, offset);
+        cached.write_all_at(from, offset)?;
         let turns = Noise(self.noise.fetch_add(1, Ordering::Relaxed)).below(6);
         (0..turns).for_each(|_| thread::yield_now());
-        let written = unflushed.and_then(|()| self.file.write_at(from, offset));
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
-        written
+        self.file.write_at(from, offset)
     }
 }
 
@@ -81,22 +65,13 @@ impl FilesOver for Queued {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let file = self.disk.open(path, access)?;
         let cached = access.dsync.then(|| self.disk.open(path, Access::WRITE)).transpose()?;
-        let (under_way, most) = (Arc::clone(&self.under_way), Arc::clone(&self.most));
-        Ok(Arc::new(QueuedFile { file, cached, noise: Arc::clone(&self.noise), under_way, most }))
+        Ok(Arc::new(QueuedFile { file, cached, noise: Arc::clone(&self.noise) }))
     }
 }
 
-fn queued(disk: &SimDisk, layout: Layout, groups: usize) -> (Options, Arc<AtomicU64>) {
-    let queued = Queued::new(disk);
-    let most = Arc::clone(&queued.most);
-    let options = Options {
-        groups_in_flight: groups,
-        background: true,
-        spares: 8,
-        files: Arc::new(queued),
-        ..options(disk, layout)
-    };
-    (options, most)
+fn queued(disk: &SimDisk, layout: Layout) -> Options {
+    let files = Arc::new(Queued { disk: disk.clone(), noise: Arc::default() });
+    Options { background: true, spares: 8, files, ..options(disk, layout) }
 }
 
 /// The `n`-th append of writer `t`: two records, of which each says what it is.
@@ -160,15 +135,12 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn cuts_amid_groups_in_flight_and_a_ring_being_archived_lose_nothing_acknowledged() {
+fn cuts_while_threads_append_lose_nothing_acknowledged() {
     let crashes = std::env::var("HOLDFAST_CRASHES").ok().and_then(|v| v.parse().ok());
     let images: u64 = crashes.unwrap_or(100_000) / 40;
-    for (layout, groups) in
-        [(Layout::Sparse, 4), (Layout::Sparse, 2), (Layout::Ring, 1), (Layout::Packed, 1)]
-    {
-        let disk = SimDisk::new(groups as u64);
-        let (options, most) = queued(&disk, layout, groups);
-        let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
+    for layout in [Layout::Sparse, Layout::Ring, Layout::Packed] {
+        let disk = SimDisk::new(1);
+        let (journal, _) = Journal::open(Path::new(DIR), queued(&disk, layout)).unwrap();
         let (stop, told) = (AtomicBool::new(false), Acknowledged::default());
         thread::scope(|scope| {
             for t in 0..4 {
@@ -181,13 +153,13 @@ fn cuts_amid_groups_in_flight_and_a_ring_being_archived_lose_nothing_acknowledge
             for seed in 0..images {
                 let until = Instant::now() + PATIENCE;
                 while further(&told.lock()) <= seen {
-                    assert!(Instant::now() < until, "{layout:?} groups={groups}: a hang");
+                    assert!(Instant::now() < until, "{layout:?}: a hang");
                     thread::yield_now();
                 }
                 let before = told.lock().clone();
                 let image = disk.crash(seed);
                 seen = further(&before);
-                let what = format!("{layout:?} groups={groups} image={seed}");
+                let what = format!("{layout:?} image={seed}");
                 check(&image, &before, &what);
                 let mut told = told.lock();
                 while told.len() > 400 {
@@ -197,78 +169,7 @@ fn cuts_amid_groups_in_flight_and_a_ring_being_archived_lose_nothing_acknowledge
         });
         let stats = journal.stats();
         assert!(stats.segments_recycled > 0, "{stats:?}");
-        assert!(groups == 1 || most.load(Ordering::Relaxed) > 1, "nothing was in flight together");
         assert!(layout != Layout::Ring || stats.archive_bytes > 0, "{stats:?}");
         journal.close().unwrap();
     }
-}
-
-#[test]
-fn a_failure_of_one_group_in_flight_reaches_all_and_nothing_later_is_acknowledged() {
-    let mut poisoned = 0;
-    for call in 5..25 {
-        let disk = SimDisk::new(call);
-        let (options, _) = queued(&disk, Layout::Sparse, 4);
-        let options = Options { segment_bytes: 8 << 20, ..options };
-        let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
-        journal.append(b"first", Durability::Persist).unwrap();
-        disk.fail(&[Fault { call: disk.calls() + call, failure: Failure::Io }]);
-        let threads: Vec<_> = (0..4u64)
-            .map(|t| {
-                let journal = journal.clone();
-                thread::spawn(move || {
-                    let mut last = 0;
-                    // A failure while the next segment is prepared harms nobody.
-                    for _ in 0..100 {
-                        match journal.append(&[t as u8; 40], Durability::Persist) {
-                            Ok(outcome) => last = outcome.position,
-                            Err(AppendError::Poisoned(_)) => return (last, true),
-                            Err(e) => panic!("{e}"),
-                        }
-                    }
-                    (last, false)
-                })
-            })
-            .collect();
-        let ends: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
-        assert!(ends.iter().all(|e| e.1 == ends[0].1), "call={call}: not all were told: {ends:?}");
-        poisoned += usize::from(ends[0].1);
-        let last = ends.iter().map(|e| e.0).max().unwrap();
-        drop(journal);
-        let image = disk.crash(call);
-        let (_, recovery) = Journal::open(Path::new(DIR), support::options(&image, Layout::Sparse))
-            .unwrap_or_else(|e| panic!("call={call}: {e}"));
-        assert!(recovery.last_position >= last, "call={call}: {recovery:?} of {last}");
-    }
-    assert!(poisoned > 10, "only {poisoned} failures were noticed");
-}
-
-#[test]
-fn tasks_have_several_groups_in_flight_too() {
-    let disk = SimDisk::new(3);
-    let (options, _) = queued(&disk, Layout::Sparse, 4);
-    let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    runtime.block_on(async {
-        let mut tasks = Vec::new();
-        for t in 0..32u64 {
-            let journal = journal.clone();
-            tasks.push(tokio::spawn(async move {
-                let mut last = 0;
-                for n in 0..20 {
-                    let records = batch(t, n).to_vec();
-                    let outcome = journal.append_async(records, Durability::Persist).await.unwrap();
-                    assert!(outcome.first > last);
-                    last = outcome.position;
-                }
-            }));
-        }
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
-    journal.persist().unwrap();
-    assert_eq!(journal.persisted_position(), 32 * 20 * 2);
-    assert_eq!(journal.read_from(1).unwrap().map(Result::unwrap).count(), 32 * 20 * 2);
-    journal.close().unwrap();
 }

@@ -1,7 +1,11 @@
-//! `holdfast journal bench`: how many bytes reach the medium for each byte of log.
+//! Write amplification of the journal alone: the bytes that reach the medium for each byte of log,
+//! at the journal's files or at a block device.
 
+#[path = "../amplification/measure.rs"]
 mod measure;
+#[path = "../amplification/meter.rs"]
 mod meter;
+#[path = "../journal/plot.rs"]
 mod plot;
 
 use std::fmt::Write as _;
@@ -9,26 +13,82 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use clap::{Parser, ValueEnum};
 use journal::Layout;
 use serde_json::{Value, json};
 
-use crate::agent::Console;
-use crate::cli::{JournalBenchArgs, JournalLayout};
 use measure::{Case, Figure, device};
-use plot::{Line, Panel, svg};
+use plot::{Line, Panel, Point, svg};
 
-/// Columns of the table: metric, heading, digits.
-const COLUMNS: [(&str, &str, usize); 9] = [
-    ("write_amplification_zlib", "device, zlib", 2),
-    ("write_amplification_lz4", "lz4", 2),
-    ("blocks_4k_per_payload", "4 KiB blocks", 1),
-    ("log_file_zlib", "log file, zlib", 2),
-    ("log_file_lz4", "lz4", 2),
-    ("log_file_blocks_per_payload", "4 KiB blocks", 1),
-    ("file_system_journal_blocks_per_commit", "file system's journal, blocks a commit", 3),
-    ("flushes_per_commit", "flushes a commit", 3),
-    ("zero_filling_blocks_per_payload", "zero filling, 4 KiB blocks", 1),
+/// One column of the table.
+struct Column {
+    metric: &'static str,
+    heading: &'static str,
+    digits: usize,
+}
+
+const fn column(metric: &'static str, heading: &'static str, digits: usize) -> Column {
+    Column { metric, heading, digits }
+}
+
+const COLUMNS: [Column; 9] = [
+    column("write_amplification_zlib", "device, zlib", 2),
+    column("write_amplification_lz4", "lz4", 2),
+    column("blocks_4k_per_payload", "4 KiB blocks", 1),
+    column("log_file_zlib", "log file, zlib", 2),
+    column("log_file_lz4", "lz4", 2),
+    column("log_file_blocks_per_payload", "4 KiB blocks", 1),
+    column("file_system_journal_blocks_per_commit", "file system's journal, blocks a commit", 3),
+    column("flushes_per_commit", "flushes a commit", 3),
+    column("zero_filling_blocks_per_payload", "zero filling, 4 KiB blocks", 1),
 ];
+
+/// Measure how many bytes reach the medium for each byte of log, by layout, record size and writers.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Layouts to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "packed,sparse,ring")]
+    layout: Vec<LayoutName>,
+    /// Sizes of records, bytes.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "128,32,16",
+        value_parser = clap::value_parser!(u32).range(1..=65536))]
+    record: Vec<u32>,
+    /// Writers that append at the same time.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32",
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    writers: Vec<u16>,
+    /// Commits of each case, at least; the ring's take as many as write it twice.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    commits: u64,
+    /// Measure at a block device under ext4, in recycled segments, with the file system's journal
+    /// told apart. Needs root and /dev/fuse.
+    #[arg(long)]
+    device: bool,
+    /// Where the journals are written, without --device; the folder for temporary files unless
+    /// given.
+    #[arg(long, value_name = "DIR", conflicts_with = "device")]
+    dir: Option<PathBuf>,
+    /// Show other logs' figures beside, from the results of a comparison (JSON).
+    #[arg(long, value_name = "FILE")]
+    beside: Option<PathBuf>,
+    /// Draw the figures into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How groups are laid on blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LayoutName {
+    /// One after the other; the last block is written again.
+    Packed,
+    /// Each in blocks of its own.
+    Sparse,
+    /// Sparse in a small ring, packed in an archive.
+    Ring,
+}
 
 /// One figure of a case and a subject.
 struct Row {
@@ -38,14 +98,14 @@ struct Row {
     value: f64,
 }
 
-/// Measure, print, draw.
-pub(crate) fn run(args: &JournalBenchArgs) -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let args = Arguments::parse();
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     if !base.is_dir() {
         bail!("--dir {}: no such folder", base.display());
     }
-    let base = base.join(format!("holdfast-journal-bench-{}", std::process::id()));
-    let measured = measure(args, &base);
+    let base = base.join(format!("holdfast-amplification-{}", std::process::id()));
+    let measured = measure(&args, &base);
     if base.exists() {
         fs::remove_dir_all(&base).with_context(|| base.display().to_string())?;
     }
@@ -53,7 +113,6 @@ pub(crate) fn run(args: &JournalBenchArgs) -> anyhow::Result<()> {
     if let Some(file) = &args.beside {
         rows.extend(beside(file, &rows)?);
     }
-    let console = Console::new();
     if args.json {
         let rows: Vec<Value> = rows
             .iter()
@@ -62,17 +121,17 @@ pub(crate) fn run(args: &JournalBenchArgs) -> anyhow::Result<()> {
                     "value": r.value, "unit": "ratio", "n": 1})
             })
             .collect();
-        console.line(&json!({ "rows": rows }).to_string());
+        println!("{}", json!({ "rows": rows }));
     } else {
-        console.line(table(&rows).trim_end());
+        println!("{}", table(&rows).trim_end());
     }
     if let Some(file) = &args.svg {
-        fs::write(file, drawing(args, &rows)).with_context(|| file.display().to_string())?;
+        fs::write(file, drawing(&args, &rows)).with_context(|| file.display().to_string())?;
     }
     Ok(())
 }
 
-fn measure(args: &JournalBenchArgs, base: &Path) -> anyhow::Result<Vec<Row>> {
+fn measure(args: &Arguments, base: &Path) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let device = args.device.then(device).transpose()?;
     let cases = args.record.iter().flat_map(|record| {
@@ -95,29 +154,29 @@ fn measure(args: &JournalBenchArgs, base: &Path) -> anyhow::Result<Vec<Row>> {
         } else {
             case.at_files(&base.join(name))?
         };
-        rows.extend(figures.into_iter().map(|(metric, value)| Row {
+        rows.extend(figures.into_iter().map(|figure| Row {
             case: case_name(record_bytes, writers),
             subject: format!("holdfast {}", layout_name(layout)),
-            metric: metric.to_owned(),
-            value,
+            metric: figure.metric.to_owned(),
+            value: figure.value,
         }));
     }
     Ok(rows)
 }
 
-fn layout_of(layout: JournalLayout) -> Layout {
+fn layout_of(layout: LayoutName) -> Layout {
     match layout {
-        JournalLayout::Packed => Layout::Packed,
-        JournalLayout::Sparse => Layout::Sparse,
-        JournalLayout::Ring => Layout::Ring,
+        LayoutName::Packed => Layout::Packed,
+        LayoutName::Sparse => Layout::Sparse,
+        LayoutName::Ring => Layout::Ring,
     }
 }
 
-fn layout_name(layout: JournalLayout) -> &'static str {
+fn layout_name(layout: LayoutName) -> &'static str {
     match layout {
-        JournalLayout::Packed => "packed",
-        JournalLayout::Sparse => "sparse",
-        JournalLayout::Ring => "ring",
+        LayoutName::Packed => "packed",
+        LayoutName::Sparse => "sparse",
+        LayoutName::Ring => "ring",
     }
 }
 
@@ -176,16 +235,17 @@ fn table(rows: &[Row]) -> String {
         "Bytes on the medium for each byte of log, every 4 KiB block compressed; a flush for every \
          commit.\n",
     );
-    let columns: Vec<_> = COLUMNS.iter().filter(|c| rows.iter().any(|r| r.metric == c.0)).collect();
+    let columns: Vec<_> = COLUMNS.iter().filter(|c| rows.iter().any(|r| r.metric == c.metric)).collect();
     for case in distinct(rows, |r| &r.case) {
-        let headings: Vec<_> = columns.iter().map(|c| c.1).collect();
+        let headings: Vec<_> = columns.iter().map(|c| c.heading).collect();
         let _ = writeln!(text, "\n| {case} | {} |", headings.join(" | "));
         let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
         for subject in distinct(rows, |r| &r.subject) {
             let cells: Vec<String> = columns
                 .iter()
-                .map(|(metric, _, digits)| {
-                    value(rows, case, subject, metric)
+                .map(|column| {
+                    let digits = column.digits;
+                    value(rows, case, subject, column.metric)
                         .map_or_else(String::new, |v| format!("{v:.digits$}"))
                 })
                 .collect();
@@ -198,7 +258,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// A panel for each size of records and each compressor.
-fn drawing(args: &JournalBenchArgs, rows: &[Row]) -> String {
+fn drawing(args: &Arguments, rows: &[Row]) -> String {
     let (prefix, place) = if args.device {
         ("write_amplification", "at the block device, the file system included")
     } else {
@@ -212,7 +272,8 @@ fn drawing(args: &JournalBenchArgs, rows: &[Row]) -> String {
             .writers
             .iter()
             .filter_map(|w| {
-                Some((f64::from(*w), value(rows, &case_name(record, *w), subject, metric)?))
+                let y = value(rows, &case_name(record, *w), subject, metric)?;
+                Some(Point { x: f64::from(*w), y })
             })
             .collect(),
     };

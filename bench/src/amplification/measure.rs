@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use device::{Device, Fs};
 use journal::{Durability, Journal, Layout, Options};
 
-use super::meter::{Meter, Metered};
+use crate::meter::{Meter, Metered};
 
 /// Size of a segment while measuring, bytes.
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -22,19 +22,26 @@ const FLUSH_TIME: Duration = Duration::from_micros(100);
 /// Records that fill segments so that recycled ones are measured, bytes.
 const FILLER_BYTES: usize = 1 << 20;
 /// Longest time to wait for a recycled segment.
-const RECYCLE_TIME_MAX: Duration = Duration::from_mins(1);
+const RECYCLE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Case {
-    pub(crate) layout: Layout,
-    pub(crate) record_bytes: usize,
-    pub(crate) writers: u64,
-    pub(crate) commits: u64,
+pub struct Case {
+    pub layout: Layout,
+    pub record_bytes: usize,
+    pub writers: u64,
+    pub commits: u64,
 }
 
-/// A figure: its name, its value.
-pub(crate) type Figure = (&'static str, f64);
+/// One measured figure.
+pub struct Figure {
+    pub metric: &'static str,
+    pub value: f64,
+}
+
+fn figures<const N: usize>(figures: [(&'static str, f64); N]) -> Vec<Figure> {
+    figures.map(|(metric, value)| Figure { metric, value }).into()
+}
 
 impl Case {
     /// Commits that are counted: as many of each writer, and so many that the ring is written
@@ -58,7 +65,7 @@ impl Case {
     }
 
     /// What reaches the log's files.
-    pub(crate) fn at_files(&self, dir: &Path) -> anyhow::Result<Vec<Figure>> {
+    pub fn at_files(&self, dir: &Path) -> anyhow::Result<Vec<Figure>> {
         let meter = Meter::default();
         let options = Options { files: Arc::new(Metered::new(&meter)), ..self.options() };
         let (journal, _) = Journal::open(dir, options)?;
@@ -67,17 +74,17 @@ impl Case {
         self.append(&journal, self.commits(), 2)?;
         let flushed = meter.flushed();
         journal.close()?;
-        Ok(vec![
+        Ok(figures([
             ("log_file_zlib", flushed.zlib_bytes as f64 / self.payload()),
             ("log_file_lz4", flushed.lz4_bytes as f64 / self.payload()),
             ("log_file_blocks_per_payload", self.per_payload(flushed.blocks)),
             ("flushes_per_commit", flushed.flushes as f64 / self.commits() as f64),
             ("zero_filling_blocks_per_payload", self.per_payload(flushed.zero_blocks)),
-        ])
+        ]))
     }
 
     /// What reaches the block device, the file system included. Segments are recycled ones.
-    pub(crate) fn at_device(&self, device: &Device, dir: &Path) -> anyhow::Result<Vec<Figure>> {
+    pub fn at_device(&self, device: &Device, dir: &Path) -> anyhow::Result<Vec<Figure>> {
         let (journal, _) = Journal::open(dir, self.options())?;
         recycle(&journal)?;
         self.append(&journal, WARM_UP, 1)?;
@@ -93,7 +100,7 @@ impl Case {
         journal.close()?;
         let (files, total) = (report.files, report.total());
         let commits = self.commits() as f64;
-        Ok(vec![
+        Ok(figures([
             ("write_amplification_zlib", total.zlib_bytes as f64 / self.payload()),
             ("write_amplification_lz4", total.lz4_bytes as f64 / self.payload()),
             ("blocks_4k_per_payload", self.per_payload(total.blocks)),
@@ -103,7 +110,7 @@ impl Case {
             ("file_system_journal_blocks_per_commit", report.journal.blocks as f64 / commits),
             ("flushes_per_commit", report.flushes as f64 / commits),
             ("zero_filling_blocks_per_payload", self.per_payload(total.zero_blocks)),
-        ])
+        ]))
     }
 
     /// So many records of noise, shared out among the writers.
@@ -131,7 +138,7 @@ impl Case {
 }
 
 /// A device with ext4.
-pub(crate) fn device() -> anyhow::Result<Device> {
+pub fn device() -> anyhow::Result<Device> {
     let options = device::Options { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
     let mut device = Device::with(options).context("--device")?;
     device.mount(Fs::Ext4)?;

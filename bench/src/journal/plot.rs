@@ -1,23 +1,34 @@
 //! Charts as SVG: lines over logarithmic axes, several panels side by side, one legend.
 //!
-//! Shared with `bench/`, so that both draw the same picture. Each line has a colour and a marker of
+//! Each line has a colour and a marker of
 //! its own: colour is never the only signal.
 
 use std::fmt::Write as _;
 
+/// A point, in values or in pixels.
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+}
+
+fn at(x: f64, y: f64) -> Point {
+    Point { x, y }
+}
+
 /// One line of a panel.
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) ours: bool,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    pub name: String,
+    pub ours: bool,
+    pub points: Vec<Point>,
 }
 
 /// One coordinate system.
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    pub(crate) x: String,
-    pub(crate) y: String,
-    pub(crate) lines: Vec<Line>,
+pub struct Panel {
+    pub title: String,
+    pub x: String,
+    pub y: String,
+    pub lines: Vec<Line>,
 }
 
 const PANEL_WIDTH: f64 = 430.0;
@@ -37,7 +48,7 @@ const COLOURS: [&str; 10] = [
 ];
 
 /// The whole picture.
-pub(crate) fn svg(title: &str, note: &str, panels: &[Panel]) -> String {
+pub fn svg(title: &str, note: &str, panels: &[Panel]) -> String {
     let mut names: Vec<(&str, bool)> = Vec::new();
     for line in panels.iter().flat_map(|panel| &panel.lines) {
         if !names.iter().any(|(name, _)| *name == line.name) {
@@ -54,8 +65,8 @@ pub(crate) fn svg(title: &str, note: &str, panels: &[Panel]) -> String {
          font-size=\"13\" fill=\"#1f2933\">\n<rect width=\"100%\" height=\"100%\" \
          fill=\"#ffffff\"/>\n"
     );
-    text(&mut out, (20.0, 26.0), "start", "font-size=\"17\" font-weight=\"bold\"", title);
-    text(&mut out, (20.0, 46.0), "start", "fill=\"#52606d\"", note);
+    text(&mut out, at(20.0, 26.0), "start", "font-size=\"17\" font-weight=\"bold\"", title);
+    text(&mut out, at(20.0, 46.0), "start", "fill=\"#52606d\"", note);
     for (index, panel) in panels.iter().enumerate() {
         draw(&mut out, panel, index as f64 * PANEL_WIDTH + 10.0, &names);
     }
@@ -63,9 +74,9 @@ pub(crate) fn svg(title: &str, note: &str, panels: &[Panel]) -> String {
         let x = 20.0 + (index % columns) as f64 * LEGEND_COLUMN;
         let y = legend_top + (index / columns) as f64 * LEGEND_ROW;
         let style = Style::new(index, *ours);
-        style.stroke(&mut out, &[(x, y), (x + 30.0, y)]);
-        style.marker(&mut out, (x + 15.0, y));
-        text(&mut out, (x + 38.0, y + 4.5), "start", "", name);
+        style.stroke(&mut out, &[at(x, y), at(x + 30.0, y)]);
+        style.marker(&mut out, at(x + 15.0, y));
+        text(&mut out, at(x + 38.0, y + 4.5), "start", "", name);
     }
     out.push_str("</svg>\n");
     out
@@ -80,7 +91,8 @@ struct Scale {
 }
 
 impl Scale {
-    fn over(values: impl Iterator<Item = f64>, (from, to): (f64, f64), room: f64) -> Self {
+    /// Puts the values between two pixels, with room around them.
+    fn over(values: impl Iterator<Item = f64>, from: f64, to: f64, room: f64) -> Self {
         let (mut low, mut high) = (f64::MAX, f64::MIN);
         for value in values.filter(|v| *v > 0.0 && v.is_finite()) {
             (low, high) = (low.min(value), high.max(value));
@@ -113,52 +125,52 @@ fn draw(out: &mut String, panel: &Panel, left: f64, names: &[(&str, bool)]) {
     let (x0, x1) = (left + LEFT, left + PANEL_WIDTH - RIGHT);
     let (y0, y1) = (TOP + PLOT_HEIGHT, TOP);
     let points = || panel.lines.iter().flat_map(|line| line.points.iter());
-    let x = Scale::over(points().map(|p| p.0), (x0, x1), 1.12);
-    let y = Scale::over(points().map(|p| p.1), (y0, y1), 1.25);
-    text(out, (x0, TOP - 12.0), "start", "font-weight=\"bold\"", &panel.title);
+    let x = Scale::over(points().map(|p| p.x), x0, x1, 1.12);
+    let y = Scale::over(points().map(|p| p.y), y0, y1, 1.25);
+    text(out, at(x0, TOP - 12.0), "start", "font-weight=\"bold\"", &panel.title);
     for tick in y.ticks() {
-        let at = y.at(tick);
+        let level = y.at(tick);
         let _ = writeln!(
             out,
-            "<line x1=\"{x0:.1}\" y1=\"{at:.1}\" x2=\"{x1:.1}\" y2=\"{at:.1}\" stroke=\"#e4e7eb\"/>"
+            "<line x1=\"{x0:.1}\" y1=\"{level:.1}\" x2=\"{x1:.1}\" y2=\"{level:.1}\" stroke=\"#e4e7eb\"/>"
         );
-        text(out, (x0 - 8.0, at + 4.5), "end", "fill=\"#52606d\"", &short(tick));
+        text(out, at(x0 - 8.0, level + 4.5), "end", "fill=\"#52606d\"", &short(tick));
     }
-    let mut marks: Vec<f64> = points().map(|p| p.0).collect();
+    let mut marks: Vec<f64> = points().map(|p| p.x).collect();
     marks.sort_by(f64::total_cmp);
     marks.dedup();
     for mark in marks {
-        let at = x.at(mark);
+        let column = x.at(mark);
         let _ = writeln!(
             out,
-            "<line x1=\"{at:.1}\" y1=\"{y0:.1}\" x2=\"{at:.1}\" y2=\"{:.1}\" stroke=\"#9aa5b1\"/>",
+            "<line x1=\"{column:.1}\" y1=\"{y0:.1}\" x2=\"{column:.1}\" y2=\"{:.1}\" stroke=\"#9aa5b1\"/>",
             y0 + 5.0
         );
-        text(out, (at, y0 + 20.0), "middle", "fill=\"#52606d\"", &short(mark));
+        text(out, at(column, y0 + 20.0), "middle", "fill=\"#52606d\"", &short(mark));
     }
     let _ = writeln!(
         out,
         "<path d=\"M{x0:.1} {y1:.1}V{y0:.1}H{x1:.1}\" fill=\"none\" stroke=\"#9aa5b1\"/>"
     );
     let middle = f64::midpoint(x0, x1);
-    text(out, (middle, y0 + 42.0), "middle", "", &panel.x);
+    text(out, at(middle, y0 + 42.0), "middle", "", &panel.x);
     let (ax, ay) = (left + 16.0, f64::midpoint(y0, y1));
     let turned = format!("transform=\"rotate(-90 {ax:.1} {ay:.1})\"");
-    text(out, (ax, ay), "middle", &turned, &panel.y);
+    text(out, at(ax, ay), "middle", &turned, &panel.y);
     // Ours last, on top.
     for ours in [false, true] {
         for line in panel.lines.iter().filter(|line| line.ours == ours) {
             let index = names.iter().position(|(name, _)| *name == line.name).unwrap_or(0);
             let style = Style::new(index, ours);
-            let drawn: Vec<(f64, f64)> = line
+            let drawn: Vec<Point> = line
                 .points
                 .iter()
-                .filter(|p| p.1 > 0.0 && p.1.is_finite())
-                .map(|p| (x.at(p.0), y.at(p.1)))
+                .filter(|p| p.y > 0.0 && p.y.is_finite())
+                .map(|p| at(x.at(p.x), y.at(p.y)))
                 .collect();
             style.stroke(out, &drawn);
-            for at in drawn {
-                style.marker(out, at);
+            for point in drawn {
+                style.marker(out, point);
             }
         }
     }
@@ -178,8 +190,8 @@ impl Style {
         Self { colour, shape: index + index / COLOURS.len(), ours }
     }
 
-    fn stroke(&self, out: &mut String, points: &[(f64, f64)]) {
-        let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    fn stroke(&self, out: &mut String, points: &[Point]) {
+        let path: Vec<String> = points.iter().map(|p| format!("{:.1},{:.1}", p.x, p.y)).collect();
         let (width, dash) = if self.ours { ("2.8", "none") } else { ("1.6", "5 3") };
         let _ = writeln!(
             out,
@@ -190,7 +202,7 @@ impl Style {
         );
     }
 
-    fn marker(&self, out: &mut String, (x, y): (f64, f64)) {
+    fn marker(&self, out: &mut String, Point { x, y }: Point) {
         let colour = self.colour;
         let path = match self.shape % 5 {
             0 => {
@@ -209,7 +221,8 @@ impl Style {
     }
 }
 
-fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, content: &str) {
+fn text(out: &mut String, at: Point, anchor: &str, more: &str, content: &str) {
+    let Point { x, y } = at;
     let content = content.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let _ = writeln!(
         out,
