@@ -1,7 +1,6 @@
 //! Rows on their way from text into batches, with the refusals in the order of the lines.
 
-use series::{Ack, Batch, Row, Store, Ticket, Value, Working, WriteError};
-use tokio::runtime::Handle;
+use series::{Batch, Row, Store, Value, WriteError};
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
 const QUOTED_BYTES_MAX: usize = 200;
@@ -10,9 +9,6 @@ pub const REFUSALS_MAX: usize = 100;
 /// Rows are refused as too old so much before the store would refuse the whole batch, in
 /// nanoseconds: a request may be read for some seconds.
 const AGE_MARGIN_NS: i64 = 30_000_000_000;
-/// Samples of a piece that is stored while the rest is read. A quarter of what a busy sender puts into a
-/// request: smaller pieces cost more writes to the log, larger ones leave more to wait for.
-const PIECE_SAMPLES: usize = 4096;
 /// Most bytes of one row or event in the log.
 const ROW_BYTES_MAX: usize = 8 << 10;
 
@@ -30,18 +26,12 @@ pub struct Refusal {
 /// Collects rows into batches. A refused row does not concern its neighbours.
 pub struct Intake<'a> {
     store: &'a Store,
-    working: Option<Working>,
     oldest_ns: i64,
     newest_ns: i64,
     /// A batch that may take so much in the log takes no more rows.
     batch_bytes_max: usize,
     batch: Batch,
     full: Vec<Batch>,
-    /// What was read is sent to the store in pieces of so many samples, and at the end.
-    piece: Option<usize>,
-    tickets: Vec<Ticket>,
-    begun: Begun,
-    failed: Option<WriteError>,
     refusals: Vec<Refusal>,
     refused: u64,
     samples: u64,
@@ -50,30 +40,17 @@ pub struct Intake<'a> {
 }
 
 impl<'a> Intake<'a> {
-    /// For one request that goes to the store as soon as it is read, see [`Taken::tickets`]; with `pieces`
-    /// some of it is logged and applied while the rest is read, and [`Intake::finish`] waits until all of it
-    /// is persisted: for a thread that may.
-    pub(crate) fn sending(store: &'a Store, pieces: bool) -> Self {
-        let piece = if pieces { PIECE_SAMPLES } else { usize::MAX };
-        Self { piece: Some(piece), ..Self::new(store) }
-    }
-
     /// For one read buffer or one request.
     pub fn new(store: &'a Store) -> Self {
         let oldest_ns = store.oldest_ns().saturating_add(AGE_MARGIN_NS);
         let oldest_ns = if store.oldest_ns() == i64::MIN { i64::MIN } else { oldest_ns };
         Self {
             store,
-            working: Some(store.working()),
             oldest_ns,
             newest_ns: store.newest_ns(),
             batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
             batch: store.batch(),
             full: Vec::new(),
-            piece: None,
-            tickets: Vec::new(),
-            begun: Begun::default(),
-            failed: None,
             refusals: Vec::new(),
             refused: 0,
             samples: 0,
@@ -84,11 +61,6 @@ impl<'a> Intake<'a> {
     /// So many lines came before what is read: refusals count from there.
     pub fn count_from(&mut self, lines: u64) {
         self.lines_before = lines;
-    }
-
-    /// Whether the store has some of it already.
-    pub(crate) fn has_sent(&self) -> bool {
-        !self.tickets.is_empty()
     }
 
     /// The row series of a raw name.
@@ -139,44 +111,7 @@ impl<'a> Intake<'a> {
         };
         again.map_err(|e| told(&e))?;
         self.samples += samples as u64;
-        if self.piece.is_some_and(|piece| self.batch.samples() >= piece) {
-            self.send(Ack::Begun);
-        }
         Ok(())
-    }
-
-    /// Let the store have what was taken so far. What it has no room for stays, and all behind it: later
-    /// rows supersede earlier ones.
-    fn send(&mut self, ack: Ack) {
-        let batch = std::mem::replace(&mut self.batch, self.store.batch());
-        if self.failed.is_some() || !self.full.is_empty() {
-            return self.full.push(batch);
-        }
-        match self.store.try_submit(batch, ack) {
-            Ok(Ok(ticket)) => {
-                self.tickets.push(ticket);
-                if ack == Ack::Begun {
-                    self.begun.0 = Some(self.store.clone());
-                }
-            }
-            Ok(Err(batch)) => self.full.push(batch),
-            Err(e) => self.failed = Some(e),
-        }
-    }
-
-    /// Store what was taken, and wait on this thread until it is persisted with all pieces before it. What the
-    /// store has no room for stays.
-    fn write(&mut self) {
-        let batch = std::mem::replace(&mut self.batch, self.store.batch());
-        if self.failed.is_some() || !self.full.is_empty() {
-            return self.full.push(batch);
-        }
-        let working = self.working.take().unwrap_or_else(|| self.store.working());
-        match self.store.try_write(batch, working) {
-            Ok(Ok(_)) => self.begun.settle(),
-            Ok(Err(batch)) => self.full.push(batch),
-            Err(e) => self.failed = Some(e),
-        }
     }
 
     fn admit(&self, time_ns: i64) -> Result<(), String> {
@@ -206,28 +141,15 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// The batches and what was refused. What goes to the store in pieces is persisted, but for what it
-    /// had no room for or refused.
+    /// The batches and what was refused.
     pub fn finish(mut self) -> Taken {
-        match self.piece {
-            Some(_) if self.batch.is_empty() && !self.has_sent() => {}
-            // Its thread has nothing else to do, and another one may have to be woken first.
-            Some(PIECE_SAMPLES) => self.write(),
-            // What persists it begins here, for the same reason.
-            Some(_) => self.send(Ack::Persisted),
-            None => {}
-        }
         if self.batch.is_empty() {
             self.store.spare(self.batch);
         } else {
             self.full.push(self.batch);
         }
         Taken {
-            working: self.working,
             batches: self.full,
-            tickets: self.tickets,
-            begun: self.begun,
-            failed: self.failed,
             refusals: self.refusals,
             refused: self.refused,
             samples: self.samples,
@@ -238,51 +160,13 @@ impl<'a> Intake<'a> {
 /// What came of a read buffer or a request.
 #[derive(Debug)]
 pub struct Taken {
-    /// Whoever sends it on is at work until that is done.
-    pub(crate) working: Option<Working>,
     /// Batches to store, in order.
     pub batches: Vec<Batch>,
-    /// What is on its way to the store already, before `batches`; all of it is persisted when all of both is.
-    pub(crate) tickets: Vec<Ticket>,
-    /// To be settled when all of it is persisted.
-    pub(crate) begun: Begun,
-    /// Why a piece was refused as a whole; those behind it were not tried.
-    pub(crate) failed: Option<WriteError>,
     /// The first [`REFUSALS_MAX`] refusals.
     pub refusals: Vec<Refusal>,
     pub refused: u64,
-    /// Samples and events in the batches and pieces.
+    /// Samples and events in the batches.
     pub samples: u64,
-}
-
-/// Pieces that were begun and that nothing behind them has persisted yet. Dropped before it is settled,
-/// because a body was refused in its middle or its sender left, it sends what persists them in time: what
-/// queries show must not be what a power cut takes however much later.
-#[derive(Default)]
-pub(crate) struct Begun(Option<Store>);
-
-impl Begun {
-    /// They are persisted.
-    pub(crate) fn settle(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl std::fmt::Debug for Begun {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Begun").field(&self.0.is_some()).finish()
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        let Some(store) = self.0.take() else { return };
-        // A store that takes nothing any more has said why; one that is full persists what it has when it
-        // seals, or at the next write.
-        let Ok(Err(batch)) = store.try_submit(Batch::new(), Ack::Flushed) else { return };
-        let Ok(runtime) = Handle::try_current() else { return };
-        runtime.spawn(async move { store.submit_async(batch, Ack::Flushed).await });
-    }
 }
 
 /// What the store says of a row, without the number by which it knows it: the offending text is told.

@@ -1,14 +1,13 @@
 //! What all handles of a store share: the queue of batches, the log, the live state.
 //!
-//! Batches are logged and applied in one order, that of their positions, by whoever holds the
-//! commit lock: the store's own thread, or a writer (see `commit`). So a head that is closed at
-//! position P holds exactly what came up to P.
+//! Batches are logged and applied in one order, that of their positions, with the commit lock held
+//! (see `commit`). So a head that is closed at position P holds exactly what came up to P.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -27,12 +26,10 @@ use crate::part::{Part, Shelf};
 use crate::pending::{Pending, Spares, What};
 use crate::record::Tombstone;
 use crate::unread::Unread;
-use crate::wait::{Line, Slot, Ticket};
+use crate::wait::{Line, Ticket};
 
 mod commit;
 mod submit;
-
-pub(crate) use commit::Waits;
 
 /// Bytes of records that are logged together at most; half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -67,10 +64,6 @@ pub(crate) struct Live {
 struct Queue {
     pending: VecDeque<Pending>,
     samples: usize,
-    /// What waits for the next flush: who comes while one is made waits for the one behind it.
-    unpersisted: Vec<Arc<Slot>>,
-    /// Somebody logs and applies: the store's thread what it took out, or a writer its own batch.
-    committing: bool,
     closed: bool,
     line: Line,
 }
@@ -146,8 +139,6 @@ pub(crate) struct Core {
     work: Condvar,
     room: Condvar,
     full: AtomicBool,
-    /// Writers at work.
-    pub(crate) working: Arc<AtomicUsize>,
     /// Which folder it was when the store was opened, and whether that is gone.
     pub(crate) found: Option<(u64, u64)>,
     pub(crate) folder_lost: AtomicBool,
@@ -200,7 +191,6 @@ impl Core {
             work: Condvar::new(),
             room: Condvar::new(),
             full: AtomicBool::new(false),
-            working: Arc::default(),
         }
     }
 
@@ -252,18 +242,13 @@ impl Core {
     }
 
     /// Put a batch on its way when there is room.
-    pub(crate) fn submit(
-        &self,
-        batch: Batch,
-        ack: Ack,
-        waits: Waits,
-    ) -> Result<Ticket, WriteError> {
+    pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         let pending = self.pending(batch, ack)?;
         let mut queue = self.queue.lock();
         while !self.admit(&queue)? {
             self.room.wait(&mut queue);
         }
-        Ok(self.enqueue(queue, pending, waits))
+        Ok(self.enqueue(queue, pending))
     }
 
     pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
@@ -278,7 +263,7 @@ impl Core {
                     Poll::Pending
                 }
                 Ok(true) => match pending.take() {
-                    Some(pending) => Poll::Ready(Ok(self.enqueue(queue, pending, Waits::Ticket))),
+                    Some(pending) => Poll::Ready(Ok(self.enqueue(queue, pending))),
                     None => Poll::Ready(Err(WriteError::Closed)),
                 },
             }

@@ -2,9 +2,9 @@
 //!
 //! A *row series* is a tag set with metrics that share timestamps; each metric is addressable
 //! alone, as a [`Series`]. Writers put rows into a [`Batch`]; a batch is one record of the store's
-//! own journal and then in the head, where queries see it: acknowledged when it is as durable as asked
-//! for, perhaps shown a moment before. Of a flush that fails it stays shown, though its writer was
-//! refused, until the store is opened again. Heads are sealed into parts, one per partition of 2 hours
+//! own journal, and when it is as durable as asked for it is put into the head, where queries see it, and
+//! acknowledged. Of a flush that fails nothing is shown; when the store is opened again it may be
+//! there. Heads are sealed into parts, one per partition of 2 hours
 //! touched; parts are merged in the background.
 //!
 //! ```
@@ -77,7 +77,6 @@ mod store;
 mod table;
 mod unread;
 mod wait;
-mod working;
 
 pub use backup::{BackupReport, backup};
 pub use batch::Batch;
@@ -89,4 +88,3 @@ pub use options::*;
 pub use query::{EventScan, Extreme, Scan, Snapshot};
 pub use store::Store;
 pub use wait::Ticket;
-pub use working::Working;

@@ -222,7 +222,7 @@ impl Store {
                 std::thread::Builder::new().name(name.into()).spawn(move || run(&core))
             };
             let mut threads = store.0.threads.lock();
-            threads.push(start("series-log", Core::serve, Arc::clone(&core)).map_err(failed)?);
+            threads.push(start("series-log", Core::run_log, Arc::clone(&core)).map_err(failed)?);
             threads.push(start("series-seal", Core::maintain, core).map_err(failed)?);
         }
         Ok((store, report))

@@ -7,21 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::WriteError;
 use crate::model::Outcome;
 
-/// What is known of a batch that is applied while it is persisted.
-enum Half {
-    Applied(Outcome),
-    Persisted(Result<(), WriteError>),
-}
-
 #[derive(Default)]
 struct State {
     result: Option<Result<Outcome, WriteError>>,
-    half: Option<Half>,
     waker: Option<Waker>,
 }
 
@@ -34,28 +27,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn finish(&self, result: Result<Outcome, WriteError>) {
-        self.end(self.state.lock(), result);
-    }
-
-    /// It is applied; it is finished when it is persisted, too.
-    pub(crate) fn applied(&self, outcome: Outcome) {
         let mut state = self.state.lock();
-        match state.half.take() {
-            Some(Half::Persisted(result)) => self.end(state, result.map(|()| outcome)),
-            _ => state.half = Some(Half::Applied(outcome)),
-        }
-    }
-
-    /// It is persisted, or cannot be; it is finished when it is applied, too.
-    pub(crate) fn persisted(&self, result: Result<(), WriteError>) {
-        let mut state = self.state.lock();
-        match state.half.take() {
-            Some(Half::Applied(outcome)) => self.end(state, result.map(|()| outcome)),
-            _ => state.half = Some(Half::Persisted(result)),
-        }
-    }
-
-    fn end(&self, mut state: MutexGuard<'_, State>, result: Result<Outcome, WriteError>) {
         state.result = Some(result);
         if let Some(waker) = state.waker.take() {
             waker.wake();

@@ -1,9 +1,8 @@
-//! What is sent without waiting for room: pieces of what is still being read, deletes.
+//! What is sent without waiting for room: deletes, and batches of those that cannot wait.
 
 use std::sync::Arc;
 
 use super::Core;
-use super::commit::Waits;
 use crate::batch::Batch;
 use crate::error::WriteError;
 use crate::options::{Ack, TOMBSTONES_MAX};
@@ -17,7 +16,6 @@ impl Core {
         &self,
         batch: Batch,
         ack: Ack,
-        waits: Waits,
     ) -> Result<Result<Ticket, Batch>, WriteError> {
         let queue = self.queue.lock();
         let room = self.admit(&queue)? && queue.line.is_turn(None);
@@ -29,7 +27,7 @@ impl Core {
         let queue = self.queue.lock();
         // It may be closed by now. If others took the room, this one batch is beyond it.
         self.admit(&queue)?;
-        Ok(Ok(self.enqueue(queue, pending, waits)))
+        Ok(Ok(self.enqueue(queue, pending)))
     }
 
     /// Whether the store may hold one tombstone more.
@@ -50,6 +48,6 @@ impl Core {
         }
         let (ack, slot) = (Ack::Persisted, Arc::default());
         let pending = Pending { what, record, ack, slot, forgotten: 0 };
-        Ok(self.enqueue(queue, pending, Waits::Ticket))
+        Ok(self.enqueue(queue, pending))
     }
 }
