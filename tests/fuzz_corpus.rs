@@ -28,7 +28,7 @@ mod ingest {
 use std::fs;
 use std::path::Path;
 
-use ::ingest::answer_all;
+use ::query::answer_all;
 use env::random::{Random as _, SeededRandom};
 use ship::wire;
 

@@ -16,7 +16,5 @@ mod remote;
 mod resp;
 #[path = "../../../crates/server/ingest/src/telnet.rs"]
 mod telnet;
-#[path = "../../../crates/server/ingest/src/time.rs"]
-mod time;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| readers::readers(data));

@@ -5,10 +5,10 @@
 //! ends at the first line feed, even inside quotes: a quote that never closes costs its line alone.
 
 use memchr::{memchr, memchr2, memchr3};
+use query::time::parse_int;
 use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
 
 use crate::intake::{Intake, parse_float};
-use crate::time::parse_int;
 
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 10;

@@ -21,11 +21,9 @@ pub mod influx;
 mod intake;
 mod net;
 mod protobuf;
-mod query;
 pub mod remote;
 mod resp;
 mod telnet;
-mod time;
 
 pub use certificate::CertificateFiles;
 pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
@@ -38,8 +36,6 @@ pub use net::{
     ANSWER_TIME_MAX, CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX,
     REPLY_BYTES_MAX, serve_tcp, serve_udp,
 };
-#[doc(hidden)]
-pub use query::answer_all;
 pub use resp::{
     DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,
     is_resp_name,

@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use query::time::{parse_int, parse_iso};
 use series::{COLUMNS_MAX, Row, Store, Value};
 
 use crate::intake::{Intake, parse_float};
 use crate::telnet::Asked;
-use crate::time::{parse_int, parse_iso};
 
 /// Longest item (line or bulk string), in bytes.
 pub const ITEM_BYTES_MAX: usize = 16 << 10;

@@ -3,9 +3,10 @@
 //! Nothing answers a `put` that was taken; one that was not is answered by a line that repeats it.
 //! `sync` asks to be answered when everything before it is persisted.
 
-use crate::intake::{Intake, parse_float};
-use crate::time::{parse_guess, parse_int};
+use query::time::{parse_guess, parse_int};
 use series::Value;
+
+use crate::intake::{Intake, parse_float};
 
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 10;

@@ -11,7 +11,7 @@ use super::{Cells, Column, RowOut};
 use crate::time::SECOND_NS;
 
 /// Names of the functions that `apply` knows.
-pub(crate) const FUNCTIONS: &[&str] = &[
+pub const FUNCTIONS: &[&str] = &[
     "abs",
     "accumulate",
     "cma",

@@ -1,6 +1,6 @@
 //! The query language of the query port: JSON objects in, rows as RESP or CSV out.
 //!
-//! [`Query::parse`] reads what is asked, [`plan`](plan::lines) finds series and makes one lazy line
+//! [`Query::parse`] reads what is asked, `plan` finds series and makes one lazy line
 //! of rows for each name of the answer, [`run`] orders, filters and writes them. Nothing is read
 //! before the client takes it. What cannot be read of one series is told at the end of the answer;
 //! the others are there. A query keeps within its [`Budget`].
@@ -15,6 +15,7 @@ mod parse;
 mod plan;
 mod read;
 mod steps;
+pub mod time;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,15 +23,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use series::{Direction, Store, Value};
 
-pub(crate) use apply::FUNCTIONS;
+pub use apply::FUNCTIONS;
 use apply::{Function, Share};
 use budget::Held;
-pub(crate) use budget::{Budget, Memory, QUERY_TIME_MAX};
+pub use budget::{Budget, Memory, QUERY_TIME_MAX};
 use merge::Frontier;
-pub(crate) use meta::{DeleteError, delete, suggest};
+pub use meta::{DeleteError, delete, suggest};
 use output::Output;
-pub(crate) use output::PIECE_BYTES;
-pub(crate) use parse::Query;
+pub use output::PIECE_BYTES;
+pub use parse::Query;
 use parse::What;
 use plan::Func;
 
@@ -96,7 +97,7 @@ struct Lines {
 /// if it is: the client must see that more would have come. A query that ends before anything was sent
 /// is answered by the error alone.
 #[must_use]
-pub(crate) fn run(
+pub fn run(
     store: &Store,
     query: &Query,
     budget: &Budget,

@@ -60,7 +60,7 @@ pub(super) fn is_exactly(series: &Series, tests: &TagTests) -> bool {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Query {
+pub struct Query {
     pub(super) what: What,
     pub(super) range: TimeRange,
     pub(super) direction: Direction,
@@ -155,7 +155,7 @@ impl Query {
 
     /// Read a search for names, `{"select": metric or "", "where", "limit", "offset"}`. Its answer
     /// is always RESP.
-    pub(crate) fn parse_search(body: &[u8]) -> Result<Self, String> {
+    pub fn parse_search(body: &[u8]) -> Result<Self, String> {
         let (mut metric, mut query) = (None, Self::new(What::Names(String::new())));
         for (name, value) in &Fields::parse(body)?.0 {
             match name.as_str() {
@@ -172,7 +172,7 @@ impl Query {
     }
 
     /// Read a query.
-    pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
+    pub fn parse(body: &[u8]) -> Result<Self, String> {
         let fields = Fields::parse(body)?;
         let mut query = Self::new(What::Names(String::new()));
         let (mut kinds, mut ranged, mut pattern) = (0, false, None);
