@@ -4,8 +4,8 @@
 mod influx;
 #[path = "../ingest.rs"]
 mod ingest;
-#[path = "../../../crates/server/ingest/src/intake.rs"]
-mod intake;
+#[path = "../../../crates/server/ingest/src/collector.rs"]
+mod collector;
 #[path = "../../../crates/server/ingest/src/protobuf.rs"]
 mod protobuf;
 #[path = "../readers.rs"]

@@ -27,8 +27,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use crate::collector::{CollectedRows, RowCollector};
 use crate::guard::{AUTH_TIME_MAX, Guard};
-use crate::intake::{Intake, Taken};
 use crate::resp::{DictionaryRoom, RespReader};
 use crate::telnet::{Asked, LINE_BYTES_MAX, TelnetReader};
 
@@ -289,12 +289,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return true;
         }
         loop {
-            let mut intake = Intake::new(&self.store);
+            let mut collector = RowCollector::new(&self.store);
             let (done, asked) = match &mut self.reader {
-                Reader::Resp(reader) => reader.read_until_asked(&self.buffer, &mut intake),
-                Reader::OpenTsdb(reader) => reader.read_until_asked(&self.buffer, &mut intake),
+                Reader::Resp(reader) => reader.read_until_asked(&self.buffer, &mut collector),
+                Reader::OpenTsdb(reader) => reader.read_until_asked(&self.buffer, &mut collector),
             };
-            let taken = intake.finish();
+            let taken = collector.finish();
             self.buffer.advance(done);
             self.submit(taken).await;
             let Some(asked) = asked else { return false };
@@ -306,16 +306,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// The client has closed its side: what is left in the buffer is all there is.
     async fn end(&mut self) {
-        let mut intake = Intake::new(&self.store);
+        let mut collector = RowCollector::new(&self.store);
         match &mut self.reader {
-            Reader::Resp(reader) => reader.end(&self.buffer, &mut intake),
-            Reader::OpenTsdb(reader) => reader.cut(&self.buffer, &mut intake),
+            Reader::Resp(reader) => reader.end(&self.buffer, &mut collector),
+            Reader::OpenTsdb(reader) => reader.cut(&self.buffer, &mut collector),
         }
-        let taken = intake.finish();
+        let taken = collector.finish();
         self.submit(taken).await;
     }
 
-    async fn submit(&mut self, taken: Taken) {
+    async fn submit(&mut self, taken: CollectedRows) {
         count(self.protocol.name(), &taken);
         self.untold += taken.refused.saturating_sub(taken.refusals.len() as u64);
         for refusal in &taken.refusals {
@@ -459,7 +459,7 @@ async fn first(tickets: &mut VecDeque<Ticket>) -> Result<(), WriteError> {
     result.map(drop)
 }
 
-pub(crate) fn count(protocol: &'static str, taken: &Taken) {
+pub(crate) fn count(protocol: &'static str, taken: &CollectedRows) {
     metrics::counter!("holdfast_series_samples_total", "protocol" => protocol)
         .increment(taken.samples);
     if taken.refused > 0 {

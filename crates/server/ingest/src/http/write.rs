@@ -23,7 +23,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{busy, failed, refused};
-use crate::intake::{Intake, Refusal, Taken};
+use crate::collector::{CollectedRows, Refusal, RowCollector};
 use crate::remote::{MESSAGE_BYTES_MAX, RemoteReader};
 use crate::{influx, net};
 
@@ -175,9 +175,10 @@ async fn write_lines(
         Ok(coding) => coding,
         Err(text) => return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response(),
     };
-    let read = move |body: &[u8], intake: &mut Intake<'_>| {
+    let read = move |body: &[u8], collector: &mut RowCollector<'_>| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut read = |body: &[u8]| influx::read(body, precision, now.as_nanos() as i64, intake);
+        let mut read =
+            |body: &[u8]| influx::read(body, precision, now.as_nanos() as i64, collector);
         match coding {
             Coding::Plain => read(body),
             Coding::Gzip => read(&unpacked(body)?),
@@ -200,7 +201,8 @@ async fn write_remote(
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
     let remote = Arc::clone(&rooms.remote);
-    let read = move |body: &[u8], intake: &mut Intake<'_>| Ok(remote.read(body, intake)?);
+    let read =
+        move |body: &[u8], collector: &mut RowCollector<'_>| Ok(remote.read(body, collector)?);
     take(&store, &rooms, request, REMOTE, read).await
 }
 
@@ -210,7 +212,7 @@ async fn take(
     rooms: &Rooms,
     request: Request,
     protocol: Protocol,
-    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
+    read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Response {
     let (body, room) = match body_of(rooms, request).await {
         Ok(body) => body,
@@ -309,7 +311,7 @@ struct Permits {
 
 /// The rows of a body, and the reader's permit, which is held until they are queued.
 struct Parsed {
-    taken: Taken,
+    taken: CollectedRows,
     reader: OwnedSemaphorePermit,
 }
 
@@ -331,15 +333,15 @@ async fn parse(
     body: Bytes,
     small: usize,
     permits: Permits,
-    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
+    read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Result<Parsed, Unread> {
     let store = store.clone();
     let bytes = body.len();
     let parsing = move || {
-        let mut intake = Intake::new(&store);
-        let done = read(&body, &mut intake);
+        let mut collector = RowCollector::new(&store);
+        let done = read(&body, &mut collector);
         drop((body, permits.body, permits.unpacked));
-        done.map(|()| Parsed { taken: intake.finish(), reader: permits.reader })
+        done.map(|()| Parsed { taken: collector.finish(), reader: permits.reader })
     };
     if bytes <= small {
         if bytes > TINY_BYTES {

@@ -20,7 +20,7 @@ async fn body_counts_towards_the_limits_after_its_client_has_left() {
     let (store, rooms) = (store(), Rooms::default());
     let (begins, mut begun) = unbounded_channel();
     let (end, ends) = mpsc::channel::<()>();
-    let read = move |_: &[u8], _: &mut Intake<'_>| {
+    let read = move |_: &[u8], _: &mut RowCollector<'_>| {
         begins.send(()).unwrap();
         let _ = ends.recv();
         Ok(())

@@ -24,7 +24,7 @@ pub struct Refusal {
 }
 
 /// Collects rows into batches. A refused row does not concern its neighbours.
-pub struct Intake<'a> {
+pub struct RowCollector<'a> {
     store: &'a Store,
     oldest_ns: i64,
     newest_ns: i64,
@@ -39,7 +39,7 @@ pub struct Intake<'a> {
     lines_before: u64,
 }
 
-impl<'a> Intake<'a> {
+impl<'a> RowCollector<'a> {
     /// For one read buffer or one request.
     pub fn new(store: &'a Store) -> Self {
         let oldest_ns = store.oldest_ns().saturating_add(AGE_MARGIN_NS);
@@ -142,13 +142,13 @@ impl<'a> Intake<'a> {
     }
 
     /// The batches and what was refused.
-    pub fn finish(mut self) -> Taken {
+    pub fn finish(mut self) -> CollectedRows {
         if self.batch.is_empty() {
             self.store.spare(self.batch);
         } else {
             self.full.push(self.batch);
         }
-        Taken {
+        CollectedRows {
             batches: self.full,
             refusals: self.refusals,
             refused: self.refused,
@@ -159,7 +159,7 @@ impl<'a> Intake<'a> {
 
 /// What came of a read buffer or a request.
 #[derive(Debug)]
-pub struct Taken {
+pub struct CollectedRows {
     /// Batches to store, in order.
     pub batches: Vec<Batch>,
     /// The first [`REFUSALS_MAX`] refusals.
