@@ -8,7 +8,8 @@ use memchr::{memchr, memchr2, memchr3};
 use query::time::parse_int;
 use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
 
-use crate::collector::{RowCollector, parse_float};
+use crate::collector::RowCollector;
+use crate::number::parse_float;
 
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -165,7 +166,7 @@ fn read_line<'a>(
         collector.push(*row, time_ns, scratch.values.get(begin..*end).unwrap_or_default())?;
         begin = *end;
     }
-    events.into_iter().try_for_each(|(row, text)| collector.event(row, time_ns, &text))
+    events.into_iter().try_for_each(|(row, text)| collector.push_event(row, time_ns, &text))
 }
 
 /// The rows of a line's numbers: one, or as many as their metrics and names need.

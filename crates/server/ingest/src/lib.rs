@@ -20,6 +20,7 @@ mod guard;
 mod http;
 pub mod influx;
 mod net;
+mod number;
 mod protobuf;
 pub mod remote;
 mod resp;

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use query::time::{parse_int, parse_iso};
 use series::{COLUMNS_MAX, Row, Store, Value};
 
-use crate::collector::{RowCollector, parse_float};
+use crate::collector::RowCollector;
+use crate::number::parse_float;
 use crate::telnet::Asked;
 
 /// Longest item (line or bulk string), in bytes.
@@ -400,7 +401,7 @@ impl RespReader {
             return;
         }
         let stored = if row.is_events() {
-            collector.event(row, self.time_ns, item.text())
+            collector.push_event(row, self.time_ns, item.text())
         } else {
             match number(item) {
                 Some(value) => collector.push(row, self.time_ns, &[value]),

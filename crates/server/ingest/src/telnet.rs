@@ -6,7 +6,8 @@
 use query::time::{parse_guess, parse_int};
 use series::Value;
 
-use crate::collector::{RowCollector, parse_float};
+use crate::collector::RowCollector;
+use crate::number::parse_float;
 
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
