@@ -3,6 +3,12 @@
 //! Rows are numbered in order of creation; numbers are never used twice. On disk the catalogue is a
 //! file that only grows; the manifest says how far it counts. Rows without samples are forgotten:
 //! their names go, and the file is written anew.
+//!
+//! # Locking
+//! `names` before `sharing`; with `sharing` held, which the log thread reads while it applies a batch to a
+//! head, no other lock of the store is taken. A new row is looked up again with `names` locked for writing,
+//! so that two writers of one new name get the same row. Long reads take `names` some rows at a time:
+//! writers of new names wait for no more than these.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;

@@ -47,6 +47,7 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod ask;
+mod background;
 mod backup;
 mod batch;
 mod bytes;
@@ -75,8 +76,8 @@ mod seal;
 mod sharing;
 mod store;
 mod table;
+mod ticket;
 mod unread;
-mod wait;
 
 pub use backup::{BackupReport, backup};
 pub use batch::Batch;
@@ -87,4 +88,4 @@ pub use open::verify;
 pub use options::*;
 pub use query::{EventScan, Extreme, Scan, Snapshot};
 pub use store::Store;
-pub use wait::Ticket;
+pub use ticket::{Ticket, TrySubmit};

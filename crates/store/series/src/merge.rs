@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
 
@@ -35,10 +34,6 @@ const RUNS_BYTES_MAX: u64 = 8 << 20;
 const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
 impl Core {
-    pub(crate) fn now_ns(&self) -> i64 {
-        i64::try_from(self.options.clock.guarded_us()).unwrap_or(i64::MAX).saturating_mul(1000)
-    }
-
     /// Merge until nothing is worth merging.
     pub(crate) fn merge(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
@@ -49,13 +44,13 @@ impl Core {
 
     /// One merge or roll-up, if any is worth it.
     pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<bool, WriteError> {
-        let mut manifest = self.maintain.lock();
+        let mut manifest = self.manifest.lock();
         let live = self.live.read();
         let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
         drop(live);
         let finished = self.now_ns().saturating_sub(FINISHED_NS);
         let now = self.options.clock.monotonic();
-        let whole = |p: &i64| self.unread.lock().may_merge(*p, now);
+        let whole = |p: &i64| self.upkeep.unread.lock().may_merge(*p, now);
         let is_finished = |p: i64| partition_range(p).to_ns < finished;
         // A delete whose record is not known to be sealed may be lost with the log.
         let mut deletes = Deletes::of(&manifest.tombstones);
@@ -112,7 +107,7 @@ impl Core {
         partition: i64,
         done: Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let mut unread = self.unread.lock();
+        let mut unread = self.upkeep.unread.lock();
         let another_hour = unread.note(partition, &done, self.options.clock.monotonic());
         unread.keep(&manifest.parts.iter().map(|part| part.partition).collect());
         manifest.unread = unread.refused_s();
@@ -231,7 +226,7 @@ impl Core {
 
     /// An error when the store is being closed.
     fn go_on(&self) -> Result<(), WriteError> {
-        if self.stopping.load(Ordering::Acquire) { Err(WriteError::Closed) } else { Ok(()) }
+        if self.upkeep.is_stopping() { Err(WriteError::Closed) } else { Ok(()) }
     }
 
     /// Finish a file of parts in which tombstones up to a position are applied; those without rows
@@ -298,7 +293,7 @@ impl Core {
         for part in gone {
             part.replace();
         }
-        self.lost_samples();
+        self.forgetting.samples_went();
         Ok(())
     }
 }

@@ -88,9 +88,9 @@ impl Core {
 
     /// One step of that, so that what is written meanwhile does not wait for all of them.
     pub(crate) fn retain_step(&self, outcome: &mut MergeOutcome) -> Result<Step, WriteError> {
-        let step = self.retain_once(&mut self.maintain.lock(), outcome)?;
+        let step = self.retain_once(&mut self.manifest.lock(), outcome)?;
         if !matches!(step, Step::Done)
-            && self.due()
+            && self.is_seal_due()
             && let Err(e) = self.seal()
         {
             // It is tried again; steps make room.
@@ -108,7 +108,9 @@ impl Core {
     ) -> Result<Step, WriteError> {
         match self.noting(manifest, partition, done) {
             Ok(()) => Ok(Step::More),
-            Err(e) if self.unread.lock().may_go(partition, self.options.clock.monotonic()) => {
+            Err(e)
+                if self.upkeep.unread.lock().may_go(partition, self.options.clock.monotonic()) =>
+            {
                 Err(e)
             }
             Err(e) => Ok(Step::Refused(e)),
@@ -139,7 +141,7 @@ impl Core {
         let crowded = over && retention.bytes_max.is_some_and(|max| alone_bytes > max / 2);
         // What cannot be read now keeps nothing behind it from going.
         let now = self.options.clock.monotonic();
-        let readable = |p: &i64| self.unread.lock().may_go(*p, now);
+        let readable = |p: &i64| self.upkeep.unread.lock().may_go(*p, now);
         let oldest = parts.iter().find(|(p, _)| readable(p)).filter(|_| !crowded);
         if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
             let by_size = !self.is_past(*p, retention.age);
@@ -273,7 +275,7 @@ impl Core {
             ..PartMeta::default()
         };
         manifest.next_part += 1;
-        let lost = alone.is_some() && self.unread.lock().is_lost(partition);
+        let lost = alone.is_some() && self.upkeep.unread.lock().is_lost(partition);
         let from = Sources { with_samples, lost };
         let written = self.write_rollup(&snapshot, meta, manifest.sealed, from);
         let samples = if alone.is_some() { parts.as_slice() } else { &[] };

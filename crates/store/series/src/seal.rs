@@ -30,14 +30,14 @@ impl Core {
 
     /// Seal everything written so far.
     pub(crate) fn seal(&self) -> Result<SealOutcome, WriteError> {
-        let mut manifest = self.maintain.lock();
+        let mut manifest = self.manifest.lock();
         {
-            let _order = self.commit.lock();
-            self.freeze();
+            let _committing = self.commit.lock();
+            self.close_head();
         }
         let result = self.seal_closed(&mut manifest);
-        *self.trouble.lock() = result.as_ref().err().map(ToString::to_string);
-        self.head_changed();
+        *self.upkeep.trouble.lock() = result.as_ref().err().map(ToString::to_string);
+        self.heads_changed();
         result
     }
 
@@ -52,7 +52,7 @@ impl Core {
         let below = self.live.read().heads.first().map_or(0, |active| active.first() - 1);
         if below > manifest.sealed {
             self.seal_one(manifest, None, below, &mut outcome)?;
-            *self.began.lock() = self.options.clock.monotonic();
+            *self.upkeep.head_began.lock() = self.options.clock.monotonic();
         }
         Ok(outcome)
     }

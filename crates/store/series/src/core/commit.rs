@@ -16,13 +16,19 @@ use std::time::Duration;
 use journal::Durability;
 use parking_lot::MutexGuard;
 
-use super::{Committer, Core, DEFINITIONS_MAX, GROUP_BYTES_MAX, Queue, RECORD_BYTES_ADDED};
+use super::queue::QueueState;
+use super::{Core, LogState};
 use crate::error::WriteError;
 use crate::model::Outcome;
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, Wal};
-use crate::pending::{Pending, What};
+use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
-use crate::wait::Ticket;
+use crate::ticket::Ticket;
+
+/// Bytes of records that are logged together at most; half a segment if that is less.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// Rows whose definitions are in one record at most.
+const DEFINITIONS_MAX: u32 = 2000;
 
 /// Where a group is in the log, and what appending it cost.
 struct Logged {
@@ -40,12 +46,10 @@ struct Definitions {
 
 impl Core {
     /// Queues a batch or a delete for the log thread. Without background threads commits it.
-    pub(super) fn enqueue(&self, mut queue: MutexGuard<'_, Queue>, pending: Pending) -> Ticket {
+    pub(super) fn enqueue(&self, queue: MutexGuard<'_, QueueState>, pending: Pending) -> Ticket {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if self.options.background {
-            queue.samples += pending.what.samples();
-            queue.pending.push_back(pending);
-            self.work.notify_one();
+            self.queue.push(queue, pending);
         } else {
             // With the queue locked no other writer overtakes this one, and closing waits for it.
             self.commit(vec![pending]);
@@ -56,31 +60,9 @@ impl Core {
 
     /// The log thread: commits what is queued until the store is closed and the queue is empty.
     pub(crate) fn run_log(&self) {
-        while let Some(group) = self.next_group() {
+        while let Some(group) = self.queue.take_group(self.group_bytes_max()) {
             self.commit(group);
         }
-    }
-
-    /// Waits for something in the queue, and takes as much of it as is logged together. Returns
-    /// `None` when the store is closed and the queue is empty.
-    fn next_group(&self) -> Option<Vec<Pending>> {
-        let mut queue = self.queue.lock();
-        while queue.pending.is_empty() && !queue.closed {
-            self.work.wait(&mut queue);
-        }
-        let (mut group, mut bytes) = (Vec::new(), 0);
-        while let Some(next) = queue.pending.front() {
-            bytes += next.record.len() + RECORD_BYTES_ADDED;
-            // A record too large for any group goes alone, and fails alone.
-            if bytes > self.group_bytes_max() && !group.is_empty() {
-                break;
-            }
-            let Some(pending) = queue.pending.pop_front() else { break };
-            queue.samples -= pending.what.samples();
-            group.push(pending);
-        }
-        self.wake_writers(queue);
-        (!group.is_empty()).then_some(group)
     }
 
     /// Bytes of records that are logged together at most: the log takes no group larger than a
@@ -93,12 +75,12 @@ impl Core {
     /// Logs a group, applies it and completes its tickets. If it cannot be logged, none of it is
     /// applied, and each writer gets the error.
     fn commit(&self, group: Vec<Pending>) {
-        let mut committer = self.commit.lock();
+        let mut log = self.commit.lock();
         let group = self.refuse_forgotten(group);
         if group.is_empty() {
             return;
         }
-        let logged = match self.log(&mut committer, &group) {
+        let logged = match self.append(&mut log, &group) {
             Ok(logged) => logged,
             Err(e) => {
                 return group.into_iter().for_each(|pending| self.refuse(&pending, e.clone()));
@@ -106,16 +88,16 @@ impl Core {
         };
         for (pending, position) in group.into_iter().zip(logged.first_position..) {
             let log_bytes = pending.record.len() as u64;
-            let samples = match pending.what {
-                What::Batch(batch) => {
+            let samples = pending.write.samples() as u64;
+            match pending.write {
+                Write::Batch(batch) => {
                     self.apply(&batch, position);
-                    self.spares.give(batch, pending.record)
+                    self.spares.give(batch, pending.record);
                 }
-                What::Delete(tombstone) => {
-                    self.bury(Tombstone { position, ..tombstone });
-                    0
+                Write::Delete(tombstone) => {
+                    self.apply_delete(Tombstone { position, ..tombstone });
                 }
-            };
+            }
             self.counters.samples.fetch_add(samples, Ordering::Relaxed);
             self.counters.batches.fetch_add(1, Ordering::Relaxed);
             self.counters.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
@@ -132,32 +114,34 @@ impl Core {
     /// Refuses batches with rows that were forgotten while they were queued. Returns the others.
     fn refuse_forgotten(&self, mut group: Vec<Pending>) -> Vec<Pending> {
         let forgotten = self.catalog.forgotten();
-        group.retain(|pending| match &pending.what {
-            What::Batch(batch) if pending.forgotten != forgotten => {
-                let checked = self.catalog.check(batch);
-                checked.map_err(|e| self.refuse(pending, e)).is_ok()
-            }
-            _ => true,
+        group.retain(|pending| {
+            let checked = match &pending.write {
+                Write::Batch(batch) if pending.forgotten != forgotten => self.catalog.check(batch),
+                _ => Ok(()),
+            };
+            let is_known = checked.is_ok();
+            checked.unwrap_or_else(|e| self.refuse(pending, e));
+            is_known
         });
         group
     }
 
     /// Appends a group to the log, and before it the definitions of rows that the log does not have
     /// yet.
-    fn log(&self, committer: &mut Committer, group: &[Pending]) -> Result<Logged, WriteError> {
+    fn append(&self, log: &mut LogState, group: &[Pending]) -> Result<Logged, WriteError> {
         let journal = self.journal.read().clone();
         let Some(journal) = journal else {
             return Ok(Logged { first_position: self.live.read().position + 1, flushes: 0 });
         };
         let rows = self.catalog.rows();
-        while committer.logged_rows < rows {
-            let definitions = self.define(committer.logged_rows, rows);
+        while log.rows_logged < rows {
+            let definitions = self.define(log.rows_logged, rows);
             journal.append(&definitions.record, Durability::Flush)?;
-            committer.logged_rows = definitions.to;
+            log.rows_logged = definitions.to;
         }
         let records: Vec<&[u8]> = group.iter().map(|p| &*p.record).collect();
         let outcome = journal.append_all(&records, self.durability(group))?;
-        let first_position = committer.log_base + outcome.first;
+        let first_position = log.base + outcome.first;
         Ok(Logged { first_position, flushes: outcome.flushes })
     }
 

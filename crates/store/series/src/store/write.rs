@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::error::WriteError;
 use crate::model::Outcome;
 use crate::options::Ack;
-use crate::wait::Ticket;
+use crate::ticket::{Ticket, TrySubmit};
 
 impl Store {
     /// Bytes up to which [`Batch::bytes_max`] may go so that the log takes the batch, whatever it
@@ -65,7 +65,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::submit`].
-    pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<Result<Ticket, Batch>, WriteError> {
+    pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
         self.0.core.ensure_marked()?;
         self.0.core.try_submit(batch, ack)
     }
