@@ -21,7 +21,7 @@ use roaring::RoaringBitmap;
 use crate::batch::Batch;
 use crate::bytes::{Input, push_text, push_varint};
 use crate::error::{NameError, WriteError};
-use crate::model::{Row, Selector, Series};
+use crate::model::{ColumnId, Row, Selector, Series};
 use crate::name::RowName;
 use crate::sharing::Sharing;
 
@@ -216,7 +216,8 @@ impl Catalog {
         for (column, metric) in name.metrics.iter().enumerate().filter(|_| !row.events) {
             let hash = self.hasher.hash_one((metric, &name.tags));
             if let Some(known) = names.first_with(hash, metric, name) {
-                self.sharing.write().join((row.id, column as u16), known);
+                let new = ColumnId { row: row.id, column: column as u16 };
+                self.sharing.write().join(new, known);
             } else {
                 names.by_series.insert_unique(hash, (hash, row.id), |(hash, _)| *hash);
             }
@@ -253,9 +254,11 @@ impl Catalog {
         Some(())
     }
 
-    /// Shape of a row: its number of values, and whether it holds events.
-    pub(crate) fn shape(&self, id: u32) -> Option<(u16, bool)> {
-        self.names.read().rows.get(id).map(|r| (r.columns, r.events))
+    /// Returns a row by its number, if it is known.
+    pub(crate) fn row_by_id(&self, id: u32) -> Option<Row> {
+        let names = self.names.read();
+        let entry = names.rows.get(id)?;
+        Some(Row { id, columns: entry.columns, events: entry.events })
     }
 
     /// Series that pass a selector, sorted by name. Names are read some at a time: whoever has a new

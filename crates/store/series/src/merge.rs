@@ -203,22 +203,23 @@ impl Core {
                 rows |= part.rows()?;
             }
             for row in rows {
-                self.write_merged_row(&mut writer, (at, row), run, tombstones, &mut work)?;
+                self.write_merged_row(&mut writer, at, row, run, tombstones, &mut work)?;
             }
         }
-        self.written(writer, metas, (sealed, false))
+        self.written(writer, metas, sealed, false)
     }
 
     fn write_merged_row(
         &self,
         writer: &mut PartWriter,
-        (at, row): (usize, u32),
+        at: usize,
+        row: u32,
         run: &[Arc<Part>],
         tombstones: &[Tombstone],
         work: &mut Work,
     ) -> Result<(), WriteError> {
         let shared = self.catalog.sharing().of(row).to_vec();
-        Rows::of(run, (row, &shared), tombstones)?.each(work, |table, work| {
+        Rows::of(run, row, &shared, tombstones)?.each(work, |table, work| {
             self.go_on()?;
             writer.row(at, row, table, work)
         })
@@ -235,7 +236,8 @@ impl Core {
         &self,
         writer: PartWriter,
         metas: &[PartMeta],
-        (sealed, even_empty): (u64, bool),
+        applied: u64,
+        even_empty: bool,
     ) -> Result<Vec<PartMeta>, WriteError> {
         if writer.is_empty() && !even_empty {
             drop(writer);
@@ -243,14 +245,15 @@ impl Core {
             return Ok(Vec::new());
         }
         let done = writer.finish()?.into_iter().filter(|m| m.rows > 0 || even_empty);
-        Ok(done.map(|m| PartMeta { applied: sealed, ..m }).collect())
+        Ok(done.map(|m| PartMeta { applied, ..m }).collect())
     }
 
     /// Write a part of rows made one after another, unless there are none and it may not be empty.
     pub(crate) fn write_rows(
         &self,
         meta: PartMeta,
-        (sealed, even_empty): (u64, bool),
+        applied: u64,
+        even_empty: bool,
         rows: impl Iterator<Item = u32>,
         mut make: impl FnMut(u32) -> Result<Option<Table>, WriteError>,
     ) -> Result<Vec<PartMeta>, WriteError> {
@@ -262,7 +265,7 @@ impl Core {
                 writer.row(0, row, &table, &mut work)?;
             }
         }
-        self.written(writer, &[meta], (sealed, even_empty))
+        self.written(writer, &[meta], applied, even_empty)
     }
 
     /// Put parts, or nothing, in the place of some parts: durably, then for readers.

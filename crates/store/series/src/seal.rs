@@ -225,7 +225,7 @@ impl Core {
             for some in metas.chunks(per_turn) {
                 let table = head.read(row, range_of(some), Want::All, &mut work);
                 *rows_read += 1;
-                write_row(&mut writers, (row, &table), metas, per_file, &mut work)?;
+                write_row(&mut writers, row, &table, metas, per_file, &mut work)?;
             }
         }
         let mut done = Vec::new();
@@ -257,7 +257,8 @@ fn range_of(metas: &[PartMeta]) -> TimeRange {
 /// Write the rows of a settled table, each to the part of its partition: so many to a writer.
 fn write_row(
     writers: &mut [PartWriter],
-    (row, table): (u32, &Table),
+    row: u32,
+    table: &Table,
     metas: &[PartMeta],
     per_file: usize,
     work: &mut Work,

@@ -197,14 +197,14 @@ impl Store {
     pub fn delete(&self, selector: &Selector, range: TimeRange) -> Result<Outcome, WriteError> {
         let core = &self.0.core;
         let mut rows: std::collections::BTreeMap<u32, Vec<u16>> = std::collections::BTreeMap::new();
-        for (row, column) in self.find(selector).iter().flat_map(|s| &s.columns) {
-            rows.entry(*row).or_default().push(*column);
+        for of in self.find(selector).iter().flat_map(|s| &s.columns) {
+            rows.entry(of.row).or_default().push(of.column);
         }
         if rows.is_empty() {
             return Ok(Outcome::default());
         }
         let whole = |row: u32, columns: &[u16]| {
-            core.catalog.shape(row).is_some_and(|(all, _)| columns.len() == usize::from(all))
+            core.catalog.row_by_id(row).is_some_and(|row| columns.len() == usize::from(row.columns))
         };
         let rows = rows.into_iter().map(|(row, columns)| {
             let columns = if whole(row, &columns) { Vec::new() } else { columns };

@@ -3,12 +3,11 @@
 
 use roaring::RoaringBitmap;
 
+use super::stats::{push_stats, read_stats, skip_stats, summary_of};
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;
 use crate::rollup::FIELDS;
 use crate::table::{Table, Want};
-
-use super::{push_stats, read_stats, skip_stats, summary_of};
 
 /// Bytes of a row in the directory: its number, and where its entry begins.
 const DIRECTORY_BYTES: usize = 8;

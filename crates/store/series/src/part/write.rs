@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use env::files::{Access, File, Files};
 
-use super::{CHUNK_ROWS_MAX, PartMeta, VERSION, index};
+use super::index;
+use super::meta::{CHUNK_ROWS_MAX, PartMeta, VERSION};
 use crate::error::{WriteError, refused};
 use crate::head::partition_range;
 use crate::table::{Table, Work};
