@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value as Json;
 use series::{Selector, Store, Test, TimeRange, WriteError};
 
-use super::parse::{Fields, TagTests, is_exactly, read_range, read_where, text};
-use super::{Budget, Query};
+use super::budget::Budget;
+use super::parse::{Fields, Query, TagTests, is_exactly, read_range, read_where, text};
 
 /// Estimate of the memory of a series found and of its name, in bytes.
 const SERIES_BYTES: usize = 1024;

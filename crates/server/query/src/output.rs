@@ -7,7 +7,8 @@ use series::Value;
 
 mod float;
 
-use super::{Cells, Query, RowOut};
+use super::parse::Query;
+use super::row::{Cells, RowOut};
 use crate::time::format_iso;
 
 /// Size of a piece of an answer, in bytes; only the last one is smaller.

@@ -1,0 +1,290 @@
+//! Running a query: its lines are ordered, filtered and written.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use series::{Direction, Store, Value};
+
+use super::apply::{self, Function, Share};
+use super::budget::Budget;
+use super::merge::Frontier;
+use super::output::Output;
+use super::parse::{Query, What};
+use super::plan::LineSum;
+use super::row::{Cells, Column, Line, Lines, RowOut, Rows};
+use super::{meta, plan};
+
+/// Run a query; pieces of the answer go to `send`, which says whether to go on. Why the answer is cut,
+/// if it is: the client must see that more would have come. A query that ends before anything was sent
+/// is answered by the error alone.
+#[must_use]
+pub fn run(
+    store: &Store,
+    query: &Query,
+    budget: &Budget,
+    send: impl FnMut(Bytes) -> bool,
+) -> Option<String> {
+    let mut output = Output::new(query, send);
+    let page = Page { offset: query.offset, left: query.limit.unwrap_or(u64::MAX) };
+    let mut answer = Answer { page, output: &mut output, failures: Vec::new() };
+    let done = match &query.what {
+        _ if query.limit == Some(0) => Ok(()),
+        What::Names(metric) => meta::names(store, metric, query, budget, |name| answer.name(name)),
+        _ => rows(store, query, budget, &mut answer),
+    };
+    let Answer { failures, .. } = answer;
+    let over = done.err().or_else(|| budget.over().map(str::to_owned));
+    let alone = over.is_some() && output.take_back();
+    for failure in failures.iter().filter(|failure| over.as_ref() != Some(*failure)) {
+        output.error(failure);
+    }
+    if let Some(why) = &over {
+        tracing::warn!("query: {why}");
+        output.error(why);
+    }
+    output.end();
+    over.filter(|_| !alone)
+}
+
+fn rows<F: FnMut(Bytes) -> bool>(
+    store: &Store,
+    query: &Query,
+    budget: &Budget,
+    answer: &mut Answer<'_, F>,
+) -> Result<(), String> {
+    let mut lines = prepared_lines(store, query, budget)?;
+    let tops = query.apply.iter().filter_map(Function::top);
+    if let Some(most) = tops.min() {
+        let names = largest(store, query, budget, lines, most)?;
+        lines = prepared_lines(store, query, budget)?;
+        lines.lines.retain(|line| names.contains(&line.name));
+    }
+    if let Some(share) = query.apply.iter().find_map(Function::share) {
+        lines.lines = with_share(lines.lines, share, budget)?;
+    }
+    let Lines { mut lines, held } = lines;
+    if query.by_time {
+        by_time(lines, query, budget, answer);
+    } else {
+        if query.direction == Direction::Backward {
+            lines.reverse();
+        }
+        by_name(lines, budget, answer);
+    }
+    drop(held);
+    Ok(())
+}
+
+/// The lines of a query, their rows behind filter and functions.
+fn prepared_lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
+    let mut lines = plan::lines(store, query, budget)?;
+    for line in &mut lines.lines {
+        let rows = std::mem::replace(&mut line.rows, Box::new(std::iter::empty()));
+        line.rows = prepared(rows, &line.columns, query, budget);
+    }
+    Ok(lines)
+}
+
+/// Names of the so many lines whose values sum up to most. Lines that cannot be read are among
+/// them, so that the answer says why.
+fn largest(
+    store: &Store,
+    query: &Query,
+    budget: &Budget,
+    lines: Lines,
+    most: usize,
+) -> Result<HashSet<String>, String> {
+    let mut names = HashSet::new();
+    let untouched = query.filter.is_empty() && !query.apply.iter().any(Function::is_of_rows);
+    let mut sums = match &query.what {
+        // Blocks know their sums: no sample is read.
+        What::Select(metric) if untouched => plan::sums(store, query, metric, budget, &mut names),
+        _ => read_sums(lines, &mut names),
+    };
+    budget.check()?;
+    // What is no number is not the most of anything.
+    let size = |sum: f64| if sum.is_nan() { f64::NEG_INFINITY } else { sum };
+    sums.sort_by(|a, b| size(b.sum).total_cmp(&size(a.sum)).then_with(|| a.name.cmp(&b.name)));
+    names.extend(sums.into_iter().take(most).map(|line| line.name));
+    Ok(names)
+}
+
+/// What the values of each line that has any sum up to; `failed` gets the names of lines that cannot be read.
+fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<LineSum> {
+    let mut sums = Vec::new();
+    for line in lines.lines {
+        let mut sum = None;
+        for row in line.rows {
+            match row {
+                Ok(row) => {
+                    let values = apply::values(&row.cells);
+                    *sum.get_or_insert(0.0) += values.iter().flatten().sum::<f64>();
+                }
+                Err(_) => drop(failed.insert(line.name.clone())),
+            }
+        }
+        // One without rows has no share of the places.
+        sums.extend(sum.map(|sum| LineSum { name: line.name, sum }));
+    }
+    sums
+}
+
+/// The weight of a line among the others.
+struct Weighed {
+    name: String,
+    columns: Arc<[Column]>,
+    weight: f64,
+    /// The time of its last row.
+    last_ns: i64,
+    /// What could not be read.
+    failures: Vec<Result<RowOut, String>>,
+}
+
+/// Of each line that has its share one row: how many samples it has, or what its values sum up to, at
+/// the time of the last. What could not be read of lines is told.
+fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Line>, String> {
+    let (mut found, mut all) = (Vec::new(), 0.0);
+    for Line { name, columns, rows } in lines {
+        budget.check()?;
+        let (mut weight, mut last_ns, mut failures) = (0.0, i64::MIN, Vec::new());
+        for row in rows {
+            match row {
+                Ok(row) => {
+                    last_ns = last_ns.max(row.time_ns);
+                    weight += share.of(&row.cells);
+                }
+                Err(e) => {
+                    budget.check()?;
+                    failures.push(Err(e));
+                }
+            }
+        }
+        all += if weight.is_nan() { 0.0 } else { weight };
+        found.push(Weighed { name, columns, weight, last_ns, failures });
+    }
+    let line = |line: Weighed| {
+        let has_share = line.weight > 0.0 && line.weight >= share.portion * all;
+        let cells = Cells::One(Value::F64(line.weight));
+        let mut rows = line.failures;
+        rows.extend(has_share.then_some(Ok(RowOut { time_ns: line.last_ns, cells })));
+        Line { name: line.name, columns: line.columns, rows: Box::new(rows.into_iter()) }
+    };
+    Ok(found.into_iter().map(line).collect())
+}
+
+/// Rows that a filter looks at between two looks at the query's budget.
+const ROWS_UNCHECKED_MAX: u32 = 4096;
+
+/// Rows behind filter and functions.
+fn prepared(rows: Rows, columns: &Arc<[Column]>, query: &Query, budget: &Budget) -> Rows {
+    let mut rows = rows;
+    if !query.filter.is_empty() {
+        let (filter, columns, budget) = (query.filter.clone(), Arc::clone(columns), budget.clone());
+        let mut looked = 0;
+        rows = Box::new(rows.filter_map(move |row| {
+            let row = match row {
+                Ok(row) => row,
+                Err(e) => return Some(Err(e)),
+            };
+            looked += 1;
+            if looked % ROWS_UNCHECKED_MAX == 0
+                && let Err(e) = budget.check()
+            {
+                return Some(Err(e));
+            }
+            filter.passes(&columns, &row.cells).then_some(Ok(row))
+        }));
+    }
+    for function in query.apply.iter().filter(|f| f.is_of_rows()) {
+        let mut function = function.start(columns);
+        rows = Box::new(rows.filter_map(move |row| match row {
+            Ok(row) => function.apply(row).map(Ok),
+            Err(e) => Some(Err(e)),
+        }));
+    }
+    rows
+}
+
+/// The rows of all lines, line after line.
+fn by_name<F: FnMut(Bytes) -> bool>(lines: Vec<Line>, budget: &Budget, answer: &mut Answer<'_, F>) {
+    for line in lines {
+        let shown = answer.output.shown(&line.name);
+        for row in line.rows {
+            if !answer.take(&shown, row) || budget.over().is_some() {
+                return;
+            }
+        }
+    }
+}
+
+/// The rows of all lines by time, those of one time by name.
+fn by_time<F: FnMut(Bytes) -> bool>(
+    lines: Vec<Line>,
+    query: &Query,
+    budget: &Budget,
+    answer: &mut Answer<'_, F>,
+) {
+    let shown = |line: Line| (answer.output.shown(&line.name), line.rows);
+    let (names, sources): (Vec<String>, Vec<Rows>) = lines.into_iter().map(shown).unzip();
+    let mut frontier = Frontier::new(sources, query.direction == Direction::Backward);
+    while let Some(next) = frontier.take(None) {
+        let on = match next {
+            Ok((i, row)) => answer.take(names.get(i).map_or("", String::as_str), Ok(row)),
+            Err(e) => answer.take("", Err(e)),
+        };
+        if !on || budget.over().is_some() {
+            return;
+        }
+    }
+}
+
+/// Most failures that one answer tells.
+const FAILURES_MAX: usize = 16;
+
+/// Limit and offset.
+struct Page {
+    offset: u64,
+    left: u64,
+}
+
+impl Page {
+    /// Whether what comes next is on the page; it counts.
+    fn admits(&mut self) -> bool {
+        if self.offset > 0 {
+            self.offset -= 1;
+            return false;
+        }
+        self.left = self.left.saturating_sub(1);
+        true
+    }
+}
+
+/// An answer that is being written.
+struct Answer<'a, F> {
+    page: Page,
+    output: &'a mut Output<F>,
+    failures: Vec<String>,
+}
+
+impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
+    /// Write a row behind its name if it is on the page; whether to go on.
+    fn take(&mut self, shown: &str, row: Result<RowOut, String>) -> bool {
+        match row {
+            Err(e) => {
+                tracing::warn!("query: {e}");
+                if self.failures.len() < FAILURES_MAX {
+                    self.failures.push(e);
+                }
+                true
+            }
+            Ok(row) if self.page.admits() => self.output.row(shown, &row) && self.page.left > 0,
+            Ok(_) => true,
+        }
+    }
+
+    /// Write a name alone if it is on the page; whether to go on.
+    fn name(&mut self, name: &str) -> bool {
+        !self.page.admits() || (self.output.name(name) && self.page.left > 0)
+    }
+}
