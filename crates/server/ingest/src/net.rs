@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use crate::collector::{CollectedRows, RowCollector};
 use crate::guard::{AUTH_TIME_MAX, Guard};
 use crate::resp::{DictionaryRoom, RespReader};
-use crate::telnet::{Asked, LINE_BYTES_MAX, TelnetReader};
+use crate::telnet::{Asked, LINE_BYTES_MAX, ReadUntilAsked, TelnetReader};
 
 #[cfg(test)]
 mod tests;
@@ -290,12 +290,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         loop {
             let mut collector = RowCollector::new(&self.store);
-            let (done, asked) = match &mut self.reader {
+            let ReadUntilAsked { bytes, asked } = match &mut self.reader {
                 Reader::Resp(reader) => reader.read_until_asked(&self.buffer, &mut collector),
                 Reader::OpenTsdb(reader) => reader.read_until_asked(&self.buffer, &mut collector),
             };
             let taken = collector.finish();
-            self.buffer.advance(done);
+            self.buffer.advance(bytes);
             self.submit(taken).await;
             let Some(asked) = asked else { return false };
             if !self.answer(asked).await {

@@ -18,7 +18,7 @@ use series::{COLUMNS_MAX, Row, Store, Value};
 
 use crate::collector::RowCollector;
 use crate::number::parse_float;
-use crate::telnet::Asked;
+use crate::telnet::{Asked, ReadUntilAsked};
 
 /// Longest item (line or bulk string), in bytes.
 pub const ITEM_BYTES_MAX: usize = 16 << 10;
@@ -145,8 +145,8 @@ impl RespReader {
         let mut done = 0;
         loop {
             let rest = buffer.get(done..).unwrap_or_default();
-            let (used, asked) = self.read_until_asked(rest, collector);
-            done += used;
+            let ReadUntilAsked { bytes, asked } = self.read_until_asked(rest, collector);
+            done += bytes;
             if asked.is_none() {
                 return done;
             }
@@ -168,18 +168,17 @@ impl RespReader {
         self.named = self.named.filter(|row| store.keep(*row));
     }
 
-    /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`]; the number of
-    /// bytes that are done with.
+    /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`].
     pub fn read_until_asked(
         &mut self,
         buffer: &[u8],
         collector: &mut RowCollector<'_>,
-    ) -> (usize, Option<Asked>) {
+    ) -> ReadUntilAsked {
         let mut done = 0;
         self.keep(collector.store());
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             if std::mem::take(&mut self.sync) {
-                return (done, Some(Asked::Sync));
+                return ReadUntilAsked { bytes: done, asked: Some(Asked::Sync) };
             }
             let end = rest.iter().position(|c| *c == b'\n');
             if self.overlong {
@@ -212,7 +211,8 @@ impl RespReader {
             let text = rest.get(end + 1..used).unwrap_or_default();
             self.line += text.split(|c| *c == b'\n').count() as u64 - 1;
         }
-        (done, std::mem::take(&mut self.sync).then_some(Asked::Sync))
+        let asked = std::mem::take(&mut self.sync).then_some(Asked::Sync);
+        ReadUntilAsked { bytes: done, asked }
     }
 
     /// The stream has ended: refuse what is not whole.

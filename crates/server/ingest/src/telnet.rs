@@ -23,6 +23,15 @@ pub enum Asked {
     Exit,
 }
 
+/// How far a buffer was read.
+#[derive(Debug)]
+pub struct ReadUntilAsked {
+    /// Bytes that are done with.
+    pub bytes: usize,
+    /// What was asked behind them; `None` when all whole lines or items are read.
+    pub asked: Option<Asked>,
+}
+
 /// Reads lines from a stream of bytes.
 #[derive(Debug, Default)]
 pub struct TelnetReader {
@@ -38,20 +47,19 @@ impl TelnetReader {
         let (mut done, mut all) = (0, Vec::new());
         loop {
             let rest = buffer.get(done..).unwrap_or_default();
-            let (used, asked) = self.read_until_asked(rest, collector);
-            done += used;
+            let ReadUntilAsked { bytes, asked } = self.read_until_asked(rest, collector);
+            done += bytes;
             let Some(asked) = asked else { return (done, all) };
             all.push(asked);
         }
     }
 
-    /// Read whole lines of a buffer up to the first that asks for something; the number of bytes
-    /// that are done with.
+    /// Read whole lines of a buffer up to the first that asks for something.
     pub fn read_until_asked(
         &mut self,
         buffer: &[u8],
         collector: &mut RowCollector<'_>,
-    ) -> (usize, Option<Asked>) {
+    ) -> ReadUntilAsked {
         let mut done = 0;
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             let end = rest.iter().position(|c| *c == b'\n');
@@ -73,10 +81,10 @@ impl TelnetReader {
             if line.len() > LINE_BYTES_MAX {
                 collector.refuse(self.line, too_long(), line);
             } else if let Some(asked) = self.command(line, collector) {
-                return (done, Some(asked));
+                return ReadUntilAsked { bytes: done, asked: Some(asked) };
             }
         }
-        (done, None)
+        ReadUntilAsked { bytes: done, asked: None }
     }
 
     /// A connection has ended: a line without its end may lack more than that, and is refused.

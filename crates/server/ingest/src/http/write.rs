@@ -214,7 +214,7 @@ async fn take(
     protocol: Protocol,
     read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Response {
-    let (body, room) = match body_of(rooms, request).await {
+    let ReceivedBody { bytes: body, room } = match read_body(rooms, request).await {
         Ok(body) => body,
         Err(answer) => return answer,
     };
@@ -275,10 +275,12 @@ fn too_large() -> Response {
 }
 
 /// The body of a request, with the room it takes.
-async fn body_of(
-    rooms: &Rooms,
-    request: Request,
-) -> Result<(Bytes, OwnedSemaphorePermit), Response> {
+struct ReceivedBody {
+    bytes: Bytes,
+    room: OwnedSemaphorePermit,
+}
+
+async fn read_body(rooms: &Rooms, request: Request) -> Result<ReceivedBody, Response> {
     let told = request.body().size_hint().exact();
     let bytes = told.map_or(WRITE_BYTES_MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     if bytes > WRITE_BYTES_MAX {
@@ -291,7 +293,7 @@ async fn body_of(
     };
     let body = axum::body::to_bytes(request.into_body(), WRITE_BYTES_MAX);
     match timeout(BODY_TIME_MAX, body).await {
-        Ok(Ok(body)) => Ok((body, room)),
+        Ok(Ok(bytes)) => Ok(ReceivedBody { bytes, room }),
         Ok(Err(_)) if told.is_none() => Err(too_large()),
         Ok(Err(e)) => Err(refused(&format!("body: {e}"))),
         Err(_) => {
