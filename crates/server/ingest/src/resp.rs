@@ -169,7 +169,7 @@ impl RespReader {
     }
 
     /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`].
-    pub fn read_until_asked(
+    pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
         collector: &mut RowCollector<'_>,

@@ -25,11 +25,11 @@ pub enum Asked {
 
 /// How far a buffer was read.
 #[derive(Debug)]
-pub struct ReadUntilAsked {
+pub(crate) struct ReadUntilAsked {
     /// Bytes that are done with.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// What was asked behind them; `None` when all whole lines or items are read.
-    pub asked: Option<Asked>,
+    pub(crate) asked: Option<Asked>,
 }
 
 /// Reads lines from a stream of bytes.
@@ -55,7 +55,7 @@ impl TelnetReader {
     }
 
     /// Read whole lines of a buffer up to the first that asks for something.
-    pub fn read_until_asked(
+    pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
         collector: &mut RowCollector<'_>,

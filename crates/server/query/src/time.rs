@@ -1,7 +1,7 @@
 //! Times as the protocols write them: ISO 8601 basic, numbers of seconds to nanoseconds, steps.
 
 /// Nanoseconds of a second.
-pub const SECOND_NS: i64 = 1_000_000_000;
+pub(crate) const SECOND_NS: i64 = 1_000_000_000;
 /// Seconds of a day.
 const DAY_S: i64 = 86_400;
 /// Numbers below are seconds where a protocol does not name the unit, 2^32.
@@ -64,7 +64,7 @@ pub fn parse_iso(text: &[u8]) -> Option<i64> {
 }
 
 /// `YYYYMMDDTHHMMSS.fffffffff` in UTC.
-pub fn format_iso(time_ns: i64) -> String {
+pub(crate) fn format_iso(time_ns: i64) -> String {
     let (seconds, nanos) = (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
     let (day, of_day) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
     let (year, month, day) = date(day);
@@ -102,7 +102,7 @@ pub fn parse_guess(text: &[u8]) -> Option<i64> {
 }
 
 /// Nanoseconds of `<n>` with a unit: n, us, ms, s, m or min, h, d. Without unit: nanoseconds.
-pub fn parse_step(text: &str) -> Option<i64> {
+pub(crate) fn parse_step(text: &str) -> Option<i64> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let unit = match unit.trim() {

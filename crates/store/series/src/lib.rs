@@ -54,11 +54,13 @@ mod bytes;
 mod catalog;
 mod codec;
 mod core;
+#[allow(missing_docs, reason = "fields whose names say what they are")]
 mod error;
 mod forget;
 mod head;
 mod manifest;
 mod merge;
+#[allow(missing_docs, reason = "fields whose names say what they are")]
 mod model;
 mod name;
 mod open;

@@ -33,17 +33,26 @@ const RUNS_BYTES_MAX: u64 = 8 << 20;
 /// Time after its end from which on a partition counts as finished, in nanoseconds.
 const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
+/// What a step of the merges came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MergeStep {
+    /// There may be more to merge.
+    More,
+    /// Nothing was worth merging.
+    Done,
+}
+
 impl Core {
     /// Merge until nothing is worth merging.
     pub(crate) fn merge(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
-        while self.merge_once(&mut outcome)? {}
+        while self.merge_once(&mut outcome)? == MergeStep::More {}
         self.forget()?;
         Ok(outcome)
     }
 
-    /// One merge or roll-up, if any is worth it.
-    pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<bool, WriteError> {
+    /// Makes one merge or roll-up, if any is worth it.
+    pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<MergeStep, WriteError> {
         let mut manifest = self.manifest.lock();
         let live = self.live.read();
         let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
@@ -77,15 +86,17 @@ impl Core {
         });
         let missed = deletes.missed;
         if !missed.is_empty() {
-            return self.pass_by(&mut manifest, &missed).map(|()| true);
+            return self.pass_by(&mut manifest, &missed).map(|()| MergeStep::More);
         }
         if !runs.is_empty() {
             let tombstones = manifest.tombstones.clone();
-            return self.merge_runs(&mut manifest, &runs, &tombstones, outcome).map(|()| true);
+            return self
+                .merge_runs(&mut manifest, &runs, &tombstones, outcome)
+                .map(|()| MergeStep::More);
         }
-        let Some(partition) = rolled else { return Ok(false) };
+        let Some(partition) = rolled else { return Ok(MergeStep::Done) };
         let done = self.roll(&mut manifest, partition, None, outcome);
-        self.noting(&mut manifest, partition, done).map(|()| true)
+        self.noting(&mut manifest, partition, done).map(|()| MergeStep::More)
     }
 
     /// Note of parts that the deletes there are do not hit that these are applied.

@@ -104,7 +104,9 @@ pub struct StoreOptions {
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
+    /// The file system.
     pub files: Arc<dyn Files>,
+    /// The wall clock, its monotone side and its guarded time.
     pub clock: Arc<dyn Clock>,
 }
 

@@ -76,7 +76,9 @@ impl Future for Ticket {
 
 /// What became of [`Store::try_submit`](crate::Store::try_submit).
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a batch that comes back is moved, not allocated")]
 pub enum TrySubmit {
+    /// It is on its way.
     Queued(Ticket),
     /// There is no room, or others wait for some: the batch comes back.
     Full(Batch),

@@ -36,6 +36,13 @@ pub(crate) struct Entry {
     pub(crate) chunks: Vec<ChunkRef>,
 }
 
+/// An index that is written.
+pub(crate) struct Index {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of its top, which is at its end.
+    pub(crate) top_bytes: usize,
+}
+
 /// Collects an index.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
@@ -130,8 +137,7 @@ impl Builder {
         self.chunks += 1;
     }
 
-    /// The index, and the bytes of its top.
-    pub(crate) fn finish(mut self) -> (Vec<u8>, usize) {
+    pub(crate) fn finish(mut self) -> Index {
         self.end_row();
         if !self.directory.is_empty() {
             self.end_block();
@@ -146,8 +152,8 @@ impl Builder {
         }
         // Memory takes every byte.
         let _ = self.rows.serialize_into(&mut index);
-        let top = index.len() - begin;
-        (index, top)
+        let top_bytes = index.len() - begin;
+        Index { bytes: index, top_bytes }
     }
 }
 

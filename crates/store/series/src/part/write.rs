@@ -103,7 +103,7 @@ impl PartWriter {
     pub(crate) fn finish(mut self) -> Result<Vec<PartMeta>, WriteError> {
         let mut done = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {
-            let (index, top) = part.index.finish();
+            let index::Index { bytes: index, top_bytes: top } = part.index.finish();
             done.push(PartMeta {
                 bytes: part.bytes + index.len() as u64,
                 index_bytes: index.len() as u64,

@@ -17,6 +17,7 @@ pub struct EventScan {
 }
 
 impl Snapshot {
+    /// Events of a series, a few at a time.
     pub fn scan_events(
         &self,
         series: &Series,
