@@ -22,13 +22,13 @@ mod targets;
 mod ingest {
     pub(crate) use ::ingest::influx::{Precision, read as influx_read};
     pub(crate) use ::ingest::remote::read as remote_read;
-    pub(crate) use ::ingest::{Intake, RespReader, Taken, TelnetReader};
+    pub(crate) use ::ingest::{CollectedRows, RespReader, RowCollector, TelnetReader};
 }
 
 use std::fs;
 use std::path::Path;
 
-use ::ingest::answer_all;
+use ::query::answer_all;
 use env::random::{Random as _, SeededRandom};
 use ship::wire;
 

@@ -78,7 +78,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/sessions", &["model", "env", "link", "commit", "state", "series", "registry"]),
     ("server/sigma", &["env"]),
     ("server/ship", &["model", "env", "journal", "commit"]),
-    ("server/ingest", &["env", "series"]),
+    ("server/query", &["env", "series"]),
+    ("server/ingest", &["env", "series", "query"]),
     (
         "web/api",
         &["model", "env", "settings", "registry", "sigma", "state", "commit", "series", "ingest"],

@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use env::files::SimDisk;
 use series::{Store, StoreOptions, Wal, probe};
 
-use crate::ingest::{Intake, Precision, RespReader, Taken, TelnetReader, influx_read, remote_read};
+use crate::ingest::{
+    CollectedRows, Precision, RespReader, RowCollector, TelnetReader, influx_read, remote_read,
+};
 
 /// Inputs that one store sees.
 const INPUTS_MAX: u32 = 500;
@@ -63,17 +65,17 @@ fn next_store() -> Store {
     store
 }
 
-fn taken(store: &Store, read: impl FnOnce(&mut Intake<'_>)) -> Taken {
-    let mut intake = Intake::new(store);
-    read(&mut intake);
-    intake.finish()
+fn taken(store: &Store, read: impl FnOnce(&mut RowCollector<'_>)) -> CollectedRows {
+    let mut collector = RowCollector::new(store);
+    read(&mut collector);
+    collector.finish()
 }
 
-fn same(one: &Taken, other: &Taken) {
+fn same(one: &CollectedRows, other: &CollectedRows) {
     assert_eq!((one.samples, one.refused), (other.samples, other.refused));
     // What stands in brackets may be the time of the clock.
     let reason = |reason: &str| reason.split('(').next().unwrap_or_default().to_owned();
-    let said = |taken: &Taken| {
+    let said = |taken: &CollectedRows| {
         taken.refusals.iter().map(|r| (reason(&r.reason), r.text.clone())).collect::<Vec<_>>()
     };
     assert_eq!(said(one), said(other));
@@ -87,38 +89,38 @@ pub fn readers(data: &[u8]) {
     let (store, cut) = (next_store(), usize::from(*cut).min(bytes.len()));
     match which % 4 {
         0 => {
-            let whole = taken(&store, |intake| {
+            let whole = taken(&store, |collector| {
                 let mut reader = RespReader::default();
-                let done = reader.read(bytes, intake);
-                reader.end(&bytes[done..], intake);
+                let done = reader.read(bytes, collector);
+                reader.end(&bytes[done..], collector);
             });
-            let pieces = taken(&store, |intake| {
+            let pieces = taken(&store, |collector| {
                 let mut reader = RespReader::default();
-                let mut done = reader.read(&bytes[..cut], intake);
-                done += reader.read(&bytes[done..], intake);
-                reader.end(&bytes[done..], intake);
+                let mut done = reader.read(&bytes[..cut], collector);
+                done += reader.read(&bytes[done..], collector);
+                reader.end(&bytes[done..], collector);
             });
             same(&whole, &pieces);
         }
         1 => {
-            let whole = taken(&store, |intake| {
+            let whole = taken(&store, |collector| {
                 let mut reader = TelnetReader::default();
-                let (done, _) = reader.read(bytes, intake);
-                reader.end(&bytes[done..], intake);
+                let (done, _) = reader.read(bytes, collector);
+                reader.end(&bytes[done..], collector);
             });
             assert!(whole.refused >= whole.refusals.len() as u64);
         }
         2 => {
             let precision = Precision::parse(None).unwrap();
-            let read = || taken(&store, |intake| influx_read(bytes, precision, 1, intake));
+            let read = || taken(&store, |collector| influx_read(bytes, precision, 1, collector));
             same(&read(), &read());
         }
         _ => {
             // Labels that were seen before lead to the same rows.
             let Ok(body) = snap::raw::Encoder::new().compress_vec(bytes) else { return };
             let read = || {
-                let mut intake = Intake::new(&store);
-                remote_read(&body, &mut intake).map(|()| intake.finish())
+                let mut collector = RowCollector::new(&store);
+                remote_read(&body, &mut collector).map(|()| collector.finish())
             };
             match (read(), read()) {
                 (Ok(first), Ok(second)) => same(&first, &second),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use env::files::RealFiles;
-use ingest::{Intake, RespReader, TelnetReader, influx};
+use ingest::{RespReader, RowCollector, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
@@ -354,19 +354,19 @@ enum Reader {
 
 impl Reader {
     /// Read what is whole; the bytes that are done with.
-    fn read(&mut self, bytes: &[u8], ended: bool, intake: &mut Intake<'_>) -> usize {
+    fn read(&mut self, bytes: &[u8], ended: bool, collector: &mut RowCollector<'_>) -> usize {
         match self {
             Self::Resp(reader) => {
-                let done = reader.read(bytes, intake);
+                let done = reader.read(bytes, collector);
                 if ended {
-                    reader.end(bytes.get(done..).unwrap_or_default(), intake);
+                    reader.end(bytes.get(done..).unwrap_or_default(), collector);
                 }
                 done
             }
             Self::Opentsdb(reader) => {
-                let (done, _) = reader.read(bytes, intake);
+                let (done, _) = reader.read(bytes, collector);
                 if ended {
-                    reader.end(bytes.get(done..).unwrap_or_default(), intake);
+                    reader.end(bytes.get(done..).unwrap_or_default(), collector);
                 }
                 done
             }
@@ -374,8 +374,8 @@ impl Reader {
                 let lines = bytes.iter().rposition(|c| *c == b'\n').map_or(0, |end| end + 1);
                 let done = if ended { bytes.len() } else { lines };
                 let text = bytes.get(..done).unwrap_or_default();
-                intake.count_from(*before);
-                influx::read(text, influx::Precision::NANOSECONDS, now_ns(), intake);
+                collector.count_from(*before);
+                influx::read(text, influx::Precision::NANOSECONDS, now_ns(), collector);
                 *before += text.split(|c| *c == b'\n').count() as u64 - 1;
                 done
             }
@@ -412,9 +412,9 @@ impl Importing<'_> {
         loop {
             let read = from.read(&mut chunk).with_context(|| what.to_owned())?;
             buffer.extend_from_slice(chunk.get(..read).unwrap_or_default());
-            let mut intake = Intake::new(self.store);
-            let done = reader.read(&buffer, read == 0, &mut intake);
-            let taken = intake.finish();
+            let mut collector = RowCollector::new(self.store);
+            let done = reader.read(&buffer, read == 0, &mut collector);
+            let taken = collector.finish();
             buffer.drain(..done.min(buffer.len()));
             self.samples += taken.samples;
             self.refused += taken.refused;

@@ -1,11 +1,13 @@
 #![no_main]
 #![allow(dead_code, unused_imports, reason = "the readers' own crate uses the rest")]
+#[path = "../../../crates/server/ingest/src/collector.rs"]
+mod collector;
 #[path = "../../../crates/server/ingest/src/influx.rs"]
 mod influx;
 #[path = "../ingest.rs"]
 mod ingest;
-#[path = "../../../crates/server/ingest/src/intake.rs"]
-mod intake;
+#[path = "../../../crates/server/ingest/src/number.rs"]
+mod number;
 #[path = "../../../crates/server/ingest/src/protobuf.rs"]
 mod protobuf;
 #[path = "../readers.rs"]
@@ -16,7 +18,5 @@ mod remote;
 mod resp;
 #[path = "../../../crates/server/ingest/src/telnet.rs"]
 mod telnet;
-#[path = "../../../crates/server/ingest/src/time.rs"]
-mod time;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| readers::readers(data));

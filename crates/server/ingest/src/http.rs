@@ -24,7 +24,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::guard::Token;
-use crate::query;
 
 mod answer;
 mod write;

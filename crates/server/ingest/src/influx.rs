@@ -5,10 +5,11 @@
 //! ends at the first line feed, even inside quotes: a quote that never closes costs its line alone.
 
 use memchr::{memchr, memchr2, memchr3};
+use query::time::parse_int;
 use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
 
-use crate::intake::{Intake, parse_float};
-use crate::time::parse_int;
+use crate::collector::RowCollector;
+use crate::number::parse_float;
 
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -56,7 +57,7 @@ enum FieldValue<'a> {
 }
 
 /// Read all lines of a request. `now_ns` is the time of lines without one.
-pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<'_>) {
+pub fn read(body: &[u8], precision: Precision, now_ns: i64, collector: &mut RowCollector<'_>) {
     let (mut rest, mut number, mut scratch) = (body, 0u64, Scratch::default());
     while !rest.is_empty() {
         let end = memchr(b'\n', rest).unwrap_or(rest.len());
@@ -70,10 +71,10 @@ pub fn read(body: &[u8], precision: Precision, now_ns: i64, intake: &mut Intake<
         let taken = if line.len() > LINE_BYTES_MAX {
             Err(format!("line is over the limit of {LINE_BYTES_MAX} bytes; shorten it"))
         } else {
-            read_line(line, precision, now_ns, &mut scratch, intake)
+            read_line(line, precision, now_ns, &mut scratch, collector)
         };
         if let Err(reason) = taken {
-            intake.refuse(number, reason, line);
+            collector.refuse(number, reason, line);
         }
     }
 }
@@ -124,7 +125,7 @@ fn read_line<'a>(
     precision: Precision,
     now_ns: i64,
     scratch: &mut Scratch<'a>,
-    intake: &mut Intake<'_>,
+    collector: &mut RowCollector<'_>,
 ) -> Result<(), String> {
     let key_end = find(line, b' ').ok_or("no fields; write name,tag=value field=1 time")?;
     let (key, rest) = line.split_at(key_end);
@@ -144,7 +145,7 @@ fn read_line<'a>(
     }
     parse_fields(fields, &mut scratch.fields)?;
     // All or nothing of a line: rows are asked for, and texts measured, before anything is taken.
-    numbers(measurement, tags, scratch, intake)?;
+    numbers(measurement, tags, scratch, collector)?;
     let mut events = Vec::new();
     for field in &scratch.fields {
         if let FieldValue::Text(text) = field.value {
@@ -157,15 +158,15 @@ fn read_line<'a>(
                 let (what, value, max) = ("event_bytes", text.len(), EVENT_BYTES_MAX);
                 return Err(WriteError::TooLarge { what, value, max }.to_string());
             }
-            events.push((intake.row(&scratch.name)?, text));
+            events.push((collector.row(&scratch.name)?, text));
         }
     }
     let mut begin = 0;
     for (row, end) in &scratch.rows {
-        intake.push(*row, time_ns, scratch.values.get(begin..*end).unwrap_or_default())?;
+        collector.push(*row, time_ns, scratch.values.get(begin..*end).unwrap_or_default())?;
         begin = *end;
     }
-    events.into_iter().try_for_each(|(row, text)| intake.event(row, time_ns, &text))
+    events.into_iter().try_for_each(|(row, text)| collector.push_event(row, time_ns, &text))
 }
 
 /// The rows of a line's numbers: one, or as many as their metrics and names need.
@@ -173,7 +174,7 @@ fn numbers<'a>(
     measurement: &'a [u8],
     tags: &[u8],
     scratch: &mut Scratch<'a>,
-    intake: &Intake<'_>,
+    collector: &RowCollector<'_>,
 ) -> Result<(), String> {
     let Scratch { fields, name, tags: words, values, rows, known } = scratch;
     name.clear();
@@ -185,7 +186,7 @@ fn numbers<'a>(
         name.extend_from_slice(&known.metrics);
         name.extend_from_slice(words);
         values.extend(fields.iter().filter_map(Field::number));
-        rows.push((intake.row(name)?, values.len()));
+        rows.push((collector.row(name)?, values.len()));
         return Ok(());
     }
     let mut columns = 0;
@@ -198,7 +199,7 @@ fn numbers<'a>(
         if before > 0 && (columns > COLUMNS_MAX || name.len() + words.len() > NAME_BYTES_MAX) {
             let next = name.split_off(before);
             name.extend_from_slice(words);
-            rows.push((intake.row(name)?, values.len()));
+            rows.push((collector.row(name)?, values.len()));
             name.clear();
             // Without its separator.
             name.extend_from_slice(next.get(1..).unwrap_or_default());
@@ -211,7 +212,7 @@ fn numbers<'a>(
             known.set(measurement, fields, name);
         }
         name.extend_from_slice(words);
-        rows.push((intake.row(name)?, values.len()));
+        rows.push((collector.row(name)?, values.len()));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Metric protocols and the query port of the series store.
 //!
 //! Readers ([`RespReader`], [`TelnetReader`], [`influx`], [`remote`]) turn bytes into rows of an
-//! [`Intake`], which gives batches and refusals. [`serve_tcp`] and [`serve_udp`] carry them over
+//! [`RowCollector`], which gives batches and refusals. [`serve_tcp`] and [`serve_udp`] carry them over
 //! sockets, [`router`] over HTTP, where queries are answered too.
 //!
 //! # Invariants
@@ -15,31 +15,28 @@
 //! Each is a constant of its module: lines, items, dictionaries, connections, bodies, replies.
 
 mod certificate;
+mod collector;
 mod guard;
 mod http;
 pub mod influx;
-mod intake;
 mod net;
+mod number;
 mod protobuf;
-mod query;
 pub mod remote;
 mod resp;
 mod telnet;
-mod time;
 
 pub use certificate::CertificateFiles;
+pub use collector::{CollectedRows, REFUSALS_MAX, Refusal, RowCollector};
 pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
 pub use http::{
     HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,
     WRITES_BYTES_MAX, router,
 };
-pub use intake::{Intake, REFUSALS_MAX, Refusal, Taken};
 pub use net::{
     ANSWER_TIME_MAX, CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX,
     REPLY_BYTES_MAX, serve_tcp, serve_udp,
 };
-#[doc(hidden)]
-pub use query::answer_all;
 pub use resp::{
     DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,
     is_resp_name,

@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,10 +28,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use crate::collector::{CollectedRows, RowCollector};
 use crate::guard::{AUTH_TIME_MAX, Guard};
-use crate::intake::{Intake, Taken};
 use crate::resp::{DictionaryRoom, RespReader};
-use crate::telnet::{Asked, LINE_BYTES_MAX, TelnetReader};
+use crate::telnet::{Asked, LINE_BYTES_MAX, ReadUntilAsked, TelnetReader};
 
 #[cfg(test)]
 mod tests;
@@ -238,8 +239,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         mut due: impl FnMut(&mut Context<'_>) -> Poll<()>,
     ) {
         // What came with the token's line.
-        let mut ended = !self.buffer.is_empty() && self.take().await;
-        while !ended {
+        let mut next =
+            if self.buffer.is_empty() { ControlFlow::Continue(()) } else { self.take().await };
+        while next.is_continue() {
             self.buffer.reserve(READ_BYTES_MAX.saturating_sub(self.buffer.len()).max(1));
             let room = self.tickets.len() < PIPELINE_BATCHES_MAX;
             tokio::select! {
@@ -248,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.failed(result.err());
                 }
                 read = self.input.read_buf(&mut self.buffer), if room => {
-                    ended = self.took(read).await;
+                    next = self.took(read).await;
                 }
                 () = poll_fn(&mut due) => self.reader.keep(&self.store),
             }
@@ -257,17 +259,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.settle().await;
     }
 
-    /// What a read brought; whether nothing more is to come.
-    async fn took(&mut self, read: io::Result<usize>) -> bool {
+    /// Stores what a read brought. Breaks at the end of the connection.
+    async fn took(&mut self, read: io::Result<usize>) -> ControlFlow<()> {
         match read {
             Ok(0) => {
                 self.end().await;
-                true
+                ControlFlow::Break(())
             }
             Ok(_) => self.take().await,
             Err(e) => {
                 tracing::debug!("{}: {e}", self.protocol.name());
-                true
+                ControlFlow::Break(())
             }
         }
     }
@@ -282,40 +284,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             && [&b" HTTP/1.1"[..], b" HTTP/1.0"].iter().any(|version| line.ends_with(version))
     }
 
-    /// Store what the buffer holds, and answer what it asks; whether the connection ends.
-    async fn take(&mut self) -> bool {
+    /// Stores what the buffer holds, and answers what it asks. Breaks if the connection is to end.
+    async fn take(&mut self) -> ControlFlow<()> {
         if !self.begun && self.is_http() {
             self.say("-ERR this port takes no HTTP\r\n");
-            return true;
+            return ControlFlow::Break(());
         }
         loop {
-            let mut intake = Intake::new(&self.store);
-            let (done, asked) = match &mut self.reader {
-                Reader::Resp(reader) => reader.read_until_asked(&self.buffer, &mut intake),
-                Reader::OpenTsdb(reader) => reader.read_until_asked(&self.buffer, &mut intake),
+            let mut collector = RowCollector::new(&self.store);
+            let ReadUntilAsked { bytes, asked } = match &mut self.reader {
+                Reader::Resp(reader) => reader.read_until_asked(&self.buffer, &mut collector),
+                Reader::OpenTsdb(reader) => reader.read_until_asked(&self.buffer, &mut collector),
             };
-            let taken = intake.finish();
-            self.buffer.advance(done);
+            let taken = collector.finish();
+            self.buffer.advance(bytes);
             self.submit(taken).await;
-            let Some(asked) = asked else { return false };
-            if !self.answer(asked).await {
-                return true;
-            }
+            let Some(asked) = asked else { return ControlFlow::Continue(()) };
+            self.answer(asked).await?;
         }
     }
 
     /// The client has closed its side: what is left in the buffer is all there is.
     async fn end(&mut self) {
-        let mut intake = Intake::new(&self.store);
+        let mut collector = RowCollector::new(&self.store);
         match &mut self.reader {
-            Reader::Resp(reader) => reader.end(&self.buffer, &mut intake),
-            Reader::OpenTsdb(reader) => reader.cut(&self.buffer, &mut intake),
+            Reader::Resp(reader) => reader.end(&self.buffer, &mut collector),
+            Reader::OpenTsdb(reader) => reader.cut(&self.buffer, &mut collector),
         }
-        let taken = intake.finish();
+        let taken = collector.finish();
         self.submit(taken).await;
     }
 
-    async fn submit(&mut self, taken: Taken) {
+    async fn submit(&mut self, taken: CollectedRows) {
         count(self.protocol.name(), &taken);
         self.untold += taken.refused.saturating_sub(taken.refusals.len() as u64);
         for refusal in &taken.refusals {
@@ -373,11 +373,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.say(&text);
     }
 
-    /// Answer what was asked; whether the connection goes on.
-    async fn answer(&mut self, question: Asked) -> bool {
+    /// Answers what was asked. Breaks if the connection is to end.
+    async fn answer(&mut self, question: Asked) -> ControlFlow<()> {
         let text = match question {
             Asked::Sync => return self.acknowledge().await,
-            Asked::Exit => return false,
+            Asked::Exit => return ControlFlow::Break(()),
             Asked::Version => format!("holdfast series {}\n", env!("CARGO_PKG_VERSION")),
             Asked::Stats => {
                 let stats = self.store.stats();
@@ -385,12 +385,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         };
         self.say(&text);
-        true
+        ControlFlow::Continue(())
     }
 
-    /// Say that everything so far is persisted, or what is not. Waits for a client that does not
-    /// read: an answer that is left out would be waited for in vain. Whether it was taken.
-    async fn acknowledge(&mut self) -> bool {
+    /// Says that everything so far is persisted, or what is not. Waits for a client that does not
+    /// read: an answer that is left out would be waited for in vain. Breaks if it was not taken.
+    async fn acknowledge(&mut self) -> ControlFlow<()> {
         self.persist().await;
         let (lost, untold) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.untold));
         let trouble = if lost {
@@ -419,7 +419,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if told.is_err() {
             tracing::warn!("{}: a client does not take its answers", self.protocol.name());
         }
-        matches!(told, Ok(Ok(())))
+        if matches!(told, Ok(Ok(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
     /// Add to the replies; whether there was room.
@@ -459,7 +459,7 @@ async fn first(tickets: &mut VecDeque<Ticket>) -> Result<(), WriteError> {
     result.map(drop)
 }
 
-pub(crate) fn count(protocol: &'static str, taken: &Taken) {
+pub(crate) fn count(protocol: &'static str, taken: &CollectedRows) {
     metrics::counter!("holdfast_series_samples_total", "protocol" => protocol)
         .increment(taken.samples);
     if taken.refused > 0 {

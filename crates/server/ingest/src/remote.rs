@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use prost::Message;
 use series::Row;
 
-use crate::intake::Intake;
+use crate::collector::RowCollector;
 use crate::protobuf::{Field, Fields, Malformed};
 
 /// Largest message after decompression, in bytes.
@@ -79,8 +79,8 @@ pub struct Sample {
 ///
 /// # Errors
 /// As [`RemoteReader::read`].
-pub fn read(body: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
-    RemoteReader::default().read(body, intake)
+pub fn read(body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
+    RemoteReader::default().read(body, collector)
 }
 
 /// Reads requests; remembers which labels are which row of its store.
@@ -160,8 +160,8 @@ impl RemoteReader {
     /// Read a request's body; refusals name their series. One reader serves one store.
     ///
     /// # Errors
-    /// When the body as a whole cannot be read; what the intake still holds must not be stored then.
-    pub fn read(&self, body: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
+    /// When the body as a whole cannot be read; what the collector still holds must not be stored then.
+    pub fn read(&self, body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
         let length = snap::raw::decompress_len(body).map_err(|e| format!("body: snappy: {e}"))?;
         if length > MESSAGE_BYTES_MAX {
             return Err(format!(
@@ -169,7 +169,7 @@ impl RemoteReader {
                  send smaller requests"
             ));
         }
-        let epoch = intake.store().epoch();
+        let epoch = collector.store().epoch();
         if self.known.read().epoch != epoch {
             self.known.write().renew(epoch);
         }
@@ -182,7 +182,7 @@ impl RemoteReader {
             .map_err(|e| format!("body: snappy: {e}"))
             .and_then(|length| {
                 let mut walk = Walk::new(self);
-                walk.message(buffer.get(..length).unwrap_or_default(), intake)
+                walk.message(buffer.get(..length).unwrap_or_default(), collector)
                     .map_err(|e| format!("body: protobuf: {}", e.0))
             });
         let mut buffers = self.buffers.lock();
@@ -208,12 +208,16 @@ impl<'a> Walk<'a> {
         Self { reader, known: None, guess: 0, name: Vec::new(), samples: 0 }
     }
 
-    fn message(&mut self, message: &[u8], intake: &mut Intake<'_>) -> Result<(), Malformed> {
+    fn message(
+        &mut self,
+        message: &[u8],
+        collector: &mut RowCollector<'_>,
+    ) -> Result<(), Malformed> {
         let (mut fields, mut number) = (Fields(message), 0);
         while let Some((field, content)) = fields.next()? {
             if field == TIMESERIES {
                 number += 1;
-                self.series(number, content.bytes()?, intake)?;
+                self.series(number, content.bytes()?, collector)?;
             }
         }
         Ok(())
@@ -223,7 +227,7 @@ impl<'a> Walk<'a> {
         &mut self,
         number: u64,
         series: &[u8],
-        intake: &mut Intake<'_>,
+        collector: &mut RowCollector<'_>,
     ) -> Result<(), Malformed> {
         let (labels, rest) = series.split_at(labels_end(series)?);
         let (mut scattered, mut histograms) = (false, false);
@@ -249,20 +253,20 @@ impl<'a> Walk<'a> {
         } else {
             labels
         };
-        let taken = match self.row(labels, intake) {
-            Ok(row) => take_samples(row, rest, intake)?,
+        let taken = match self.row(labels, collector) {
+            Ok(row) => take_samples(row, rest, collector)?,
             Err(reason) => Err(reason),
         };
         let all = taken.and_then(|()| if histograms { Err(NO_HISTOGRAMS.into()) } else { Ok(()) });
         if let Err(reason) = all {
             // Labels that cannot be read are shown as far as they can be.
             let _ = write_name(labels, &mut self.name);
-            intake.refuse(number, reason, &self.name);
+            collector.refuse(number, reason, &self.name);
         }
         Ok(())
     }
 
-    fn row(&mut self, labels: &[u8], intake: &Intake<'_>) -> Result<Row, String> {
+    fn row(&mut self, labels: &[u8], collector: &RowCollector<'_>) -> Result<Row, String> {
         let reader = self.reader;
         let known = self.known.get_or_insert_with(|| reader.known.read());
         if let Some((place, row)) = known.find(labels, self.guess) {
@@ -271,7 +275,7 @@ impl<'a> Walk<'a> {
         }
         self.known = None;
         write_name(labels, &mut self.name)?;
-        let row = intake.row(&self.name)?;
+        let row = collector.row(&self.name)?;
         self.guess = reader.known.write().insert(labels, row) + 1;
         Ok(row)
     }
@@ -309,7 +313,7 @@ const ENDED: u64 = 0x7ff0_0000_0000_0002;
 fn take_samples(
     row: Row,
     rest: &[u8],
-    intake: &mut Intake<'_>,
+    collector: &mut RowCollector<'_>,
 ) -> Result<Result<(), String>, Malformed> {
     let (mut fields, mut all) = (Fields(rest), Ok(()));
     while let Some((field, content)) = fields.next()? {
@@ -331,7 +335,7 @@ fn take_samples(
             continue;
         }
         let taken = match millis.checked_mul(1_000_000) {
-            Some(time_ns) => intake.push_float(row, time_ns, value),
+            Some(time_ns) => collector.push_float(row, time_ns, value),
             None => Err("time out of range".into()),
         };
         all = all.and(taken);

@@ -13,11 +13,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use query::time::{parse_int, parse_iso};
 use series::{COLUMNS_MAX, Row, Store, Value};
 
-use crate::intake::{Intake, parse_float};
-use crate::telnet::Asked;
-use crate::time::{parse_int, parse_iso};
+use crate::collector::RowCollector;
+use crate::number::parse_float;
+use crate::telnet::{Asked, ReadUntilAsked};
 
 /// Longest item (line or bulk string), in bytes.
 pub const ITEM_BYTES_MAX: usize = 16 << 10;
@@ -140,12 +141,12 @@ impl RespReader {
 
     /// Read all whole items of a buffer, passing over `+sync`; the number of bytes that are done
     /// with.
-    pub fn read(&mut self, buffer: &[u8], intake: &mut Intake<'_>) -> usize {
+    pub fn read(&mut self, buffer: &[u8], collector: &mut RowCollector<'_>) -> usize {
         let mut done = 0;
         loop {
             let rest = buffer.get(done..).unwrap_or_default();
-            let (used, asked) = self.read_until_asked(rest, intake);
-            done += used;
+            let ReadUntilAsked { bytes, asked } = self.read_until_asked(rest, collector);
+            done += bytes;
             if asked.is_none() {
                 return done;
             }
@@ -167,18 +168,17 @@ impl RespReader {
         self.named = self.named.filter(|row| store.keep(*row));
     }
 
-    /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`]; the number of
-    /// bytes that are done with.
-    pub fn read_until_asked(
+    /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`].
+    pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
-        intake: &mut Intake<'_>,
-    ) -> (usize, Option<Asked>) {
+        collector: &mut RowCollector<'_>,
+    ) -> ReadUntilAsked {
         let mut done = 0;
-        self.keep(intake.store());
+        self.keep(collector.store());
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             if std::mem::take(&mut self.sync) {
-                return (done, Some(Asked::Sync));
+                return ReadUntilAsked { bytes: done, asked: Some(Asked::Sync) };
             }
             let end = rest.iter().position(|c| *c == b'\n');
             if self.overlong {
@@ -188,7 +188,7 @@ impl RespReader {
             }
             if end.is_none() && rest.len() > ITEM_BYTES_MAX {
                 self.line += 1;
-                self.too_long(rest, intake);
+                self.too_long(rest, collector);
                 self.overlong = true;
                 continue;
             }
@@ -197,7 +197,7 @@ impl RespReader {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.len() > ITEM_BYTES_MAX {
                 self.line += 1;
-                self.too_long(line, intake);
+                self.too_long(line, collector);
                 done += end + 1;
                 continue;
             }
@@ -205,20 +205,25 @@ impl RespReader {
             done += used;
             self.line += 1;
             if !line.is_empty() {
-                self.take(item, intake);
+                self.take(item, collector);
             }
             // A text of its own length has lines of its own.
             let text = rest.get(end + 1..used).unwrap_or_default();
             self.line += text.split(|c| *c == b'\n').count() as u64 - 1;
         }
-        (done, std::mem::take(&mut self.sync).then_some(Asked::Sync))
+        let asked = std::mem::take(&mut self.sync).then_some(Asked::Sync);
+        ReadUntilAsked { bytes: done, asked }
     }
 
     /// The stream has ended: refuse what is not whole.
-    pub fn end(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
+    pub fn end(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         let whole = matches!(self.place, Place::Name | Place::Skip(_)) && rest.is_empty();
         if !whole && !self.overlong {
-            intake.refuse(self.line, "PARSER the stream ends inside a sample; send it again", rest);
+            collector.refuse(
+                self.line,
+                "PARSER the stream ends inside a sample; send it again",
+                rest,
+            );
         }
     }
 
@@ -232,14 +237,14 @@ impl RespReader {
         matches!(self.place, Place::Dictionary(left) if left.is_multiple_of(2))
     }
 
-    fn too_long(&mut self, text: &[u8], intake: &mut Intake<'_>) {
+    fn too_long(&mut self, text: &[u8], collector: &mut RowCollector<'_>) {
         let reason = format!("PARSER item is over the limit of {ITEM_BYTES_MAX} bytes; shorten it");
-        self.refuse(reason, text, intake);
+        self.refuse(reason, text, collector);
     }
 
     /// Refuse the sample at hand; what may still come of it is skipped.
-    fn refuse(&mut self, reason: impl Into<String>, text: &[u8], intake: &mut Intake<'_>) {
-        intake.refuse(self.line, reason, text);
+    fn refuse(&mut self, reason: impl Into<String>, text: &[u8], collector: &mut RowCollector<'_>) {
+        collector.refuse(self.line, reason, text);
         self.place = Place::Skip(match self.place {
             Place::Name => 2,
             Place::Time => 1,
@@ -248,33 +253,33 @@ impl RespReader {
         });
     }
 
-    fn take(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+    fn take(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
         if item == Item::Text(SYNC) && !self.awaits_text() && !self.awaits_name() {
             if !matches!(self.place, Place::Name | Place::Skip(_)) {
-                intake.refuse(self.line, "PARSER a sample is not whole before", SYNC);
+                collector.refuse(self.line, "PARSER a sample is not whole before", SYNC);
             }
             (self.sync, self.place) = (true, Place::Name);
             return;
         }
         match self.place {
-            Place::Skip(left) => self.skip(item, left, intake),
-            Place::Name => self.name(item, intake),
-            Place::Dictionary(left) => self.entry(item, left, intake),
+            Place::Skip(left) => self.skip(item, left, collector),
+            Place::Name => self.name(item, collector),
+            Place::Dictionary(left) => self.entry(item, left, collector),
             // A name where a time or a value is due: the sample before it is not whole.
             _ if is_name(item) && !self.awaits_text() => {
-                self.refuse("PARSER a sample is not whole before", item.text(), intake);
-                self.name(item, intake);
+                self.refuse("PARSER a sample is not whole before", item.text(), collector);
+                self.name(item, collector);
             }
-            Place::Time => self.time(item, intake),
-            Place::Value => self.value(item, intake),
-            Place::Values(left) => self.column(item, left, intake),
+            Place::Time => self.time(item, collector),
+            Place::Value => self.value(item, collector),
+            Place::Values(left) => self.column(item, left, collector),
         }
     }
 
-    fn skip(&mut self, item: Item<'_>, left: usize, intake: &mut Intake<'_>) {
+    fn skip(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         if left == 0 || is_name(item) {
             self.place = Place::Name;
-            return self.name(item, intake);
+            return self.name(item, collector);
         }
         self.place = Place::Skip(match item {
             // The values of the refused sample.
@@ -282,14 +287,14 @@ impl RespReader {
                 Some(n) if n <= COLUMNS_MAX => n,
                 n => {
                     let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
-                    intake.refuse(self.line, reason, item.text());
+                    collector.refuse(self.line, reason, item.text());
                     self.doubtful = true;
                     n.unwrap_or(0)
                 }
             },
             Item::Number(id) if self.doubtful && self.stands_for(id).is_some() => {
                 let reason = "PARSER skipped with the array before, which no row can have";
-                intake.refuse(self.line, reason, id);
+                collector.refuse(self.line, reason, id);
                 left - 1
             }
             _ => left - 1,
@@ -300,10 +305,10 @@ impl RespReader {
         parse_int(number).and_then(|id| self.dictionary.get(&id).copied())
     }
 
-    fn name(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+    fn name(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
         (self.place, self.doubtful) = (Place::Name, false);
         let row = match item {
-            Item::Text(raw) if is_name(item) => intake.row(raw).map_err(|e| format!("DB {e}")),
+            Item::Text(raw) if is_name(item) => collector.row(raw).map_err(|e| format!("DB {e}")),
             Item::Number(id) => self
                 .stands_for(id)
                 .ok_or_else(|| "PARSER number without a name; send the dictionary first".into()),
@@ -323,18 +328,18 @@ impl RespReader {
         };
         match row {
             Ok(row) => (self.row, self.place) = (Some(row), Place::Time),
-            Err(reason) => self.refuse(reason, item.text(), intake),
+            Err(reason) => self.refuse(reason, item.text(), collector),
         }
     }
 
-    fn entry(&mut self, item: Item<'_>, left: usize, intake: &mut Intake<'_>) {
+    fn entry(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         let next = if left > 1 { Place::Dictionary(left - 1) } else { Place::Name };
         if left.is_multiple_of(2) {
             self.named = match item {
-                Item::Text(raw) => match intake.row(raw) {
+                Item::Text(raw) => match collector.row(raw) {
                     Ok(row) => Some(row),
                     Err(e) => {
-                        intake.refuse(self.line, format!("DB {e}"), raw);
+                        collector.refuse(self.line, format!("DB {e}"), raw);
                         None
                     }
                 },
@@ -345,12 +350,12 @@ impl RespReader {
                 Some(id) if self.has_room(id) => drop(self.dictionary.insert(id, row)),
                 Some(_) => {
                     let reason = "PARSER the dictionaries are full; send names without numbers";
-                    intake.refuse(self.line, reason, item.text());
+                    collector.refuse(self.line, reason, item.text());
                 }
-                None => intake.refuse(self.line, "PARSER no number", item.text()),
+                None => collector.refuse(self.line, "PARSER no number", item.text()),
             }
         } else {
-            intake.refuse(
+            collector.refuse(
                 self.line,
                 "PARSER a dictionary has pairs of name and number",
                 item.text(),
@@ -365,7 +370,7 @@ impl RespReader {
             || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.take())
     }
 
-    fn time(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+    fn time(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
         let time = match item {
             Item::Number(ns) => parse_int(ns),
             Item::Text(text) => parse_iso(text),
@@ -375,13 +380,13 @@ impl RespReader {
             (self.time_ns, self.place) = (time, Place::Value);
         } else {
             let reason = "PARSER no time; write :nanoseconds or +YYYYMMDDTHHMMSS.fffffffff";
-            self.refuse(reason, item.text(), intake);
+            self.refuse(reason, item.text(), collector);
         }
     }
 
-    fn value(&mut self, item: Item<'_>, intake: &mut Intake<'_>) {
+    fn value(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
         self.values.clear();
-        let Some(row) = self.row else { return self.refuse("PARSER no name", b"", intake) };
+        let Some(row) = self.row else { return self.refuse("PARSER no name", b"", collector) };
         if let Item::Array(count) = item {
             match count_of(count) {
                 Some(n) if (1..=COLUMNS_MAX).contains(&n) => self.place = Place::Values(n),
@@ -390,35 +395,35 @@ impl RespReader {
                     self.place = Place::Values(n.unwrap_or(0) + 1);
                     self.doubtful = true;
                     let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
-                    self.refuse(reason, item.text(), intake);
+                    self.refuse(reason, item.text(), collector);
                 }
             }
             return;
         }
         let stored = if row.is_events() {
-            intake.event(row, self.time_ns, item.text())
+            collector.push_event(row, self.time_ns, item.text())
         } else {
             match number(item) {
-                Some(value) => intake.push(row, self.time_ns, &[value]),
-                None => return self.refuse("PARSER no number", item.text(), intake),
+                Some(value) => collector.push(row, self.time_ns, &[value]),
+                None => return self.refuse("PARSER no number", item.text(), collector),
             }
         };
         match stored {
             Ok(()) => self.place = Place::Name,
-            Err(reason) => self.refuse(format!("DB {reason}"), item.text(), intake),
+            Err(reason) => self.refuse(format!("DB {reason}"), item.text(), collector),
         }
     }
 
-    fn column(&mut self, item: Item<'_>, left: usize, intake: &mut Intake<'_>) {
+    fn column(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         let Some(value) = number(item) else {
-            return self.refuse("PARSER no number", item.text(), intake);
+            return self.refuse("PARSER no number", item.text(), collector);
         };
         self.values.push(value);
         self.place = Place::Values(left - 1);
         let (1, Some(row)) = (left, self.row) else { return };
         self.place = Place::Name;
-        if let Err(reason) = intake.push(row, self.time_ns, &self.values) {
-            intake.refuse(self.line, format!("DB {reason}"), item.text());
+        if let Err(reason) = collector.push(row, self.time_ns, &self.values) {
+            collector.refuse(self.line, format!("DB {reason}"), item.text());
         }
     }
 }

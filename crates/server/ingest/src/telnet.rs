@@ -3,9 +3,11 @@
 //! Nothing answers a `put` that was taken; one that was not is answered by a line that repeats it.
 //! `sync` asks to be answered when everything before it is persisted.
 
-use crate::intake::{Intake, parse_float};
-use crate::time::{parse_guess, parse_int};
+use query::time::{parse_guess, parse_int};
 use series::Value;
+
+use crate::collector::RowCollector;
+use crate::number::parse_float;
 
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
@@ -21,6 +23,15 @@ pub enum Asked {
     Exit,
 }
 
+/// How far a buffer was read.
+#[derive(Debug)]
+pub(crate) struct ReadUntilAsked {
+    /// Bytes that are done with.
+    pub(crate) bytes: usize,
+    /// What was asked behind them; `None` when all whole lines or items are read.
+    pub(crate) asked: Option<Asked>,
+}
+
 /// Reads lines from a stream of bytes.
 #[derive(Debug, Default)]
 pub struct TelnetReader {
@@ -32,24 +43,23 @@ pub struct TelnetReader {
 impl TelnetReader {
     /// Read all whole lines of a buffer; the number of bytes that are done with, and what was
     /// asked.
-    pub fn read(&mut self, buffer: &[u8], intake: &mut Intake<'_>) -> (usize, Vec<Asked>) {
+    pub fn read(&mut self, buffer: &[u8], collector: &mut RowCollector<'_>) -> (usize, Vec<Asked>) {
         let (mut done, mut all) = (0, Vec::new());
         loop {
             let rest = buffer.get(done..).unwrap_or_default();
-            let (used, asked) = self.read_until_asked(rest, intake);
-            done += used;
+            let ReadUntilAsked { bytes, asked } = self.read_until_asked(rest, collector);
+            done += bytes;
             let Some(asked) = asked else { return (done, all) };
             all.push(asked);
         }
     }
 
-    /// Read whole lines of a buffer up to the first that asks for something; the number of bytes
-    /// that are done with.
-    pub fn read_until_asked(
+    /// Read whole lines of a buffer up to the first that asks for something.
+    pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
-        intake: &mut Intake<'_>,
-    ) -> (usize, Option<Asked>) {
+        collector: &mut RowCollector<'_>,
+    ) -> ReadUntilAsked {
         let mut done = 0;
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             let end = rest.iter().position(|c| *c == b'\n');
@@ -60,7 +70,7 @@ impl TelnetReader {
             }
             if end.is_none() && rest.len() > LINE_BYTES_MAX {
                 self.line += 1;
-                intake.refuse(self.line, too_long(), rest);
+                collector.refuse(self.line, too_long(), rest);
                 self.overlong = true;
                 continue;
             }
@@ -69,31 +79,31 @@ impl TelnetReader {
             self.line += 1;
             let line = rest.get(..end).unwrap_or_default().trim_ascii();
             if line.len() > LINE_BYTES_MAX {
-                intake.refuse(self.line, too_long(), line);
-            } else if let Some(asked) = self.command(line, intake) {
-                return (done, Some(asked));
+                collector.refuse(self.line, too_long(), line);
+            } else if let Some(asked) = self.command(line, collector) {
+                return ReadUntilAsked { bytes: done, asked: Some(asked) };
             }
         }
-        (done, None)
+        ReadUntilAsked { bytes: done, asked: None }
     }
 
     /// A connection has ended: a line without its end may lack more than that, and is refused.
-    pub(crate) fn cut(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
+    pub(crate) fn cut(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         if !self.overlong && !rest.trim_ascii().is_empty() {
             let reason = "the stream ends inside a line; end it with a line feed and send it again";
-            intake.refuse(self.line + 1, reason, rest);
+            collector.refuse(self.line + 1, reason, rest);
         }
     }
 
     /// A file has ended: the last line may do without its end.
-    pub fn end(&mut self, rest: &[u8], intake: &mut Intake<'_>) {
+    pub fn end(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         self.line += 1;
         if !self.overlong {
-            self.command(rest.trim_ascii(), intake);
+            self.command(rest.trim_ascii(), collector);
         }
     }
 
-    fn command(&mut self, line: &[u8], intake: &mut Intake<'_>) -> Option<Asked> {
+    fn command(&mut self, line: &[u8], collector: &mut RowCollector<'_>) -> Option<Asked> {
         let (word, rest) = word(line);
         match word {
             b"" => None,
@@ -102,13 +112,13 @@ impl TelnetReader {
             b"sync" => Some(Asked::Sync),
             b"exit" | b"quit" => Some(Asked::Exit),
             b"put" => {
-                if let Err(reason) = self.put(rest, intake) {
-                    intake.refuse(self.line, format!("put: {reason}"), line);
+                if let Err(reason) = self.put(rest, collector) {
+                    collector.refuse(self.line, format!("put: {reason}"), line);
                 }
                 None
             }
             _ => {
-                intake.refuse(
+                collector.refuse(
                     self.line,
                     "unknown command; use put, sync, version, stats or exit",
                     line,
@@ -118,7 +128,7 @@ impl TelnetReader {
         }
     }
 
-    fn put(&mut self, line: &[u8], intake: &mut Intake<'_>) -> Result<(), String> {
+    fn put(&mut self, line: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
         let (metric, rest) = word(line);
         let (time, rest) = word(rest);
         let (value, tags) = word(rest);
@@ -131,8 +141,8 @@ impl TelnetReader {
         self.name.extend_from_slice(metric);
         self.name.push(b' ');
         self.name.extend_from_slice(tags);
-        let row = intake.row(&self.name)?;
-        intake.push(row, time_ns, &[value])
+        let row = collector.row(&self.name)?;
+        collector.push(row, time_ns, &[value])
     }
 }
 

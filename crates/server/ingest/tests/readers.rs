@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ingest::influx::Precision;
 use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
-use ingest::{DictionaryRoom, Intake, Refusal, RespReader, TelnetReader, influx};
+use ingest::{DictionaryRoom, Refusal, RespReader, RowCollector, TelnetReader, influx};
 use proptest::prelude::*;
 use prost::Message as _;
 use series::{Ack, Store, StoreOptions};
@@ -74,8 +74,8 @@ fn a_bad_resp_sample_is_refused_with_its_text_and_its_neighbours_are_kept() {
 #[test]
 fn a_row_at_the_end_of_time_is_refused_alone() {
     let text = format!("put cpu 7 1 host=a\nput cpu {} 2 host=a\nput cpu 8 3 host=a\n", i64::MAX);
-    let (found, refusals) = after(|intake| {
-        TelnetReader::default().read(text.as_bytes(), intake);
+    let (found, refusals) = after(|collector| {
+        TelnetReader::default().read(text.as_bytes(), collector);
     });
     assert_eq!(found, ["cpu host=a 7000000000 1", "cpu host=a 8000000000 3"]);
     assert_eq!(refusals.len(), 1);
@@ -87,8 +87,8 @@ fn a_row_more_than_a_day_ahead_of_the_clock_is_refused_alone() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let (fine, ahead) = (now + 23 * 3600, now + 25 * 3600);
     let text = format!("put cpu {ahead} 1 host=a\nput cpu {fine} 2 host=a\n");
-    let (found, refusals) = after(|intake| {
-        TelnetReader::default().read(text.as_bytes(), intake);
+    let (found, refusals) = after(|collector| {
+        TelnetReader::default().read(text.as_bytes(), collector);
     });
     assert_eq!(found, [format!("cpu host=a {fine}000000000 2")]);
     assert_eq!(refusals.len(), 1);
@@ -102,7 +102,8 @@ fn a_refused_remote_sample_costs_no_other_of_its_series() {
     let samples = [5, i64::MAX, 6].map(sample).to_vec();
     let request = WriteRequest { timeseries: vec![TimeSeries { labels: vec![label], samples }] };
     let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
-    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
+    let (found, refusals) =
+        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
     assert_eq!(found, ["up 5000000 1", "up 6000000 1"]);
     assert_eq!(refusals.len(), 1);
     assert!(refusals[0].reason.contains("out of range"), "{refusals:?}");
@@ -114,7 +115,8 @@ fn that_a_remote_series_ended_is_no_sample_of_it() {
     let samples = values.map(|value| sample(value, 5 + value as i64)).concat();
     let body = field(1, &[label("__name__", "up"), samples].concat());
     let body = snap::raw::Encoder::new().compress_vec(&body).unwrap();
-    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
+    let (found, refusals) =
+        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
     assert_eq!((found.len(), refusals.len()), (2, 0), "{found:?}");
 }
 
@@ -122,11 +124,11 @@ fn that_a_remote_series_ended_is_no_sample_of_it() {
 fn a_telnet_put_is_taken_or_refused_alone() {
     let text = b"put cpu 1427040405 1.5 host=a\nput cpu 1427040405123 2 host=a dc=x\r\n\
         put cpu never 1 host=a\nput cpu 5 x host=a\nfoo\n\nversion\nput cpu 1 7 host=a";
-    let (found, refusals) = after(|intake| {
+    let (found, refusals) = after(|collector| {
         let mut reader = TelnetReader::default();
-        let (done, asked) = reader.read(text, intake);
+        let (done, asked) = reader.read(text, collector);
         assert_eq!(asked, [ingest::Asked::Version]);
-        reader.end(&text[done..], intake);
+        reader.end(&text[done..], collector);
     });
     let expected = [
         "cpu dc=x host=a 1427040405123000000 2",
@@ -152,8 +154,8 @@ fn influx_lines_become_rows_and_a_bad_line_is_named() {
         "cpu\n",
         "p|q,host=a f=1 16",
     );
-    let (found, refusals) = after(|intake| {
-        influx::read(text.as_bytes(), Precision::parse(Some("s")).unwrap(), 99, intake);
+    let (found, refusals) = after(|collector| {
+        influx::read(text.as_bytes(), Precision::parse(Some("s")).unwrap(), 99, collector);
     });
     let expected = [
         "!log_text host=a 12000000000 it is, \"so\"",
@@ -175,8 +177,8 @@ fn an_influx_line_may_have_more_fields_than_a_row_has_room_for() {
     for width in [1, 30] {
         let fields = (0..600).map(|i| format!("{}{i}={i}", "f".repeat(width)));
         let text = format!("mysql,host=a {},text=\"x\" 7\n", fields.collect::<Vec<_>>().join(","));
-        let (found, refusals) = after(|intake| {
-            influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake);
+        let (found, refusals) = after(|collector| {
+            influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector);
         });
         assert_eq!((found.len(), refusals), (601, vec![]), "width {width}");
         let last = format!("mysql_{}599 host=a 7 599", "f".repeat(width));
@@ -197,7 +199,7 @@ fn lines_of_the_same_fields_are_split_where_their_own_names_need_it() {
         "m,h=a {named} 7\nm,h={long} {named} 7\nm,h=a {named} 8\nn,h=a {many} 7\nn,h=a {many} 8\n"
     );
     let (found, refusals) =
-        after(|intake| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake));
+        after(|collector| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector));
     assert_eq!((found.len(), refusals), (3 * 30 + 2 * 300, vec![]));
     assert!(found.contains(&format!("m_{}29 h={long} 7 29", "f".repeat(100))));
     assert!(found.contains(&"n_f299 h=a 8 299".to_owned()));
@@ -206,8 +208,8 @@ fn lines_of_the_same_fields_are_split_where_their_own_names_need_it() {
 #[test]
 fn an_influx_line_whose_text_is_too_long_stores_none_of_its_numbers() {
     let text = format!("log,host=a n=1,text=\"{}\" 7\nm f=1 8\n", "x".repeat(5000));
-    let (found, refusals) = after(|intake| {
-        influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake);
+    let (found, refusals) = after(|collector| {
+        influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector);
     });
     assert_eq!(found, ["m_f 8 1"]);
     assert_eq!(refusals.len(), 1);
@@ -235,11 +237,11 @@ proptest! {
     ) {
         let lines = lines.iter().enumerate().map(|(time, line)| format!("{line} {time}\n"));
         let lines: Vec<String> = lines.collect();
-        let read = |text: &str, intake: &mut Intake<'_>| {
-            influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake);
+        let read = |text: &str, collector: &mut RowCollector<'_>| {
+            influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector);
         };
-        let (together, refused) = after(|intake| read(&lines.concat(), intake));
-        let (apart, expected) = after(|intake| lines.iter().for_each(|line| read(line, intake)));
+        let (together, refused) = after(|collector| read(&lines.concat(), collector));
+        let (apart, expected) = after(|collector| lines.iter().for_each(|line| read(line, collector)));
         prop_assert_eq!(together, apart);
         let told = |all: Vec<Refusal>| -> Vec<(String, String)> {
             all.into_iter().map(|r| (r.reason, r.text)).collect()
@@ -261,14 +263,15 @@ fn request(series: &[(&str, f64)]) -> Vec<u8> {
 #[test]
 fn remote_write_takes_what_is_good_and_names_the_rest() {
     let body = request(&[("up", 1.0), ("", 2.0), ("down", 3.0)]);
-    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
+    let (found, refusals) =
+        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
     assert_eq!(found, ["down job=a\\ b 5000000 3", "up job=a\\ b 5000000 1"]);
     assert_eq!(refusals.len(), 1);
     assert!(refusals[0].text.contains("job"), "{refusals:?}");
-    after(|intake| assert!(RemoteReader::default().read(b"nonsense", intake).is_err()));
+    after(|collector| assert!(RemoteReader::default().read(b"nonsense", collector).is_err()));
     // A few bytes that claim to be gigabytes.
-    after(|intake| {
-        assert!(RemoteReader::default().read(b"\xff\xff\xff\xff\x0f\x00", intake).is_err());
+    after(|collector| {
+        assert!(RemoteReader::default().read(b"\xff\xff\xff\xff\x0f\x00", collector).is_err());
     });
 }
 
@@ -294,7 +297,7 @@ fn sample(value: f64, millis: i64) -> Vec<u8> {
 
 fn remote(reader: &RemoteReader, message: &[u8]) -> (Vec<String>, Vec<Refusal>) {
     let body = snap::raw::Encoder::new().compress_vec(message).unwrap();
-    after(|intake| reader.read(&body, intake).unwrap())
+    after(|collector| reader.read(&body, collector).unwrap())
 }
 
 #[test]
@@ -339,9 +342,9 @@ fn a_remote_series_that_was_seen_before_is_the_same_one() {
         };
         let message: Vec<u8> = order.iter().flat_map(one).collect();
         let body = snap::raw::Encoder::new().compress_vec(&message).unwrap();
-        let mut intake = Intake::new(&store);
-        reader.read(&body, &mut intake).unwrap();
-        for batch in intake.finish().batches {
+        let mut collector = RowCollector::new(&store);
+        reader.read(&body, &mut collector).unwrap();
+        for batch in collector.finish().batches {
             store.write(batch, Ack::Persisted).unwrap();
         }
     }
@@ -364,7 +367,8 @@ fn a_remote_message_of_empty_series_costs_no_memory() {
     let message = [0x0a, 0x00].repeat(4 << 20);
     let body = snap::raw::Encoder::new().compress_vec(&message).unwrap();
     let before = peak_bytes();
-    let (found, refusals) = after(|intake| RemoteReader::default().read(&body, intake).unwrap());
+    let (found, refusals) =
+        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
     assert_eq!((found.len(), refusals.len()), (0, ingest::REFUSALS_MAX));
     let grown = peak_bytes().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes more");
@@ -405,8 +409,8 @@ fn dictionaries_of_all_connections_share_their_room() {
     let room = DictionaryRoom::new(2);
     let (mut one, mut other) = (RespReader::new(room.clone()), RespReader::new(room.clone()));
     let told = |reader: &mut RespReader, text: &str| {
-        let (_, refusals) = after(|intake| {
-            assert_eq!(reader.read(text.as_bytes(), intake), text.len());
+        let (_, refusals) = after(|collector| {
+            assert_eq!(reader.read(text.as_bytes(), collector), text.len());
         });
         refusals.iter().map(|r| r.text.clone()).collect::<Vec<_>>()
     };
@@ -432,9 +436,9 @@ fn a_request_larger_than_a_segment_of_the_log_is_stored_whole() {
         let time = i64::from(i) * 1_000_000 + (noise >> 45) as i64;
         writeln!(text, "m,host=a f={value} {time}").unwrap();
     }
-    let mut intake = Intake::new(&store);
-    influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, &mut intake);
-    let taken = intake.finish();
+    let mut collector = RowCollector::new(&store);
+    influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, &mut collector);
+    let taken = collector.finish();
     assert_eq!((taken.refused, taken.samples), (0, u64::from(count as u32)));
     assert!(taken.batches.len() > 1);
     for batch in taken.batches {
@@ -456,13 +460,13 @@ proptest! {
         let at = at % (bytes.len() + 1);
         bytes.splice(at..at, noise);
         resp(&bytes);
-        after(|intake| {
+        after(|collector| {
             let mut reader = TelnetReader::default();
-            let (done, _) = reader.read(&bytes, intake);
-            reader.end(&bytes[done..], intake);
+            let (done, _) = reader.read(&bytes, collector);
+            reader.end(&bytes[done..], collector);
         });
-        after(|intake| influx::read(&bytes, Precision::parse(None).unwrap(), 1, intake));
-        after(|intake| drop(RemoteReader::default().read(&bytes, intake)));
+        after(|collector| influx::read(&bytes, Precision::parse(None).unwrap(), 1, collector));
+        after(|collector| drop(RemoteReader::default().read(&bytes, collector)));
     }
 
     #[test]
@@ -473,13 +477,13 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(text.len())).collect();
         cuts.push(text.len());
         cuts.sort_unstable();
-        let pieces = after(|intake| {
+        let pieces = after(|collector| {
             let mut reader = RespReader::default();
             let mut done = 0;
             for cut in cuts {
-                done += reader.read(&text[done..cut], intake);
+                done += reader.read(&text[done..cut], collector);
             }
-            reader.end(&text[done..], intake);
+            reader.end(&text[done..], collector);
         });
         prop_assert_eq!(whole, pieces);
     }

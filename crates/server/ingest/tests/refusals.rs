@@ -20,11 +20,11 @@ fn told(refusals: &[Refusal]) -> Vec<&str> {
 }
 
 fn telnet(text: &str) -> (Vec<String>, Vec<Refusal>) {
-    after(|intake| drop(TelnetReader::default().read(text.as_bytes(), intake)))
+    after(|collector| drop(TelnetReader::default().read(text.as_bytes(), collector)))
 }
 
 fn lines(text: &str) -> (Vec<String>, Vec<Refusal>) {
-    after(|intake| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, intake))
+    after(|collector| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector))
 }
 
 #[test]

@@ -452,7 +452,7 @@ async fn a_bad_line_of_a_request_is_named_and_costs_neither_connection_nor_neigh
     }
 }
 
-/// Samples of which some are stored while the rest is read: those of whole pieces and of one more.
+/// Samples of each of the requests.
 const LARGE: [i64; 2] = [2 * 4096, 3 * 4096 + 100];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ impl Store {
     /// # Errors
     /// As [`Store::delete`].
     pub fn can_delete(&self) -> Result<(), WriteError> {
-        self.core().room_for_delete()?;
+        self.core().check_tombstones()?;
         if let Some(why) = self.stats().trouble {
             return Err(WriteError::Failed(why));
         }

@@ -31,6 +31,7 @@ const COPY_BYTES: usize = 1 << 20;
 pub struct BackupReport {
     /// Parts and roll-ups.
     pub parts: u64,
+    /// Their bytes.
     pub part_bytes: u64,
     /// Records of the log behind them.
     pub records: u64,
@@ -51,11 +52,11 @@ pub fn backup(from: &Path, to: &Path, files: &Arc<dyn Files>) -> Result<BackupRe
         let manifest = Manifest::load(&**files, from)?;
         let mut manifest =
             manifest.unwrap_or_else(|| Manifest { next_part: 1, ..Manifest::default() });
-        if !copy.parts(&manifest)? {
+        if copy.parts(&manifest)? == Copied::Gone {
             continue;
         }
         let Some(records) = copy.log(&manifest)? else { continue };
-        if !copy.catalog(&manifest)? {
+        if copy.catalog(&manifest)? == Copied::Gone {
             continue;
         }
         manifest.log_base = manifest.sealed;
@@ -76,6 +77,14 @@ fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> OpenErr
     move |source| OpenError::Io { path: path.clone(), what, source }
 }
 
+/// What became of a file while it was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    Whole,
+    /// A merge or a seal removed it: there is a newer manifest.
+    Gone,
+}
+
 struct Copying<'a> {
     from: &'a Path,
     to: &'a Path,
@@ -83,8 +92,8 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copy the parts that are not copied yet; `false` when one of them is gone.
-    fn parts(&self, manifest: &Manifest) -> Result<bool, OpenError> {
+    /// Copies the parts that are not copied yet.
+    fn parts(&self, manifest: &Manifest) -> Result<Copied, OpenError> {
         let dir = self.to.join("parts");
         let done = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
         let done: BTreeSet<String> = done.into_iter().collect();
@@ -95,29 +104,29 @@ impl Copying<'_> {
             *bytes = part.end().max(*bytes);
         }
         for (name, bytes) in files.iter().filter(|(name, _)| !done.contains(*name)) {
-            if !self.part(name, *bytes)? {
-                return Ok(false);
+            if self.part(name, *bytes)? == Copied::Gone {
+                return Ok(Copied::Gone);
             }
         }
-        Ok(true)
+        Ok(Copied::Whole)
     }
 
-    /// Copy a file of parts, which gets its name when it is whole; `false` when it is gone.
-    fn part(&self, name: &str, bytes: u64) -> Result<bool, OpenError> {
+    /// Copies a file of parts, which gets its name when it is whole.
+    fn part(&self, name: &str, bytes: u64) -> Result<Copied, OpenError> {
         let name = Path::new("parts").join(name);
         let whole = self.to.join(&name);
         let begun = whole.with_extension("new");
-        if self.copy(&self.from.join(&name), &begun, bytes)? {
+        let copied = self.copy(&self.from.join(&name), &begun, bytes)?;
+        if copied == Copied::Whole {
             self.files.rename(&begun, &whole).map_err(failed(&whole, "cannot name"))?;
-            return Ok(true);
         }
-        Ok(false)
+        Ok(copied)
     }
 
-    /// Copy the first bytes of a file; `false` when it is gone.
-    fn copy(&self, from: &Path, to: &Path, bytes: u64) -> Result<bool, OpenError> {
+    /// Copies the first bytes of a file.
+    fn copy(&self, from: &Path, to: &Path, bytes: u64) -> Result<Copied, OpenError> {
         let source = match self.files.open(from, Access::READ) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Copied::Gone),
             other => other.map_err(failed(from, "cannot open"))?,
         };
         let target = self.files.open(to, Access::CREATE).map_err(failed(to, "cannot create"))?;
@@ -135,14 +144,13 @@ impl Copying<'_> {
             at += read as u64;
         }
         target.persist().map_err(failed(to, "cannot persist"))?;
-        Ok(true)
+        Ok(Copied::Whole)
     }
 
-    /// Copy the catalogue; `false` when it is gone.
-    fn catalog(&self, manifest: &Manifest) -> Result<bool, OpenError> {
+    fn catalog(&self, manifest: &Manifest) -> Result<Copied, OpenError> {
         let name = manifest.catalog_name();
         if manifest.catalog_bytes == 0 {
-            return Ok(true);
+            return Ok(Copied::Whole);
         }
         self.copy(&self.from.join(&name), &self.to.join(&name), manifest.catalog_bytes)
     }

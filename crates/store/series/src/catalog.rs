@@ -3,6 +3,12 @@
 //! Rows are numbered in order of creation; numbers are never used twice. On disk the catalogue is a
 //! file that only grows; the manifest says how far it counts. Rows without samples are forgotten:
 //! their names go, and the file is written anew.
+//!
+//! # Locking
+//! `names` before `sharing`; with `sharing` held, which the log thread reads while it applies a batch to a
+//! head, no other lock of the store is taken. A new row is looked up again with `names` locked for writing,
+//! so that two writers of one new name get the same row. Long reads take `names` some rows at a time:
+//! writers of new names wait for no more than these.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
@@ -15,7 +21,7 @@ use roaring::RoaringBitmap;
 use crate::batch::Batch;
 use crate::bytes::{Input, push_text, push_varint};
 use crate::error::{NameError, WriteError};
-use crate::model::{Row, Selector, Series};
+use crate::model::{ColumnId, Row, Selector, Series};
 use crate::name::RowName;
 use crate::sharing::Sharing;
 
@@ -210,7 +216,8 @@ impl Catalog {
         for (column, metric) in name.metrics.iter().enumerate().filter(|_| !row.events) {
             let hash = self.hasher.hash_one((metric, &name.tags));
             if let Some(known) = names.first_with(hash, metric, name) {
-                self.sharing.write().join((row.id, column as u16), known);
+                let new = ColumnId { row: row.id, column: column as u16 };
+                self.sharing.write().join(new, known);
             } else {
                 names.by_series.insert_unique(hash, (hash, row.id), |(hash, _)| *hash);
             }
@@ -247,9 +254,11 @@ impl Catalog {
         Some(())
     }
 
-    /// Shape of a row: its number of values, and whether it holds events.
-    pub(crate) fn shape(&self, id: u32) -> Option<(u16, bool)> {
-        self.names.read().rows.get(id).map(|r| (r.columns, r.events))
+    /// Returns a row by its number, if it is known.
+    pub(crate) fn row_by_id(&self, id: u32) -> Option<Row> {
+        let names = self.names.read();
+        let entry = names.rows.get(id)?;
+        Some(Row { id, columns: entry.columns, events: entry.events })
     }
 
     /// Series that pass a selector, sorted by name. Names are read some at a time: whoever has a new

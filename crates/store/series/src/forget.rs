@@ -10,7 +10,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use env::files::Access;
 use roaring::RoaringBitmap;
@@ -23,29 +22,18 @@ use crate::manifest::Manifest;
 const ROWS_AT_ONCE: usize = 65_536;
 /// Rows of one frame of a catalogue that is written anew.
 const FRAME_ROWS: u32 = 1 << 16;
-/// Looks for rows to be forgotten after samples went: a row that goes with them may have been asked
-/// for just before.
-const LOOKS: u32 = 3;
-
 impl Core {
-    /// Note that samples went.
-    pub(crate) fn lost_samples(&self) {
-        self.looks.store(LOOKS, Ordering::Release);
-    }
-
     /// Forget rows that have no samples, if any may have lost them.
     pub(crate) fn forget(&self) -> Result<(), WriteError> {
-        let looks = self.looks.load(Ordering::Acquire);
-        if looks == 0 {
+        if !self.forgetting.take_look() {
             return Ok(());
         }
-        self.looks.store(looks - 1, Ordering::Release);
         let (mut rows, mut looked) = (self.idle_rows(), HashSet::new());
         // Before the lock, so that seals do not wait for reads; then what came meanwhile.
         if !self.leave_out_held(&mut rows, &mut looked) {
             return Ok(());
         }
-        let mut manifest = self.maintain.lock();
+        let mut manifest = self.manifest.lock();
         if !self.leave_out_held(&mut rows, &mut looked) {
             return Ok(());
         }
@@ -53,20 +41,20 @@ impl Core {
         let mut forgotten = 0;
         for some in rows.chunks(ROWS_AT_ONCE) {
             // No batch is logged or applied meanwhile.
-            let _order = self.commit.lock();
+            let _committing = self.commit.lock();
             let heads = self.live.read().heads.clone();
             let of_heads = |id: &u32| heads.iter().any(|cell| cell.head.read().has(*id));
             let some: Vec<u32> = some.iter().copied().filter(|id| !of_heads(id)).collect();
             forgotten += self.catalog.forget(&some);
         }
-        if forgotten == 0 && !self.names_on_disk.load(Ordering::Acquire) {
+        if forgotten == 0 && !self.forgetting.has_names_on_disk() {
             return Ok(());
         }
-        self.names_on_disk.store(true, Ordering::Release);
+        self.forgetting.set_names_on_disk(true);
         let written = self.rewrite_catalog(&mut manifest);
         match &written {
-            Ok(()) => self.names_on_disk.store(false, Ordering::Release),
-            Err(_) => self.lost_samples(),
+            Ok(()) => self.forgetting.set_names_on_disk(false),
+            Err(_) => self.forgetting.samples_went(),
         }
         written
     }
@@ -90,7 +78,7 @@ impl Core {
         drop(live);
         let all = || parts.values().rev().flatten().chain(rollups.values().rev());
         let ids: HashSet<u64> = all().map(|part| part.meta.id).collect();
-        let mut held = self.held.lock();
+        let mut held = self.forgetting.rows_in_parts.lock();
         held.retain(|part, _| ids.contains(part));
         held.values().for_each(|some| *rows -= some);
         // What is written now and then is in the newest ones.

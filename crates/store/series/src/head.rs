@@ -71,6 +71,20 @@ pub(crate) struct RowHead {
     rare: Option<Box<Rare>>,
 }
 
+/// What of a row is read: some of its chunks, and the open rows or not.
+#[derive(Clone, Copy)]
+struct Runs<'a> {
+    chunks: &'a [Chunk],
+    with_open: bool,
+}
+
+/// Values of a row at one time.
+struct RowValues {
+    bits: Vec<u64>,
+    /// Columns that hold integers.
+    integers: Vec<u32>,
+}
+
 /// What few open rows have.
 #[derive(Default)]
 struct Rare {
@@ -199,18 +213,18 @@ impl RowHead {
     /// Append the rows of a range, unsettled, in the order of arrival.
     fn read(
         &self,
-        (chunks, open): (&[Chunk], bool),
+        from: Runs<'_>,
         range: TimeRange,
         want: Want,
         into: &mut Table,
         work: &mut Work,
     ) -> Option<()> {
-        for chunk in chunks {
+        for chunk in from.chunks {
             if range.touches(chunk.first, chunk.last) {
                 into.decode(&chunk.bytes, want, work)?;
             }
         }
-        if self.open.is_empty() || !open {
+        if self.open.is_empty() || !from.with_open {
             return Some(());
         }
         let mut open = Table::with_columns(self.shape());
@@ -229,7 +243,7 @@ impl RowHead {
     fn table(
         &self,
         id: u32,
-        from: (&[Chunk], bool),
+        from: Runs<'_>,
         range: TimeRange,
         want: Want,
         work: &mut Work,
@@ -246,15 +260,15 @@ impl RowHead {
     }
 
     /// What it holds at a time: values, and which columns are integers.
-    fn at(&self, time: i64, work: &mut Work) -> Option<(Vec<u64>, Vec<u32>)> {
+    fn at(&self, time: i64, work: &mut Work) -> Option<RowValues> {
         let width = self.width();
         let same = |(_, row): &(usize, &[u64])| row.first().is_some_and(|t| *t as i64 == time);
         if let Some((i, row)) = self.open.chunks_exact(width).enumerate().rev().find(same) {
             let begin = (i * width) as u32;
             let own = begin + 1..begin + width as u32;
             let flags = self.integers().iter().filter(|index| own.contains(index));
-            let flags = flags.map(|index| index - begin - 1).collect();
-            return Some((row.get(1..)?.to_vec(), flags));
+            let integers = flags.map(|index| index - begin - 1).collect();
+            return Some(RowValues { bits: row.get(1..)?.to_vec(), integers });
         }
         let covering = |chunk: &&Chunk| chunk.first <= time && time <= chunk.last;
         for chunk in self.chunks.iter().rev().filter(covering) {
@@ -262,11 +276,9 @@ impl RowHead {
             table.decode(&chunk.bytes, Want::All, work)?;
             let Ok(i) = table.times.binary_search(&time) else { continue };
             let flags = table.columns.iter().zip(0..).filter(|(c, _)| c.is_integer(i));
-            let flags = flags.map(|(_, column)| column).collect();
-            return Some((
-                table.columns.iter().filter_map(|c| c.bits.get(i)).copied().collect(),
-                flags,
-            ));
+            let integers = flags.map(|(_, column)| column).collect();
+            let bits = table.columns.iter().filter_map(|c| c.bits.get(i)).copied().collect();
+            return Some(RowValues { bits, integers });
         }
         None
     }
@@ -350,7 +362,7 @@ impl Head {
             let Some(place) = self.place_of(*other) else { continue };
             let head = self.rows.get(place);
             let found = head.and_then(|head| head.at(time, &mut self.work));
-            let Some((mut values, mut integers)) = found else { continue };
+            let Some(RowValues { bits: mut values, mut integers }) = found else { continue };
             let Some(new) = row.get(usize::from(*own)) else { continue };
             let (integer, column) = (flags.contains(&u32::from(*own)), u32::from(*column));
             let Some(old) = values.get_mut(column as usize) else { continue };
@@ -391,8 +403,8 @@ impl Head {
 
     /// Samples of a row in a range, settled; empty if it has none.
     pub(crate) fn read(&self, id: u32, range: TimeRange, want: Want, work: &mut Work) -> Table {
-        let row = self.row(id);
-        row.map(|row| row.table(id, (&row.chunks, true), range, want, work)).unwrap_or_default()
+        let Some(row) = self.row(id) else { return Table::default() };
+        row.table(id, Runs { chunks: &row.chunks, with_open: true }, range, want, work)
     }
 
     /// Rows in it, ascending.

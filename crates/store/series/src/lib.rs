@@ -2,9 +2,9 @@
 //!
 //! A *row series* is a tag set with metrics that share timestamps; each metric is addressable
 //! alone, as a [`Series`]. Writers put rows into a [`Batch`]; a batch is one record of the store's
-//! own journal and then in the head, where queries see it: acknowledged when it is as durable as asked
-//! for, perhaps shown a moment before. Of a flush that fails it stays shown, though its writer was
-//! refused, until the store is opened again. Heads are sealed into parts, one per partition of 2 hours
+//! own journal, and when it is as durable as asked for it is put into the head, where queries see it, and
+//! acknowledged. Of a flush that fails nothing is shown; when the store is opened again it may be
+//! there. Heads are sealed into parts, one per partition of 2 hours
 //! touched; parts are merged in the background.
 //!
 //! ```
@@ -47,17 +47,20 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod ask;
+mod background;
 mod backup;
 mod batch;
 mod bytes;
 mod catalog;
 mod codec;
 mod core;
+#[allow(missing_docs, reason = "fields whose names say what they are")]
 mod error;
 mod forget;
 mod head;
 mod manifest;
 mod merge;
+#[allow(missing_docs, reason = "fields whose names say what they are")]
 mod model;
 mod name;
 mod open;
@@ -75,9 +78,8 @@ mod seal;
 mod sharing;
 mod store;
 mod table;
+mod ticket;
 mod unread;
-mod wait;
-mod working;
 
 pub use backup::{BackupReport, backup};
 pub use batch::Batch;
@@ -88,5 +90,4 @@ pub use open::verify;
 pub use options::*;
 pub use query::{EventScan, Extreme, Scan, Snapshot};
 pub use store::Store;
-pub use wait::Ticket;
-pub use working::Working;
+pub use ticket::{Ticket, TrySubmit};

@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
 
@@ -34,28 +33,33 @@ const RUNS_BYTES_MAX: u64 = 8 << 20;
 /// Time after its end from which on a partition counts as finished, in nanoseconds.
 const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
-impl Core {
-    pub(crate) fn now_ns(&self) -> i64 {
-        i64::try_from(self.options.clock.guarded_us()).unwrap_or(i64::MAX).saturating_mul(1000)
-    }
+/// What a step of the merges came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MergeStep {
+    /// There may be more to merge.
+    More,
+    /// Nothing was worth merging.
+    Done,
+}
 
+impl Core {
     /// Merge until nothing is worth merging.
     pub(crate) fn merge(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
-        while self.merge_once(&mut outcome)? {}
+        while self.merge_once(&mut outcome)? == MergeStep::More {}
         self.forget()?;
         Ok(outcome)
     }
 
-    /// One merge or roll-up, if any is worth it.
-    pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<bool, WriteError> {
-        let mut manifest = self.maintain.lock();
+    /// Makes one merge or roll-up, if any is worth it.
+    pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<MergeStep, WriteError> {
+        let mut manifest = self.manifest.lock();
         let live = self.live.read();
         let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
         drop(live);
         let finished = self.now_ns().saturating_sub(FINISHED_NS);
         let now = self.options.clock.monotonic();
-        let whole = |p: &i64| self.unread.lock().may_merge(*p, now);
+        let whole = |p: &i64| self.upkeep.unread.lock().may_merge(*p, now);
         let is_finished = |p: i64| partition_range(p).to_ns < finished;
         // A delete whose record is not known to be sealed may be lost with the log.
         let mut deletes = Deletes::of(&manifest.tombstones);
@@ -82,15 +86,17 @@ impl Core {
         });
         let missed = deletes.missed;
         if !missed.is_empty() {
-            return self.pass_by(&mut manifest, &missed).map(|()| true);
+            return self.pass_by(&mut manifest, &missed).map(|()| MergeStep::More);
         }
         if !runs.is_empty() {
             let tombstones = manifest.tombstones.clone();
-            return self.merge_runs(&mut manifest, &runs, &tombstones, outcome).map(|()| true);
+            return self
+                .merge_runs(&mut manifest, &runs, &tombstones, outcome)
+                .map(|()| MergeStep::More);
         }
-        let Some(partition) = rolled else { return Ok(false) };
+        let Some(partition) = rolled else { return Ok(MergeStep::Done) };
         let done = self.roll(&mut manifest, partition, None, outcome);
-        self.noting(&mut manifest, partition, done).map(|()| true)
+        self.noting(&mut manifest, partition, done).map(|()| MergeStep::More)
     }
 
     /// Note of parts that the deletes there are do not hit that these are applied.
@@ -112,7 +118,7 @@ impl Core {
         partition: i64,
         done: Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let mut unread = self.unread.lock();
+        let mut unread = self.upkeep.unread.lock();
         let another_hour = unread.note(partition, &done, self.options.clock.monotonic());
         unread.keep(&manifest.parts.iter().map(|part| part.partition).collect());
         manifest.unread = unread.refused_s();
@@ -208,22 +214,23 @@ impl Core {
                 rows |= part.rows()?;
             }
             for row in rows {
-                self.write_merged_row(&mut writer, (at, row), run, tombstones, &mut work)?;
+                self.write_merged_row(&mut writer, at, row, run, tombstones, &mut work)?;
             }
         }
-        self.written(writer, metas, (sealed, false))
+        self.written(writer, metas, sealed, false)
     }
 
     fn write_merged_row(
         &self,
         writer: &mut PartWriter,
-        (at, row): (usize, u32),
+        at: usize,
+        row: u32,
         run: &[Arc<Part>],
         tombstones: &[Tombstone],
         work: &mut Work,
     ) -> Result<(), WriteError> {
         let shared = self.catalog.sharing().of(row).to_vec();
-        Rows::of(run, (row, &shared), tombstones)?.each(work, |table, work| {
+        Rows::of(run, row, &shared, tombstones)?.each(work, |table, work| {
             self.go_on()?;
             writer.row(at, row, table, work)
         })
@@ -231,7 +238,7 @@ impl Core {
 
     /// An error when the store is being closed.
     fn go_on(&self) -> Result<(), WriteError> {
-        if self.stopping.load(Ordering::Acquire) { Err(WriteError::Closed) } else { Ok(()) }
+        if self.upkeep.is_stopping() { Err(WriteError::Closed) } else { Ok(()) }
     }
 
     /// Finish a file of parts in which tombstones up to a position are applied; those without rows
@@ -240,7 +247,8 @@ impl Core {
         &self,
         writer: PartWriter,
         metas: &[PartMeta],
-        (sealed, even_empty): (u64, bool),
+        applied: u64,
+        even_empty: bool,
     ) -> Result<Vec<PartMeta>, WriteError> {
         if writer.is_empty() && !even_empty {
             drop(writer);
@@ -248,14 +256,15 @@ impl Core {
             return Ok(Vec::new());
         }
         let done = writer.finish()?.into_iter().filter(|m| m.rows > 0 || even_empty);
-        Ok(done.map(|m| PartMeta { applied: sealed, ..m }).collect())
+        Ok(done.map(|m| PartMeta { applied, ..m }).collect())
     }
 
     /// Write a part of rows made one after another, unless there are none and it may not be empty.
     pub(crate) fn write_rows(
         &self,
         meta: PartMeta,
-        (sealed, even_empty): (u64, bool),
+        applied: u64,
+        even_empty: bool,
         rows: impl Iterator<Item = u32>,
         mut make: impl FnMut(u32) -> Result<Option<Table>, WriteError>,
     ) -> Result<Vec<PartMeta>, WriteError> {
@@ -267,7 +276,7 @@ impl Core {
                 writer.row(0, row, &table, &mut work)?;
             }
         }
-        self.written(writer, &[meta], (sealed, even_empty))
+        self.written(writer, &[meta], applied, even_empty)
     }
 
     /// Put parts, or nothing, in the place of some parts: durably, then for readers.
@@ -298,7 +307,7 @@ impl Core {
         for part in gone {
             part.replace();
         }
-        self.lost_samples();
+        self.forgetting.samples_went();
         Ok(())
     }
 }

@@ -164,8 +164,15 @@ pub struct Series {
     pub metric: Arc<str>,
     /// Its tags, sorted by name.
     pub tags: Arc<[(String, String)]>,
-    /// Where its samples are: row and column. Almost always one.
-    pub(crate) columns: Vec<(u32, u16)>,
+    /// Where its samples are. Almost always one.
+    pub(crate) columns: Vec<ColumnId>,
+}
+
+/// A column of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ColumnId {
+    pub(crate) row: u32,
+    pub(crate) column: u16,
 }
 
 impl Series {

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use env::files::{Access, Files, Lock};
@@ -113,7 +112,7 @@ impl Core {
             return Err(Damage { file: path, offset: manifest.catalog_bytes, what }.into());
         }
         self.catalog.go_on_from(all);
-        self.commit.lock().logged_rows = all;
+        self.commit.lock().rows_logged = all;
         Ok(())
     }
 
@@ -214,7 +213,7 @@ impl Core {
             // Sealed with the log off meanwhile: positions go on behind.
             base = manifest.sealed - recovery.last_position;
         }
-        self.commit.lock().log_base = base;
+        self.commit.lock().base = base;
         *self.journal.write() = Some(journal.clone());
         if off {
             self.seal().map_err(|e| self.not_writable(&e))?;
@@ -256,7 +255,7 @@ impl Core {
     /// Note that the store is open: what is written from now on is not closed in good order. Where
     /// there is no room for that nothing is written until there is.
     fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
-        let mut manifest = self.maintain.lock();
+        let mut manifest = self.manifest.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
         // Of a log that began anew, or is off, nothing of before is waited for.
         let ends = self.journal.read().as_ref().map_or(0, Journal::persisted_position);
@@ -270,7 +269,7 @@ impl Core {
         match manifest.store(files, &self.dir) {
             Err(e @ WriteError::Full(_)) if there.is_some() => {
                 tracing::warn!("{e}; until then the store is read and takes nothing");
-                self.unmarked.store(true, Ordering::Release);
+                self.folder.set_unmarked(true);
                 Ok(())
             }
             stored => stored.map(drop).map_err(|e| self.not_writable(&e)),
@@ -279,19 +278,19 @@ impl Core {
 
     /// Note it now if there was no room for that.
     pub(crate) fn ensure_marked(&self) -> Result<(), WriteError> {
-        if !self.unmarked.load(Ordering::Acquire) {
+        if !self.folder.is_unmarked() {
             return Ok(());
         }
         // Another writer that notes it is soon done; who merges may take long.
-        let Some(manifest) = self.maintain.try_lock_for(MARKING_TIME_MAX) else {
+        let Some(manifest) = self.manifest.try_lock_for(MARKING_TIME_MAX) else {
             let dir = self.dir.display();
             return Err(WriteError::Full(format!("{dir} had none when it was opened")));
         };
-        if !self.unmarked.load(Ordering::Acquire) {
+        if !self.folder.is_unmarked() {
             return Ok(());
         }
         manifest.store(&*self.options.files, &self.dir)?;
-        self.unmarked.store(false, Ordering::Release);
+        self.folder.set_unmarked(false);
         Ok(())
     }
 
@@ -320,7 +319,7 @@ impl Core {
         match record::decode(bytes, position)? {
             Record::Definitions(mut input) => {
                 self.catalog.decode(&mut input)?;
-                self.commit.lock().logged_rows = self.catalog.rows();
+                self.commit.lock().rows_logged = self.catalog.rows();
             }
             Record::Batch(batch) => {
                 match self.catalog.check(&batch) {
@@ -336,7 +335,7 @@ impl Core {
                 report.replayed_batches += 1;
                 report.replayed_samples += batch.samples() as u64;
             }
-            Record::Delete(tombstone) => self.bury(tombstone),
+            Record::Delete(tombstone) => self.apply_delete(tombstone),
         }
         Some(())
     }

@@ -59,9 +59,6 @@ pub enum Ack {
     Persisted,
     /// The batch survives a kill at once, and power loss after [`INTERVAL_MS_DEFAULT`].
     Flushed,
-    /// The batch survives a kill at once, and power loss when one behind it does: for all but the
-    /// last batch of what is acknowledged as a whole.
-    Begun,
 }
 
 /// What is kept how long. `None`: without limit.
@@ -107,12 +104,9 @@ pub struct StoreOptions {
     /// Sealing, merging and retention on threads of their own. Without it they happen only when
     /// asked for, in the same order every time: for simulations.
     pub background: bool,
-    /// Cores that writers share; those count that say so. While fewer are at work ([`Store::working`](crate::Store::working)), one
-    /// that need not wait for a flush hands its batch over and goes on, and another core stores it.
-    /// Otherwise it logs and applies it itself (as one that waits does, and every one where there is no
-    /// log): no core is free, and on another one the batch would first have to come into its cache.
-    pub cores: usize,
+    /// The file system.
     pub files: Arc<dyn Files>,
+    /// The wall clock, its monotone side and its guarded time.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -132,7 +126,6 @@ impl Default for StoreOptions {
             hourly_age: None,
             merge_bytes_per_s_max: 0,
             background: true,
-            cores: std::thread::available_parallelism().map_or(usize::MAX, usize::from),
             files: Arc::new(RealFiles),
             clock: Arc::new(SystemClock::new()),
         }

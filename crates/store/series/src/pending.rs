@@ -1,5 +1,5 @@
-//! What waits for the log, and what is kept of it when it is stored: the memory of batches and records
-//! is used again, so that a busy writer asks the system for none.
+//! What waits for the log, and what is kept of it when it is stored: the memory of batches and
+//! records is used again, so that a busy writer asks the system for none.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use parking_lot::Mutex;
 use crate::batch::Batch;
 use crate::options::Ack;
 use crate::record::{self, Tombstone};
-use crate::wait::Slot;
+use crate::ticket::Slot;
 
 /// Batches that are kept, and records, at most.
 const SPARES_MAX: usize = 16;
 /// Memory of a batch, or a record, that is kept, in bytes.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
-pub(crate) enum What {
+pub(crate) enum Write {
     Batch(Batch),
     Delete(Tombstone),
 }
 
-impl What {
+impl Write {
     pub(crate) fn samples(&self) -> usize {
         match self {
             Self::Batch(batch) => batch.samples(),
@@ -29,44 +29,50 @@ impl What {
     }
 }
 
+/// A batch or a delete in the commit queue.
 pub(crate) struct Pending {
-    pub(crate) what: What,
+    pub(crate) write: Write,
     pub(crate) record: Vec<u8>,
     pub(crate) ack: Ack,
     pub(crate) slot: Arc<Slot>,
-    /// Rows that were forgotten before its own were looked up.
+    /// Rows that were forgotten, since the store was opened, before its own were looked up.
     pub(crate) forgotten: u64,
 }
 
 /// Empty batches and records, with their memory.
 #[derive(Default)]
-pub(crate) struct Spares(Mutex<(Vec<Batch>, Vec<Vec<u8>>)>);
+pub(crate) struct Spares(Mutex<SpareMemory>);
+
+#[derive(Default)]
+struct SpareMemory {
+    batches: Vec<Batch>,
+    records: Vec<Vec<u8>>,
+}
 
 impl Spares {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub(crate) fn batch(&self) -> Batch {
-        self.0.lock().0.pop().unwrap_or_default()
+        self.0.lock().batches.pop().unwrap_or_default()
     }
 
+    /// Encodes the record of a batch.
     pub(crate) fn record(&self, batch: &Batch) -> Vec<u8> {
-        let room = self.0.lock().1.pop().unwrap_or_default();
-        record::batch(batch, room)
+        let memory = self.0.lock().records.pop().unwrap_or_default();
+        record::batch(batch, memory)
     }
 
-    /// Keep the memory of a batch and its record; how many samples were in it.
-    pub(crate) fn give(&self, mut batch: Batch, mut record: Vec<u8>) -> u64 {
-        let samples = batch.samples() as u64;
+    /// Keeps the memory of a batch and its record.
+    pub(crate) fn give(&self, mut batch: Batch, mut record: Vec<u8>) {
         batch.clear();
         record.clear();
         let mut spares = self.0.lock();
-        if spares.0.len() < SPARES_MAX && batch.memory() <= SPARE_BYTES_MAX {
-            spares.0.push(batch);
+        if spares.batches.len() < SPARES_MAX && batch.memory() <= SPARE_BYTES_MAX {
+            spares.batches.push(batch);
         }
-        let is_room = (1..=SPARE_BYTES_MAX).contains(&record.capacity());
-        if spares.1.len() < SPARES_MAX && is_room {
-            spares.1.push(record);
+        let is_kept = (1..=SPARE_BYTES_MAX).contains(&record.capacity());
+        if spares.records.len() < SPARES_MAX && is_kept {
+            spares.records.push(record);
         }
-        samples
     }
 }
 
@@ -83,7 +89,7 @@ mod tests {
         let record = spares.record(&batch);
         let of = |record: &Vec<u8>| record.as_ptr();
         let (values, bytes) = (batch.values.as_ptr(), of(&record));
-        assert_eq!(spares.give(batch, record), 2);
+        spares.give(batch, record);
         let mut batch = spares.batch();
         assert!(batch.is_empty() && batch.values.as_ptr() == values);
         batch.push(Row { id: 1, columns: 1, events: false }, 8, &[3.0]).unwrap();
@@ -92,7 +98,7 @@ mod tests {
         spares.give(batch, vec![0; 2 * SPARE_BYTES_MAX]);
         let kept = || {
             let kept = spares.0.lock();
-            (kept.0.len(), kept.1.len())
+            (kept.batches.len(), kept.records.len())
         };
         assert_eq!(kept(), (0, 0), "what is large goes");
         for _ in 0..2 * SPARES_MAX {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::batch::Batch;
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch, integers};
-use crate::model::TimeRange;
+use crate::model::{ColumnId, TimeRange};
 
 const DEFINITIONS: u8 = 1;
 const BATCH: u8 = 2;
@@ -52,8 +52,8 @@ impl Tombstone {
     }
 
     /// Whether it hits a column of a row at a position.
-    pub(crate) fn hits(&self, row: u32, column: u16, position: u64) -> bool {
-        self.of(row, position).is_some_and(|hit| hit.is_empty() || hit.contains(&column))
+    pub(crate) fn hits(&self, of: ColumnId, position: u64) -> bool {
+        self.of(of.row, position).is_some_and(|hit| hit.is_empty() || hit.contains(&of.column))
     }
 
     /// Whether it hits some columns of some row and not others.
@@ -410,8 +410,9 @@ mod tests {
     fn a_tombstone_hits_lower_positions_only() {
         let range = TimeRange::ALL;
         let it = Tombstone { position: 7, range, rows: vec![(1, vec![]), (3, vec![2])] };
-        assert!(it.hits(1, 9, 6) && it.hits(3, 2, 6) && it.is_partial());
-        assert!(!it.hits(1, 9, 7) && !it.hits(3, 1, 6) && !it.hits(2, 0, 1));
+        let hits = |row, column, position| it.hits(ColumnId { row, column }, position);
+        assert!(hits(1, 9, 6) && hits(3, 2, 6) && it.is_partial());
+        assert!(!hits(1, 9, 7) && !hits(3, 1, 6) && !hits(2, 0, 1));
         assert_eq!((it.of(1, 6), it.of(3, 6), it.of(2, 6)), (Some(&[][..]), Some(&[2][..]), None));
         let bytes = delete(&it);
         let Some(Record::Delete(back)) = decode(&bytes, 7) else { panic!("not a delete") };

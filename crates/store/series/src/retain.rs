@@ -11,7 +11,7 @@ use crate::core::{Core, Parts};
 use crate::error::{ReadError, WriteError};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
-use crate::model::{MergeOutcome, TimeRange};
+use crate::model::{ColumnId, MergeOutcome, TimeRange};
 use crate::part::{Part, PartMeta};
 use crate::query::{Snapshot, Source};
 use crate::rollup::{self, Buckets, STEPS_S};
@@ -88,9 +88,9 @@ impl Core {
 
     /// One step of that, so that what is written meanwhile does not wait for all of them.
     pub(crate) fn retain_step(&self, outcome: &mut MergeOutcome) -> Result<Step, WriteError> {
-        let step = self.retain_once(&mut self.maintain.lock(), outcome)?;
+        let step = self.retain_once(&mut self.manifest.lock(), outcome)?;
         if !matches!(step, Step::Done)
-            && self.due()
+            && self.is_seal_due()
             && let Err(e) = self.seal()
         {
             // It is tried again; steps make room.
@@ -108,7 +108,9 @@ impl Core {
     ) -> Result<Step, WriteError> {
         match self.noting(manifest, partition, done) {
             Ok(()) => Ok(Step::More),
-            Err(e) if self.unread.lock().may_go(partition, self.options.clock.monotonic()) => {
+            Err(e)
+                if self.upkeep.unread.lock().may_go(partition, self.options.clock.monotonic()) =>
+            {
                 Err(e)
             }
             Err(e) => Ok(Step::Refused(e)),
@@ -139,11 +141,10 @@ impl Core {
         let crowded = over && retention.bytes_max.is_some_and(|max| alone_bytes > max / 2);
         // What cannot be read now keeps nothing behind it from going.
         let now = self.options.clock.monotonic();
-        let readable = |p: &i64| self.unread.lock().may_go(*p, now);
+        let readable = |p: &i64| self.upkeep.unread.lock().may_go(*p, now);
         let oldest = parts.iter().find(|(p, _)| readable(p)).filter(|_| !crowded);
         if let Some((p, parts)) = oldest.filter(|(p, _)| over || self.is_past(**p, retention.age)) {
-            let by_size = !self.is_past(*p, retention.age);
-            let done = self.drop_samples(manifest, (*p, by_size), parts, rollups.get(p), outcome);
+            let done = self.drop_samples(manifest, *p, parts, rollups.get(p), outcome);
             return self.stepped(manifest, *p, done);
         }
         let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
@@ -232,7 +233,7 @@ impl Core {
     fn drop_samples(
         &self,
         manifest: &mut Manifest,
-        (partition, must_shrink): (i64, bool),
+        partition: i64,
         parts: &[Arc<Part>],
         rollup: Option<&Arc<Part>>,
         outcome: &mut MergeOutcome,
@@ -243,6 +244,8 @@ impl Core {
         }
         let fine = self.options.rollup_age.is_some();
         let step_s = if fine { STEPS_S[0] } else { STEPS_S[1] };
+        // Those that are not too old go because there are too many bytes.
+        let must_shrink = !self.is_past(partition, self.options.retention.age);
         self.roll(manifest, partition, Some(Alone { step_s, must_shrink }), outcome)
     }
 
@@ -256,8 +259,8 @@ impl Core {
     ) -> Result<(), WriteError> {
         // A delete whose record is not known to be sealed may be lost with the log.
         let snapshot = Snapshot::of(self).sealed(manifest.tombstones.clone());
-        let (parts, rollup) = snapshot.files_of(partition);
-        let before = rollup.iter().find(|r| r.meta.alone);
+        let (parts, rollup) = (snapshot.parts_of(partition), snapshot.rollup_of(partition));
+        let before = rollup.filter(|r| r.meta.alone);
         // Samples beside a roll-up that is alone stay beside it until they go.
         let with_samples = before.is_none() || alone.is_some();
         let sources = || parts.iter().filter(|_| with_samples).chain(before);
@@ -273,11 +276,11 @@ impl Core {
             ..PartMeta::default()
         };
         manifest.next_part += 1;
-        let lost = alone.is_some() && self.unread.lock().is_lost(partition);
+        let lost = alone.is_some() && self.upkeep.unread.lock().is_lost(partition);
         let from = Sources { with_samples, lost };
         let written = self.write_rollup(&snapshot, meta, manifest.sealed, from);
-        let samples = if alone.is_some() { parts.as_slice() } else { &[] };
-        let gone: Vec<Arc<Part>> = samples.iter().chain(&rollup).cloned().collect();
+        let samples = if alone.is_some() { parts } else { &[] };
+        let gone: Vec<Arc<Part>> = samples.iter().chain(rollup).cloned().collect();
         // One that was alone before says what nothing else does any more: it stays, whatever joins it.
         if let (Ok(written), Some(alone)) = (&written, alone.filter(|_| before.is_none()))
             && alone.must_shrink
@@ -315,9 +318,9 @@ impl Core {
             tracing::warn!("roll-up: {e}");
             Ok(())
         };
-        let (parts, rollup) = snapshot.files_of(meta.partition);
+        let parts = snapshot.parts_of(meta.partition);
         let mut rows = RoaringBitmap::new();
-        for part in parts.iter().chain(&rollup) {
+        for part in parts.iter().chain(snapshot.rollup_of(meta.partition)) {
             match part.rows() {
                 Ok(some) => rows |= some,
                 Err(e) => pass(e)?,
@@ -326,17 +329,24 @@ impl Core {
         let mut work = Work::default();
         // An empty one says that there is nothing to say, of events for instance.
         let even_empty = !meta.alone && !parts.is_empty();
-        self.write_rows(meta, (sealed, even_empty), rows.into_iter(), |row| {
-            let columns = self.catalog.shape(row).filter(|(_, events)| !events).map_or(0, |s| s.0);
+        self.write_rows(meta, sealed, even_empty, rows.into_iter(), |row| {
+            let known = self.catalog.row_by_id(row).filter(|known| !known.events);
+            let columns = known.map_or(0, |known| known.columns);
             let mut metrics = Vec::with_capacity(usize::from(columns));
             // What rows share counts once, with the first of them.
             let shared = self.catalog.sharing().of(row).to_vec();
             for column in 0..columns {
-                let others = shared.iter().filter(|s| s.own == column).map(|s| (s.row, s.column));
-                let others: Vec<_> = others.collect();
-                let from = (of.with_samples, others.as_slice());
-                let at = (meta.partition, meta.step_s);
-                metrics.push(snapshot.rolled((row, column), at, from, &pass, &mut work)?);
+                let others = shared.iter().filter(|s| s.own == column);
+                let others = others.map(|s| ColumnId { row: s.row, column: s.column });
+                let others: Vec<ColumnId> = others.collect();
+                let metric = Metric {
+                    of: ColumnId { row, column },
+                    others: &others,
+                    partition: meta.partition,
+                    step_s: meta.step_s,
+                    with_samples: of.with_samples,
+                };
+                metrics.push(snapshot.rolled(&metric, &pass, &mut work)?);
             }
             let any = metrics.iter().any(|m| !m.is_empty());
             Ok(any.then(|| rollup::table(&metrics)))
@@ -344,60 +354,70 @@ impl Core {
     }
 }
 
+/// A metric of a row that is rolled up.
+struct Metric<'a> {
+    of: ColumnId,
+    /// The other rows that share the series.
+    others: &'a [ColumnId],
+    partition: i64,
+    /// Width of the buckets, in seconds.
+    step_s: u32,
+    /// Not only of the roll-up before.
+    with_samples: bool,
+}
+
 impl Snapshot {
-    /// Samples of one metric in a range of a partition at the times that its row has and none before it among
-    /// the `others` that share the series.
+    /// Samples of a metric in a range of its partition at the times that its row has and none before it
+    /// among the others that share the series.
     fn of_row(
         &self,
-        (row, column): (u32, u16),
-        (partition, range): (i64, TimeRange),
-        others: &[(u32, u16)],
+        metric: &Metric<'_>,
+        range: TimeRange,
         pass: &Pass<'_>,
         work: &mut Work,
     ) -> Result<Table, WriteError> {
-        let mut read = |columns: &[(u32, u16)]| {
+        let Metric { of, others, partition, .. } = *metric;
+        let mut read = |columns: &[ColumnId]| {
             let mut torn = None;
             let source = Source { columns, partition, range, heads: &[] };
             let table = self.read(&source, work, &mut torn);
             torn.map_or(Ok(()), pass)?;
             Ok::<_, WriteError>(table)
         };
-        let own = read(&[(row, column)])?;
+        let own = read(&[of])?;
         if others.is_empty() {
             return Ok(own);
         }
-        let mut table = read(&[&[(row, column)], others].concat())?;
+        let mut table = read(&[&[of], others].concat())?;
         table.keep(|time| own.times.binary_search(&time).is_ok());
-        for other in others.iter().filter(|(other, _)| *other < row) {
+        for other in others.iter().filter(|other| other.row < of.row) {
             let times = read(std::slice::from_ref(other))?.times;
             table.keep(|time| times.binary_search(&time).is_err());
         }
         Ok(table)
     }
 
-    /// What is known of one metric in a partition, in buckets: of samples if asked for, and of a
-    /// roll-up that is alone. Of the samples that `others` of the same series have at its times, the
-    /// latest hold; they count with the first of the rows. What `pass` lets pass is left out, by itself.
+    /// What is known of a metric in its partition, in buckets: of samples if asked for, and of a
+    /// roll-up that is alone. Of the samples that the others have at its times, the latest hold; they
+    /// count with the first of the rows. What `pass` lets pass is left out, by itself.
     fn rolled(
         &self,
-        (row, column): (u32, u16),
-        (partition, step_s): (i64, u32),
-        (with_samples, others): (bool, &[(u32, u16)]),
+        metric: &Metric<'_>,
         pass: &Pass<'_>,
         work: &mut Work,
     ) -> Result<Buckets, WriteError> {
+        let Metric { of, others, partition, step_s, with_samples } = *metric;
         let mut buckets = Buckets::new();
-        let columns = [&[(row, column)], others].concat();
+        let columns = [&[of], others].concat();
         let windows = || self.bucket_windows(&columns, partition);
         for range in with_samples.then(windows).unwrap_or_default() {
-            let table = self.of_row((row, column), (partition, range), others, pass, work)?;
+            let table = self.of_row(metric, range, pass, work)?;
             if let Some(of) = table.columns.first() {
                 rollup::roll(&table.times, of, step_s, &mut buckets);
             }
         }
-        let (_, rollup) = self.files_of(partition);
-        if let Some(rollup) = rollup.filter(|r| r.meta.alone) {
-            let old = self.buckets(&rollup, (row, column), others, work);
+        if let Some(rollup) = self.rollup_of(partition).filter(|r| r.meta.alone) {
+            let old = self.buckets(rollup, of, others, work);
             let old = old.or_else(|e| pass(e).map(|()| Buckets::new()))?;
             for (bucket, some) in rollup::widen(&old, step_s) {
                 rollup::join(&mut buckets, bucket, &some);

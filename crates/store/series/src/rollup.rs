@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::Summary;
-use crate::part::summary_of;
+use crate::part::stats::summary_of;
 use crate::table::{Column, Table};
 
 /// Widths of buckets, in seconds, finest first.

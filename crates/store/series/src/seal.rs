@@ -30,14 +30,14 @@ impl Core {
 
     /// Seal everything written so far.
     pub(crate) fn seal(&self) -> Result<SealOutcome, WriteError> {
-        let mut manifest = self.maintain.lock();
+        let mut manifest = self.manifest.lock();
         {
-            let _order = self.commit.lock();
-            self.freeze();
+            let _committing = self.commit.lock();
+            self.close_head();
         }
         let result = self.seal_closed(&mut manifest);
-        *self.trouble.lock() = result.as_ref().err().map(ToString::to_string);
-        self.head_changed();
+        *self.upkeep.trouble.lock() = result.as_ref().err().map(ToString::to_string);
+        self.heads_changed();
         result
     }
 
@@ -52,7 +52,7 @@ impl Core {
         let below = self.live.read().heads.first().map_or(0, |active| active.first() - 1);
         if below > manifest.sealed {
             self.seal_one(manifest, None, below, &mut outcome)?;
-            *self.began.lock() = self.options.clock.monotonic();
+            *self.upkeep.head_began.lock() = self.options.clock.monotonic();
         }
         Ok(outcome)
     }
@@ -225,7 +225,7 @@ impl Core {
             for some in metas.chunks(per_turn) {
                 let table = head.read(row, range_of(some), Want::All, &mut work);
                 *rows_read += 1;
-                write_row(&mut writers, (row, &table), metas, per_file, &mut work)?;
+                write_row(&mut writers, row, &table, metas, per_file, &mut work)?;
             }
         }
         let mut done = Vec::new();
@@ -257,7 +257,8 @@ fn range_of(metas: &[PartMeta]) -> TimeRange {
 /// Write the rows of a settled table, each to the part of its partition: so many to a writer.
 fn write_row(
     writers: &mut [PartWriter],
-    (row, table): (u32, &Table),
+    row: u32,
+    table: &Table,
     metas: &[PartMeta],
     per_file: usize,
     work: &mut Work,

@@ -7,6 +7,7 @@
 
 use hashbrown::HashMap;
 
+use crate::model::ColumnId;
 use crate::table::Table;
 
 /// A metric of a row that another row has too.
@@ -35,15 +36,15 @@ impl Sharing {
     }
 
     /// Note that two rows have a series in common, and so all that have it in common with one.
-    pub(crate) fn join(&mut self, new: (u32, u16), known: (u32, u16)) {
-        let (id, own) = known;
-        let others = self.of(id).iter().filter(|s| s.own == own).map(|s| (s.row, s.column));
-        let members: Vec<(u32, u16)> = others.chain([known]).collect();
-        for (row, column) in members {
-            let there = Shared { own: column, row: new.0, column: new.1 };
+    pub(crate) fn join(&mut self, new: ColumnId, known: ColumnId) {
+        let others = self.of(known.row).iter().filter(|s| s.own == known.column);
+        let others = others.map(|s| ColumnId { row: s.row, column: s.column });
+        let members: Vec<ColumnId> = others.chain([known]).collect();
+        for ColumnId { row, column } in members {
+            let there = Shared { own: column, row: new.row, column: new.column };
             self.rows.entry(row).or_default().push(there);
-            let here = Shared { own: new.1, row, column };
-            self.rows.entry(new.0).or_default().push(here);
+            let here = Shared { own: new.column, row, column };
+            self.rows.entry(new.row).or_default().push(here);
         }
     }
 

@@ -4,13 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::core::{Core, identity};
+use crate::core::Core;
 use crate::error::{NameError, OpenError, WriteError};
-use crate::manifest::Manifest;
 use crate::model::{
     MergeOutcome, OpenReport, Outcome, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
 };
@@ -18,18 +16,8 @@ use crate::name::RowName;
 use crate::options::{AHEAD_MAX, StoreOptions, Wal};
 use crate::query::Snapshot;
 use crate::record::Tombstone;
-use crate::retain::Step;
 
 mod write;
-
-/// How often the store's thread looks for work by itself.
-const TICK: Duration = Duration::from_secs(1);
-/// Ticks between two looks at the retention.
-const RETAIN_TICKS: u32 = 60;
-/// Time between two looks for rows to be forgotten.
-const FORGET_EVERY: Duration = Duration::from_mins(10);
-/// Such looks after which one is made though no samples went: for rows that were never written.
-const FORGET_ANYWAY: u32 = 6;
 
 /// A store of series. Cheap to clone; all clones are the same store. It is closed by
 /// [`Store::close`], or when the last clone is dropped.
@@ -56,136 +44,14 @@ impl Handle {
             return Ok(());
         }
         self.core.close_queue();
-        self.core.stopping.store(true, Ordering::Release);
-        *self.core.tick.lock() = true;
-        self.core.ticked.notify_all();
+        self.core.upkeep.stop();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked left everything it acknowledged in the log.
             let _ = thread.join();
         }
         let result = self.core.finish();
-        *self.core.lock.lock() = None;
+        self.core.folder.unlock();
         result
-    }
-}
-
-impl Core {
-    /// Seal, mark as closed in good order, close the log.
-    fn finish(&self) -> Result<(), WriteError> {
-        let sealed = self.seal();
-        let journal = self.journal.write().take();
-        let closed = journal.map_or(Ok(()), |journal| journal.close().map_err(WriteError::from));
-        sealed?;
-        closed?;
-        let mut manifest = self.maintain.lock();
-        manifest.clean = true;
-        let files = &*self.options.files;
-        // Where there was no room to note that it was opened it says so still.
-        let unmarked = self.unmarked.load(Ordering::Acquire);
-        if unmarked && matches!(Manifest::load(files, &self.dir), Ok(Some(m)) if m == *manifest) {
-            return Ok(());
-        }
-        manifest.store(files, &self.dir).map(drop)
-    }
-
-    /// Seal, merge and retain when it is time, until the store is closed.
-    fn maintain(&self) {
-        let (mut ticks, mut rested, mut retaining) = (0, Duration::ZERO, false);
-        let mut looks = (self.options.clock.monotonic(), 0);
-        loop {
-            let mut stop = self.tick.lock();
-            if !*stop && !self.due() && !retaining {
-                self.ticked.wait_for(&mut stop, TICK);
-            }
-            if *stop {
-                return;
-            }
-            drop(stop);
-            if !self.watch_folder() {
-                self.ticked.wait_for(&mut self.tick.lock(), TICK);
-                continue;
-            }
-            ticks += 1;
-            // It is told when somebody writes.
-            let _ = self.ensure_marked();
-            let mut outcome = MergeOutcome::default();
-            // A seal that fails is told as trouble: rows wait for it. Merges and retention cost
-            // nothing but space until they come through.
-            let sealed = if self.due() { self.seal().map(|_| ()) } else { Ok(()) };
-            let now = self.options.clock.monotonic();
-            let merges = sealed.is_ok() && now >= rested;
-            let merged = if merges { self.merge_once(&mut outcome).map(|_| ()) } else { sealed };
-            rested = rested.max(self.options.clock.monotonic() + self.rest(outcome.bytes_written));
-            // Merges come between the steps of a retention that has much to do.
-            retaining |= ticks % RETAIN_TICKS == 0;
-            let retained = if retaining { self.retain_step(&mut outcome) } else { Ok(Step::Done) };
-            retaining = matches!(retained, Ok(Step::More | Step::Refused(_)));
-            let retained = match retained {
-                Ok(Step::Refused(e)) | Err(e) => Err(e),
-                Ok(_) => Ok(()),
-            };
-            let forgotten = self.forget_in_time(&mut looks);
-            if let Err(e) = merged.and(retained).and(forgotten)
-                && !self.stopping.load(Ordering::Acquire)
-            {
-                tracing::warn!("series: {e}");
-                self.ticked.wait_for(&mut self.tick.lock(), TICK);
-            }
-        }
-    }
-
-    /// Whether the folder is still the one that was opened: what is written into one that was removed, or
-    /// unmounted, is lost when the program ends, so nothing is taken until it is there again.
-    fn watch_folder(&self) -> bool {
-        let lost = self.found.is_some() && identity(&self.dir) != self.found;
-        if self.folder_lost.swap(lost, Ordering::AcqRel) != lost {
-            let dir = self.dir.display();
-            if lost {
-                tracing::error!(
-                    "{dir}: gone, or another one is in its place: no metrics are taken; put it back, \
-                     or stop the server and restore its backup"
-                );
-            } else {
-                tracing::warn!("{dir}: there again: metrics are taken");
-            }
-            self.head_changed();
-        }
-        !lost
-    }
-
-    /// Look for rows to be forgotten when it is time; `looks` are the time of the last look and how
-    /// many there were.
-    fn forget_in_time(&self, looks: &mut (Duration, u32)) -> Result<(), WriteError> {
-        let now = self.options.clock.monotonic();
-        if now < looks.0 + FORGET_EVERY {
-            return Ok(());
-        }
-        *looks = (now, looks.1.wrapping_add(1));
-        if looks.1.is_multiple_of(FORGET_ANYWAY) {
-            self.lost_samples();
-        }
-        self.forget()
-    }
-
-    /// How long merges rest after so many bytes.
-    fn rest(&self, bytes: u64) -> Duration {
-        match self.options.merge_bytes_per_s_max {
-            0 => Duration::ZERO,
-            most => Duration::from_secs_f64(bytes as f64 / most as f64),
-        }
-    }
-
-    /// Whether the head is old or large enough to be sealed.
-    pub(crate) fn due(&self) -> bool {
-        let live = self.live.read();
-        let closed = live.heads.len() > 1;
-        let empty = live.heads.last().is_none_or(|h| h.head.read().is_empty());
-        let below = live.heads.first().map_or(0, |active| active.first() - 1);
-        drop(live);
-        let age = self.options.clock.monotonic().saturating_sub(*self.began.lock());
-        // Deletes alone are behind an empty head; whoever has the manifest may be sealing them.
-        let deletes = || self.maintain.try_lock().is_some_and(|manifest| below > manifest.sealed);
-        closed || (age >= self.options.seal_after && (!empty || deletes()))
     }
 }
 
@@ -222,8 +88,8 @@ impl Store {
                 std::thread::Builder::new().name(name.into()).spawn(move || run(&core))
             };
             let mut threads = store.0.threads.lock();
-            threads.push(start("series-log", Core::serve, Arc::clone(&core)).map_err(failed)?);
-            threads.push(start("series-seal", Core::maintain, core).map_err(failed)?);
+            threads.push(start("series-log", Core::run_log, Arc::clone(&core)).map_err(failed)?);
+            threads.push(start("series-seal", Core::run_upkeep, core).map_err(failed)?);
         }
         Ok((store, report))
     }
@@ -331,14 +197,14 @@ impl Store {
     pub fn delete(&self, selector: &Selector, range: TimeRange) -> Result<Outcome, WriteError> {
         let core = &self.0.core;
         let mut rows: std::collections::BTreeMap<u32, Vec<u16>> = std::collections::BTreeMap::new();
-        for (row, column) in self.find(selector).iter().flat_map(|s| &s.columns) {
-            rows.entry(*row).or_default().push(*column);
+        for of in self.find(selector).iter().flat_map(|s| &s.columns) {
+            rows.entry(of.row).or_default().push(of.column);
         }
         if rows.is_empty() {
             return Ok(Outcome::default());
         }
         let whole = |row: u32, columns: &[u16]| {
-            core.catalog.shape(row).is_some_and(|(all, _)| columns.len() == usize::from(all))
+            core.catalog.row_by_id(row).is_some_and(|row| columns.len() == usize::from(row.columns))
         };
         let rows = rows.into_iter().map(|(row, columns)| {
             let columns = if whole(row, &columns) { Vec::new() } else { columns };
@@ -432,7 +298,7 @@ impl Store {
             tombstones,
             log_payload_bytes: core.counters.log_bytes.load(Ordering::Relaxed),
             log,
-            trouble: core.trouble.lock().clone(),
+            trouble: core.upkeep.trouble.lock().clone(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Rows in memory, column by column: what chunks are made of and decoded to.
 
+use std::ops::Range;
+
 use crate::bytes::{Input, push_varint};
 use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
 
@@ -138,17 +140,17 @@ impl Column {
         Some(())
     }
 
-    /// Append rows `begin..end`, all of one kind, encoded.
+    /// Append some rows, all of one kind, encoded.
     fn encode(
         &self,
-        (begin, end): (usize, usize),
+        rows: Range<usize>,
         bits: &mut Vec<u64>,
         scratch: &mut Scratch,
         into: &mut Vec<u8>,
     ) {
-        let kind = if self.is_integer(begin) { Kind::I64 } else { Kind::F64 };
-        let values = self.bits.get(begin..end).unwrap_or_default();
-        let absent = self.absent.get(begin..end).unwrap_or_default();
+        let kind = if self.is_integer(rows.start) { Kind::I64 } else { Kind::F64 };
+        let values = self.bits.get(rows.clone()).unwrap_or_default();
+        let absent = self.absent.get(rows).unwrap_or_default();
         if !absent.contains(&true) {
             codec::encode(kind, values, scratch, into);
             return;
@@ -338,7 +340,7 @@ impl Table {
         let mut lengths = vec![work.block.len()];
         for column in &self.columns {
             let before = work.block.len();
-            column.encode((begin, end), &mut work.bits, &mut work.scratch, &mut work.block);
+            column.encode(begin..end, &mut work.bits, &mut work.scratch, &mut work.block);
             lengths.push(work.block.len() - before);
         }
         push_varint(into, self.columns.len() as u64);

@@ -56,9 +56,9 @@ fn a_series_beyond_the_limit_is_refused_by_name_and_known_ones_go_on() {
 }
 
 #[test]
-fn batches_keep_their_order_whoever_commits_them() {
+fn batches_keep_their_order() {
     let disk = SimDisk::new(1);
-    let options = || StoreOptions { background: true, cores: 1, ..options(&disk, Wal::Always) };
+    let options = || StoreOptions { background: true, ..options(&disk, Wal::Always) };
     let (store, _) = Store::open(Path::new("/s"), options()).unwrap();
     let row = store.row(b"load host=a").unwrap();
     let mut tickets = Vec::new();

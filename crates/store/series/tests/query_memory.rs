@@ -99,7 +99,7 @@ fn a_query_of_samples_that_came_in_no_order_holds_few_of_them() {
         sum += value;
         batch.push(row, at * apart, &[value]).unwrap();
         if i % 10_000 == 9_999 || i + 1 == samples {
-            store.write(std::mem::take(&mut batch), Ack::Begun).unwrap();
+            store.write(std::mem::take(&mut batch), Ack::Flushed).unwrap();
         }
         if i == samples / 2 {
             store.seal().unwrap();
@@ -136,7 +136,7 @@ fn a_merge_of_a_wide_row_holds_little_of_it() {
                 let values: Vec<f64> = (0..WIDE).map(|c| ((i + c as i64) % 100) as f64).collect();
                 batch.push(row, (2 * i + part) * 100_000_000, &values).unwrap();
             }
-            store.write(batch, Ack::Begun).unwrap();
+            store.write(batch, Ack::Flushed).unwrap();
         }
         store.seal().unwrap();
     }
@@ -164,7 +164,7 @@ fn a_roll_up_of_a_row_at_a_high_rate_holds_little_of_it() {
         for i in from..from + 10_000 {
             batch.push(row, i * (PARTITION_NS / samples), &[(i % 100) as f64]).unwrap();
         }
-        store.write(batch, Ack::Begun).unwrap();
+        store.write(batch, Ack::Flushed).unwrap();
     }
     store.close().unwrap();
     let beside =

@@ -17,7 +17,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
 use super::Rooms;
-use crate::query;
 
 /// Longest time that a query waits for a client that reads nothing of its answer.
 pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);

@@ -17,13 +17,13 @@ use axum::{Extension, Router};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use hyper::body::Body as _;
-use series::{Ack, Store, WriteError};
+use series::{Ack, Batch, Store, WriteError};
 use tokio::runtime::Handle;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{busy, failed, refused};
-use crate::intake::{Intake, Refusal, Taken};
+use crate::collector::{CollectedRows, Refusal, RowCollector};
 use crate::remote::{MESSAGE_BYTES_MAX, RemoteReader};
 use crate::{influx, net};
 
@@ -105,7 +105,7 @@ const REMOTE: Protocol = Protocol {
     unpacked: |body| snap::raw::decompress_len(body).unwrap_or(0).min(MESSAGE_BYTES_MAX),
 };
 
-/// Why a body was not taken apart; nothing of it is stored, unless the text says otherwise.
+/// Why a body was not parsed; nothing of it is stored.
 enum Unread {
     /// What is wrong with it.
     Refused(String),
@@ -175,9 +175,10 @@ async fn write_lines(
         Ok(coding) => coding,
         Err(text) => return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response(),
     };
-    let read = move |body: &[u8], intake: &mut Intake<'_>| {
+    let read = move |body: &[u8], collector: &mut RowCollector<'_>| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut read = |body: &[u8]| influx::read(body, precision, now.as_nanos() as i64, intake);
+        let mut read =
+            |body: &[u8]| influx::read(body, precision, now.as_nanos() as i64, collector);
         match coding {
             Coding::Plain => read(body),
             Coding::Gzip => read(&unpacked(body)?),
@@ -200,7 +201,8 @@ async fn write_remote(
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
     let remote = Arc::clone(&rooms.remote);
-    let read = move |body: &[u8], intake: &mut Intake<'_>| Ok(remote.read(body, intake)?);
+    let read =
+        move |body: &[u8], collector: &mut RowCollector<'_>| Ok(remote.read(body, collector)?);
     take(&store, &rooms, request, REMOTE, read).await
 }
 
@@ -210,9 +212,9 @@ async fn take(
     rooms: &Rooms,
     request: Request,
     protocol: Protocol,
-    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
+    read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Response {
-    let (body, room) = match body_of(rooms, request).await {
+    let ReceivedBody { bytes: body, room } = match read_body(rooms, request).await {
         Ok(body) => body,
         Err(answer) => return answer,
     };
@@ -226,18 +228,15 @@ async fn take(
     let Ok(Ok((unpacked, reader))) = timeout(TURN_TIME_MAX, turn).await else {
         return busy(TOO_MANY.into());
     };
-    // Alone it leaves a core to the log.
-    let alone = rooms.readers.available_permits() + 1 == READERS_MAX;
-    let held = Held { rooms: [room, unpacked], reader };
     let small = if unpacks > SMALL_UNPACKED_BYTES { 0 } else { protocol.small };
-    let body = (body, small);
-    let (mut taken, reader) = match read_apart(store, body, held, alone, read).await {
-        Ok(done) => done,
+    let permits = Permits { body: room, unpacked, reader };
+    let Parsed { taken, reader } = match parse(store, body, small, permits, read).await {
+        Ok(parsed) => parsed,
         Err(Unread::Refused(e)) => return refused(&e),
         Err(Unread::TooLarge) => return too_large(),
     };
     net::count(protocol.name, &taken);
-    if let Err(e) = persist(store, reader, &mut taken).await {
+    if let Err(e) = persist(store, taken.batches, reader).await {
         return failed(&e);
     }
     let (count, samples) = (taken.refused, taken.samples);
@@ -253,24 +252,20 @@ async fn take(
     ))
 }
 
-/// Store what there was no room for, let the next one be read, and wait until all of it is persisted.
+/// Queues the batches of a body, lets the next body be parsed, and waits until all is persisted.
 async fn persist(
     store: &Store,
+    batches: Vec<Batch>,
     reader: OwnedSemaphorePermit,
-    taken: &mut Taken,
 ) -> Result<(), WriteError> {
-    if let Some(e) = taken.failed.take() {
-        return Err(e);
-    }
-    let mut tickets = std::mem::take(&mut taken.tickets);
-    for batch in taken.batches.drain(..) {
+    let mut tickets = Vec::new();
+    for batch in batches {
         tickets.push(store.submit_async(batch, Ack::Persisted).await?);
     }
-    drop((reader, taken.working.take()));
+    drop(reader);
     for ticket in tickets {
         ticket.await?;
     }
-    taken.begun.settle();
     Ok(())
 }
 
@@ -280,10 +275,12 @@ fn too_large() -> Response {
 }
 
 /// The body of a request, with the room it takes.
-async fn body_of(
-    rooms: &Rooms,
-    request: Request,
-) -> Result<(Bytes, OwnedSemaphorePermit), Response> {
+struct ReceivedBody {
+    bytes: Bytes,
+    room: OwnedSemaphorePermit,
+}
+
+async fn read_body(rooms: &Rooms, request: Request) -> Result<ReceivedBody, Response> {
     let told = request.body().size_hint().exact();
     let bytes = told.map_or(WRITE_BYTES_MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     if bytes > WRITE_BYTES_MAX {
@@ -296,7 +293,7 @@ async fn body_of(
     };
     let body = axum::body::to_bytes(request.into_body(), WRITE_BYTES_MAX);
     match timeout(BODY_TIME_MAX, body).await {
-        Ok(Ok(body)) => Ok((body, room)),
+        Ok(Ok(bytes)) => Ok(ReceivedBody { bytes, room }),
         Ok(Err(_)) if told.is_none() => Err(too_large()),
         Ok(Err(e)) => Err(refused(&format!("body: {e}"))),
         Err(_) => {
@@ -306,10 +303,17 @@ async fn body_of(
     }
 }
 
-/// What a body takes of the limits while it is taken apart. It goes where the body goes: a client that
-/// leaves ends neither.
-struct Held {
-    rooms: [OwnedSemaphorePermit; 2],
+/// The share of the limits that a body holds while it is parsed. It moves with the body, so that a
+/// client that leaves frees nothing early.
+struct Permits {
+    body: OwnedSemaphorePermit,
+    unpacked: OwnedSemaphorePermit,
+    reader: OwnedSemaphorePermit,
+}
+
+/// The rows of a body, and the reader's permit, which is held until they are queued.
+struct Parsed {
+    taken: CollectedRows,
     reader: OwnedSemaphorePermit,
 }
 
@@ -325,41 +329,30 @@ fn wake_another_thread() {
     }
 }
 
-/// Take a body apart, away from the tasks if it is larger than `small` bytes; what came of it, and the turn
-/// of who read it. If it is read there and `alone`, pieces of what it brings are logged and applied
-/// meanwhile, so that little is left at its end, and its turn lasts until that is persisted: by its own thread
-/// where nobody else is at work.
-async fn read_apart(
+/// Parses a body: on a thread of its own if it is larger than `small` bytes.
+async fn parse(
     store: &Store,
-    (body, small): (Bytes, usize),
-    held: Held,
-    alone: bool,
-    read: impl FnOnce(&[u8], &mut Intake<'_>) -> Result<(), Unread> + Send + 'static,
-) -> Result<(Taken, OwnedSemaphorePermit), Unread> {
+    body: Bytes,
+    small: usize,
+    permits: Permits,
+    read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
+) -> Result<Parsed, Unread> {
     let store = store.clone();
     let bytes = body.len();
-    let small = bytes <= small;
-    let reading = move || {
-        let Held { rooms, reader } = held;
-        let mut intake = Intake::sending(&store, alone && !small);
-        let done = read(&body, &mut intake);
-        drop((body, rooms));
-        match done {
-            Err(Unread::Refused(e)) if intake.has_sent() => {
-                Err(Unread::Refused(format!("{e}; some of what stands before it may be stored")))
-            }
-            Err(e) => Err(e),
-            Ok(()) => Ok((intake.finish(), reader)),
-        }
+    let parsing = move || {
+        let mut collector = RowCollector::new(&store);
+        let done = read(&body, &mut collector);
+        drop((body, permits.body, permits.unpacked));
+        done.map(|()| Parsed { taken: collector.finish(), reader: permits.reader })
     };
-    if small {
+    if bytes <= small {
         if bytes > TINY_BYTES {
             wake_another_thread();
         }
-        return reading();
+        return parsing();
     }
-    let reading = tokio::task::spawn_blocking(reading);
-    reading.await.map_err(|e| format!("reading the body failed: {e}"))?
+    let parsing = tokio::task::spawn_blocking(parsing);
+    parsing.await.map_err(|e| format!("reading the body failed: {e}"))?
 }
 
 #[cfg(test)]

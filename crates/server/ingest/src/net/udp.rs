@@ -7,7 +7,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
 use super::{ACCEPT_PAUSE, count};
-use crate::intake::Intake;
+use crate::collector::RowCollector;
 use crate::resp::{DictionaryRoom, RespReader};
 
 /// Most datagrams in one batch.
@@ -42,18 +42,18 @@ pub async fn serve_udp(
                 continue;
             }
         };
-        let mut intake = Intake::new(&store);
+        let mut collector = RowCollector::new(&store);
         for _ in 0..DATAGRAMS_MAX {
             let datagram = buffer.get(..length).unwrap_or_default();
             let mut reader = RespReader::new(dictionaries.clone());
-            let done = reader.read(datagram, &mut intake);
-            reader.end(datagram.get(done..).unwrap_or_default(), &mut intake);
+            let done = reader.read(datagram, &mut collector);
+            reader.end(datagram.get(done..).unwrap_or_default(), &mut collector);
             match socket.try_recv_from(&mut buffer) {
                 Ok((next, _)) => length = next,
                 Err(_) => break,
             }
         }
-        let taken = intake.finish();
+        let taken = collector.finish();
         count("udp", &taken);
         for batch in taken.batches {
             if let Err(e) = store.submit_async(batch, Ack::Flushed).await {

@@ -10,7 +10,7 @@
     reason = "a test that cannot go on fails"
 )]
 
-use ingest::{Intake, Refusal, RespReader};
+use ingest::{Refusal, RespReader, RowCollector};
 use series::{Ack, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
 
 pub fn store() -> (tempfile::TempDir, Store) {
@@ -44,11 +44,11 @@ pub fn contents(store: &Store) -> Vec<String> {
 }
 
 /// Read with a reader, store; what is there and what was refused.
-pub fn after(read: impl FnOnce(&mut Intake<'_>)) -> (Vec<String>, Vec<Refusal>) {
+pub fn after(read: impl FnOnce(&mut RowCollector<'_>)) -> (Vec<String>, Vec<Refusal>) {
     let (_folder, store) = store();
-    let mut intake = Intake::new(&store);
-    read(&mut intake);
-    let taken = intake.finish();
+    let mut collector = RowCollector::new(&store);
+    read(&mut collector);
+    let taken = collector.finish();
     for batch in taken.batches {
         store.write(batch, Ack::Persisted).unwrap();
     }
@@ -56,9 +56,9 @@ pub fn after(read: impl FnOnce(&mut Intake<'_>)) -> (Vec<String>, Vec<Refusal>) 
 }
 
 pub fn resp(text: &[u8]) -> (Vec<String>, Vec<Refusal>) {
-    after(|intake| {
+    after(|collector| {
         let mut reader = RespReader::default();
-        let done = reader.read(text, intake);
-        reader.end(&text[done..], intake);
+        let done = reader.read(text, collector);
+        reader.end(&text[done..], collector);
     })
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use roaring::RoaringBitmap;
 
-use crate::model::{Row, Selector, Series, Test};
+use crate::model::{ColumnId, Row, Selector, Series, Test};
 use crate::name::RowName;
 use crate::pages::Pages;
 use crate::sharing::Sharing;
@@ -174,14 +174,14 @@ impl Names {
     }
 
     /// The first row, with its column, that has a metric with the tags of a name.
-    pub(super) fn first_with(&self, hash: u64, metric: &str, name: &RowName) -> Option<(u32, u16)> {
+    pub(super) fn first_with(&self, hash: u64, metric: &str, name: &RowName) -> Option<ColumnId> {
         let mut found = None;
         self.by_series.find(hash, |(known, id)| {
             let text = self.rows.get(*id).filter(|_| *known == hash).map(|e| &*e.text);
             let other = text.and_then(|text| RowName::parse(text.as_bytes()).ok());
             let other = other.filter(|other| other.tags == name.tags);
             let column = other.and_then(|o| o.metrics.iter().position(|m| m == metric));
-            found = column.map(|column| (*id, column as u16));
+            found = column.map(|column| ColumnId { row: *id, column: column as u16 });
             found.is_some()
         })?;
         found
@@ -204,7 +204,8 @@ impl Names {
             }
             let Some((metric, _)) = self.metrics.get_key_value(metric.as_str()) else { continue };
             let (metric, tags) = (Arc::clone(metric), Arc::clone(&tags));
-            found.push(Series { metric, tags, columns: vec![(id, column as u16)] });
+            let of = ColumnId { row: id, column: column as u16 };
+            found.push(Series { metric, tags, columns: vec![of] });
         }
     }
 

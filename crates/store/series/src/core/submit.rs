@@ -1,55 +1,139 @@
-//! What is sent without waiting for room: pieces of what is still being read, deletes.
+//! The ways into the commit queue.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use parking_lot::MutexGuard;
 
 use super::Core;
-use super::commit::Waits;
+use super::queue::{Place, QueueState};
 use crate::batch::Batch;
 use crate::error::WriteError;
 use crate::options::{Ack, TOMBSTONES_MAX};
-use crate::pending::{Pending, What};
+use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
-use crate::wait::Ticket;
+use crate::ticket::{Ticket, TrySubmit};
+
+/// Whether the queue takes a batch now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Free,
+    /// The writer waits until the log thread or a seal has made room.
+    None,
+}
 
 impl Core {
-    /// As [`Core::submit`], but where there is no room at once the batch comes back.
-    pub(crate) fn try_submit(
-        &self,
-        batch: Batch,
-        ack: Ack,
-        waits: Waits,
-    ) -> Result<Result<Ticket, Batch>, WriteError> {
-        let queue = self.queue.lock();
-        let room = self.admit(&queue)? && queue.line.is_turn(None);
-        drop(queue);
-        if !room {
-            return Ok(Err(batch));
+    /// Queues a batch; blocks until there is room.
+    pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        let pending = self.prepare(batch, ack)?;
+        let mut queue = self.queue.lock();
+        while self.room(&queue)? == Room::None {
+            self.queue.wait_for_room(&mut queue);
         }
-        let pending = self.pending(batch, ack)?;
-        let queue = self.queue.lock();
-        // It may be closed by now. If others took the room, this one batch is beyond it.
-        self.admit(&queue)?;
-        Ok(Ok(self.enqueue(queue, pending, waits)))
+        Ok(self.enqueue(queue, pending))
     }
 
-    /// Whether the store may hold one tombstone more.
-    pub(crate) fn room_for_delete(&self) -> Result<(), WriteError> {
+    /// Queues a batch; the task waits until there is room and all tasks before it had theirs.
+    pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+        let pending = self.prepare(batch, ack)?;
+        let mut place = Place::new(&self.queue);
+        let queue = poll_fn(|cx| self.poll_room(&mut place, cx)).await?;
+        Ok(self.enqueue(queue, pending))
+    }
+
+    fn poll_room(
+        &self,
+        place: &mut Place<'_>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<MutexGuard<'_, QueueState>, WriteError>> {
+        let mut queue = self.queue.lock();
+        if self.room(&queue)? == Room::Free && place.is_next(&queue) {
+            return Poll::Ready(Ok(queue));
+        }
+        place.wait(&mut queue, cx.waker());
+        Poll::Pending
+    }
+
+    /// Queues a batch if there is room and nobody waits for some.
+    pub(crate) fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
+        let queue = self.queue.lock();
+        let room = self.room(&queue)?;
+        if room == Room::None || queue.has_waiters() {
+            return Ok(TrySubmit::Full(batch));
+        }
+        drop(queue);
+        let pending = self.prepare(batch, ack)?;
+        let queue = self.queue.lock();
+        // It may be closed by now. If others took the room, this one batch is beyond it.
+        self.room(&queue)?;
+        Ok(TrySubmit::Queued(self.enqueue(queue, pending)))
+    }
+
+    /// Queues a delete, which takes no room.
+    pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
+        self.check_tombstones()?;
+        let record = record::delete(&tombstone);
+        let (write, ack, slot) = (Write::Delete(tombstone), Ack::Persisted, Arc::default());
+        let queue = self.queue.lock();
+        if queue.is_closed() {
+            return Err(WriteError::Closed);
+        }
+        Ok(self.enqueue(queue, Pending { write, record, ack, slot, forgotten: 0 }))
+    }
+
+    /// Refuses a delete if the store holds as many tombstones as it may.
+    pub(crate) fn check_tombstones(&self) -> Result<(), WriteError> {
         let (what, max) = ("tombstones", TOMBSTONES_MAX);
         let full = self.live.read().tombstones.len() >= max;
         if full { Err(WriteError::TooLarge { what, value: max + 1, max }) } else { Ok(()) }
     }
 
-    /// Send a delete on its way.
-    pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
-        self.room_for_delete()?;
-        let record = record::delete(&tombstone);
-        let what = What::Delete(tombstone);
-        let queue = self.queue.lock();
-        if queue.closed {
+    /// Checks a batch, and encodes its record on the writer's own thread.
+    fn prepare(&self, batch: Batch, ack: Ack) -> Result<Pending, WriteError> {
+        // Counted before the rows are looked up: of a row that is forgotten in between, the log
+        // thread sees that it has to look again.
+        let forgotten = self.catalog.forgotten();
+        self.catalog.check(&batch)?;
+        let times = || batch.times.iter().chain(&batch.event_times);
+        if let Some(time_ns) = times().copied().find(|t| *t == i64::MAX) {
+            return Err(WriteError::EndOfTime { time_ns });
+        }
+        let oldest_ns = self.oldest_ns();
+        if let Some(time) = times().find(|t| **t < oldest_ns) {
+            return Err(WriteError::TooOld { time_ns: *time, oldest_ns });
+        }
+        let logged = self.journal.read().is_some();
+        let record = if logged { self.spares.record(&batch) } else { Vec::new() };
+        Ok(Pending { write: Write::Batch(batch), record, ack, slot: Arc::default(), forgotten })
+    }
+
+    /// Returns whether there is room for a batch; an error if there never will be.
+    fn room(&self, queue: &QueueState) -> Result<Room, WriteError> {
+        if queue.is_closed() {
             return Err(WriteError::Closed);
         }
-        let (ack, slot) = (Ack::Persisted, Arc::default());
-        let pending = Pending { what, record, ack, slot, forgotten: 0 };
-        Ok(self.enqueue(queue, pending, Waits::Ticket))
+        if self.folder.is_lost() {
+            let dir = self.dir.display();
+            return Err(WriteError::Failed(format!("{dir} is gone: put it back")));
+        }
+        if !self.options.background {
+            return Ok(Room::Free);
+        }
+        if self.queue.heads_full() {
+            return match &*self.upkeep.trouble.lock() {
+                Some(why) => {
+                    Err(WriteError::Full(format!("the head is full and cannot be sealed: {why}")))
+                }
+                None => Ok(Room::None),
+            };
+        }
+        let free = queue.samples() < self.options.queued_samples_max;
+        Ok(if free { Room::Free } else { Room::None })
+    }
+
+    /// Takes nothing more; what is queued is still committed.
+    pub(crate) fn close_queue(&self) {
+        self.queue.close();
     }
 }

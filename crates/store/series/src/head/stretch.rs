@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Chunk, Head, OPEN_ROWS_MAX, RowHead, open_rows_max, partition_of};
+use super::{Chunk, Head, OPEN_ROWS_MAX, RowHead, Runs, open_rows_max, partition_of};
 use crate::model::TimeRange;
 use crate::table::{Table, Want, Work};
 
@@ -86,7 +86,8 @@ impl Head {
         work: &mut Work,
     ) -> Table {
         let Some(row) = self.row(id) else { return Table::default() };
-        row.table(id, (row.chunks_of(of), of.end.is_none()), range, want, work)
+        let from = Runs { chunks: row.chunks_of(of), with_open: of.end.is_none() };
+        row.table(id, from, range, want, work)
     }
 
     /// Add the partitions that a stretch of a row has samples of.

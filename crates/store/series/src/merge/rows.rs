@@ -8,7 +8,7 @@ use crate::error::WriteError;
 use crate::model::TimeRange;
 use crate::options::COLUMNS_MAX;
 use crate::part::{CHUNK_ROWS_MAX, Entry, Part};
-use crate::query::planned;
+use crate::query::{Span, planned};
 use crate::record::Tombstone;
 use crate::sharing::{self, Shared};
 use crate::table::{Table, Want, Work};
@@ -34,7 +34,8 @@ struct Source<'a> {
 impl<'a> Rows<'a> {
     pub(super) fn of(
         run: &'a [Arc<Part>],
-        (row, shared): (u32, &'a [Shared]),
+        row: u32,
+        shared: &'a [Shared],
         tombstones: &'a [Tombstone],
     ) -> Result<Self, WriteError> {
         let mut sources = Vec::with_capacity(run.len());
@@ -80,7 +81,8 @@ impl<'a> Rows<'a> {
         // Events are as long as many samples.
         let width = entries().map(|e| e.columns).find(|n| *n > 0).unwrap_or(COLUMNS_MAX);
         let chunks = entries().flat_map(|entry| &entry.chunks);
-        let spans: Vec<_> = chunks.map(|c| (c.first, c.last, c.rows as usize)).collect();
+        let spans: Vec<_> =
+            chunks.map(|c| Span { first: c.first, last: c.last, rows: c.rows as usize }).collect();
         planned(&spans, TimeRange::ALL, (SAMPLES / width).max(CHUNK_ROWS_MAX))
     }
 
@@ -93,7 +95,7 @@ impl<'a> Rows<'a> {
                 self.agree(all, part, others, window, work)?;
             }
             let Some(entry) = own else { continue };
-            let table = self.read_part(part, (self.row, entry), window, Want::All, work)?;
+            let table = self.read_part(part, self.row, entry, window, Want::All, work)?;
             match &mut all {
                 Some(all) => all.append(&table),
                 None => all = Some(table),
@@ -116,8 +118,8 @@ impl<'a> Rows<'a> {
     ) -> Result<(), WriteError> {
         for (other, entry) in self.shared.iter().zip(others) {
             let Some(entry) = entry else { continue };
-            let of = (other.row, entry);
-            let with = self.read_part(part, of, window, Want::One(other.column), work)?;
+            let want = Want::One(other.column);
+            let with = self.read_part(part, other.row, entry, window, want, work)?;
             all.settle();
             sharing::agree(all, other.own, &with);
         }
@@ -127,7 +129,8 @@ impl<'a> Rows<'a> {
     fn read_part(
         &self,
         part: &Part,
-        (row, entry): (u32, &Entry),
+        row: u32,
+        entry: &Entry,
         window: TimeRange,
         want: Want,
         work: &mut Work,

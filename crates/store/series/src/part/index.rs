@@ -3,12 +3,11 @@
 
 use roaring::RoaringBitmap;
 
+use super::stats::{push_stats, read_stats, skip_stats, summary_of};
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;
 use crate::rollup::FIELDS;
 use crate::table::{Table, Want};
-
-use super::{push_stats, read_stats, skip_stats, summary_of};
 
 /// Bytes of a row in the directory: its number, and where its entry begins.
 const DIRECTORY_BYTES: usize = 8;
@@ -35,6 +34,13 @@ pub(crate) struct Entry {
     /// Columns; 0 for events.
     pub(crate) columns: usize,
     pub(crate) chunks: Vec<ChunkRef>,
+}
+
+/// An index that is written.
+pub(crate) struct Index {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of its top, which is at its end.
+    pub(crate) top_bytes: usize,
 }
 
 /// Collects an index.
@@ -131,8 +137,7 @@ impl Builder {
         self.chunks += 1;
     }
 
-    /// The index, and the bytes of its top.
-    pub(crate) fn finish(mut self) -> (Vec<u8>, usize) {
+    pub(crate) fn finish(mut self) -> Index {
         self.end_row();
         if !self.directory.is_empty() {
             self.end_block();
@@ -147,8 +152,8 @@ impl Builder {
         }
         // Memory takes every byte.
         let _ = self.rows.serialize_into(&mut index);
-        let top = index.len() - begin;
-        (index, top)
+        let top_bytes = index.len() - begin;
+        Index { bytes: index, top_bytes }
     }
 }
 

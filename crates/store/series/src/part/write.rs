@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use env::files::{Access, File, Files};
 
-use super::{CHUNK_ROWS_MAX, PartMeta, VERSION, index};
+use super::index;
+use super::meta::{CHUNK_ROWS_MAX, PartMeta, VERSION};
 use crate::error::{WriteError, refused};
 use crate::head::partition_range;
 use crate::table::{Table, Work};
@@ -102,7 +103,7 @@ impl PartWriter {
     pub(crate) fn finish(mut self) -> Result<Vec<PartMeta>, WriteError> {
         let mut done = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {
-            let (index, top) = part.index.finish();
+            let index::Index { bytes: index, top_bytes: top } = part.index.finish();
             done.push(PartMeta {
                 bytes: part.bytes + index.len() as u64,
                 index_bytes: index.len() as u64,

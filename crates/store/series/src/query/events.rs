@@ -1,8 +1,8 @@
 //! Events of one series, a few at a time: texts are long, so that those of one partition may be more
 //! than anybody wants in memory.
 
+use super::snapshot::{Snapshot, note};
 use super::windows::Reading;
-use super::{Snapshot, note};
 use crate::error::{Found, ReadError, partial};
 use crate::model::{Direction, Event, Series, TimeRange};
 
@@ -17,6 +17,7 @@ pub struct EventScan {
 }
 
 impl Snapshot {
+    /// Events of a series, a few at a time.
     pub fn scan_events(
         &self,
         series: &Series,

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Grid, Piece, Sink, Snapshot};
+use super::grid::Grid;
+use super::piece::Piece;
+use super::snapshot::Snapshot;
+use super::summaries::Sink;
 use crate::error::ReadError;
 use crate::model::{Series, Summary, TimeRange};
 

@@ -2,7 +2,7 @@
 
 use roaring::RoaringBitmap;
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 use crate::head::partition_range;
 use crate::model::TimeRange;
 

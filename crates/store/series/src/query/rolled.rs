@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Grid, Piece, ROWS, Snapshot, Source, Windows, note, planned, runs};
+use super::grid::Grid;
+use super::piece::Piece;
+use super::snapshot::{Snapshot, Source, note};
+use super::summaries::runs;
+use super::windows::{ROWS, Windows, planned};
 use crate::error::ReadError;
 use crate::head::partition_range;
-use crate::model::{Direction, Summary, TimeRange};
+use crate::model::{ColumnId, Direction, Summary, TimeRange};
 use crate::part::Part;
 use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, FIELDS};
@@ -18,19 +22,23 @@ impl Snapshot {
         Self { heads: Vec::new(), tombstones: Arc::new(tombstones), ..self }
     }
 
-    /// The parts of a partition, and its roll-up.
-    pub(crate) fn files_of(&self, partition: i64) -> (Vec<Arc<Part>>, Option<Arc<Part>>) {
-        let parts = self.parts.get(&partition).cloned().unwrap_or_default();
-        (parts, self.rollups.get(&partition).cloned())
+    /// The parts of a partition.
+    pub(crate) fn parts_of(&self, partition: i64) -> &[Arc<Part>] {
+        self.parts.get(&partition).map_or(&[], Vec::as_slice)
+    }
+
+    /// The roll-up of a partition.
+    pub(crate) fn rollup_of(&self, partition: i64) -> Option<&Arc<Part>> {
+        self.rollups.get(&partition)
     }
 
     /// Ranges of a partition, each of about as many samples of some columns as a window, that begin
     /// where buckets do.
-    pub(crate) fn bucket_windows(&self, columns: &[(u32, u16)], partition: i64) -> Vec<TimeRange> {
+    pub(crate) fn bucket_windows(&self, columns: &[ColumnId], partition: i64) -> Vec<TimeRange> {
         let source = Source { columns, partition, range: TimeRange::ALL, heads: &[] };
         // What cannot be read is told when it is to be.
         let pieces = self.pieces(&source, &mut None);
-        let blocks: Vec<_> = pieces.iter().map(Piece::block).collect();
+        let blocks: Vec<_> = pieces.iter().map(Piece::span).collect();
         let (whole, mut windows) = (source.here(), Vec::new());
         let mut from_ns = whole.from_ns;
         for window in planned(&blocks, whole, ROWS) {
@@ -65,13 +73,13 @@ impl Snapshot {
     pub(crate) fn buckets(
         &self,
         rollup: &Part,
-        of: (u32, u16),
-        others: &[(u32, u16)],
+        of: ColumnId,
+        others: &[ColumnId],
         work: &mut Work,
     ) -> Result<Buckets, ReadError> {
         let mut own = all_buckets(rollup, of, work)?;
         let applied = rollup.meta.applied;
-        let buried = |t: &&Tombstone| t.hits(of.0, of.1, applied);
+        let buried = |t: &&Tombstone| t.hits(of, applied);
         let mut tombstones = self.tombstones.iter().filter(buried).peekable();
         if tombstones.peek().is_none() {
             return Ok(own);
@@ -91,14 +99,10 @@ impl Snapshot {
 }
 
 /// What a roll-up has of one metric of a row.
-fn all_buckets(
-    rollup: &Part,
-    (row, column): (u32, u16),
-    work: &mut Work,
-) -> Result<Buckets, ReadError> {
+fn all_buckets(rollup: &Part, of: ColumnId, work: &mut Work) -> Result<Buckets, ReadError> {
     let fields = FIELDS as u16;
-    let Some(from) = column.checked_mul(fields) else { return Ok(Buckets::new()) };
-    let table = rollup.table(row, TimeRange::ALL, Want::Some(from, fields), work)?;
+    let Some(from) = of.column.checked_mul(fields) else { return Ok(Buckets::new()) };
+    let table = rollup.table(of.row, TimeRange::ALL, Want::Some(from, fields), work)?;
     let mut buckets = Buckets::new();
     if let Some(table) = table {
         rollup::buckets(&table, &mut buckets);
@@ -124,7 +128,7 @@ impl Snapshot {
         let ([of], parts) = (source.columns, self.parts.get(&partition)?) else { return None };
         let newer = parts.iter().any(|p| p.meta.position_max > rollup.meta.position_max);
         let unsealed = source.heads.iter().any(|piece| piece.touches(partition_range(partition)));
-        let buried = self.tombstones.iter().any(|t| t.hits(of.0, of.1, rollup.meta.applied));
+        let buried = self.tombstones.iter().any(|t| t.hits(*of, rollup.meta.applied));
         let (width, range) = (rollup::width_ns(rollup.meta.step_s), source.range);
         let whole = partition_range(partition);
         // Steps that cut buckets in two: not worth a look.

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use super::snapshot::Snapshot;
 use super::windows::{ROWS, Reading};
-use super::{Snapshot, as_runs};
 use crate::error::ReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
+use crate::table::Table;
 
 /// Runs of samples of one series, in the direction of the scan. An error concerns what could not
 /// be read; asked again, the scan goes on with what could be read beside it, and behind it.
@@ -20,17 +21,15 @@ pub struct Scan {
     runs: VecDeque<Run>,
 }
 
-impl Scan {
-    pub(super) fn new(
-        snapshot: Snapshot,
-        series: &Series,
-        range: TimeRange,
-        direction: Direction,
-    ) -> Self {
-        let reading = Reading::new(snapshot, series, range, direction, ROWS);
-        Self { reading, direction, runs: VecDeque::new() }
+impl Snapshot {
+    /// Samples of a series.
+    pub fn scan(&self, series: &Series, range: TimeRange, direction: Direction) -> Scan {
+        let reading = Reading::new(self.clone(), series, range, direction, ROWS);
+        Scan { reading, direction, runs: VecDeque::new() }
     }
+}
 
+impl Scan {
     /// Read about so many samples at a time (65,536 unless told; at least 64).
     #[must_use]
     pub fn with_rows(mut self, rows: usize) -> Self {
@@ -72,4 +71,32 @@ fn reversed(mut run: Run) -> Run {
         Values::I64(values) => values.reverse(),
     }
     run
+}
+
+/// Values of rows of a table with one column, all of one kind.
+fn values_of(table: &Table, begin: usize, end: usize) -> Values {
+    let Some(column) = table.columns.first() else { return Values::F64(Vec::new()) };
+    let bits = column.bits.get(begin..end).unwrap_or_default();
+    if column.integers.get(begin) == Some(&true) {
+        return Values::I64(bits.iter().map(|b| *b as i64).collect());
+    }
+    Values::F64(bits.iter().map(|b| f64::from_bits(*b)).collect())
+}
+
+/// The rows of a table as runs of one kind of value each.
+fn as_runs(mut table: Table) -> Vec<Run> {
+    if let [column] = table.columns.as_mut_slice()
+        && !column.integers.contains(&true)
+    {
+        let bits = std::mem::take(&mut column.bits);
+        let values = Values::F64(bits.into_iter().map(f64::from_bits).collect());
+        return vec![Run { times: table.times, values }];
+    }
+    let (mut begin, mut found) = (0, Vec::new());
+    for end in table.chunk_ends(usize::MAX / 2) {
+        let times = table.times.get(begin..end).unwrap_or_default().to_vec();
+        found.push(Run { times, values: values_of(&table, begin, end) });
+        begin = end;
+    }
+    found
 }

@@ -7,48 +7,18 @@
 
 use std::sync::Arc;
 
-use super::windows::{Piece, ROWS_OVER};
-use super::{Snapshot, note};
+use super::piece::{Block, Piece};
+use super::snapshot::{Snapshot, note};
+use super::windows::ROWS_OVER;
 use crate::error::ReadError;
 use crate::model::{Direction, TimeRange};
-use crate::table::{Table, Want, Work};
+use crate::table::{Table, Work};
 
 /// Bytes that are kept, for each sample of a window: 32 MiB where windows are as large as usual.
 const BYTES_PER_ROW: usize = 512;
-/// Bytes that a sample counts at least, so that what compresses well is not sorted in too many runs.
-const SAMPLE_BYTES: usize = 2;
 /// Blocks of a window, so that those that a window cuts, one of each run, are few; and their samples.
 const BLOCKS: usize = 64;
 const BLOCK_ROWS: (usize, usize) = (16, 1024);
-
-/// Sorted samples in memory.
-pub(crate) struct Block {
-    pub(super) first: i64,
-    pub(super) last: i64,
-    pub(super) rows: usize,
-    columns: usize,
-    bytes: Box<[u8]>,
-}
-
-impl Block {
-    /// What it has in a range, settled.
-    pub(super) fn table(&self, range: TimeRange, work: &mut Work) -> Table {
-        let mut table = Table::with_columns(self.columns);
-        if table.decode(&self.bytes, Want::All, work).is_none() {
-            // Its own bytes: cannot be.
-            tracing::error!("a sorted block cannot be decoded");
-        }
-        if !range.covers(self.first, self.last) {
-            table.keep(|t| range.contains(t));
-        }
-        table
-    }
-
-    /// Memory of it, in bytes.
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<Piece>() + self.bytes.len().max(self.rows * SAMPLE_BYTES)
-    }
-}
 
 /// What was sorted of a window.
 pub(super) struct Sorted {
@@ -68,7 +38,8 @@ impl Sorted {
     pub(super) fn of(
         pieces: &[Piece],
         window: TimeRange,
-        (rows, direction): (usize, Direction),
+        rows: usize,
+        direction: Direction,
         snapshot: &Snapshot,
         work: &mut Work,
         torn: &mut Option<ReadError>,

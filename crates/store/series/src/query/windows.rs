@@ -5,73 +5,19 @@
 //! more samples than expected turn out to be in one, it becomes shorter while it is read. Where blocks
 //! overlap so much that they cannot be cut, they are sorted first: see [`super::sorted`].
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use super::sorted::{Block, Sorted};
-use super::{Snapshot, Source, note};
+use super::piece::{Piece, Span};
+use super::snapshot::{Snapshot, Source, note};
+use super::sorted::Sorted;
 use crate::error::ReadError;
-use crate::head::{HeadCell, Stretch, partition_of};
 use crate::model::{Direction, Series, TimeRange};
-use crate::part::{ChunkRef, Part};
 use crate::table::{Table, Work};
 
 /// Samples of a window, about.
 pub(super) const ROWS: usize = 1 << 16;
 /// A window is cut when it holds so many times what it should.
 pub(super) const ROWS_OVER: usize = 8;
-
-/// A run of samples of one series that is not read yet: a chunk of a part, chunks of a head, or what
-/// was sorted of such.
-#[derive(Clone)]
-pub(crate) enum Piece {
-    Chunk(Arc<Part>, ChunkRef, (u32, u16)),
-    Head(Arc<HeadCell>, Stretch, (u32, u16)),
-    Sorted(Arc<Block>),
-}
-
-impl Piece {
-    /// Its first and its last time.
-    pub(super) fn span(&self) -> (i64, i64) {
-        match self {
-            Self::Chunk(_, chunk, _) => (chunk.first, chunk.last),
-            Self::Head(_, stretch, _) => (stretch.first, stretch.last),
-            Self::Sorted(block) => (block.first, block.last),
-        }
-    }
-
-    /// Samples at most.
-    fn rows(&self) -> usize {
-        match self {
-            Self::Chunk(_, chunk, _) => chunk.rows as usize,
-            Self::Head(_, stretch, _) => stretch.rows,
-            Self::Sorted(block) => block.rows,
-        }
-    }
-
-    /// Its first and its last time, and its samples at most.
-    pub(super) fn block(&self) -> (i64, i64, usize) {
-        let (first, last) = self.span();
-        (first, last, self.rows())
-    }
-
-    pub(super) fn touches(&self, range: TimeRange) -> bool {
-        let (first, last) = self.span();
-        range.touches(first, last)
-    }
-
-    /// Add the partitions that it has samples of.
-    pub(super) fn partitions(&self, into: &mut BTreeSet<i64>, work: &mut Work) {
-        let (first, last) = self.span();
-        let (first, last) = (partition_of(first), partition_of(last));
-        into.extend([first, last]);
-        if let Self::Head(cell, stretch, (row, _)) = self
-            && last > first.saturating_add(1)
-        {
-            cell.head.read().touched(*row, stretch, work, into);
-        }
-    }
-}
 
 /// See the module.
 pub(super) struct Windows {
@@ -88,7 +34,7 @@ pub(super) struct Windows {
 impl Windows {
     /// Windows of about so many samples over pieces, sources with lower positions first.
     pub(super) fn new(pieces: Vec<Piece>, range: TimeRange, rows: usize) -> Self {
-        let blocks: Vec<_> = pieces.iter().map(Piece::block).collect();
+        let blocks: Vec<_> = pieces.iter().map(Piece::span).collect();
         let left = planned(&blocks, range, rows);
         Self { pieces, left, rows, sorted: None, is_sorted: false }
     }
@@ -103,7 +49,8 @@ impl Windows {
     fn is_tangled(&self, window: TimeRange) -> bool {
         let touching = self.pieces.iter().filter(|piece| piece.touches(window));
         !self.is_sorted
-            && touching.map(Piece::rows).sum::<usize>() > self.rows.saturating_mul(ROWS_OVER)
+            && touching.map(|piece| piece.span().rows).sum::<usize>()
+                > self.rows.saturating_mul(ROWS_OVER)
     }
 
     /// Sort what is in a window, or in a part of it; that part.
@@ -115,8 +62,8 @@ impl Windows {
         work: &mut Work,
         torn: &mut Option<ReadError>,
     ) -> TimeRange {
-        let how = (self.rows, direction);
-        let sorted = Sorted::of(&self.pieces, window, how, snapshot, work, torn);
+        let rows = self.rows;
+        let sorted = Sorted::of(&self.pieces, window, rows, direction, snapshot, work, torn);
         self.leave_out(sorted.lost);
         let pieces = sorted.blocks.into_iter().map(Piece::Sorted).collect();
         let windows = Self { is_sorted: true, ..Self::new(pieces, sorted.window, self.rows) };
@@ -189,27 +136,21 @@ impl Windows {
     }
 }
 
-/// Cut a range into windows where blocks begin, each of so many samples or more. Of blocks their first
-/// and last times and their samples. No cut where the blocks that it goes through are more than the
+/// Cut a range into windows where blocks begin, each of so many samples or more. No cut where the blocks that it goes through are more than the
 /// window: they are read on both sides.
-pub(crate) fn planned(
-    blocks: &[(i64, i64, usize)],
-    range: TimeRange,
-    rows: usize,
-) -> VecDeque<TimeRange> {
+pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDeque<TimeRange> {
     let mut from_ns = range.from_ns;
     let mut windows = VecDeque::new();
-    if blocks.iter().map(|(_, _, some)| *some).sum::<usize>() > rows {
-        let of = |end: fn((i64, i64)) -> i64| {
-            let ends = blocks.iter().map(|(first, last, some)| (end((*first, *last)), *some));
-            let mut ends: Vec<(i64, usize)> = ends.collect();
+    if blocks.iter().map(|block| block.rows).sum::<usize>() > rows {
+        let of = |end: fn(&Span) -> i64| {
+            let mut ends: Vec<(i64, usize)> = blocks.iter().map(|b| (end(b), b.rows)).collect();
             ends.sort_unstable();
             ends.into_iter()
         };
-        let mut lasts = of(|(_, last)| last).peekable();
+        let mut lasts = of(|block| block.last).peekable();
         // Samples of blocks that began in the window, and of those that go on.
         let (mut begun, mut open) = (0, 0);
-        for (first, some) in of(|(first, _)| first) {
+        for (first, some) in of(|block| block.first) {
             while let Some((_, gone)) = lasts.next_if(|(last, _)| *last < first) {
                 open -= gone;
             }
@@ -237,6 +178,20 @@ fn cut(all: &mut Table, window: TimeRange, rows: usize, direction: Direction) ->
     } else {
         *all = all.rows(at, all.len());
         TimeRange { from_ns: time, ..window }
+    }
+}
+
+impl Snapshot {
+    /// All samples of a series in a partition and range that can be read, settled.
+    pub(crate) fn read(
+        &self,
+        source: &Source<'_>,
+        work: &mut Work,
+        torn: &mut Option<ReadError>,
+    ) -> Table {
+        let pieces = self.pieces(source, torn);
+        let mut one = Windows::new(pieces, source.here(), usize::MAX);
+        one.next(self, Direction::Forward, work, torn).unwrap_or_default()
     }
 }
 

@@ -2,24 +2,16 @@
 
 use super::Store;
 use crate::batch::Batch;
-use crate::core::Waits;
 use crate::error::WriteError;
 use crate::model::Outcome;
 use crate::options::Ack;
-use crate::wait::Ticket;
-use crate::working::Working;
+use crate::ticket::{Ticket, TrySubmit};
 
 impl Store {
     /// Bytes up to which [`Batch::bytes_max`] may go so that the log takes the batch, whatever it
     /// takes with it.
     pub fn batch_bytes_max(&self) -> usize {
         usize::try_from(self.0.core.options.segment_bytes / 2).unwrap_or(usize::MAX)
-    }
-
-    /// Say that the caller is at work on a batch, until what it gets is dropped; see
-    /// [`StoreOptions::cores`](crate::StoreOptions::cores).
-    pub fn working(&self) -> Working {
-        Working::beside(&self.0.core.working)
     }
 
     /// An empty batch, with the memory of one that was stored before where there is one.
@@ -37,8 +29,7 @@ impl Store {
     /// # Errors
     /// See [`WriteError`].
     pub fn write(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
-        self.0.core.ensure_marked()?;
-        self.0.core.submit(batch, ack, Waits::Ticket)?.wait()
+        self.submit(batch, ack)?.wait()
     }
 
     /// As [`Store::write`], from a task: no thread waits.
@@ -57,7 +48,7 @@ impl Store {
     /// When the batch is not acceptable, or the store takes nothing any more.
     pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         self.0.core.ensure_marked()?;
-        self.0.core.submit(batch, ack, Waits::No)
+        self.0.core.submit(batch, ack)
     }
 
     /// As [`Store::submit`], from a task: no thread waits.
@@ -74,27 +65,8 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::submit`].
-    pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<Result<Ticket, Batch>, WriteError> {
+    pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
         self.0.core.ensure_marked()?;
-        self.0.core.try_submit(batch, ack, Waits::Ticket)
-    }
-
-    /// As [`Store::write`] until it is persisted, but nothing waits for room: where there is none at once,
-    /// or others wait for some, the batch comes back. For a thread that does nothing else meanwhile: where
-    /// nobody is before it, and no other writer at work, it flushes itself. `working` is its own, from
-    /// [`Store::working`]; it ends when there is nothing left but to wait.
-    ///
-    /// # Errors
-    /// As [`Store::write`].
-    pub fn try_write(
-        &self,
-        batch: Batch,
-        working: Working,
-    ) -> Result<Result<Outcome, Batch>, WriteError> {
-        self.0.core.ensure_marked()?;
-        match self.0.core.try_submit(batch, Ack::Persisted, Waits::Thread(working))? {
-            Ok(ticket) => ticket.wait().map(Ok),
-            Err(batch) => Ok(Err(batch)),
-        }
+        self.0.core.try_submit(batch, ack)
     }
 }

@@ -11,8 +11,19 @@ const STEP_BYTES: usize = 128;
 /// Steps that are put together between two looks at the query's budget.
 const STEPS_UNCHECKED_MAX: usize = 4096;
 
-/// What was found of a line, and the first thing that could not be read; why the query must end.
-pub(super) type Told<T> = Result<(T, Option<String>), String>;
+/// What was found of a line.
+pub(super) struct Summed<T> {
+    pub(super) found: T,
+    /// The first thing that could not be read.
+    pub(super) torn: Option<String>,
+}
+
+/// A range in steps of equal width.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grid {
+    pub(super) range: TimeRange,
+    pub(super) step_ns: i64,
+}
 
 /// Steps with what is in them, in the direction of the query.
 pub(super) type Steps = Vec<(i64, Summary)>;
@@ -25,20 +36,20 @@ fn readable<T: std::fmt::Debug>(found: Found<T>, torn: &mut Option<String>) -> T
     })
 }
 
-/// The summary of several series.
+/// The summary of several series; an error when the query must end.
 pub(super) fn total(
     snapshot: &Snapshot,
     members: &[Series],
     range: TimeRange,
     budget: &Budget,
-) -> Told<Option<Summary>> {
+) -> Result<Summed<Option<Summary>>, String> {
     let (mut all, mut torn): (Option<Summary>, _) = (None, None);
     for series in members {
         budget.check()?;
         let some = readable(snapshot.summary(series, range), &mut torn);
         all = all.map_or(some, |all| Some(some.map_or(all, |some| all.with(&some))));
     }
-    Ok((all, torn))
+    Ok(Summed { found: all, torn })
 }
 
 /// Summaries of several series by steps of which only one end of the values is right: most of the
@@ -46,28 +57,28 @@ pub(super) fn total(
 pub(super) fn extremes(
     snapshot: &Snapshot,
     members: &[Series],
-    (range, step_ns): (TimeRange, i64),
+    grid: Grid,
     extreme: Extreme,
     budget: &Budget,
-) -> Told<Steps> {
+) -> Result<Summed<Steps>, String> {
     let (mut all, mut torn) = (BTreeMap::new(), None);
     for series in members {
         budget.check()?;
-        if let Err(e) = snapshot.extremes(series, range, step_ns, extreme, &mut all) {
+        if let Err(e) = snapshot.extremes(series, grid.range, grid.step_ns, extreme, &mut all) {
             torn.get_or_insert_with(|| e.to_string());
         }
     }
-    Ok((all.into_iter().collect(), torn))
+    Ok(Summed { found: all.into_iter().collect(), torn })
 }
 
 /// The summaries of several series by steps.
 pub(super) fn all_steps(
     snapshot: &Snapshot,
     members: &[Series],
-    (range, step_ns): (TimeRange, i64),
+    grid: Grid,
     direction: Direction,
     budget: &Budget,
-) -> Told<Steps> {
+) -> Result<Summed<Steps>, String> {
     let (mut torn, mut held, mut count) = (None, budget.nothing(), 0);
     let mut more = || {
         count += 1;
@@ -81,7 +92,7 @@ pub(super) fn all_steps(
             steps.push((i, some));
             more()
         };
-        let read = each_step(snapshot, series, (range, step_ns), direction, each);
+        let read = each_step(snapshot, series, grid, direction, each);
         budget.check()?;
         if let Err(e) = read {
             torn.get_or_insert_with(|| e.to_string());
@@ -89,7 +100,7 @@ pub(super) fn all_steps(
         if direction == Direction::Backward {
             steps.reverse();
         }
-        return Ok((steps, torn));
+        return Ok(Summed { found: steps, torn });
     }
     let mut all: BTreeMap<i64, Summary> = BTreeMap::new();
     for series in members {
@@ -103,13 +114,13 @@ pub(super) fn all_steps(
             });
             !new || more()
         };
-        let read = each_step(snapshot, series, (range, step_ns), direction, each);
+        let read = each_step(snapshot, series, grid, direction, each);
         if let Err(e) = read {
             torn.get_or_insert_with(|| e.to_string());
         }
     }
     budget.check()?;
-    Ok((all.into_iter().collect(), torn))
+    Ok(Summed { found: all.into_iter().collect(), torn })
 }
 
 /// Hand out summaries of one series, oldest first, by steps counted in the direction of the query,
@@ -117,10 +128,11 @@ pub(super) fn all_steps(
 fn each_step(
     snapshot: &Snapshot,
     series: &Series,
-    (range, step_ns): (TimeRange, i64),
+    grid: Grid,
     direction: Direction,
     mut each: impl FnMut(i64, Summary) -> bool,
 ) -> Result<(), ReadError> {
+    let Grid { range, step_ns } = grid;
     if direction == Direction::Forward {
         return snapshot.each_step(series, range, step_ns, each);
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Longest time of one query.
-pub(crate) const QUERY_TIME_MAX: Duration = Duration::from_mins(10);
+pub const QUERY_TIME_MAX: Duration = Duration::from_mins(10);
 /// Most memory of one query, in bytes.
 const MEMORY_MAX: usize = 512 << 20;
 /// Memory that every query may hold, in bytes.
@@ -19,7 +19,7 @@ const MEMORY_ALL_MAX: usize = 1 << 30;
 
 /// Memory that the queries of a port hold, in bytes. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory(Arc<AtomicUsize>);
+pub struct Memory(Arc<AtomicUsize>);
 
 #[cfg(test)]
 impl Memory {
@@ -30,7 +30,7 @@ impl Memory {
 
 /// What one query may take. Clones are the same budget.
 #[derive(Clone)]
-pub(crate) struct Budget(Arc<Inner>);
+pub struct Budget(Arc<Inner>);
 
 struct Inner {
     until: Instant,
@@ -42,7 +42,7 @@ struct Inner {
 
 impl Budget {
     /// So much time from now; `gone` tells whether the client went away.
-    pub(crate) fn new(
+    pub fn new(
         time: Duration,
         memory: Memory,
         gone: impl Fn() -> bool + Send + Sync + 'static,
@@ -56,12 +56,12 @@ impl Budget {
         }))
     }
 
-    pub(crate) fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         self.0.until.saturating_duration_since(Instant::now())
     }
 
     /// Why the query must end, if it must.
-    pub(crate) fn over(&self) -> Option<&str> {
+    pub fn over(&self) -> Option<&str> {
         self.0.over.get().map(String::as_str)
     }
 

@@ -7,11 +7,11 @@ use serde_json::Value as Json;
 use series::Value;
 
 use super::eval::Expression;
-use super::{Cells, Column, RowOut};
+use super::row::{Cells, Column, RowOut};
 use crate::time::SECOND_NS;
 
 /// Names of the functions that `apply` knows.
-pub(crate) const FUNCTIONS: &[&str] = &[
+pub const FUNCTIONS: &[&str] = &[
     "abs",
     "accumulate",
     "cma",

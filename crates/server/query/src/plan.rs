@@ -3,87 +3,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use series::{Direction, RowName, Selector, Series, Snapshot, Store, Summary, Test, Value};
+use series::{Direction, RowName, Selector, Series, Snapshot, Store, Test};
 
 use super::budget::{Budget, Held};
 use super::merge::Joined;
 use super::parse::{Query, Regroup, What, is_exactly};
 use super::read::Reader;
-use super::steps::total;
-use super::{Column, Line, Lines, Rows};
+use super::row::{Column, Line, Lines, Rows};
+use super::steps::{Summed, total};
 
 /// Estimate of the memory of a series found and of its part in a line, in bytes.
 const SERIES_BYTES: usize = 1024;
-
-/// What an aggregate says of samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Func {
-    Count,
-    Min,
-    Max,
-    Sum,
-    Mean,
-    First,
-    Last,
-    MinTimestamp,
-    MaxTimestamp,
-    FirstTimestamp,
-    LastTimestamp,
-}
-
-/// Names of the aggregation functions.
-const FUNCS: &[(&str, Func)] = &[
-    ("count", Func::Count),
-    ("min", Func::Min),
-    ("max", Func::Max),
-    ("sum", Func::Sum),
-    ("mean", Func::Mean),
-    ("first", Func::First),
-    ("last", Func::Last),
-    ("min_timestamp", Func::MinTimestamp),
-    ("max_timestamp", Func::MaxTimestamp),
-    ("first_timestamp", Func::FirstTimestamp),
-    ("last_timestamp", Func::LastTimestamp),
-];
-
-impl Func {
-    pub(super) fn parse(name: &str) -> Result<Self, String> {
-        let found = FUNCS.iter().find(|(known, _)| *known == name);
-        found.map(|(_, func)| *func).ok_or_else(|| format!("Unknown aggregation function: {name}"))
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        FUNCS.iter().find(|(_, func)| *func == self).map_or("", |(name, _)| name)
-    }
-
-    pub(super) fn time(self, s: &Summary) -> Option<i64> {
-        Some(match self {
-            Self::MinTimestamp => s.min_ns,
-            Self::MaxTimestamp => s.max_ns,
-            Self::FirstTimestamp => s.first_ns,
-            Self::LastTimestamp => s.last_ns,
-            _ => return None,
-        })
-    }
-
-    pub(super) fn value(self, s: &Summary) -> Value {
-        Value::F64(match self {
-            Self::Count => s.count as f64,
-            Self::Min => s.min,
-            Self::Max => s.max,
-            Self::Sum => s.sum,
-            Self::Mean => s.mean(),
-            Self::First => s.first,
-            Self::Last => s.last,
-            Self::MinTimestamp
-            | Self::MaxTimestamp
-            | Self::FirstTimestamp
-            | Self::LastTimestamp => {
-                return Value::I64(self.time(s).unwrap_or_default());
-            }
-        })
-    }
-}
 
 type Tags = Vec<(String, String)>;
 
@@ -98,11 +28,7 @@ struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    fn new(
-        (store, snapshot): (&'a Store, &'a Snapshot),
-        query: &'a Query,
-        budget: &'a Budget,
-    ) -> Self {
+    fn new(store: &'a Store, snapshot: &'a Snapshot, query: &'a Query, budget: &'a Budget) -> Self {
         Self { store, snapshot, query, budget, held: budget.nothing(), found: 0 }
     }
 
@@ -147,34 +73,13 @@ fn line(columns: &Arc<[Column]>, tags: &Tags, rows: Rows) -> Line {
     Line { name: named(columns, tags), columns: Arc::clone(columns), rows }
 }
 
-/// The columns of each kind of line of a query.
-pub(super) fn columns(what: &What) -> Vec<Arc<[Column]>> {
-    let of = |metric: &String| Column::of(metric);
-    let each = |metrics: &[String], funcs: &[Func]| -> Vec<Arc<[Column]>> {
-        let by = |m: &String| funcs.iter().map(|f| Column::by(m, *f)).collect();
-        metrics.iter().map(by).collect()
-    };
-    match what {
-        What::Names(_) | What::Events(..) => Vec::new(),
-        What::Select(metric) => vec![[of(metric)].into()],
-        What::Join(metrics) => vec![metrics.iter().map(of).collect()],
-        What::Aggregate(list) => {
-            list.iter().map(|(metric, func)| [Column::by(metric, *func)].into()).collect()
-        }
-        What::GroupAggregate { metrics, funcs, .. } => each(metrics, funcs),
-        What::GroupAggregateJoin { metrics, func, .. } => {
-            vec![metrics.iter().map(|m| Column::by(m, *func)).collect()]
-        }
-    }
-}
-
 /// The lines of a query's answer, sorted by name within each metric.
 pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
     let snapshot = store.snapshot();
-    let mut finder = Finder::new((store, &snapshot), query, budget);
+    let mut finder = Finder::new(store, &snapshot, query, budget);
     let reader = Reader::new(snapshot.clone(), query, budget);
     let mut lines = Vec::new();
-    let columns = columns(&query.what);
+    let columns = query.what.columns();
     match &query.what {
         What::Names(_) => {}
         What::Select(metric) => {
@@ -243,7 +148,13 @@ fn joined(
     Ok(())
 }
 
-/// What the samples of each line of a selected metric sum up to, with its name; `failed` gets the
+/// What the samples of a line sum up to.
+pub(super) struct LineSum {
+    pub(super) name: String,
+    pub(super) sum: f64,
+}
+
+/// What the samples of each line of a selected metric sum up to; `failed` gets the
 /// names of lines that cannot be read.
 pub(super) fn sums(
     store: &Store,
@@ -251,9 +162,9 @@ pub(super) fn sums(
     metric: &str,
     budget: &Budget,
     failed: &mut HashSet<String>,
-) -> Vec<(f64, String)> {
+) -> Vec<LineSum> {
     let snapshot = store.snapshot();
-    let mut finder = Finder::new((store, &snapshot), query, budget);
+    let mut finder = Finder::new(store, &snapshot, query, budget);
     let columns = [Column::of(metric)];
     // What is not found here is not found by the lines, which say why.
     let groups = finder.groups(metric).unwrap_or_default();
@@ -261,9 +172,11 @@ pub(super) fn sums(
     for (tags, members) in groups {
         let name = named(&columns, &tags);
         match total(&snapshot, &members, query.range, budget) {
-            Ok((Some(all), None)) => sums.push((all.sum, name)),
+            Ok(Summed { found: Some(all), torn: None }) => {
+                sums.push(LineSum { name, sum: all.sum });
+            }
             // It has nothing in the range.
-            Ok((None, None)) => {}
+            Ok(Summed { found: None, torn: None }) => {}
             _ => drop(failed.insert(name)),
         }
     }

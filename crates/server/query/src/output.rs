@@ -7,11 +7,12 @@ use series::Value;
 
 mod float;
 
-use super::{Cells, Query, RowOut};
+use super::parse::Query;
+use super::row::{Cells, RowOut};
 use crate::time::format_iso;
 
 /// Size of a piece of an answer, in bytes; only the last one is smaller.
-pub(crate) const PIECE_BYTES: usize = 128 << 10;
+pub const PIECE_BYTES: usize = 128 << 10;
 
 /// Writes rows, hands over pieces.
 pub(super) struct Output<F> {

@@ -7,7 +7,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use series::Value;
 
-use super::{Cells, RowOut, Rows};
+use super::row::{Cells, RowOut, Rows};
 
 /// The next row of each source, the nearest at hand.
 pub(super) struct Frontier {

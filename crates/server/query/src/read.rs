@@ -12,11 +12,11 @@ use series::{
 };
 
 use super::budget::{Budget, Held};
+use super::func::Func;
 use super::merge::{Frontier, Merged};
 use super::parse::Query;
-use super::plan::Func;
-use super::steps::{all_steps, extremes, total};
-use super::{Cells, RowOut, Rows};
+use super::row::{Cells, RowOut, Rows};
+use super::steps::{Grid, Summed, all_steps, extremes, total};
 
 /// Memory of a row that was made before it is asked for, in bytes.
 const ROW_BYTES: usize = 64;
@@ -89,7 +89,7 @@ impl Reader {
     pub(super) fn aggregate(&self, members: Vec<Series>, func: Func) -> Rows {
         let (snapshot, range) = (self.snapshot.clone(), self.range);
         self.lazy(move |budget| {
-            let (all, torn) = total(&snapshot, &members, range, budget)?;
+            let Summed { found: all, torn } = total(&snapshot, &members, range, budget)?;
             let width = usize::from(all.is_none_or(|s| func.time(&s).is_none()));
             let mut lot = Lot { width, torn, ..Lot::default() };
             if let Some(s) = all {
@@ -108,14 +108,15 @@ impl Reader {
             let forward = direction == Direction::Forward;
             let width_ns = i128::from(range.to_ns) - i128::from(range.from_ns);
             let few = width_ns / i128::from(step_ns.max(1)) <= STEPS_FEW;
-            let (all, torn) = match funcs.as_slice() {
+            let grid = Grid { range, step_ns };
+            let Summed { found: all, torn } = match funcs.as_slice() {
                 [Func::Max] if forward && few => {
-                    extremes(&snapshot, &members, (range, step_ns), Extreme::Largest, budget)?
+                    extremes(&snapshot, &members, grid, Extreme::Largest, budget)?
                 }
                 [Func::Min] if forward && few => {
-                    extremes(&snapshot, &members, (range, step_ns), Extreme::Smallest, budget)?
+                    extremes(&snapshot, &members, grid, Extreme::Smallest, budget)?
                 }
-                _ => all_steps(&snapshot, &members, (range, step_ns), direction, budget)?,
+                _ => all_steps(&snapshot, &members, grid, direction, budget)?,
             };
             let (begin, sign) =
                 if forward { (range.from_ns, 1) } else { (range.to_ns.saturating_sub(1), -1) };

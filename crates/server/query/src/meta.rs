@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value as Json;
 use series::{Selector, Store, Test, TimeRange, WriteError};
 
-use super::parse::{Fields, TagTests, is_exactly, read_range, read_where, text};
-use super::{Budget, Query};
+use super::budget::Budget;
+use super::parse::{Fields, Query, TagTests, is_exactly, read_range, read_where, text};
 
 /// Estimate of the memory of a series found and of its name, in bytes.
 const SERIES_BYTES: usize = 1024;
@@ -59,7 +59,7 @@ fn lines(names: &[String]) -> String {
 }
 
 /// `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag", "starts-with"}`.
-pub(crate) fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
+pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
     let fields = Fields::parse(body)?.0;
     for (name, _) in &fields {
         if !["select", "metric", "tag", "starts-with", "output"].contains(&name.as_str()) {
@@ -80,7 +80,7 @@ pub(crate) fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
 }
 
 /// Why nothing, or not all, was deleted.
-pub(crate) enum DeleteError {
+pub enum DeleteError {
     /// The request makes no sense.
     Query(String),
     /// The store refuses.
@@ -90,7 +90,7 @@ pub(crate) enum DeleteError {
 /// `{"metric": name, "where": {...}, "range": {"from", "to"}}`: delete what series of the metric
 /// hold in the range (exclusive of its later end); the number of series. Without a range all they
 /// hold; a list of objects in `where` names all tags of a series each; the metric may only be left out where there are tags to choose by.
-pub(crate) fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
+pub fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     let (mut metric, mut sets, mut range) = (None, Vec::new(), TimeRange::ALL);
     let mut exact = false;
     let mut read = || -> Result<(), String> {

@@ -1,5 +1,7 @@
 //! What a query asks for, from its JSON. A field that is not known, or there twice, is an error.
 
+use std::sync::Arc;
+
 use regex::Regex;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -7,8 +9,8 @@ use serde_json::{Value as Json, json};
 use series::{Direction, Series, Test, TimeRange, Value};
 
 use super::apply::Function;
-use super::plan::{self, Func};
-use super::{Cells, Column};
+use super::func::Func;
+use super::row::{Cells, Column};
 use crate::time::{parse_int, parse_iso, parse_step};
 
 /// Most metrics of one query.
@@ -26,6 +28,29 @@ pub(crate) enum What {
     GroupAggregateJoin { metrics: Vec<String>, func: Func, step_ns: i64 },
 }
 
+impl What {
+    /// The columns of each kind of line of a query.
+    pub(super) fn columns(&self) -> Vec<Arc<[Column]>> {
+        let of = |metric: &String| Column::of(metric);
+        let each = |metrics: &[String], funcs: &[Func]| -> Vec<Arc<[Column]>> {
+            let by = |m: &String| funcs.iter().map(|f| Column::by(m, *f)).collect();
+            metrics.iter().map(by).collect()
+        };
+        match self {
+            Self::Names(_) | Self::Events(..) => Vec::new(),
+            Self::Select(metric) => vec![[of(metric)].into()],
+            Self::Join(metrics) => vec![metrics.iter().map(of).collect()],
+            Self::Aggregate(list) => {
+                list.iter().map(|(metric, func)| [Column::by(metric, *func)].into()).collect()
+            }
+            Self::GroupAggregate { metrics, funcs, .. } => each(metrics, funcs),
+            Self::GroupAggregateJoin { metrics, func, .. } => {
+                vec![metrics.iter().map(|m| Column::by(m, *func)).collect()]
+            }
+        }
+    }
+}
+
 /// Which tags stay in the names of the answer; series that become one name are merged.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Regroup {
@@ -39,12 +64,18 @@ pub(super) enum Regroup {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
     /// Column ("": each) and its bounds.
-    bounds: Vec<(String, Vec<(Bound, f64)>)>,
+    bounds: Vec<(String, Vec<Bound>)>,
     any: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Bound {
+struct Bound {
+    side: Side,
+    limit: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Side {
     Gt,
     Ge,
     Lt,
@@ -60,7 +91,7 @@ pub(super) fn is_exactly(series: &Series, tests: &TagTests) -> bool {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Query {
+pub struct Query {
     pub(super) what: What,
     pub(super) range: TimeRange,
     pub(super) direction: Direction,
@@ -155,7 +186,7 @@ impl Query {
 
     /// Read a search for names, `{"select": metric or "", "where", "limit", "offset"}`. Its answer
     /// is always RESP.
-    pub(crate) fn parse_search(body: &[u8]) -> Result<Self, String> {
+    pub fn parse_search(body: &[u8]) -> Result<Self, String> {
         let (mut metric, mut query) = (None, Self::new(What::Names(String::new())));
         for (name, value) in &Fields::parse(body)?.0 {
             match name.as_str() {
@@ -172,7 +203,7 @@ impl Query {
     }
 
     /// Read a query.
-    pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
+    pub fn parse(body: &[u8]) -> Result<Self, String> {
         let fields = Fields::parse(body)?;
         let mut query = Self::new(What::Names(String::new()));
         let (mut kinds, mut ranged, mut pattern) = (0, false, None);
@@ -218,7 +249,7 @@ impl Query {
     /// Names of columns in conditions and expressions must be there: what none has would let
     /// everything pass, or nothing.
     fn check_columns(&self) -> Result<(), String> {
-        let columns = plan::columns(&self.what);
+        let columns = self.what.columns();
         let known = |name: &str| columns.iter().flat_map(|c| c.iter()).any(|c| c.is(name));
         if !self.filter.is_empty() && columns.is_empty() {
             return Err(
@@ -427,7 +458,7 @@ impl Filter {
             let here = columns.iter().zip(cells).filter(|(c, _)| name.is_empty() || c.is(name));
             for (_, cell) in here {
                 tested += 1;
-                let inside = cell.is_some_and(|v| bounds.iter().all(|b| within(*b, v)));
+                let inside = cell.is_some_and(|v| bounds.iter().all(|b| b.admits(v)));
                 passed += usize::from(inside);
             }
         }
@@ -435,27 +466,30 @@ impl Filter {
     }
 }
 
-fn within((bound, limit): (Bound, f64), value: Value) -> bool {
-    let value = value.as_f64();
-    match bound {
-        Bound::Gt => value > limit,
-        Bound::Ge => value >= limit,
-        Bound::Lt => value < limit,
-        Bound::Le => value <= limit,
+impl Bound {
+    fn admits(self, value: Value) -> bool {
+        let (value, limit) = (value.as_f64(), self.limit);
+        match self.side {
+            Side::Gt => value > limit,
+            Side::Ge => value >= limit,
+            Side::Lt => value < limit,
+            Side::Le => value <= limit,
+        }
     }
 }
 
-fn bounds(value: &Json) -> Result<Vec<(Bound, f64)>, String> {
+fn bounds(value: &Json) -> Result<Vec<Bound>, String> {
     let mut found = Vec::new();
     for (name, limit) in value.as_object().ok_or("Field filter is no object")? {
-        let bound = match name.as_str() {
-            "gt" => Bound::Gt,
-            "ge" => Bound::Ge,
-            "lt" => Bound::Lt,
-            "le" => Bound::Le,
+        let side = match name.as_str() {
+            "gt" => Side::Gt,
+            "ge" => Side::Ge,
+            "lt" => Side::Lt,
+            "le" => Side::Le,
             _ => return Err(format!("Unknown filter: {name}; use gt, ge, lt or le")),
         };
-        found.push((bound, limit.as_f64().ok_or_else(|| format!("Filter {name} is no number"))?));
+        let limit = limit.as_f64().ok_or_else(|| format!("Filter {name} is no number"))?;
+        found.push(Bound { side, limit });
     }
     Ok(found)
 }

@@ -38,7 +38,7 @@ fn digits(text: &[u8]) -> Option<i64> {
 }
 
 /// Nanoseconds of `YYYYMMDDTHHMMSS[.fffffffff]` in UTC.
-pub(crate) fn parse_iso(text: &[u8]) -> Option<i64> {
+pub fn parse_iso(text: &[u8]) -> Option<i64> {
     let (whole, fraction) = match text.iter().position(|c| *c == b'.') {
         Some(dot) => (text.get(..dot)?, text.get(dot + 1..)?),
         None => (text, &[][..]),
@@ -73,7 +73,7 @@ pub(crate) fn format_iso(time_ns: i64) -> String {
 }
 
 /// An integer, whole text.
-pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
+pub fn parse_int(text: &[u8]) -> Option<i64> {
     let (negative, rest) = match text.first()? {
         b'-' => (true, text.get(1..)?),
         b'+' => (false, text.get(1..)?),
@@ -91,7 +91,7 @@ pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
 
 /// Nanoseconds of a number in seconds, milliseconds or nanoseconds, told apart by its size, or of
 /// an ISO text.
-pub(crate) fn parse_guess(text: &[u8]) -> Option<i64> {
+pub fn parse_guess(text: &[u8]) -> Option<i64> {
     let Some(n) = parse_int(text) else { return parse_iso(text) };
     let unit = match n {
         0..SECONDS_MAX => SECOND_NS,

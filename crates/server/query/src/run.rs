@@ -1,20 +1,4 @@
-//! The query language of the query port: JSON objects in, rows as RESP or CSV out.
-//!
-//! [`Query::parse`] reads what is asked, [`plan`](plan::lines) finds series and makes one lazy line
-//! of rows for each name of the answer, [`run`] orders, filters and writes them. Nothing is read
-//! before the client takes it. What cannot be read of one series is told at the end of the answer;
-//! the others are there. A query keeps within its [`Budget`].
-
-mod apply;
-mod budget;
-mod eval;
-mod merge;
-mod meta;
-mod output;
-mod parse;
-mod plan;
-mod read;
-mod steps;
+//! Running a query: its lines are ordered, filtered and written.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,81 +6,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use series::{Direction, Store, Value};
 
-pub(crate) use apply::FUNCTIONS;
-use apply::{Function, Share};
-use budget::Held;
-pub(crate) use budget::{Budget, Memory, QUERY_TIME_MAX};
-use merge::Frontier;
-pub(crate) use meta::{DeleteError, delete, suggest};
-use output::Output;
-pub(crate) use output::PIECE_BYTES;
-pub(crate) use parse::Query;
-use parse::What;
-use plan::Func;
-
-/// One row of an answer.
-#[derive(Debug, Clone, PartialEq)]
-struct RowOut {
-    time_ns: i64,
-    cells: Cells,
-}
-
-/// The values of a row.
-#[derive(Debug, Clone, PartialEq)]
-enum Cells {
-    /// A time says it all.
-    Empty,
-    One(Value),
-    /// One for each column, some of them missing.
-    Many(Vec<Option<Value>>),
-    Text(Vec<u8>),
-}
-
-/// Rows on demand, in the direction of the query.
-type Rows = Box<dyn Iterator<Item = Result<RowOut, String>> + Send>;
-
-/// A column of a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Column {
-    name: String,
-    metric: String,
-}
-
-impl Column {
-    /// The samples of a metric.
-    fn of(metric: &str) -> Self {
-        Self { name: metric.into(), metric: metric.into() }
-    }
-
-    /// What an aggregate says of them.
-    fn by(metric: &str, func: Func) -> Self {
-        Self { name: format!("{metric}:{}", func.name()), metric: metric.into() }
-    }
-
-    /// Whether a query means it: by its name, or by its metric.
-    fn is(&self, name: &str) -> bool {
-        self.name == name || self.metric == name
-    }
-}
-
-/// All rows of one name.
-struct Line {
-    name: String,
-    columns: Arc<[Column]>,
-    rows: Rows,
-}
-
-/// Lines, and the memory for them.
-struct Lines {
-    lines: Vec<Line>,
-    held: Held,
-}
+use super::apply::{self, Function, Share};
+use super::budget::Budget;
+use super::merge::Frontier;
+use super::output::Output;
+use super::parse::{Query, What};
+use super::plan::LineSum;
+use super::row::{Cells, Column, Line, Lines, RowOut, Rows};
+use super::{meta, plan};
 
 /// Run a query; pieces of the answer go to `send`, which says whether to go on. Why the answer is cut,
 /// if it is: the client must see that more would have come. A query that ends before anything was sent
 /// is answered by the error alone.
 #[must_use]
-pub(crate) fn run(
+pub fn run(
     store: &Store,
     query: &Query,
     budget: &Budget,
@@ -122,25 +45,6 @@ pub(crate) fn run(
     }
     output.end();
     over.filter(|_| !alone)
-}
-
-/// What a body is answered as a query, as a search and as a suggestion: for fuzzers.
-#[doc(hidden)]
-pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
-    let mut all = Vec::new();
-    for query in [Query::parse(body), Query::parse_search(body)] {
-        let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), || false);
-        match query {
-            Err(e) => all.extend_from_slice(e.as_bytes()),
-            Ok(query) => drop(run(store, &query, &budget, |piece| {
-                all.extend_from_slice(&piece);
-                true
-            })),
-        }
-    }
-    let suggested = suggest(store, body).unwrap_or_else(|e| e);
-    all.extend_from_slice(suggested.as_bytes());
-    all
 }
 
 fn rows<F: FnMut(Bytes) -> bool>(
@@ -201,14 +105,14 @@ fn largest(
     budget.check()?;
     // What is no number is not the most of anything.
     let size = |sum: f64| if sum.is_nan() { f64::NEG_INFINITY } else { sum };
-    sums.sort_by(|a, b| size(b.0).total_cmp(&size(a.0)).then_with(|| a.1.cmp(&b.1)));
-    names.extend(sums.into_iter().take(most).map(|(_, name)| name));
+    sums.sort_by(|a, b| size(b.sum).total_cmp(&size(a.sum)).then_with(|| a.name.cmp(&b.name)));
+    names.extend(sums.into_iter().take(most).map(|line| line.name));
     Ok(names)
 }
 
 /// What the values of each line that has any sum up to; `failed` gets the names of lines that cannot be read.
-fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<(f64, String)> {
-    let mut sums: Vec<(f64, String)> = Vec::new();
+fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<LineSum> {
+    let mut sums = Vec::new();
     for line in lines.lines {
         let mut sum = None;
         for row in line.rows {
@@ -221,9 +125,20 @@ fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<(f64, String)> {
             }
         }
         // One without rows has no share of the places.
-        sums.extend(sum.map(|sum| (sum, line.name)));
+        sums.extend(sum.map(|sum| LineSum { name: line.name, sum }));
     }
     sums
+}
+
+/// The weight of a line among the others.
+struct Weighed {
+    name: String,
+    columns: Arc<[Column]>,
+    weight: f64,
+    /// The time of its last row.
+    last_ns: i64,
+    /// What could not be read.
+    failures: Vec<Result<RowOut, String>>,
 }
 
 /// Of each line that has its share one row: how many samples it has, or what its values sum up to, at
@@ -232,7 +147,7 @@ fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Lin
     let (mut found, mut all) = (Vec::new(), 0.0);
     for Line { name, columns, rows } in lines {
         budget.check()?;
-        let (mut weight, mut last_ns, mut told) = (0.0, i64::MIN, Vec::new());
+        let (mut weight, mut last_ns, mut failures) = (0.0, i64::MIN, Vec::new());
         for row in rows {
             match row {
                 Ok(row) => {
@@ -241,17 +156,19 @@ fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Lin
                 }
                 Err(e) => {
                     budget.check()?;
-                    told.push(Err(e));
+                    failures.push(Err(e));
                 }
             }
         }
         all += if weight.is_nan() { 0.0 } else { weight };
-        found.push((name, columns, weight, last_ns, told));
+        found.push(Weighed { name, columns, weight, last_ns, failures });
     }
-    let line = |(name, columns, weight, last_ns, mut told): (_, _, f64, _, Vec<_>)| {
-        let row = RowOut { time_ns: last_ns, cells: Cells::One(Value::F64(weight)) };
-        told.extend((weight > 0.0 && weight >= share.portion * all).then_some(Ok(row)));
-        Line { name, columns, rows: Box::new(told.into_iter()) }
+    let line = |line: Weighed| {
+        let has_share = line.weight > 0.0 && line.weight >= share.portion * all;
+        let cells = Cells::One(Value::F64(line.weight));
+        let mut rows = line.failures;
+        rows.extend(has_share.then_some(Ok(RowOut { time_ns: line.last_ns, cells })));
+        Line { name: line.name, columns: line.columns, rows: Box::new(rows.into_iter()) }
     };
     Ok(found.into_iter().map(line).collect())
 }
@@ -371,6 +288,3 @@ impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
         !self.page.admits() || (self.output.name(name) && self.page.left > 0)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,7 @@
 //! What queries hold in memory.
 
 use super::*;
+use crate::budget::Held;
 
 fn empty() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,180 @@
+//! Rows on their way from the text of a protocol into batches of the store.
+//!
+//! A reader pushes rows and events as it finds them, and tells what it refuses. A refused row does not
+//! concern its neighbours. A row that the store would refuse with its whole batch (too old, too new) is
+//! refused here, alone; a batch that the log could not take as one record is split.
+
+use series::{Batch, Row, Store, Value, WriteError};
+
+/// Longest piece of an offending text that a refusal repeats, in bytes.
+const QUOTED_BYTES_MAX: usize = 200;
+/// Most refusals of one read or request that are told one by one.
+pub const REFUSALS_MAX: usize = 100;
+/// Safety margin, in nanoseconds: old rows are refused this long before the store would refuse their
+/// batch. Parsing a request takes some seconds at most.
+const AGE_MARGIN_NS: i64 = 30_000_000_000;
+/// Most bytes of one row or event in the log.
+const ROW_BYTES_MAX: usize = 8 << 10;
+
+/// A row that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Number of its line (from 1), where the protocol has lines that are counted.
+    pub line: u64,
+    /// Why, and what the remedy is.
+    pub reason: String,
+    /// The offending text, shortened.
+    pub text: String,
+}
+
+/// The rows and refusals of one read buffer or one request.
+#[derive(Debug, Default)]
+pub struct CollectedRows {
+    /// Batches to store, in order.
+    pub batches: Vec<Batch>,
+    /// The first [`REFUSALS_MAX`] refusals, in the order of the lines.
+    pub refusals: Vec<Refusal>,
+    /// Number of all refusals.
+    pub refused: u64,
+    /// Samples and events in the batches.
+    pub samples: u64,
+}
+
+/// Collects the rows of one read buffer or one request into batches.
+pub struct RowCollector<'a> {
+    store: &'a Store,
+    oldest_ns: i64,
+    newest_ns: i64,
+    /// A batch that may take more bytes in the log is full.
+    batch_bytes_max: usize,
+    /// The batch that takes rows.
+    batch: Batch,
+    collected: CollectedRows,
+    lines_before: u64,
+}
+
+impl<'a> RowCollector<'a> {
+    pub fn new(store: &'a Store) -> Self {
+        let oldest_ns = match store.oldest_ns() {
+            i64::MIN => i64::MIN,
+            oldest_ns => oldest_ns.saturating_add(AGE_MARGIN_NS),
+        };
+        Self {
+            store,
+            oldest_ns,
+            newest_ns: store.newest_ns(),
+            batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
+            batch: store.batch(),
+            collected: CollectedRows::default(),
+            lines_before: 0,
+        }
+    }
+
+    /// Sets the number of lines before what is read: refusals count from there.
+    pub fn count_from(&mut self, lines: u64) {
+        self.lines_before = lines;
+    }
+
+    /// Returns the row series of a raw name.
+    pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, String> {
+        self.store.row(raw).map_err(|e| e.to_string())
+    }
+
+    pub(crate) fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    /// Adds a row. The error is the reason why it is refused.
+    pub(crate) fn push(&mut self, row: Row, time_ns: i64, values: &[Value]) -> Result<(), String> {
+        self.put(time_ns, values.len(), |batch| batch.push_values(row, time_ns, values))
+    }
+
+    /// Adds a row of one float.
+    pub(crate) fn push_float(&mut self, row: Row, time_ns: i64, value: f64) -> Result<(), String> {
+        self.put(time_ns, 1, |batch| batch.push(row, time_ns, &[value]))
+    }
+
+    /// Adds an event.
+    pub(crate) fn push_event(&mut self, row: Row, time_ns: i64, text: &[u8]) -> Result<(), String> {
+        self.put(time_ns, 1, |batch| batch.push_event(row, time_ns, text))
+    }
+
+    /// Adds something to the batch, or to a new one if the batch is full.
+    fn put(
+        &mut self,
+        time_ns: i64,
+        samples: usize,
+        push: impl Fn(&mut Batch) -> Result<(), WriteError>,
+    ) -> Result<(), String> {
+        self.check_time(time_ns).map_err(|e| e.to_string())?;
+        if self.batch.bytes_max() > self.batch_bytes_max {
+            self.start_batch();
+        }
+        let pushed = match push(&mut self.batch) {
+            // The batch has no room for it. An event that is too large fits into none.
+            Err(WriteError::TooLarge { what, .. }) if what != "event_bytes" => {
+                self.start_batch();
+                push(&mut self.batch)
+            }
+            pushed => pushed,
+        };
+        pushed.map_err(|e| reason(&e))?;
+        self.collected.samples += samples as u64;
+        Ok(())
+    }
+
+    fn start_batch(&mut self) {
+        if !self.batch.is_empty() {
+            self.collected.batches.push(std::mem::take(&mut self.batch));
+        }
+    }
+
+    /// Refuses a time for which the store would refuse the whole batch.
+    fn check_time(&self, time_ns: i64) -> Result<(), WriteError> {
+        let Self { oldest_ns, newest_ns, .. } = *self;
+        if time_ns < oldest_ns {
+            Err(WriteError::TooOld { time_ns, oldest_ns })
+        } else if time_ns == i64::MAX {
+            Err(WriteError::EndOfTime { time_ns })
+        } else if time_ns > newest_ns {
+            Err(WriteError::TooNew { time_ns, newest_ns })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Counts a refusal, and keeps the first of them.
+    pub(crate) fn refuse(&mut self, line: u64, reason: impl Into<String>, text: &[u8]) {
+        let Self { collected, lines_before, .. } = self;
+        collected.refused += 1;
+        if collected.refusals.len() < REFUSALS_MAX {
+            let text = text.get(..QUOTED_BYTES_MAX).unwrap_or(text);
+            let text = String::from_utf8_lossy(text).escape_debug().to_string();
+            let line = line + *lines_before;
+            collected.refusals.push(Refusal { line, reason: reason.into(), text });
+        }
+    }
+
+    /// Returns what was collected.
+    pub fn finish(mut self) -> CollectedRows {
+        if self.batch.is_empty() {
+            self.store.spare(self.batch);
+        } else {
+            self.collected.batches.push(self.batch);
+        }
+        self.collected
+    }
+}
+
+/// The store's error about a row, without the number of the row: the offending text is told with it.
+fn reason(error: &WriteError) -> String {
+    match error {
+        WriteError::Shape { expected: 0, .. } => {
+            "a metric that begins with ! holds events and takes no numbers; rename it".into()
+        }
+        WriteError::Shape { found, expected, .. } => {
+            format!("{found} values for {expected} metrics; give one each")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,52 @@
+//! The query language of the query port: JSON objects in, rows as RESP or CSV out.
+//!
+//! [`Query::parse`] reads what is asked, `plan` finds series and makes one lazy line
+//! of rows for each name of the answer, [`run`] orders, filters and writes them. Nothing is read
+//! before the client takes it. What cannot be read of one series is told at the end of the answer;
+//! the others are there. A query keeps within its [`Budget`].
+
+mod apply;
+mod budget;
+mod eval;
+mod func;
+mod merge;
+mod meta;
+mod output;
+mod parse;
+mod plan;
+mod read;
+mod row;
+mod run;
+mod steps;
+pub mod time;
+
+use series::Store;
+
+pub use apply::FUNCTIONS;
+pub use budget::{Budget, Memory, QUERY_TIME_MAX};
+pub use meta::{DeleteError, delete, suggest};
+pub use output::PIECE_BYTES;
+pub use parse::Query;
+pub use run::run;
+
+/// What a body is answered as a query, as a search and as a suggestion: for fuzzers.
+#[doc(hidden)]
+pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for query in [Query::parse(body), Query::parse_search(body)] {
+        let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), || false);
+        match query {
+            Err(e) => all.extend_from_slice(e.as_bytes()),
+            Ok(query) => drop(run(store, &query, &budget, |piece| {
+                all.extend_from_slice(&piece);
+                true
+            })),
+        }
+    }
+    let suggested = suggest(store, body).unwrap_or_else(|e| e);
+    all.extend_from_slice(suggested.as_bytes());
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Rows of an answer, and the lines that they are of.
+
+use std::sync::Arc;
+
+use series::Value;
+
+use super::budget::Held;
+use super::func::Func;
+
+/// One row of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RowOut {
+    pub(super) time_ns: i64,
+    pub(super) cells: Cells,
+}
+
+/// The values of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cells {
+    /// A time says it all.
+    Empty,
+    One(Value),
+    /// One for each column, some of them missing.
+    Many(Vec<Option<Value>>),
+    Text(Vec<u8>),
+}
+
+/// Rows on demand, in the direction of the query.
+pub(super) type Rows = Box<dyn Iterator<Item = Result<RowOut, String>> + Send>;
+
+/// A column of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) metric: String,
+}
+
+impl Column {
+    /// The samples of a metric.
+    pub(super) fn of(metric: &str) -> Self {
+        Self { name: metric.into(), metric: metric.into() }
+    }
+
+    /// What an aggregate says of them.
+    pub(super) fn by(metric: &str, func: Func) -> Self {
+        Self { name: format!("{metric}:{}", func.name()), metric: metric.into() }
+    }
+
+    /// Whether a query means it: by its name, or by its metric.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name || self.metric == name
+    }
+}
+
+/// All rows of one name.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) columns: Arc<[Column]>,
+    pub(super) rows: Rows,
+}
+
+/// Lines, and the memory for them.
+pub(super) struct Lines {
+    pub(super) lines: Vec<Line>,
+    pub(super) held: Held,
+}

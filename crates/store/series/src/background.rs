@@ -1,0 +1,147 @@
+//! The upkeep thread: seals, merges, retention and forgetting when it is time, and the end of the
+//! store.
+
+use std::time::Duration;
+
+use crate::core::{Core, FolderChange};
+use crate::error::WriteError;
+use crate::manifest::Manifest;
+use crate::model::MergeOutcome;
+use crate::retain::Step;
+
+/// How often the thread looks for work by itself.
+const TICK: Duration = Duration::from_secs(1);
+/// Rounds between two looks at the retention.
+const RETAIN_ROUNDS: u32 = 60;
+/// Time between two looks for rows to be forgotten.
+const FORGET_EVERY: Duration = Duration::from_mins(10);
+/// Such looks after which one is made though no samples went: for rows that were never written.
+const FORGET_ANYWAY: u32 = 6;
+
+/// What the upkeep thread remembers from one round to the next.
+struct Rounds {
+    count: u32,
+    /// Until then merges rest.
+    merges_rest: Duration,
+    /// Retention has more to do.
+    retaining: bool,
+    /// When rows to be forgotten were looked for last, and how often so far.
+    forgot: Duration,
+    looks: u32,
+}
+
+impl Core {
+    /// The upkeep thread, until the store is closed.
+    pub(crate) fn run_upkeep(&self) {
+        let mut rounds = Rounds {
+            count: 0,
+            merges_rest: Duration::ZERO,
+            retaining: false,
+            forgot: self.options.clock.monotonic(),
+            looks: 0,
+        };
+        loop {
+            if !self.is_seal_due() && !rounds.retaining {
+                self.upkeep.sleep(TICK);
+            }
+            if self.upkeep.is_stopping() {
+                return;
+            }
+            if !self.watch_folder() {
+                self.upkeep.sleep(TICK);
+                continue;
+            }
+            if let Err(e) = self.upkeep_round(&mut rounds)
+                && !self.upkeep.is_stopping()
+            {
+                tracing::warn!("series: {e}");
+                self.upkeep.sleep(TICK);
+            }
+        }
+    }
+
+    /// Does one piece of what is due of each kind of work.
+    fn upkeep_round(&self, rounds: &mut Rounds) -> Result<(), WriteError> {
+        rounds.count += 1;
+        // What fails here is told when somebody writes.
+        let _ = self.ensure_marked();
+        // A seal that fails is told as trouble: rows wait for it. Merges and retention cost nothing
+        // but space until they come through.
+        let sealed = if self.is_seal_due() { self.seal().map(drop) } else { Ok(()) };
+        let mut outcome = MergeOutcome::default();
+        let now = self.options.clock.monotonic();
+        let merges = sealed.is_ok() && now >= rounds.merges_rest;
+        let merged = if merges { self.merge_once(&mut outcome).map(drop) } else { sealed };
+        let rest = self.rest_after(outcome.bytes_written);
+        rounds.merges_rest = rounds.merges_rest.max(self.options.clock.monotonic() + rest);
+        // Merges come between the steps of a retention that has much to do.
+        rounds.retaining |= rounds.count.is_multiple_of(RETAIN_ROUNDS);
+        let step = if rounds.retaining { self.retain_step(&mut outcome) } else { Ok(Step::Done) };
+        rounds.retaining = matches!(step, Ok(Step::More | Step::Refused(_)));
+        let retained = match step {
+            Ok(Step::Refused(e)) | Err(e) => Err(e),
+            Ok(Step::More | Step::Done) => Ok(()),
+        };
+        let forgotten = self.forget_in_time(rounds);
+        merged.and(retained).and(forgotten)
+    }
+
+    /// Returns false while the folder is not the one that was opened: what is written into one that was
+    /// removed, or unmounted, is lost when the program ends, so nothing is taken until it is there again.
+    fn watch_folder(&self) -> bool {
+        let change = self.folder.look(&self.dir);
+        let dir = self.dir.display();
+        match change {
+            FolderChange::None => {}
+            FolderChange::Lost => tracing::error!(
+                "{dir}: gone, or another one is in its place: no metrics are taken; put it back, \
+                 or stop the server and restore its backup"
+            ),
+            FolderChange::Found => tracing::warn!("{dir}: there again: metrics are taken"),
+        }
+        if change != FolderChange::None {
+            self.heads_changed();
+        }
+        !self.folder.is_lost()
+    }
+
+    /// Looks for rows to be forgotten when it is time.
+    fn forget_in_time(&self, rounds: &mut Rounds) -> Result<(), WriteError> {
+        let now = self.options.clock.monotonic();
+        if now < rounds.forgot + FORGET_EVERY {
+            return Ok(());
+        }
+        rounds.forgot = now;
+        rounds.looks = rounds.looks.wrapping_add(1);
+        if rounds.looks.is_multiple_of(FORGET_ANYWAY) {
+            self.forgetting.samples_went();
+        }
+        self.forget()
+    }
+
+    /// Returns how long merges rest after writing so many bytes.
+    fn rest_after(&self, bytes: u64) -> Duration {
+        match self.options.merge_bytes_per_s_max {
+            0 => Duration::ZERO,
+            most => Duration::from_secs_f64(bytes as f64 / most as f64),
+        }
+    }
+
+    /// Closes the store: seals, closes the log, marks the folder as closed in good order.
+    pub(crate) fn finish(&self) -> Result<(), WriteError> {
+        let sealed = self.seal();
+        let journal = self.journal.write().take();
+        let closed = journal.map_or(Ok(()), |journal| journal.close().map_err(WriteError::from));
+        sealed?;
+        closed?;
+        let mut manifest = self.manifest.lock();
+        manifest.clean = true;
+        let files = &*self.options.files;
+        // Where there was no room to note that it was opened it says so still.
+        let unmarked = self.folder.is_unmarked();
+        if unmarked && matches!(Manifest::load(files, &self.dir), Ok(Some(m)) if m == *manifest) {
+            return Ok(());
+        }
+        manifest.store(files, &self.dir).map(drop)
+    }
+}

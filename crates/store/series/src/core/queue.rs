@@ -1,0 +1,205 @@
+//! The commit queue: batches and deletes between their writers and the log thread, and the writers that
+//! wait for room.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::pending::Pending;
+
+/// What the log adds to a record at most, in bytes.
+const RECORD_BYTES_ADDED: usize = 10;
+
+#[derive(Default)]
+pub(super) struct QueueState {
+    pending: VecDeque<Pending>,
+    /// Samples in `pending`.
+    samples: usize,
+    closed: bool,
+    waiters: Waiters,
+}
+
+impl QueueState {
+    pub(super) fn samples(&self) -> usize {
+        self.samples
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Returns true if a task waits for room.
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.waiters.is_next(None)
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct CommitQueue {
+    state: Mutex<QueueState>,
+    /// For the log thread: something is queued, or the queue is closed.
+    work: Condvar,
+    /// For writers on threads of their own: there may be room.
+    room: Condvar,
+    /// The heads take so much memory that writers wait for a seal.
+    heads_full: AtomicBool,
+}
+
+impl CommitQueue {
+    pub(super) fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock()
+    }
+
+    pub(super) fn heads_full(&self) -> bool {
+        self.heads_full.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_heads_full(&self, full: bool) {
+        self.heads_full.store(full, Ordering::Release);
+    }
+
+    pub(super) fn push(&self, mut queue: MutexGuard<'_, QueueState>, pending: Pending) {
+        queue.samples += pending.write.samples();
+        queue.pending.push_back(pending);
+        drop(queue);
+        self.work.notify_one();
+    }
+
+    /// Waits until something is queued, and takes as much of it as is logged together. Returns `None`
+    /// when the queue is closed and empty.
+    pub(super) fn take_group(&self, bytes_max: usize) -> Option<Vec<Pending>> {
+        let mut queue = self.state.lock();
+        while queue.pending.is_empty() && !queue.closed {
+            self.work.wait(&mut queue);
+        }
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = queue.pending.front() {
+            bytes += next.record.len() + RECORD_BYTES_ADDED;
+            // A record too large for any group goes alone, and fails alone.
+            if bytes > bytes_max && !group.is_empty() {
+                break;
+            }
+            let Some(pending) = queue.pending.pop_front() else { break };
+            queue.samples -= pending.write.samples();
+            group.push(pending);
+        }
+        self.wake_writers(queue);
+        (!group.is_empty()).then_some(group)
+    }
+
+    /// Blocks until there may be room.
+    pub(super) fn wait_for_room(&self, queue: &mut MutexGuard<'_, QueueState>) {
+        self.room.wait(queue);
+    }
+
+    /// Lets writers that wait for room look again.
+    pub(super) fn wake_writers(&self, queue: MutexGuard<'_, QueueState>) {
+        let first = queue.waiters.first();
+        drop(queue);
+        self.room.notify_all();
+        first.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes nothing more; what is queued is still committed.
+    pub(super) fn close(&self) {
+        let mut queue = self.state.lock();
+        queue.closed = true;
+        self.work.notify_all();
+        self.wake_writers(queue);
+    }
+}
+
+/// The place of a task among the writers that wait for room. It is left when this is dropped, with room
+/// found or not.
+pub(super) struct Place<'a> {
+    queue: &'a CommitQueue,
+    number: Option<u64>,
+}
+
+impl<'a> Place<'a> {
+    /// No place yet: a writer for which there is room needs none.
+    pub(super) fn new(queue: &'a CommitQueue) -> Self {
+        Self { queue, number: None }
+    }
+
+    /// Returns true if no other task has waited for longer.
+    pub(super) fn is_next(&self, queue: &QueueState) -> bool {
+        queue.waiters.is_next(self.number)
+    }
+
+    /// Waits behind the others; who has a place keeps it.
+    pub(super) fn wait(&mut self, queue: &mut QueueState, waker: &Waker) {
+        self.number = Some(queue.waiters.wait(self.number, waker));
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let mut queue = self.queue.lock();
+        queue.waiters.leave(number);
+        let first = queue.waiters.first();
+        drop(queue);
+        first.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Tasks that wait for room, in the order in which they came.
+#[derive(Default)]
+struct Waiters {
+    waiting: VecDeque<(u64, Waker)>,
+    next: u64,
+}
+
+impl Waiters {
+    /// Returns true if nobody waits before the task with that number, or before one that has none
+    /// yet.
+    fn is_next(&self, number: Option<u64>) -> bool {
+        self.waiting.front().is_none_or(|(first, _)| Some(*first) == number)
+    }
+
+    /// Adds a task at the end, or keeps it where it waits already. Returns its number.
+    fn wait(&mut self, number: Option<u64>, waker: &Waker) -> u64 {
+        let known = self.waiting.iter_mut().find(|(own, _)| Some(*own) == number);
+        if let Some((own, kept)) = known {
+            kept.clone_from(waker);
+            return *own;
+        }
+        self.next += 1;
+        self.waiting.push_back((self.next, waker.clone()));
+        self.next
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.waiting.retain(|(own, _)| *own != number);
+    }
+
+    fn first(&self) -> Option<Waker> {
+        self.waiting.front().map(|(_, waker)| waker.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_are_served_in_order_and_keep_their_places() {
+        let (mut waiters, waker) = (Waiters::default(), Waker::noop());
+        assert!(waiters.is_next(None) && waiters.first().is_none());
+        let [a, b, c] = [0; 3].map(|_| waiters.wait(None, waker));
+        let next =
+            |waiters: &Waiters| [None, Some(a), Some(b), Some(c)].map(|n| waiters.is_next(n));
+        // Woken without room it waits where it was.
+        assert_eq!(waiters.wait(Some(a), waker), a);
+        assert_eq!(next(&waiters), [false, true, false, false]);
+        waiters.leave(b);
+        waiters.leave(a);
+        assert_eq!(next(&waiters), [false, false, false, true]);
+        waiters.leave(c);
+        assert!(waiters.is_next(None) && waiters.first().is_none());
+    }
+}

@@ -1,0 +1,211 @@
+//! A part that is read: the top of its index, blocks of the index, chunks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::Files;
+use roaring::RoaringBitmap;
+
+use super::file::PartFile;
+use super::index::{self, ChunkRef, Entry};
+use super::meta::{PartMeta, VERSION_WHOLE_INDEX};
+use super::shelf::{Opened, Shelf, Slot};
+use crate::error::ReadError;
+use crate::head::partition_range;
+use crate::model::TimeRange;
+use crate::table::{Table, Want, Work};
+
+/// Bytes of a checksum.
+const CRC_BYTES: usize = 4;
+
+/// A part on disk.
+pub(crate) struct Part {
+    pub(crate) meta: PartMeta,
+    file: Arc<PartFile>,
+    slot: Arc<Slot>,
+    shelf: Arc<Shelf>,
+}
+
+impl Part {
+    /// A part in its file, which it joins, in the place of what was known of it `before`.
+    pub(crate) fn new(
+        file: &Arc<PartFile>,
+        shelf: &Arc<Shelf>,
+        meta: PartMeta,
+        before: Option<&Arc<Self>>,
+    ) -> Self {
+        file.join();
+        if let Some(before) = before {
+            before.replace();
+        }
+        Self { meta, file: Arc::clone(file), slot: Arc::default(), shelf: Arc::clone(shelf) }
+    }
+
+    /// A part in a folder, alone with its file, to be looked at.
+    pub(crate) fn alone(files: &Arc<dyn Files>, dir: &Path, meta: PartMeta) -> Self {
+        Self::new(&PartFile::new(files, dir.join(meta.file_name())), &Arc::default(), meta, None)
+    }
+
+    pub(crate) fn file(&self) -> &Arc<PartFile> {
+        &self.file
+    }
+
+    /// Whether its file and the top of its index are kept open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.slot.is_open()
+    }
+
+    /// Its share of the file is not wanted any more.
+    pub(crate) fn replace(&self) {
+        self.file.leave();
+    }
+
+    fn opened(&self) -> Result<Arc<Opened>, ReadError> {
+        if let Some(opened) = self.slot.read() {
+            return Ok(opened);
+        }
+        let (file, meta) = (self.file.open()?, &self.meta);
+        if meta.version == VERSION_WHOLE_INDEX {
+            let top = index::Top::whole(meta.index_at, meta.index_bytes);
+            return Ok(self.shelf.put(&self.slot, file, top));
+        }
+        let at = meta.end().saturating_sub(u64::from(meta.top_bytes));
+        let bytes = self.file.read(&*file, at, meta.top_bytes as usize)?;
+        if crc32c::crc32c(&bytes) != meta.index_crc {
+            return Err(self.file.damage(at, "the index is damaged"));
+        }
+        let top = index::Top::decode(&bytes, meta.index_at).ok_or_else(|| self.odd_index(at))?;
+        Ok(self.shelf.put(&self.slot, file, top))
+    }
+
+    fn odd_index(&self, at: u64) -> ReadError {
+        self.file.damage(at, "the index is no index")
+    }
+
+    /// A block of the index.
+    fn block(&self, opened: &Opened, at: usize) -> Result<Arc<[u8]>, ReadError> {
+        if let Some(block) = opened.block(at) {
+            return Ok(block);
+        }
+        let block = opened.top.block(at).ok_or_else(|| self.odd_index(self.meta.index_at))?;
+        let whole = self.meta.version == VERSION_WHOLE_INDEX;
+        let crc_bytes = if whole { 0 } else { CRC_BYTES };
+        let mut bytes = self.file.read(&*opened.file, block.offset, block.bytes + crc_bytes)?;
+        let crc = bytes.split_off(block.bytes);
+        let crc = if whole { self.meta.index_crc.to_le_bytes().to_vec() } else { crc };
+        if crc != crc32c::crc32c(&bytes).to_le_bytes() {
+            return Err(self.file.damage(block.offset, "a block of the index is damaged"));
+        }
+        let bytes: Arc<[u8]> = bytes.into();
+        opened.keep(at, &bytes);
+        Ok(bytes)
+    }
+
+    pub(crate) fn rows(&self) -> Result<RoaringBitmap, ReadError> {
+        let opened = self.opened()?;
+        if let Some(rows) = opened.top.rows() {
+            return Ok(rows.clone());
+        }
+        let rows = index::rows(&self.block(&opened, 0)?);
+        rows.and_then(|rows| RoaringBitmap::from_sorted_iter(rows).ok())
+            .ok_or_else(|| self.odd_index(self.meta.index_at))
+    }
+
+    pub(crate) fn take_from(&self, rows: &mut RoaringBitmap) -> Result<(), ReadError> {
+        match self.opened()?.top.rows() {
+            Some(own) => *rows -= own,
+            None => *rows -= self.rows()?,
+        }
+        Ok(())
+    }
+
+    /// What it has of a row, with the summaries of the columns that are wanted.
+    pub(crate) fn entry(&self, row: u32, want: Want) -> Result<Option<Entry>, ReadError> {
+        let base = partition_range(self.meta.partition).from_ns;
+        let opened = self.opened()?;
+        let Some(at) = opened.top.find(row) else { return Ok(None) };
+        let block = self.block(&opened, at)?;
+        let entry = index::find(&block, row, base, self.meta.step_s == 0, want);
+        let entry = entry.ok_or_else(|| self.odd_index(self.meta.index_at))?;
+        Ok((!entry.chunks.is_empty()).then_some(entry))
+    }
+
+    /// Append the rows of a chunk.
+    pub(crate) fn chunk(
+        &self,
+        chunk: &ChunkRef,
+        want: Want,
+        into: &mut Table,
+        work: &mut Work,
+    ) -> Result<(), ReadError> {
+        let opened = self.opened()?;
+        let bytes = self.file.read(&*opened.file, chunk.offset, chunk.length + CRC_BYTES)?;
+        let (body, crc) = bytes.split_at_checked(chunk.length).unwrap_or((&[], &[]));
+        if crc != crc32c::crc32c(body).to_le_bytes() {
+            return Err(self.file.damage(chunk.offset, "a chunk is damaged"));
+        }
+        let decoded = into.decode(body, want, work);
+        decoded.ok_or_else(|| self.file.damage(chunk.offset, "a chunk cannot be decoded"))?;
+        if matches!(want, Want::One(_)) {
+            into.drop_absent();
+        }
+        Ok(())
+    }
+
+    /// All rows of a row series in a range, sorted. Of one column: where it has a value.
+    pub(crate) fn table(
+        &self,
+        row: u32,
+        range: TimeRange,
+        want: Want,
+        work: &mut Work,
+    ) -> Result<Option<Table>, ReadError> {
+        let Some(entry) = self.entry(row, Want::None)? else { return Ok(None) };
+        self.table_of(&entry, range, want, work).map(Some)
+    }
+
+    /// As [`Part::table`], of a row that was looked up.
+    pub(crate) fn table_of(
+        &self,
+        entry: &Entry,
+        range: TimeRange,
+        want: Want,
+        work: &mut Work,
+    ) -> Result<Table, ReadError> {
+        let mut table = Table::with_columns(want.of(entry.columns));
+        for chunk in entry.chunks.iter().filter(|c| range.touches(c.first, c.last)) {
+            self.chunk(chunk, want, &mut table, work)?;
+        }
+        table.keep(|t| range.contains(t));
+        Ok(table)
+    }
+
+    /// Look at every byte: what is wrong with it, one line each.
+    pub(crate) fn verify(&self) -> Vec<ReadError> {
+        let (mut found, expected) = (Vec::new(), self.meta.header());
+        let header = self.file.open().and_then(|file| self.file.read(&*file, 0, expected.len()));
+        match header {
+            Ok(header) if header == expected => {}
+            Ok(_) => found.push(self.file.damage(0, "the header is damaged")),
+            Err(e) => found.push(e),
+        }
+        match self.rows() {
+            Ok(rows) => rows.into_iter().for_each(|row| self.verify_row(row, &mut found)),
+            Err(e) => found.push(e),
+        }
+        found
+    }
+
+    fn verify_row(&self, row: u32, found: &mut Vec<ReadError>) {
+        let entry = self.entry(row, Want::All);
+        let entry = entry.and_then(|e| e.ok_or_else(|| self.odd_index(self.meta.index_at)));
+        let mut work = Work::default();
+        match entry {
+            Ok(entry) => found.extend(entry.chunks.iter().filter_map(|chunk| {
+                let mut table = Table::with_columns(entry.columns);
+                self.chunk(chunk, Want::All, &mut table, &mut work).err()
+            })),
+            Err(e) => found.push(e),
+        }
+    }
+}

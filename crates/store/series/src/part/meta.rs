@@ -1,0 +1,65 @@
+//! What the manifest says of a part.
+
+const MAGIC: &[u8; 8] = b"hfsepart";
+/// Version of parts written.
+pub(crate) const VERSION: u16 = 2;
+/// Parts whose index is one piece, whose checksum stands in the manifest.
+pub(crate) const VERSION_WHOLE_INDEX: u16 = 1;
+/// Most rows of one chunk.
+pub(crate) const CHUNK_ROWS_MAX: usize = 1024;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PartMeta {
+    pub(crate) id: u64,
+    pub(crate) partition: i64,
+    /// 0 for samples; the step of roll-ups in seconds otherwise.
+    pub(crate) step_s: u32,
+    pub(crate) position_min: u64,
+    pub(crate) position_max: u64,
+    /// Bytes of its chunks and its index.
+    pub(crate) bytes: u64,
+    pub(crate) index_bytes: u64,
+    /// Of the index's top.
+    pub(crate) index_crc: u32,
+    pub(crate) rows: u32,
+    pub(crate) samples: u64,
+    /// Tombstones up to this position are applied.
+    pub(crate) applied: u64,
+    /// A roll-up whose samples are gone.
+    pub(crate) alone: bool,
+    pub(crate) version: u16,
+    /// Number of the file it is in: that of its first part.
+    pub(crate) file: u64,
+    /// Where its index begins in the file.
+    pub(crate) index_at: u64,
+    /// Bytes of the index's top, at its end.
+    pub(crate) top_bytes: u32,
+}
+
+impl PartMeta {
+    pub(crate) fn file_name(&self) -> String {
+        format!("part-{:016x}", self.file)
+    }
+
+    /// Where its last byte is in the file.
+    pub(crate) fn end(&self) -> u64 {
+        self.index_at.saturating_add(self.index_bytes)
+    }
+
+    pub(super) fn header(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&[0, 0]);
+        bytes.extend_from_slice(&self.step_s.to_le_bytes());
+        if self.version == VERSION_WHOLE_INDEX {
+            bytes.extend_from_slice(&self.partition.to_le_bytes());
+            bytes.extend_from_slice(&self.position_min.to_le_bytes());
+            bytes.extend_from_slice(&self.position_max.to_le_bytes());
+        } else {
+            bytes.extend_from_slice(&self.file.to_le_bytes());
+        }
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+}

@@ -1,0 +1,86 @@
+//! Runs of samples that are not read yet.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::head::{HeadCell, Stretch, partition_of};
+use crate::model::{ColumnId, TimeRange};
+use crate::part::{ChunkRef, Part};
+use crate::table::{Table, Want, Work};
+
+/// Bytes that a sample counts at least, so that what compresses well is not sorted in too many runs.
+const SAMPLE_BYTES: usize = 2;
+
+/// A run of samples of one series that is not read yet: a chunk of a part, chunks of a head, or what
+/// was sorted of such.
+#[derive(Clone)]
+pub(crate) enum Piece {
+    Chunk(Arc<Part>, ChunkRef, ColumnId),
+    Head(Arc<HeadCell>, Stretch, ColumnId),
+    Sorted(Arc<Block>),
+}
+
+/// Times of a run of samples, ends included, and how many there are at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span {
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    pub(crate) rows: usize,
+}
+
+impl Piece {
+    /// Its times, and its samples at most.
+    pub(super) fn span(&self) -> Span {
+        match self {
+            Self::Chunk(_, c, _) => Span { first: c.first, last: c.last, rows: c.rows as usize },
+            Self::Head(_, s, _) => Span { first: s.first, last: s.last, rows: s.rows },
+            Self::Sorted(b) => Span { first: b.first, last: b.last, rows: b.rows },
+        }
+    }
+
+    pub(super) fn touches(&self, range: TimeRange) -> bool {
+        let span = self.span();
+        range.touches(span.first, span.last)
+    }
+
+    /// Add the partitions that it has samples of.
+    pub(super) fn partitions(&self, into: &mut BTreeSet<i64>, work: &mut Work) {
+        let span = self.span();
+        let (first, last) = (partition_of(span.first), partition_of(span.last));
+        into.extend([first, last]);
+        if let Self::Head(cell, stretch, of) = self
+            && last > first.saturating_add(1)
+        {
+            cell.head.read().touched(of.row, stretch, work, into);
+        }
+    }
+}
+
+/// Sorted samples in memory.
+pub(crate) struct Block {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) bytes: Box<[u8]>,
+}
+
+impl Block {
+    /// What it has in a range, settled.
+    pub(super) fn table(&self, range: TimeRange, work: &mut Work) -> Table {
+        let mut table = Table::with_columns(self.columns);
+        if table.decode(&self.bytes, Want::All, work).is_none() {
+            // Its own bytes: cannot be.
+            tracing::error!("a sorted block cannot be decoded");
+        }
+        if !range.covers(self.first, self.last) {
+            table.keep(|t| range.contains(t));
+        }
+        table
+    }
+
+    /// Memory of it, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<Piece>() + self.bytes.len().max(self.rows * SAMPLE_BYTES)
+    }
+}

@@ -1,0 +1,148 @@
+//! The parts and heads of one moment, and what a series has in one partition of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::piece::Piece;
+use crate::core::{Core, Parts};
+use crate::error::ReadError;
+use crate::head::{HeadCell, partition_range};
+use crate::model::{ColumnId, Series, TimeRange};
+use crate::part::Part;
+use crate::record::Tombstone;
+use crate::table::{Table, Want, Work};
+
+/// The parts and heads of one moment. Keeps their files readable however long it lives; samples
+/// that arrive later may or may not be seen.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(super) heads: Vec<Arc<HeadCell>>,
+    pub(super) parts: Arc<Parts>,
+    pub(super) rollups: Arc<BTreeMap<i64, Arc<Part>>>,
+    pub(super) tombstones: Arc<Vec<Tombstone>>,
+}
+
+impl Snapshot {
+    pub(crate) fn of(core: &Core) -> Self {
+        let live = core.live.read();
+        Self {
+            heads: live.heads.clone(),
+            parts: Arc::clone(&live.parts),
+            rollups: Arc::clone(&live.rollups),
+            tombstones: Arc::clone(&live.tombstones),
+        }
+    }
+
+    /// What heads have of a series, in the order in which it came.
+    pub(super) fn of_heads(&self, series: &Series, range: TimeRange) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for (cell, of) in self.heads.iter().flat_map(|h| series.columns.iter().map(move |c| (h, c)))
+        {
+            let stretches = cell.head.read().stretches(of.row, range);
+            pieces.extend(stretches.into_iter().map(|s| Piece::Head(Arc::clone(cell), s, *of)));
+        }
+        pieces
+    }
+
+    pub(super) fn is_hit(&self, of: ColumnId, position: u64) -> bool {
+        self.tombstones.iter().any(|t| t.hits(of, position))
+    }
+
+    pub(super) fn hide(&self, table: &mut Table, of: ColumnId, position: u64) {
+        for t in self.tombstones.iter().filter(|t| t.hits(of, position)) {
+            table.keep(|time| !t.range.contains(time));
+        }
+    }
+
+    /// Partitions that may hold samples of a range, ascending.
+    pub(super) fn partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
+        let touched = |p: &i64| {
+            let of = partition_range(*p);
+            range.touches(of.from_ns, of.to_ns - 1)
+        };
+        let (mut all, mut work) = (BTreeSet::new(), Work::default());
+        for piece in heads {
+            piece.partitions(&mut all, &mut work);
+        }
+        all.extend(self.parts.keys());
+        all.retain(touched);
+        all
+    }
+
+    /// What a series has in a partition, sources with lower positions first.
+    pub(super) fn pieces(&self, source: &Source<'_>, torn: &mut Option<ReadError>) -> Vec<Piece> {
+        let (mut pieces, here) = (Vec::new(), source.here());
+        let parts = self.parts.get(&source.partition).into_iter().flatten();
+        for (part, of) in parts.flat_map(|p| source.columns.iter().map(move |c| (p, *c))) {
+            match part.entry(of.row, Want::One(of.column)) {
+                Ok(entry) => {
+                    let chunks = entry.unwrap_or_default().chunks.into_iter();
+                    let chunks = chunks.filter(|c| here.touches(c.first, c.last));
+                    pieces.extend(chunks.map(|c| Piece::Chunk(Arc::clone(part), c, of)));
+                }
+                Err(e) => note(torn, e),
+            }
+        }
+        pieces.extend(source.heads.iter().filter(|p| p.touches(here)).cloned());
+        pieces
+    }
+
+    /// What a piece has in a range, settled.
+    pub(super) fn open_piece(
+        &self,
+        piece: &Piece,
+        range: TimeRange,
+        work: &mut Work,
+    ) -> Result<Table, ReadError> {
+        match piece {
+            Piece::Head(cell, stretch, of) => {
+                // What came since must not be read in the place of what another piece has.
+                let range = TimeRange {
+                    from_ns: range.from_ns.max(stretch.first),
+                    to_ns: range.to_ns.min(stretch.last.saturating_add(1)),
+                };
+                let head = cell.head.read();
+                let mut table = head.stretch(of.row, stretch, range, Want::One(of.column), work);
+                drop(head);
+                self.hide(&mut table, *of, cell.last());
+                Ok(table)
+            }
+            Piece::Chunk(part, chunk, of) => {
+                let mut table = Table::with_columns(chunk.summaries.len().min(1));
+                part.chunk(chunk, Want::One(of.column), &mut table, work)?;
+                if !range.covers(chunk.first, chunk.last) {
+                    table.keep(|t| range.contains(t));
+                }
+                self.hide(&mut table, *of, part.meta.position_max);
+                Ok(table)
+            }
+            Piece::Sorted(block) => Ok(block.table(range, work)),
+        }
+    }
+}
+
+/// What is to be read in a partition.
+pub(crate) struct Source<'a> {
+    /// Of which rows and columns.
+    pub(crate) columns: &'a [ColumnId],
+    pub(crate) partition: i64,
+    pub(crate) range: TimeRange,
+    pub(crate) heads: &'a [Piece],
+}
+
+impl Source<'_> {
+    /// The range within the partition.
+    pub(super) fn here(&self) -> TimeRange {
+        let (whole, range) = (partition_range(self.partition), self.range);
+        TimeRange { from_ns: whole.from_ns.max(range.from_ns), to_ns: whole.to_ns.min(range.to_ns) }
+    }
+}
+
+/// Remember the first thing that could not be read, of all that is only refused before what is damaged:
+/// that may be over later.
+pub(super) fn note(torn: &mut Option<ReadError>, e: ReadError) {
+    let refused = matches!(e, ReadError::Io { .. });
+    if torn.is_none() || (refused && matches!(torn, Some(ReadError::Corrupt(_)))) {
+        *torn = Some(e);
+    }
+}

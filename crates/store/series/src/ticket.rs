@@ -1,0 +1,85 @@
+//! Tickets: how a writer learns what became of its batch.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::batch::Batch;
+use crate::error::WriteError;
+use crate::model::Outcome;
+
+#[derive(Default)]
+struct State {
+    result: Option<Result<Outcome, WriteError>>,
+    waker: Option<Waker>,
+}
+
+/// Where the log thread leaves the result of a batch.
+#[derive(Default)]
+pub(crate) struct Slot {
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+impl Slot {
+    pub(crate) fn finish(&self, result: Result<Outcome, WriteError>) {
+        let mut state = self.state.lock();
+        state.result = Some(result);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+        drop(state);
+        self.done.notify_all();
+    }
+}
+
+/// A batch on its way. Dropping it does not call the batch back.
+pub struct Ticket(pub(crate) Arc<Slot>);
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ticket(..)")
+    }
+}
+
+impl Ticket {
+    /// Waits until the batch is as durable as asked for, and in the head.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn wait(self) -> Result<Outcome, WriteError> {
+        let mut state = self.0.state.lock();
+        loop {
+            if let Some(result) = state.result.take() {
+                return result;
+            }
+            self.0.done.wait(&mut state);
+        }
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<Outcome, WriteError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.state.lock();
+        if let Some(result) = state.result.take() {
+            return Poll::Ready(result);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// What became of [`Store::try_submit`](crate::Store::try_submit).
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a batch that comes back is moved, not allocated")]
+pub enum TrySubmit {
+    /// It is on its way.
+    Queued(Ticket),
+    /// There is no room, or others wait for some: the batch comes back.
+    Full(Batch),
+}
