@@ -14,10 +14,10 @@ use model::{AgentId, AgentOs, Dataset};
 use registry::{AgentInfo, ConfigProblem, ConfigTold, LastScan, Outcome, OutcomeState};
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::{Caller, Peer};
 use crate::options::SMALL_BODY_BYTES_MAX;
-use crate::server::App;
 use crate::unread;
 
 /// What an agent may write to, as it is announced.

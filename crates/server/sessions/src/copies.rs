@@ -11,10 +11,10 @@ use model::{AgentId, Coverage, CoverageKind, EventBody, Record};
 use tracing::warn;
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::identity::{Caller, Origin, Peer};
 use crate::meter::add;
 use crate::seats::{Cloned, Speaker, Verdict, Word};
-use crate::server::App;
 
 /// Characters of a machine's and a boot's digest that are shown to people.
 const SHOWN_CHARS: usize = 8;

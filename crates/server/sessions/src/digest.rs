@@ -12,6 +12,7 @@ use model::{AgentId, Dataset};
 use state::{StateError, StateStore};
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::Peer;
 use crate::options::{
@@ -19,7 +20,6 @@ use crate::options::{
     DIGEST_PARTS_MAX, DIGEST_RANGE_BODY_BYTES_MAX, DIGEST_RANGES_MAX, SMALL_BODY_BYTES_MAX,
 };
 use crate::plan::documents;
-use crate::server::App;
 use crate::unread;
 
 pub(crate) async fn digest(

@@ -8,10 +8,10 @@ use link::{EnrollAnswer, EnrollRequest, RenewAnswer, RenewRequest};
 use tracing::info;
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::{Origin, Peer};
 use crate::options::SMALL_BODY_BYTES_MAX;
-use crate::server::App;
 
 pub(crate) async fn enroll(
     State(app): State<Arc<App>>,

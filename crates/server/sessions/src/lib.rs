@@ -19,6 +19,7 @@
 
 mod admit;
 mod answer;
+mod app;
 mod body;
 mod control;
 mod copies;
@@ -29,6 +30,7 @@ mod header;
 mod identity;
 mod lanes;
 mod listen;
+mod local;
 mod meter;
 mod options;
 mod plan;
@@ -39,6 +41,7 @@ mod rows;
 mod seats;
 mod server;
 mod stateful;
+mod stats;
 mod strict;
 mod tls;
 mod unix;

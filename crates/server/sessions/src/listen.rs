@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
+use crate::app::App;
 use crate::error::SessionsError;
 use crate::header::{Header, Patience, Watched};
 use crate::identity::{Origin, Peer};
@@ -31,7 +32,6 @@ use crate::meter::add;
 use crate::options::{
     CONNECTIONS_TOLD_MAX, HEADERS_MAX, LINGER_BYTES_MAX, LOCAL_CONNECTIONS_MAX, Timeouts,
 };
-use crate::server::App;
 use crate::unix::Socket;
 
 /// Connections that the kernel keeps for us until they are accepted.

@@ -13,10 +13,10 @@ use model::{AgentId, Incarnation, Record};
 use tracing::info;
 
 use crate::answer::{Refusal, answered};
+use crate::app::App;
 use crate::identity::{Caller, Peer};
 use crate::lanes::Place;
-use crate::router::hand_over;
-use crate::server::App;
+use crate::local::hand_over;
 
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,

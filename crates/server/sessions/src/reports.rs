@@ -1,22 +1,11 @@
-//! `POST /stats` and `POST /config`: the last of each per agent, in memory.
+//! The last `/stats` and `/config` of each agent, in memory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::Response;
-use link::Answer;
-use link::json::STATUS_OK;
 use model::{AgentId, Incarnation};
 use parking_lot::Mutex;
 
-use crate::answer::{Refusal, answered};
-use crate::identity::Peer;
-use crate::options::{REPORT_BYTES_MAX, REPORT_OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX};
-use crate::server::App;
-use crate::{body, strict};
+use crate::options::{REPORT_BYTES_MAX, REPORT_OVERHEAD_BYTES};
 
 /// What an agent reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,7 +45,7 @@ impl Kept {
 }
 
 impl Reports {
-    fn put(&self, agent: AgentId, life: Incarnation, kind: ReportKind, text: Vec<u8>) {
+    pub(crate) fn put(&self, agent: AgentId, life: Incarnation, kind: ReportKind, text: Vec<u8>) {
         let mut kept = self.0.lock();
         kept.remove((agent, kind));
         kept.newest += 1;
@@ -95,56 +84,10 @@ impl Reports {
     }
 }
 
-pub(crate) async fn stats(
-    State(app): State<Arc<App>>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Result<Response, Refusal> {
-    keep(&app, &peer, request, ReportKind::Stats).await
-}
-
-pub(crate) async fn config(
-    State(app): State<Arc<App>>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Result<Response, Refusal> {
-    keep(&app, &peer, request, ReportKind::Config).await
-}
-
-/// In the agent's own lane and asked anew who it is: a report that was on the way while its agent
-/// was removed does not come back behind the removal.
-async fn keep(
-    app: &Arc<App>,
-    peer: &Peer,
-    request: Request,
-    kind: ReportKind,
-) -> Result<Response, Refusal> {
-    let (parts, incoming) = request.into_parts();
-    let caller = app.caller(peer, &parts.headers)?;
-    app.seated(peer, &parts.headers, &caller).await?;
-    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    if !strict::is_object(&bytes) {
-        return Err(Refusal::invalid("body is not a JSON object"));
-    }
-    let place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    let _turn = place.turn().await;
-    let now = app.caller(peer, &parts.headers)?;
-    if (now.agent, now.incarnation) != (caller.agent, caller.incarnation) {
-        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
-    }
-    app.reports.put(now.agent, now.incarnation, kind, bytes);
-    let store = app.store.clone();
-    let answer = Answer { status: STATUS_OK.to_owned(), store, ..Answer::default() };
-    Ok(answered(StatusCode::OK, &answer))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::SMALL_BODY_BYTES_MAX;
 
     const LIFE: Incarnation = Incarnation(5);
 

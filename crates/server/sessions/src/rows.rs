@@ -14,9 +14,9 @@ use series::{Ack, Batch, NameError, Row, RowName, Store, Value, WriteError};
 use tracing::warn;
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::Peer;
-use crate::server::App;
 
 /// Most bytes of one request.
 pub(crate) const ROWS_BYTES_MAX: usize = 4 << 20;

@@ -15,13 +15,13 @@ use tracing::{debug, warn};
 
 use crate::admit::Share;
 use crate::answer::{Refusal, answered};
+use crate::app::App;
 use crate::body;
 use crate::identity::{Caller, Peer, session_id};
 use crate::lanes::{Place, Turn};
 use crate::meter::add;
 use crate::options::INLINE_BYTES_MAX;
 use crate::plan::{Plan, Task, Writes, plan};
-use crate::server::App;
 use crate::unread;
 
 /// A session whose body has arrived.
