@@ -11,13 +11,13 @@ use state::{StateError, StateStore};
 use tokio::sync::Semaphore;
 
 use crate::admit::Budget;
+use crate::agent_queues::Lanes;
 use crate::answer::Refusal;
 use crate::identity::{Caller, Peer, identify};
-use crate::lanes::Lanes;
+use crate::leases::Seats;
 use crate::meter::Meter;
 use crate::options::SessionsOptions;
 use crate::reports::Reports;
-use crate::seats::Seats;
 
 /// What all requests share.
 pub(crate) struct App {

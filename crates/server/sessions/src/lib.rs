@@ -18,17 +18,18 @@
 //! was begun is finished even when its sender goes away.
 
 mod admit;
+mod agent_queues;
 mod answer;
 mod app;
 mod body;
 mod control;
-mod copies;
 mod digest;
 mod enroll;
 mod error;
 mod header;
 mod identity;
-mod lanes;
+mod instances;
+mod leases;
 mod listen;
 mod local;
 mod meter;
@@ -38,7 +39,6 @@ mod remove;
 mod reports;
 mod router;
 mod rows;
-mod seats;
 mod server;
 mod stateful;
 mod stats;

@@ -12,10 +12,10 @@ use link::{Answer, HEADER_AGENT};
 use model::{AgentId, Incarnation, Record};
 use tracing::info;
 
+use crate::agent_queues::Place;
 use crate::answer::{Refusal, answered};
 use crate::app::App;
 use crate::identity::{Caller, Peer};
-use crate::lanes::Place;
 use crate::local::hand_over;
 
 pub(crate) async fn remove(

@@ -14,13 +14,13 @@ use tokio::task::JoinHandle;
 use tracing::info;
 
 use crate::admit::Budget;
+use crate::agent_queues::Lanes;
 use crate::app::App;
 use crate::error::SessionsError;
-use crate::lanes::Lanes;
+use crate::leases::Seats;
 use crate::meter::Meter;
 use crate::options::{ENROLMENTS_MAX, LANES_MAX, SessionsOptions};
 use crate::reports::{ReportKind, Reports};
-use crate::seats::Seats;
 use crate::{listen, router, tls, unix};
 
 /// The agents' side of the server.

@@ -14,11 +14,11 @@ use model::{Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write
 use tracing::{debug, warn};
 
 use crate::admit::Share;
+use crate::agent_queues::{Place, Turn};
 use crate::answer::{Refusal, answered};
 use crate::app::App;
 use crate::body;
 use crate::identity::{Caller, Peer, session_id};
-use crate::lanes::{Place, Turn};
 use crate::meter::add;
 use crate::options::INLINE_BYTES_MAX;
 use crate::plan::{Plan, Task, Writes, plan};

@@ -14,8 +14,8 @@ use hyper::body::{Frame, SizeHint};
 use link::Answer;
 
 use crate::admit::Share;
+use crate::agent_queues::Place;
 use crate::answer::answered;
-use crate::lanes::Place;
 
 /// Bytes of a piece: about what a connection takes into its buffer at once.
 const PIECE_BYTES: usize = 64 * 1024;

@@ -13,8 +13,8 @@ use tracing::warn;
 use crate::answer::Refusal;
 use crate::app::App;
 use crate::identity::{Caller, Origin, Peer};
+use crate::leases::{Cloned, Speaker, Verdict, Word};
 use crate::meter::add;
-use crate::seats::{Cloned, Speaker, Verdict, Word};
 
 /// Characters of a machine's and a boot's digest that are shown to people.
 const SHOWN_CHARS: usize = 8;
