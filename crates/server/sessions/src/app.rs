@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use axum::http::HeaderMap;
 use commit::Commit;
 use link::Limits;
+use model::AgentId;
 use registry::Registry;
 use state::{StateError, StateStore};
 use tokio::sync::Semaphore;
 
-use crate::admit::Budget;
-use crate::agent_queues::Lanes;
+use crate::admit::{Budget, Share};
+use crate::agent_queues::{AgentQueues, RequestPermit};
 use crate::answer::Refusal;
 use crate::identity::{Caller, Peer, identify};
-use crate::leases::Seats;
+use crate::leases::Leases;
 use crate::meter::Meter;
 use crate::options::SessionsOptions;
 use crate::reports::Reports;
@@ -26,7 +27,7 @@ pub(crate) struct App {
     pub(crate) state: Arc<dyn StateStore>,
     pub(crate) registry: Registry,
     pub(crate) budget: Budget,
-    pub(crate) lanes: Lanes,
+    pub(crate) queues: AgentQueues,
     pub(crate) meter: Meter,
     pub(crate) reports: Reports,
     pub(crate) enrolments: Semaphore,
@@ -34,8 +35,7 @@ pub(crate) struct App {
     pub(crate) connections: AtomicUsize,
     /// Connections over TLS made so far.
     pub(crate) connections_seen: AtomicU64,
-    /// Who speaks as which agent.
-    pub(crate) seats: Seats,
+    pub(crate) leases: Leases,
     /// The store's name, in every answer to agents.
     pub(crate) store: String,
 }
@@ -63,6 +63,17 @@ impl App {
         Refusal::busy(what, self.options.limits.retry_after_s)
     }
 
+    /// Takes a permit for one more request of an agent.
+    pub(crate) fn take_permit(&self, agent: AgentId) -> Result<RequestPermit, Refusal> {
+        let permit = self.queues.take_permit(agent);
+        permit.ok_or_else(|| self.busy("too many requests of this agent at once"))
+    }
+
+    /// Takes a share of the bytes in flight.
+    pub(crate) fn take_share(&self, bytes: usize) -> Result<Share, Refusal> {
+        self.budget.take(bytes).ok_or_else(|| self.busy("too many bytes in flight"))
+    }
+
     /// Ask the store on a thread that may block.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
@@ -87,12 +98,12 @@ impl App {
 
     /// The last session of the agent that the store has applied.
     pub(crate) async fn last_session(&self, caller: &Caller) -> Result<Option<String>, Refusal> {
-        let (agent, life) = (caller.agent, caller.incarnation);
-        if let Some(last) = self.lanes.session(agent, life) {
+        let Caller { agent, incarnation, .. } = *caller;
+        if let Some(last) = self.queues.last_session(agent, incarnation) {
             return Ok(last.id);
         }
         let session = self.read(move |state| state.last_session(agent)).await?;
-        self.lanes.remember(agent, life, session.as_deref());
+        self.queues.cache_last_session(agent, incarnation, session.as_deref());
         Ok(session)
     }
 
@@ -100,7 +111,7 @@ impl App {
         let gauges = [
             ("sync.inflight.bytes", self.budget.used()),
             ("sync.connections", self.connections.load(Ordering::Relaxed)),
-            ("sync.seats", self.seats.count()),
+            ("sync.seats", self.leases.count()),
             ("sync.reports", self.reports.count()),
         ];
         let made = self.connections_seen.load(Ordering::Relaxed);

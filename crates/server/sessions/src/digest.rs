@@ -29,7 +29,7 @@ pub(crate) async fn digest(
 ) -> Result<Response, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
-    app.seated(&peer, &parts.headers, &caller).await?;
+    app.admit_instance(&peer, &parts.headers, &caller).await?;
     let agent = caller.agent;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
@@ -38,13 +38,12 @@ pub(crate) async fn digest(
         Refusal::invalid(format!("index {:?} holds no documents here", asked.index))
     })?;
     let ranges = ranges(&asked)?;
-    let place =
-        app.lanes.join(agent).ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    let turn = place.turn().await;
-    // Before anything is read, so that an answer is not made in vain; and not while others of this
-    // agent are first.
+    let permit = app.take_permit(agent)?;
+    let lock = permit.lock_agent().await;
+    // Before anything is read, so that an answer is not made in vain; and not while other requests
+    // of this agent hold the lock.
     let room = ranges.room(&asked);
-    let mut share = app.budget.take(room).ok_or_else(|| app.busy("too many bytes in flight"))?;
+    let mut share = app.take_share(room)?;
     app.commit.barrier().await?;
     let store = app.store.clone();
     let (split, bodies) = (asked.split, asked.bodies);
@@ -65,7 +64,7 @@ pub(crate) async fn digest(
         .map_err(|e| Refusal::internal(format!("digest: {e}")))?;
     // Until it is read, the answer counts among the bytes in flight and this agent's requests.
     share.resize(bytes.len());
-    Ok(unread::json(bytes, share, turn.over()))
+    Ok(unread::json(bytes, share, lock.release()))
 }
 
 fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {

@@ -1,11 +1,11 @@
-//! Requests against the seats: a copy of an identity is refused by name and told of in a coverage
-//! event that names both machines.
+//! Admits a request only from the instance that holds its agent's lease, and records each clone
+//! that is found as a coverage event of the server which names both machines.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use link::{HEADER_INSTANCE, Instance};
 use model::{AgentId, Coverage, CoverageKind, EventBody, Record};
 use tracing::warn;
@@ -13,78 +13,74 @@ use tracing::warn;
 use crate::answer::Refusal;
 use crate::app::App;
 use crate::identity::{Caller, Origin, Peer};
-use crate::leases::{Cloned, Speaker, Verdict, Word};
+use crate::leases::{Claim, Claimant, CloneFound, Decision};
 use crate::meter::add;
 
-/// Characters of a machine's and a boot's digest that are shown to people.
+/// Characters of a machine's and a boot's digest in messages.
 const SHOWN_CHARS: usize = 8;
-/// Longest pause between two words of an agent that is believed.
+/// Longest heartbeat that is accepted; a longer one counts as this.
 const HEARTBEAT_MAX: Duration = Duration::from_hours(1);
 
 impl App {
-    /// Whether this request comes from the one instance that may speak as its agent. Local callers
-    /// and senders that do not name an instance are not told apart.
-    pub(crate) async fn seated(
+    /// Claims the agent's lease for the instance that the request names, and returns the instance.
+    /// Local callers, and senders that name no instance, need no lease.
+    pub(crate) async fn admit_instance(
         self: &Arc<Self>,
         peer: &Peer,
         headers: &HeaderMap,
         caller: &Caller,
     ) -> Result<Option<Instance>, Refusal> {
         let Origin::Tls { address, number, .. } = &peer.origin else { return Ok(None) };
-        let Some(said) = headers.get(HEADER_INSTANCE) else { return Ok(None) };
-        let (instance, heartbeat) =
-            said.to_str().ok().and_then(read).ok_or_else(|| {
-                Refusal::invalid(format!("{HEADER_INSTANCE} is malformed")).closing()
-            })?;
-        let (agent, life) = (caller.agent, caller.incarnation);
+        let Some(header) = headers.get(HEADER_INSTANCE) else { return Ok(None) };
+        let InstanceHeader { instance, heartbeat } = InstanceHeader::parse(header)
+            .ok_or_else(|| Refusal::invalid(format!("{HEADER_INSTANCE} is malformed")).closing())?;
         let now = self.options.clock.monotonic();
-        if !self.seats.knows(agent, life) {
-            let last = self.last_session(caller).await?;
-            if let Some(holder) = last.as_deref().and_then(Instance::of_session) {
-                self.seats.recall(agent, life, holder, now);
-            }
-        }
-        let word = Word {
-            speaker: Speaker { instance: instance.clone(), address: address.ip().to_string() },
-            here: instance.boot == self.options.boot && !instance.boot.is_empty(),
+        self.restore_lease(caller, now).await?;
+        let claim = Claim {
+            claimant: Claimant { instance: instance.clone(), address: address.ip().to_string() },
+            on_server_boot: instance.boot == self.options.boot && !instance.boot.is_empty(),
             heartbeat,
             connection: *number,
-            newest: self.connections_seen.load(Ordering::Acquire),
+            newest_connection: self.connections_seen.load(Ordering::Acquire),
             now,
         };
-        match self.seats.hear(agent, life, &word) {
-            Verdict::Go(found) => {
-                self.tell_of(agent, found);
-                Ok(Some(instance))
-            }
-            Verdict::InDoubt(wait) => {
-                let detail = "another instance of this agent was heard a moment ago: come back \
-                              when it has stopped, or enrol this machine anew";
-                let seconds = wait.as_secs().max(1);
-                Err(Refusal { error: "identity_in_doubt", ..Refusal::busy(detail, seconds) }
-                    .closing())
-            }
-            Verdict::Copy(found, holder) => {
-                self.tell_of(agent, found);
+        let agent = caller.agent;
+        let (admitted, found) = match self.leases.claim(agent, caller.incarnation, &claim) {
+            Decision::Granted { found } => (Ok(Some(instance)), found),
+            Decision::RetryAfter(wait) => (Err(in_doubt(wait)), None),
+            Decision::Refused { holder, found } => {
                 add(&self.meter.copies_refused, 1);
-                let detail = format!(
-                    "the identity of agent {agent} is in use on {}: this copy of it is refused; \
-                     enrol this machine anew with `holdfast enroll`",
-                    shown(&holder)
-                );
-                Err(Refusal::forbidden("identity_cloned", detail).closing())
+                (Err(cloned(agent, &holder)), found)
             }
+        };
+        if let Some(found) = found {
+            self.record_clone(agent, &found);
         }
+        admitted
     }
 
-    fn tell_of(self: &Arc<Self>, agent: AgentId, found: Option<Cloned>) {
-        let Some(Cloned { holder, refused }) = found else { return };
+    /// Gives the lease to the instance of the agent's last session, if the server was restarted
+    /// since.
+    async fn restore_lease(&self, caller: &Caller, now: Duration) -> Result<(), Refusal> {
+        let Caller { agent, incarnation, .. } = *caller;
+        if self.leases.contains(agent, incarnation) {
+            return Ok(());
+        }
+        let session = self.last_session(caller).await?;
+        if let Some(holder) = session.as_deref().and_then(Instance::of_session) {
+            self.leases.restore(agent, incarnation, holder, now);
+        }
+        Ok(())
+    }
+
+    /// Logs a clone and submits its coverage event, without waiting for it.
+    fn record_clone(self: &Arc<Self>, agent: AgentId, found: &CloneFound) {
         let name = self.registry.agent(agent).map(|a| a.name).unwrap_or_default();
         let detail = format!(
             "the identity of agent {agent} ({name}) runs twice: {} keeps it, {} was refused; enrol \
              that one anew with `holdfast enroll`",
-            shown(&holder),
-            shown(&refused)
+            describe(&found.holder),
+            describe(&found.refused)
         );
         warn!(%agent, "{detail}");
         let now_us = self.options.clock.guarded_us();
@@ -96,10 +92,7 @@ impl App {
             found: None,
             detail,
         });
-        let i = &refused.instance;
-        // A copy that starts again and again is told of once.
-        let what = if i.machine == holder.instance.machine { &i.nonce } else { &i.boot };
-        let id = format!("cloned-{agent}-{}-{what}", i.machine);
+        let id = event_id(agent, found);
         let record = Record::ServerEvent { id, at_us: now_us, body: event.to_json() };
         let app = Arc::clone(self);
         tokio::spawn(async move {
@@ -110,22 +103,55 @@ impl App {
     }
 }
 
-/// `MACHINE.BOOT.NONCE.HEARTBEAT`, the last in milliseconds.
-fn read(text: &str) -> Option<(Instance, Duration)> {
-    let (instance, heartbeat) = text.rsplit_once('.')?;
-    let heartbeat = Duration::from_millis(heartbeat.parse().ok()?).min(HEARTBEAT_MAX);
-    Some((instance.parse().ok()?, heartbeat))
+fn in_doubt(wait: Duration) -> Refusal {
+    let detail = "another instance of this agent was heard a moment ago: come back when it has \
+                  stopped, or enrol this machine anew";
+    let busy = Refusal::busy(detail, wait.as_secs().max(1));
+    Refusal { error: "identity_in_doubt", ..busy }.closing()
 }
 
-fn shown(speaker: &Speaker) -> String {
-    let cut = |text: &str| match text.get(..SHOWN_CHARS.min(text.len())) {
+fn cloned(agent: AgentId, holder: &Claimant) -> Refusal {
+    let detail = format!(
+        "the identity of agent {agent} is in use on {}: this copy of it is refused; enrol this \
+         machine anew with `holdfast enroll`",
+        describe(holder)
+    );
+    Refusal::forbidden("identity_cloned", detail).closing()
+}
+
+/// Returns the id of a clone's event. It is the same each time the clone starts, so that the store
+/// keeps one event: a clone on another machine is named by its boot. On the holder's own machine
+/// id the boot may be shared, and the start of the program is named.
+fn event_id(agent: AgentId, found: &CloneFound) -> String {
+    let Instance { machine, boot, nonce } = &found.refused.instance;
+    let start = if *machine == found.holder.instance.machine { nonce } else { boot };
+    format!("cloned-{agent}-{machine}-{start}")
+}
+
+/// The header [`HEADER_INSTANCE`]: `MACHINE.BOOT.NONCE.HEARTBEAT`, the last in milliseconds.
+struct InstanceHeader {
+    instance: Instance,
+    heartbeat: Duration,
+}
+
+impl InstanceHeader {
+    fn parse(value: &HeaderValue) -> Option<Self> {
+        let (instance, heartbeat) = value.to_str().ok()?.rsplit_once('.')?;
+        let heartbeat = Duration::from_millis(heartbeat.parse().ok()?).min(HEARTBEAT_MAX);
+        Some(Self { instance: instance.parse().ok()?, heartbeat })
+    }
+}
+
+/// Returns the machine, boot and address of an instance as messages show them.
+fn describe(claimant: &Claimant) -> String {
+    let shorten = |text: &str| match text.get(..SHOWN_CHARS.min(text.len())) {
         None | Some("") => "unknown".to_owned(),
-        Some(cut) => cut.to_owned(),
+        Some(prefix) => prefix.to_owned(),
     };
-    let Instance { machine, boot, .. } = &speaker.instance;
-    let at = match speaker.address.as_str() {
+    let Instance { machine, boot, .. } = &claimant.instance;
+    let at = match claimant.address.as_str() {
         "" => String::new(),
         address => format!(" at {address}"),
     };
-    format!("machine {} (boot {}){at}", cut(machine), cut(boot))
+    format!("machine {} (boot {}){at}", shorten(machine), shorten(boot))
 }

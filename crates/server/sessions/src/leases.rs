@@ -1,23 +1,38 @@
-//! One running agent per identity: a copy of an agent's folder on a second machine is refused
-//! before it can overwrite or remove what the first one told.
+//! Instance leases: one running process at a time acts as an agent.
 //!
-//! Each agent has one seat, held by the instance that spoke last with right:
-//! - another machine never takes it: that identity was copied;
-//! - a new start on the same boot takes it at once (the agent itself sees to it that the process
-//!   before it has ended);
-//! - so does one on the server's own boot: after a restart of a host that is both there is nobody
-//!   to wait for;
-//! - on another boot (a restart of the machine, or a copy that shares its machine id) a new start
-//!   takes it once the holder has said goodbye or has been silent for three of its heartbeats.
-//!   Until then it is told to come back; should the holder speak meanwhile, both run, and the
-//!   newcomer is refused for good;
-//! - a holder that lost its seat and comes back over a new connection lives: it gets the seat
-//!   again, and who had taken it is refused. What comes over an older connection may be a late
-//!   packet of a process that is no more, and proves nothing.
+//! A copy of an agent's folder on a second machine shows the same certificate as the original. If
+//! both were served, each would overwrite and delete what the other one reported. Each agent
+//! therefore has one lease, which is held by an instance: one start of the agent's program on one
+//! boot of one machine ([`Instance`]).
+//!
+//! Each request claims the lease. A claim of the holder renews it. A claim of another instance is
+//! decided by the first rule that applies:
+//!
+//! 1. An instance that was refused before is refused again.
+//! 2. An instance on another machine than the holder's is a clone and is refused.
+//! 3. A request over a connection that existed when the holder took the lease may be a late packet
+//!    of a process that has ended. It proves nothing and has to be retried.
+//! 4. A former holder that comes back over a newer connection is still running. It takes the lease
+//!    back, and the holder is refused as a clone.
+//! 5. The lease is taken over if the holder said goodbye or was silent for
+//!    [`SILENT_HEARTBEATS`] of its heartbeats, and at once if the holder can no longer run:
+//!    - on the holder's boot the agent program itself starts only after its predecessor ended;
+//!    - on the server's own boot, an instance of an earlier boot of this host has ended.
+//! 6. Otherwise the boots differ: the machine was restarted, or the instance is a clone with the
+//!    same machine id. The instance becomes the candidate and has to retry until the holder was
+//!    silent for long enough. If the holder sends a request over a connection that was made after
+//!    the candidate appeared, both are running, and the candidate is refused as a clone.
+//!
+//! # Limits
+//! One lease per agent, each with at most [`REMEMBERED_MAX`] former holders and refused instances.
 //!
 //! # What survives
-//! In memory only; after a restart of the server the holder is the instance that the agent's last
-//! applied session names. Bounded by the number of agents.
+//! Leases are kept in memory. After a restart of the server the holder is the instance that the id
+//! of the agent's last applied session names ([`Leases::restore`]).
+//!
+//! # Locking
+//! One mutex guards all leases. Each method holds it for one decision and calls nothing outside
+//! this file, so the mutex comes last in every lock order.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -26,216 +41,253 @@ use link::Instance;
 use model::{AgentId, Incarnation};
 use parking_lot::Mutex;
 
-/// Silence of so many heartbeats says that the holder no longer runs.
-const SILENT_BEATS: u32 = 3;
-/// On top of them.
+/// Number of missed heartbeats after which a holder counts as ended.
+const SILENT_HEARTBEATS: u32 = 3;
+/// Time added to the missed heartbeats, for delays on the way.
 const SILENCE_MARGIN: Duration = Duration::from_millis(500);
-/// Longest silence that is waited for.
+/// Longest silence that a claim has to wait for.
 const SILENCE_MAX: Duration = Duration::from_mins(5);
-/// Heartbeat of a holder that has not said its own since the server started.
+/// Heartbeat of a restored holder, which has not named its own yet.
 const HEARTBEAT_ASSUMED: Duration = Duration::from_secs(10);
-/// Former holders, and refused instances, that are remembered of each agent.
+/// Former holders, and refused instances, remembered per lease.
 const REMEMBERED_MAX: usize = 8;
 
-/// An instance and where it was last heard from.
+/// An instance and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Speaker {
+pub(crate) struct Claimant {
     pub(crate) instance: Instance,
+    /// Empty if the instance is known from a session id only.
     pub(crate) address: String,
 }
 
-/// One request's word.
+/// The claim that one request makes.
 #[derive(Debug, Clone)]
-pub(crate) struct Word {
-    pub(crate) speaker: Speaker,
-    /// It runs on the server's own host and boot.
-    pub(crate) here: bool,
-    /// How often it speaks unasked.
+pub(crate) struct Claim {
+    pub(crate) claimant: Claimant,
+    /// True if the claimant runs on the server's own host and boot.
+    pub(crate) on_server_boot: bool,
+    /// The claimant's interval between heartbeats.
     pub(crate) heartbeat: Duration,
-    /// Number of its connection; later ones have higher numbers.
+    /// Number of the request's connection. Later connections have higher numbers.
     pub(crate) connection: u64,
-    /// Number of the newest connection of all.
-    pub(crate) newest: u64,
+    /// Number of the newest connection of any agent.
+    pub(crate) newest_connection: u64,
+    /// Monotonic time of the request.
     pub(crate) now: Duration,
 }
 
-/// Two machines with one identity.
+/// Two instances of one agent that run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cloned {
-    pub(crate) holder: Speaker,
-    pub(crate) refused: Speaker,
+pub(crate) struct CloneFound {
+    pub(crate) holder: Claimant,
+    pub(crate) refused: Claimant,
 }
 
-/// What becomes of a request.
+/// The decision about a claim. `found` is set once per clone, by the claim that reveals it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It may go on; another instance was just found to be a copy.
-    Go(Option<Cloned>),
-    /// Too early to say: come back after so long.
-    InDoubt(Duration),
-    /// A copy. `Some` when that was found out just now; the holder.
-    Copy(Option<Cloned>, Speaker),
+pub(crate) enum Decision {
+    /// The claimant holds the lease now.
+    Granted { found: Option<CloneFound> },
+    /// It cannot be decided yet.
+    RetryAfter(Duration),
+    /// The claimant is a clone of the holder.
+    Refused { holder: Claimant, found: Option<CloneFound> },
 }
 
-struct Seat {
-    /// Which life of the agent's number sits there; a seat of another one is nobody's.
-    life: Incarnation,
-    holder: Speaker,
-    heard: Duration,
-    silence: Duration,
-    left: bool,
-    /// Number of the newest connection when the holder took the seat.
-    taken_at: u64,
-    former: VecDeque<Speaker>,
-    refused: VecDeque<Instance>,
-    /// Waits for the holder's silence, since that connection was the newest.
-    candidate: Option<(Speaker, u64)>,
-}
-
+/// The leases of all agents.
 #[derive(Default)]
-pub(crate) struct Seats(Mutex<HashMap<AgentId, Seat>>);
+pub(crate) struct Leases(Mutex<HashMap<AgentId, Lease>>);
 
-impl Seats {
-    /// Whether it is known who holds the agent's seat.
-    pub(crate) fn knows(&self, agent: AgentId, life: Incarnation) -> bool {
-        self.0.lock().get(&agent).is_some_and(|seat| seat.life == life)
+impl Leases {
+    /// Returns true if the lease of this incarnation of the agent has a holder.
+    pub(crate) fn contains(&self, agent: AgentId, incarnation: Incarnation) -> bool {
+        self.0.lock().get(&agent).is_some_and(|lease| lease.incarnation == incarnation)
     }
 
-    /// What the store says of an agent not heard of since the start: nothing is changed when its
-    /// seat is known.
-    pub(crate) fn recall(
+    /// Gives the lease to the instance of the agent's last applied session, unless it has a holder.
+    pub(crate) fn restore(
         &self,
         agent: AgentId,
-        life: Incarnation,
+        incarnation: Incarnation,
         instance: Instance,
         now: Duration,
     ) {
-        let mut seats = self.0.lock();
-        if seats.get(&agent).is_none_or(|seat| seat.life != life) {
-            let holder = Speaker { instance, address: String::new() };
-            seats.insert(agent, Seat::new(life, holder, silence(HEARTBEAT_ASSUMED), now));
+        let mut leases = self.0.lock();
+        if leases.get(&agent).is_none_or(|lease| lease.incarnation != incarnation) {
+            let holder = Claimant { instance, address: String::new() };
+            let silence_max = silence_max(HEARTBEAT_ASSUMED);
+            leases.insert(agent, Lease::new(incarnation, holder, silence_max, now));
         }
     }
 
-    /// Whether somebody waits for the holder's silence: only what the holder says over a connection
-    /// newer than that proves it alive, so it should make one.
-    pub(crate) fn doubted(&self, agent: AgentId) -> bool {
-        self.0.lock().get(&agent).is_some_and(|seat| seat.candidate.is_some())
+    /// Decides about a claim.
+    pub(crate) fn claim(
+        &self,
+        agent: AgentId,
+        incarnation: Incarnation,
+        claim: &Claim,
+    ) -> Decision {
+        let mut leases = self.0.lock();
+        if let Some(lease) = leases.get_mut(&agent).filter(|l| l.incarnation == incarnation) {
+            return lease.claim(claim);
+        }
+        let silence_max = silence_max(claim.heartbeat);
+        let lease = Lease::new(incarnation, claim.claimant.clone(), silence_max, claim.now);
+        leases.insert(agent, lease);
+        Decision::Granted { found: None }
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.0.lock().len()
+    /// Returns true if a candidate waits. The holder should then connect again: only a request over
+    /// a new connection proves that it is still running.
+    pub(crate) fn has_candidate(&self, agent: AgentId) -> bool {
+        self.0.lock().get(&agent).is_some_and(|lease| lease.candidate.is_some())
     }
 
-    /// The agent was removed.
-    pub(crate) fn forget(&self, agent: AgentId) {
+    /// Notes the holder's goodbye: the next claimant does not wait for its silence.
+    pub(crate) fn release(&self, agent: AgentId, nonce: &str) {
+        let mut leases = self.0.lock();
+        if let Some(lease) = leases.get_mut(&agent).filter(|l| l.holder.instance.nonce == nonce) {
+            lease.released = true;
+        }
+    }
+
+    /// Forgets the lease of an agent that was removed.
+    pub(crate) fn remove(&self, agent: AgentId) {
         self.0.lock().remove(&agent);
     }
 
-    /// The holder stops: whoever comes next need not wait for its silence.
-    pub(crate) fn leave(&self, agent: AgentId, nonce: &str) {
-        let mut seats = self.0.lock();
-        if let Some(seat) = seats.get_mut(&agent).filter(|s| s.holder.instance.nonce == nonce) {
-            seat.left = true;
-        }
-    }
-
-    /// Judge a request.
-    pub(crate) fn hear(&self, agent: AgentId, life: Incarnation, word: &Word) -> Verdict {
-        let mut seats = self.0.lock();
-        if let Some(seat) = seats.get_mut(&agent).filter(|seat| seat.life == life) {
-            return seat.hear(word);
-        }
-        let seat = Seat::new(life, word.speaker.clone(), silence(word.heartbeat), word.now);
-        seats.insert(agent, seat);
-        Verdict::Go(None)
+    /// Returns the number of leases.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().len()
     }
 }
 
-fn silence(heartbeat: Duration) -> Duration {
-    (heartbeat * SILENT_BEATS + SILENCE_MARGIN).min(SILENCE_MAX)
+/// Returns the silence after which a holder with this heartbeat counts as ended.
+fn silence_max(heartbeat: Duration) -> Duration {
+    (heartbeat * SILENT_HEARTBEATS + SILENCE_MARGIN).min(SILENCE_MAX)
 }
 
-impl Seat {
-    fn new(life: Incarnation, holder: Speaker, silence: Duration, now: Duration) -> Self {
+/// The lease of one agent.
+struct Lease {
+    /// The incarnation that the lease belongs to. It says nothing about another one.
+    incarnation: Incarnation,
+    holder: Claimant,
+    /// Monotonic time of the holder's last request.
+    renewed_at: Duration,
+    /// Silence after which the holder counts as ended.
+    silence_max: Duration,
+    /// True after the holder's goodbye.
+    released: bool,
+    /// Number of the newest connection when the holder took the lease over.
+    taken_at_connection: u64,
+    former: VecDeque<Instance>,
+    refused: VecDeque<Instance>,
+    candidate: Option<Candidate>,
+}
+
+/// An instance that waits for the holder's silence.
+struct Candidate {
+    claimant: Claimant,
+    /// Number of the newest connection when the candidate appeared.
+    since_connection: u64,
+}
+
+impl Lease {
+    fn new(
+        incarnation: Incarnation,
+        holder: Claimant,
+        silence_max: Duration,
+        now: Duration,
+    ) -> Self {
         Self {
-            life,
+            incarnation,
             holder,
-            heard: now,
-            silence,
-            left: false,
-            taken_at: 0,
+            renewed_at: now,
+            silence_max,
+            released: false,
+            taken_at_connection: 0,
             former: VecDeque::new(),
             refused: VecDeque::new(),
             candidate: None,
         }
     }
 
-    fn hear(&mut self, word: &Word) -> Verdict {
-        let speaker = &word.speaker;
-        if self.holder.instance.nonce == speaker.instance.nonce {
-            return Verdict::Go(self.holder_speaks(word));
+    /// Applies the rules of the module head, in their order.
+    fn claim(&mut self, claim: &Claim) -> Decision {
+        let instance = &claim.claimant.instance;
+        if self.holder.instance.nonce == instance.nonce {
+            self.renew(claim);
+            return Decision::Granted { found: self.refuse_candidate_before(claim.connection) };
         }
-        if self.refused.contains(&speaker.instance) {
-            return Verdict::Copy(None, self.holder.clone());
+        if self.refused.contains(instance) {
+            return Decision::Refused { holder: self.holder.clone(), found: None };
         }
-        if self.holder.instance.other_machine(&speaker.instance) {
-            return Verdict::Copy(Some(self.refuse(speaker.clone())), self.holder.clone());
+        if self.holder.instance.other_machine(instance) {
+            let found = self.refuse(claim.claimant.clone());
+            return Decision::Refused { holder: self.holder.clone(), found: Some(found) };
         }
-        if word.connection <= self.taken_at {
-            return Verdict::InDoubt(SILENCE_MARGIN);
+        if claim.connection <= self.taken_at_connection {
+            return Decision::RetryAfter(SILENCE_MARGIN);
         }
-        if let Some(place) = self.former.iter().position(|f| f.instance == speaker.instance) {
-            self.former.remove(place);
-            let copy = std::mem::replace(&mut self.holder, speaker.clone());
-            self.sit(word);
-            return Verdict::Go(Some(self.refuse(copy)));
+        if let Some(index) = self.former.iter().position(|former| former == instance) {
+            self.former.remove(index);
+            let replaced = self.take_over(claim);
+            return Decision::Granted { found: Some(self.refuse(replaced)) };
         }
-        let silent = word.now.saturating_sub(self.heard);
-        let free = self.left || silent >= self.silence;
-        if free || word.here || self.holder.instance.same_boot(&speaker.instance) {
-            let former = std::mem::replace(&mut self.holder, speaker.clone());
-            remember(&mut self.former, former);
-            self.sit(word);
-            return Verdict::Go(None);
+        let silence = claim.now.saturating_sub(self.renewed_at);
+        let has_ended = self.released
+            || silence >= self.silence_max
+            || claim.on_server_boot
+            || self.holder.instance.same_boot(instance);
+        if has_ended {
+            let replaced = self.take_over(claim);
+            push_bounded(&mut self.former, replaced.instance);
+            return Decision::Granted { found: None };
         }
-        if self.candidate.as_ref().is_none_or(|(c, _)| c.instance != speaker.instance) {
-            self.candidate = Some((speaker.clone(), word.newest));
+        if self.candidate.as_ref().is_none_or(|c| c.claimant.instance != *instance) {
+            self.candidate = Some(Candidate {
+                claimant: claim.claimant.clone(),
+                since_connection: claim.newest_connection,
+            });
         }
-        Verdict::InDoubt(self.silence.saturating_sub(silent))
+        Decision::RetryAfter(self.silence_max.saturating_sub(silence))
     }
 
-    fn sit(&mut self, word: &Word) {
-        self.taken_at = word.newest;
+    fn renew(&mut self, claim: &Claim) {
+        self.renewed_at = claim.now;
+        self.silence_max = silence_max(claim.heartbeat);
+        self.released = false;
+        self.holder.address.clone_from(&claim.claimant.address);
+    }
+
+    /// Makes the claimant the holder and returns the holder before it.
+    fn take_over(&mut self, claim: &Claim) -> Claimant {
+        let replaced = std::mem::replace(&mut self.holder, claim.claimant.clone());
+        self.taken_at_connection = claim.newest_connection;
         self.candidate = None;
-        self.stay(word);
+        self.renew(claim);
+        replaced
     }
 
-    fn stay(&mut self, word: &Word) {
-        self.heard = word.now;
-        self.silence = silence(word.heartbeat);
-        self.left = false;
-        self.holder.address.clone_from(&word.speaker.address);
+    /// Refuses the candidate if the holder's connection is newer than it. An older connection may
+    /// deliver a late packet of a holder that has ended.
+    fn refuse_candidate_before(&mut self, connection: u64) -> Option<CloneFound> {
+        let candidate = self.candidate.take_if(|c| connection > c.since_connection)?;
+        Some(self.refuse(candidate.claimant))
     }
 
-    fn holder_speaks(&mut self, word: &Word) -> Option<Cloned> {
-        self.stay(word);
-        let (candidate, _) = self.candidate.take_if(|(_, since)| word.connection > *since)?;
-        Some(self.refuse(candidate))
-    }
-
-    fn refuse(&mut self, refused: Speaker) -> Cloned {
-        remember(&mut self.refused, refused.instance.clone());
-        Cloned { holder: self.holder.clone(), refused }
+    fn refuse(&mut self, refused: Claimant) -> CloneFound {
+        push_bounded(&mut self.refused, refused.instance.clone());
+        CloneFound { holder: self.holder.clone(), refused }
     }
 }
 
-fn remember<T>(list: &mut VecDeque<T>, one: T) {
+/// Appends an instance; the oldest one goes if there are [`REMEMBERED_MAX`].
+fn push_bounded(list: &mut VecDeque<Instance>, instance: Instance) {
     if list.len() == REMEMBERED_MAX {
         list.pop_front();
     }
-    list.push_back(one);
+    list.push_back(instance);
 }
 
 #[cfg(test)]
@@ -243,94 +295,112 @@ mod tests {
     use super::*;
 
     const A: AgentId = AgentId(1);
-    const LIFE: Incarnation = Incarnation(5);
+    const FIRST: Incarnation = Incarnation(5);
 
-    fn word(instance: &str, connection: u64, at_s: u64) -> Word {
-        Word {
-            speaker: Speaker { instance: instance.parse().unwrap(), address: "here".into() },
-            here: false,
+    fn claim(instance: &str, connection: u64, at_s: u64) -> Claim {
+        Claim {
+            claimant: Claimant { instance: instance.parse().unwrap(), address: "here".into() },
+            on_server_boot: false,
             heartbeat: Duration::from_secs(10),
             connection,
-            newest: connection,
+            newest_connection: connection,
             now: Duration::from_secs(at_s),
         }
     }
 
-    fn goes(verdict: &Verdict) -> bool {
-        matches!(verdict, Verdict::Go(None))
+    fn is_granted(decision: &Decision) -> bool {
+        matches!(decision, Decision::Granted { found: None })
     }
 
     #[test]
-    fn another_machine_is_refused_and_told_of_once() {
-        let seats = Seats::default();
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.1", 1, 0))));
-        let Verdict::Copy(Some(cloned), _) = seats.hear(A, LIFE, &word("bb.b2.2", 2, 9_999)) else {
+    fn clone_on_another_machine_is_refused_and_found_once() {
+        let leases = Leases::default();
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b1.1", 1, 0))));
+        let Decision::Refused { found: Some(found), .. } =
+            leases.claim(A, FIRST, &claim("bb.b2.2", 2, 9_999))
+        else {
             panic!("taken");
         };
-        assert_eq!(cloned.holder.instance.machine, "aa");
-        assert_eq!(cloned.refused.instance.machine, "bb");
-        assert!(matches!(seats.hear(A, LIFE, &word("bb.b2.2", 3, 9_999)), Verdict::Copy(None, _)));
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.1", 4, 9_999))));
+        assert_eq!(found.holder.instance.machine, "aa");
+        assert_eq!(found.refused.instance.machine, "bb");
+        assert!(matches!(
+            leases.claim(A, FIRST, &claim("bb.b2.2", 3, 9_999)),
+            Decision::Refused { found: None, .. }
+        ));
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b1.1", 4, 9_999))));
     }
 
     #[test]
-    fn a_new_start_on_the_same_boot_takes_over_at_once() {
-        let seats = Seats::default();
-        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.2", 2, 0))));
-        // A late packet of the process before, over its old connection, proves nothing.
-        assert!(matches!(seats.hear(A, LIFE, &word("aa.b1.1", 1, 1)), Verdict::InDoubt(_)));
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.2", 2, 1))));
-        // Over a new connection it does: two processes run.
-        let verdict = seats.hear(A, LIFE, &word("aa.b1.1", 3, 2));
-        assert!(matches!(&verdict, Verdict::Go(Some(c)) if c.refused.instance.nonce == "2"));
-        assert!(matches!(seats.hear(A, LIFE, &word("aa.b1.2", 4, 2)), Verdict::Copy(None, _)));
+    fn new_start_on_the_same_boot_takes_over_at_once() {
+        let leases = Leases::default();
+        leases.claim(A, FIRST, &claim("aa.b1.1", 1, 0));
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b1.2", 2, 0))));
+        // The old connection may deliver a late packet of the process before.
+        assert!(matches!(leases.claim(A, FIRST, &claim("aa.b1.1", 1, 1)), Decision::RetryAfter(_)));
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b1.2", 2, 1))));
+        // A new connection proves that two processes run.
+        let decision = leases.claim(A, FIRST, &claim("aa.b1.1", 3, 2));
+        assert!(
+            matches!(&decision, Decision::Granted { found: Some(c) } if c.refused.instance.nonce == "2")
+        );
+        assert!(matches!(
+            leases.claim(A, FIRST, &claim("aa.b1.2", 4, 2)),
+            Decision::Refused { found: None, .. }
+        ));
     }
 
     #[test]
-    fn after_a_reboot_the_seat_is_free_once_the_holder_is_silent() {
-        let seats = Seats::default();
-        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
-        let Verdict::InDoubt(wait) = seats.hear(A, LIFE, &word("aa.b2.2", 2, 10)) else {
+    fn after_a_reboot_the_lease_is_taken_once_the_holder_is_silent() {
+        let leases = Leases::default();
+        leases.claim(A, FIRST, &claim("aa.b1.1", 1, 0));
+        let Decision::RetryAfter(wait) = leases.claim(A, FIRST, &claim("aa.b2.2", 2, 10)) else {
             panic!("judged");
         };
         assert_eq!(wait, Duration::from_millis(20_500));
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b2.2", 3, 31))));
-        // A goodbye frees it at once.
-        seats.leave(A, "2");
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b3.3", 4, 31))));
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b2.2", 3, 31))));
+        // After a goodbye there is nothing to wait for.
+        leases.release(A, "2");
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b3.3", 4, 31))));
     }
 
     #[test]
-    fn a_copy_that_shares_the_machine_id_is_refused_when_the_holder_speaks() {
-        let seats = Seats::default();
-        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
-        seats.hear(A, LIFE, &word("aa.b2.2", 2, 10));
-        // Over its old connection it may be a late packet; it is made to take a new one.
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.1", 1, 11))));
-        assert!(seats.doubted(A));
-        let verdict = seats.hear(A, LIFE, &word("aa.b1.1", 3, 12));
-        assert!(matches!(&verdict, Verdict::Go(Some(c)) if c.refused.instance.nonce == "2"));
-        assert!(!seats.doubted(A));
-        assert!(matches!(seats.hear(A, LIFE, &word("aa.b2.2", 4, 99)), Verdict::Copy(None, _)));
+    fn clone_with_the_same_machine_id_is_refused_by_the_holder() {
+        let leases = Leases::default();
+        leases.claim(A, FIRST, &claim("aa.b1.1", 1, 0));
+        leases.claim(A, FIRST, &claim("aa.b2.2", 2, 10));
+        // The holder's old connection proves nothing, so it is made to connect again.
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b1.1", 1, 11))));
+        assert!(leases.has_candidate(A));
+        let decision = leases.claim(A, FIRST, &claim("aa.b1.1", 3, 12));
+        assert!(
+            matches!(&decision, Decision::Granted { found: Some(c) } if c.refused.instance.nonce == "2")
+        );
+        assert!(!leases.has_candidate(A));
+        assert!(matches!(
+            leases.claim(A, FIRST, &claim("aa.b2.2", 4, 99)),
+            Decision::Refused { found: None, .. }
+        ));
     }
 
     #[test]
-    fn what_the_store_recalls_holds_the_seat() {
-        let seats = Seats::default();
-        seats.recall(A, LIFE, "aa.b1.1".parse().unwrap(), Duration::ZERO);
-        assert!(matches!(seats.hear(A, LIFE, &word("bb.b2.2", 1, 99)), Verdict::Copy(Some(_), _)));
-        assert!(goes(&seats.hear(A, LIFE, &word("aa.b1.3", 2, 0))));
-        seats.forget(A);
-        assert!(goes(&seats.hear(A, LIFE, &word("bb.b2.2", 3, 0))));
+    fn restored_instance_holds_the_lease() {
+        let leases = Leases::default();
+        leases.restore(A, FIRST, "aa.b1.1".parse().unwrap(), Duration::ZERO);
+        assert!(matches!(
+            leases.claim(A, FIRST, &claim("bb.b2.2", 1, 99)),
+            Decision::Refused { found: Some(_), .. }
+        ));
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("aa.b1.3", 2, 0))));
+        leases.remove(A);
+        assert!(is_granted(&leases.claim(A, FIRST, &claim("bb.b2.2", 3, 0))));
     }
 
     #[test]
-    fn a_new_life_of_a_number_sits_on_no_seat_of_the_former_one() {
-        let seats = Seats::default();
-        seats.hear(A, LIFE, &word("aa.b1.1", 1, 0));
-        assert!(!seats.knows(A, Incarnation(6)));
-        assert!(goes(&seats.hear(A, Incarnation(6), &word("bb.b2.2", 2, 0))));
-        assert!(seats.knows(A, Incarnation(6)));
+    fn lease_of_an_earlier_incarnation_does_not_count() {
+        let leases = Leases::default();
+        leases.claim(A, FIRST, &claim("aa.b1.1", 1, 0));
+        assert!(!leases.contains(A, Incarnation(6)));
+        assert!(is_granted(&leases.claim(A, Incarnation(6), &claim("bb.b2.2", 2, 0))));
+        assert!(leases.contains(A, Incarnation(6)));
     }
 }

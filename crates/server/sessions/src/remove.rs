@@ -12,7 +12,7 @@ use link::{Answer, HEADER_AGENT};
 use model::{AgentId, Incarnation, Record};
 use tracing::info;
 
-use crate::agent_queues::Place;
+use crate::agent_queues::RequestPermit;
 use crate::answer::{Refusal, answered};
 use crate::app::App;
 use crate::identity::{Caller, Peer};
@@ -33,16 +33,18 @@ pub(crate) async fn remove(
     if caller.agent == AgentId::SERVER {
         return Err(Refusal::forbidden("server", "agent 000 is the server itself"));
     }
-    let place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    tokio::spawn(async move { take(&app, caller, &peer.name(), place).await }).await?
+    let permit = app.take_permit(caller.agent)?;
+    tokio::spawn(async move { take(&app, caller, &peer.name(), permit).await }).await?
 }
 
-/// In the agent's own lane, so that no session of it is committed behind its removal.
-async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Response, Refusal> {
-    let turn = place.turn().await;
+/// With the agent's lock held, so that no session of it is committed behind its removal.
+async fn take(
+    app: &App,
+    caller: Caller,
+    who: &str,
+    permit: RequestPermit,
+) -> Result<Response, Refusal> {
+    let lock = permit.lock_agent().await;
     let agent = caller.agent;
     let known = app.registry.agent(agent);
     let removed = match &known {
@@ -50,8 +52,8 @@ async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Resp
         None => unregistered(app, agent).await?,
     };
     app.reports.forget(agent);
-    app.seats.forget(agent);
-    turn.applied(None);
+    app.leases.remove(agent);
+    lock.forget_last_session();
     info!(%agent, by = who, registered = known.is_some(), "agent removed");
     let answer = Answer {
         status: STATUS_OK.to_owned(),

@@ -62,18 +62,15 @@ pub(crate) async fn rows(
 ) -> Result<Json<Taken>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
-    app.seated(&peer, &parts.headers, &caller).await?;
+    app.admit_instance(&peer, &parts.headers, &caller).await?;
     let Some(store) = app.options.series.clone() else {
         return Err(Refusal::busy("this server runs without a series store", RETRY_SECONDS));
     };
     let length = body::length(&parts.headers, ROWS_BYTES_MAX)?;
-    // In no order, but a place: one agent's bodies must not take the room of all.
-    let _place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once").closing())?;
-    let _share =
-        app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
+    // Without the agent's lock: rows have no order. One agent's bodies must not take the budget of
+    // all.
+    let _permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
+    let _share = app.take_share(length).map_err(Refusal::closing)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     // Whoever was removed while the body came brings nothing more under that number: a purge waits for what
     // is stored from here on before it deletes.

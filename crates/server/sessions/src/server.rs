@@ -14,12 +14,12 @@ use tokio::task::JoinHandle;
 use tracing::info;
 
 use crate::admit::Budget;
-use crate::agent_queues::Lanes;
+use crate::agent_queues::AgentQueues;
 use crate::app::App;
 use crate::error::SessionsError;
-use crate::leases::Seats;
+use crate::leases::Leases;
 use crate::meter::Meter;
-use crate::options::{ENROLMENTS_MAX, LANES_MAX, SessionsOptions};
+use crate::options::{ENROLMENTS_MAX, QUEUES_MAX, SessionsOptions};
 use crate::reports::{ReportKind, Reports};
 use crate::{listen, router, tls, unix};
 
@@ -56,13 +56,13 @@ impl Sessions {
         let limits = options.limits;
         let app = Arc::new(App {
             budget: Budget::new(limits.in_flight_bytes_max),
-            lanes: Lanes::new(LANES_MAX, limits.agent_requests_max),
+            queues: AgentQueues::new(QUEUES_MAX, limits.agent_requests_max),
             meter: Meter::default(),
             reports: Reports::default(),
             enrolments: Semaphore::new(ENROLMENTS_MAX),
             connections: AtomicUsize::new(0),
             connections_seen: AtomicU64::new(0),
-            seats: Seats::default(),
+            leases: Leases::default(),
             store: state.store_id(),
             options,
             commit,
@@ -73,7 +73,7 @@ impl Sessions {
         app.registry.when_removed(move |agent| {
             if let Some(app) = weak.upgrade() {
                 app.reports.forget(agent);
-                app.seats.forget(agent);
+                app.leases.remove(agent);
             }
         });
         let (stop, stopped) = watch::channel(false);

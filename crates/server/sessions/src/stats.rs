@@ -33,8 +33,8 @@ pub(crate) async fn config(
     keep(&app, &peer, request, ReportKind::Config).await
 }
 
-/// In the agent's own lane and asked anew who it is: a report that was on the way while its agent
-/// was removed does not come back behind the removal.
+/// With the agent's lock held, the sender is identified again: a report that was on the way while
+/// its agent was removed is not kept after the removal.
 async fn keep(
     app: &Arc<App>,
     peer: &Peer,
@@ -43,17 +43,14 @@ async fn keep(
 ) -> Result<Response, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(peer, &parts.headers)?;
-    app.seated(peer, &parts.headers, &caller).await?;
+    app.admit_instance(peer, &parts.headers, &caller).await?;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     if !strict::is_object(&bytes) {
         return Err(Refusal::invalid("body is not a JSON object"));
     }
-    let place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    let _turn = place.turn().await;
+    let permit = app.take_permit(caller.agent)?;
+    let _lock = permit.lock_agent().await;
     let now = app.caller(peer, &parts.headers)?;
     if (now.agent, now.incarnation) != (caller.agent, caller.incarnation) {
         return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
