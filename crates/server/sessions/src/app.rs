@@ -16,7 +16,7 @@ use crate::agent_queues::{AgentQueues, RequestPermit};
 use crate::answer::Refusal;
 use crate::identity::{Caller, Peer, identify};
 use crate::leases::Leases;
-use crate::meter::Meter;
+use crate::meter::{Meter, Readings};
 use crate::options::SessionsOptions;
 use crate::reports::Reports;
 
@@ -108,14 +108,14 @@ impl App {
     }
 
     pub(crate) fn counters(&self) -> serde_json::Value {
-        let gauges = [
-            ("sync.inflight.bytes", self.budget.used()),
-            ("sync.connections", self.connections.load(Ordering::Relaxed)),
-            ("sync.seats", self.leases.count()),
-            ("sync.reports", self.reports.count()),
-        ];
-        let made = self.connections_seen.load(Ordering::Relaxed);
-        let totals = (self.commit.stats().batches, made);
-        self.meter.to_json(self.options.clock.now_us(), &gauges, totals)
+        let readings = Readings {
+            in_flight_bytes: self.budget.used(),
+            connections: self.connections.load(Ordering::Relaxed),
+            leases: self.leases.count(),
+            reports: self.reports.count(),
+            journal_batches: self.commit.stats().batches,
+            connections_seen: self.connections_seen.load(Ordering::Relaxed),
+        };
+        self.meter.to_json(self.options.clock.now_us(), &readings)
     }
 }

@@ -94,6 +94,13 @@ struct Asked {
     sorted: Vec<usize>,
 }
 
+/// One range of a question.
+struct AskedRange {
+    /// Its index in the question.
+    index: usize,
+    range: KeyRange,
+}
+
 impl Asked {
     fn new(ranges: Vec<KeyRange>) -> Result<Self, Refusal> {
         let mut by_key: Vec<(KeyRange, usize)> =
@@ -109,12 +116,13 @@ impl Asked {
         Ok(Self { ranges, sorted: by_key.into_iter().map(|(_, place)| place).collect() })
     }
 
-    /// The range that a key lies in, and its place in the question.
-    fn range_of(&self, key: u64) -> Option<(usize, KeyRange)> {
-        let range = |place: &usize| self.ranges.get(*place).copied();
-        let after = self.sorted.partition_point(|p| range(p).is_some_and(|r| r.first <= key));
-        let place = *self.sorted.get(after.checked_sub(1)?)?;
-        range(&place).filter(|range| range.contains(key)).map(|range| (place, range))
+    /// Returns the range that contains a key.
+    fn range_of(&self, key: u64) -> Option<AskedRange> {
+        let range = |index: &usize| self.ranges.get(*index).copied();
+        let after = self.sorted.partition_point(|i| range(i).is_some_and(|r| r.first <= key));
+        let index = *self.sorted.get(after.checked_sub(1)?)?;
+        let range = range(&index).filter(|range| range.contains(key))?;
+        Some(AskedRange { index, range })
     }
 
     /// Bytes that the answer takes, about.
@@ -143,9 +151,9 @@ fn sums(
     let mut parts: Vec<Vec<Sum>> = asked.ranges.iter().map(sums).collect();
     state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, _, checksum| {
         let key = key(id);
-        let sum = asked.range_of(key).and_then(|(place, range)| {
-            parts.get_mut(place).and_then(|sums| sums.get_mut(range.place(key, split)))
-        });
+        let sum = asked
+            .range_of(key)
+            .and_then(|found| parts.get_mut(found.index)?.get_mut(found.range.place(key, split)));
         if let Some(sum) = sum {
             sum.add(hash(id, checksum));
         }
@@ -166,9 +174,9 @@ fn listing(
     let mut lists: Vec<Vec<DigestItem>> = vec![Vec::new(); asked.ranges.len()];
     let mut all = 0;
     state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, version, checksum| {
-        let Some((place, _)) = asked.range_of(key(id)) else { return true };
+        let Some(found) = asked.range_of(key(id)) else { return true };
         // Of a range that does not fit nothing is kept any more.
-        let Some(list) = lists.get_mut(place) else { return true };
+        let Some(list) = lists.get_mut(found.index) else { return true };
         let (id, checksum, body) = (id.to_owned(), checksum.to_owned(), String::new());
         list.push(DigestItem { id, version, checksum, body });
         all += 1;

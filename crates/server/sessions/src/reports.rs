@@ -21,11 +21,17 @@ pub(crate) struct Reports(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    reports: HashMap<(AgentId, ReportKind), Report>,
+    reports: HashMap<ReportKey, Report>,
     /// By age: the number that each was given when it came.
-    ages: BTreeMap<u64, (AgentId, ReportKind)>,
+    ages: BTreeMap<u64, ReportKey>,
     newest: u64,
     bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct ReportKey {
+    agent: AgentId,
+    kind: ReportKind,
 }
 
 struct Report {
@@ -36,8 +42,8 @@ struct Report {
 }
 
 impl Kept {
-    fn remove(&mut self, of: (AgentId, ReportKind)) {
-        if let Some(report) = self.reports.remove(&of) {
+    fn remove(&mut self, key: ReportKey) {
+        if let Some(report) = self.reports.remove(&key) {
             self.ages.remove(&report.age);
             self.bytes -= report.text.len() + REPORT_OVERHEAD_BYTES;
         }
@@ -47,12 +53,13 @@ impl Kept {
 impl Reports {
     pub(crate) fn put(&self, agent: AgentId, life: Incarnation, kind: ReportKind, text: Vec<u8>) {
         let mut kept = self.0.lock();
-        kept.remove((agent, kind));
+        let key = ReportKey { agent, kind };
+        kept.remove(key);
         kept.newest += 1;
         let age = kept.newest;
         kept.bytes += text.len() + REPORT_OVERHEAD_BYTES;
-        kept.ages.insert(age, (agent, kind));
-        kept.reports.insert((agent, kind), Report { life, age, text });
+        kept.ages.insert(age, key);
+        kept.reports.insert(key, Report { life, age, text });
         while kept.bytes > REPORT_BYTES_MAX {
             let Some((_, oldest)) = kept.ages.pop_first() else { break };
             kept.remove(oldest);
@@ -67,7 +74,10 @@ impl Reports {
         kind: ReportKind,
     ) -> Option<Vec<u8>> {
         let kept = self.0.lock();
-        kept.reports.get(&(agent, kind)).filter(|r| r.life == life).map(|r| r.text.clone())
+        kept.reports
+            .get(&ReportKey { agent, kind })
+            .filter(|r| r.life == life)
+            .map(|r| r.text.clone())
     }
 
     /// How many there are.
@@ -79,7 +89,7 @@ impl Reports {
     pub(crate) fn forget(&self, agent: AgentId) {
         let mut kept = self.0.lock();
         for kind in [ReportKind::Stats, ReportKind::Config] {
-            kept.remove((agent, kind));
+            kept.remove(ReportKey { agent, kind });
         }
     }
 }
