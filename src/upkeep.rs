@@ -6,7 +6,7 @@ use std::time::Duration;
 use commit::Commit;
 use model::Record;
 use registry::Registry;
-use ship::Shipping;
+use replication::Shipping;
 use state::{Retention, StateStore};
 use tokio::sync::watch;
 use tracing::{error, info, warn};

@@ -17,9 +17,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use replication::wire::{Decoder, Frame};
+use replication::{HEADER_PERSISTED, Part};
 use reqwest::{Method, Response};
-use ship::wire::{Decoder, Frame};
-use ship::{HEADER_PERSISTED, Part};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
+use replication::wire::{Decoder, Frame};
+use replication::{Part, SeedSource};
 use reqwest::Method;
-use ship::wire::{Decoder, Frame};
-use ship::{Part, SeedSource};
 use state::StateStore;
 
 use super::client::{Client, Trouble};
