@@ -1,54 +1,21 @@
-//! The copies that a follower begins with: made on the server, taken here.
+//! Receives the copies that a follower begins with.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow, bail};
+use replication::Part;
 use replication::wire::{Decoder, Frame};
-use replication::{Part, SeedSource};
 use reqwest::Method;
-use state::StateStore;
 
-use super::client::{Client, Trouble};
-use crate::backup;
-use crate::folder::DataFolder;
+use super::client::{Client, Trouble, lost};
+use super::error::FollowError;
+use super::folder::FollowerFolder;
 
 /// Where a seed is put together until it is complete.
 const INCOMING: &str = "incoming";
-
-/// Copies of a server's own files.
-pub(crate) struct ServerFiles {
-    pub(crate) folder: DataFolder,
-    pub(crate) state: Arc<dyn StateStore>,
-}
-
-impl SeedSource for ServerFiles {
-    fn copy(&self, part: Part, to: &Path) -> Result<Vec<String>, String> {
-        self.copy_to(part, &DataFolder::new(to)).map_err(|e| format!("{e:#}"))
-    }
-}
-
-impl ServerFiles {
-    fn copy_to(&self, part: Part, to: &DataFolder) -> anyhow::Result<Vec<String>> {
-        let mut names = Vec::new();
-        if part == Part::All {
-            self.state.backup_to(&to.state_db()).context("state")?;
-            names.push("state.db".to_owned());
-            backup::copy_folder(&self.folder.keys(), &to.keys())?;
-            for entry in fs::read_dir(to.keys())? {
-                names.push(format!("keys/{}", entry?.file_name().to_string_lossy()));
-            }
-        }
-        // After the state: an agent that the state knows is registered.
-        backup::copy_database(&self.folder.registry_db(), &to.registry_db())?;
-        names.push("registry.db".to_owned());
-        Ok(names)
-    }
-}
 
 /// Whether a name may be written: the files of a server's data folder and nothing beside.
 fn is_expected(name: &str) -> bool {
@@ -62,7 +29,7 @@ fn is_expected(name: &str) -> bool {
 }
 
 /// Fetch a part into `folder`, each file whole or not at all.
-pub(crate) async fn fetch(
+pub(super) async fn fetch(
     client: &Client,
     follower: &str,
     part: Part,
@@ -78,100 +45,126 @@ pub(crate) async fn fetch(
     let mut answer = client.ask(Method::POST, "/journal/follow/seed", &query).await?;
     let mut decoder = Decoder::default();
     let mut receiver = Receiver::new(&incoming)?;
-    while let Some(chunk) = answer.chunk().await? {
+    while let Some(chunk) = answer.chunk().await.map_err(lost)? {
         decoder.push(&chunk);
         while let Some(frame) = decoder.take().map_err(|e| Trouble::Lost(e.to_string()))? {
-            if receiver.take(frame)? {
-                receiver.place(folder)?;
-                return Ok(());
+            if receiver.take(frame)? == Received::All {
+                return Ok(receiver.place(folder)?);
             }
         }
     }
     Err(Trouble::Lost("the server broke a seed off; its log says why".into()))
 }
 
-fn clear(incoming: &Path) -> anyhow::Result<()> {
-    if incoming.exists() {
-        fs::remove_dir_all(incoming).with_context(|| incoming.display().to_string())?;
+fn clear(dir: &Path) -> Result<(), FollowError> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).map_err(FollowError::file(dir))?;
     }
     Ok(())
+}
+
+fn create_private(dir: &Path) -> Result<(), FollowError> {
+    fs::DirBuilder::new().mode(0o700).create(dir).map_err(FollowError::file(dir))
+}
+
+fn format_error(why: impl Into<String>) -> FollowError {
+    FollowError::Format(why.into())
 }
 
 /// Files as they come.
 struct Receiver {
     incoming: PathBuf,
     names: BTreeSet<String>,
-    /// The file being written, its length so far and in the end.
-    open: Option<(File, u64, u64)>,
+    open: Option<OpenFile>,
+}
+
+/// The file being written.
+struct OpenFile {
+    file: File,
+    written_bytes: u64,
+    size_bytes: u64,
+}
+
+/// What a frame brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Received {
+    Part,
+    /// The last frame of the seed.
+    All,
 }
 
 impl Receiver {
-    fn new(incoming: &Path) -> anyhow::Result<Self> {
+    fn new(incoming: &Path) -> Result<Self, FollowError> {
         for folder in [incoming, &incoming.join("keys")] {
-            let made = fs::DirBuilder::new().mode(0o700).create(folder);
-            made.with_context(|| folder.display().to_string())?;
+            create_private(folder)?;
         }
         Ok(Self { incoming: incoming.to_owned(), names: BTreeSet::new(), open: None })
     }
 
-    /// Take a frame; whether it was the last.
-    fn take(&mut self, frame: Frame) -> anyhow::Result<bool> {
+    fn take(&mut self, frame: Frame) -> Result<Received, FollowError> {
         match frame {
             Frame::File { size, name } => {
                 self.finish()?;
                 if !is_expected(&name) {
-                    bail!("the server sent the file {name:?}, which is not expected");
+                    return Err(format_error(format!(
+                        "the server sent the file {name:?}, which is not expected"
+                    )));
                 }
                 let path = self.incoming.join(&name);
                 let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
-                self.open = Some((file.with_context(|| path.display().to_string())?, 0, size));
+                let file = file.map_err(FollowError::file(&path))?;
+                self.open = Some(OpenFile { file, written_bytes: 0, size_bytes: size });
                 self.names.insert(name);
-                Ok(false)
+                Ok(Received::Part)
             }
             Frame::Piece { offset, bytes } => {
-                let Some((file, length, _)) = self.open.as_mut().filter(|o| o.1 == offset) else {
-                    bail!("the server sent a piece of a file out of its turn");
+                let Some(open) = self.open.as_mut().filter(|o| o.written_bytes == offset) else {
+                    return Err(format_error("the server sent a piece of a file out of its turn"));
                 };
-                file.write_all(&bytes).context("seed")?;
-                *length += bytes.len() as u64;
-                Ok(false)
+                open.file.write_all(&bytes).map_err(FollowError::Seed)?;
+                open.written_bytes += bytes.len() as u64;
+                Ok(Received::Part)
             }
             Frame::End { files } => {
                 self.finish()?;
                 if files != self.names.len() as u64 {
-                    bail!("the server sent {} files instead of {files}", self.names.len());
+                    let sent = self.names.len();
+                    return Err(format_error(format!(
+                        "the server sent {sent} files instead of {files}"
+                    )));
                 }
-                Ok(true)
+                Ok(Received::All)
             }
             Frame::Record { .. } | Frame::Status { .. } => {
-                bail!("the server sent records instead of a seed")
+                Err(format_error("the server sent records instead of a seed"))
             }
         }
     }
 
-    fn finish(&mut self) -> anyhow::Result<()> {
-        let Some((file, length, size)) = self.open.take() else { return Ok(()) };
-        if length != size {
-            return Err(anyhow!("the server sent {length} bytes of a file of {size}"));
+    fn finish(&mut self) -> Result<(), FollowError> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let (written, size) = (open.written_bytes, open.size_bytes);
+        if written != size {
+            let why = format!("the server sent {written} bytes of a file of {size}");
+            return Err(FollowError::Format(why));
         }
-        file.sync_all().context("seed")
+        open.file.sync_all().map_err(FollowError::Seed)
     }
 
     /// Put every file in its place.
-    fn place(&self, folder: &Path) -> anyhow::Result<()> {
+    fn place(&self, folder: &Path) -> Result<(), FollowError> {
         let keys = folder.join("keys");
         if self.names.iter().any(|n| n.starts_with("keys/")) && !keys.exists() {
-            let made = fs::DirBuilder::new().mode(0o700).create(&keys);
-            made.with_context(|| keys.display().to_string())?;
+            create_private(&keys)?;
         }
         for name in &self.names {
             let target = folder.join(name);
-            fs::rename(self.incoming.join(name), &target)
-                .with_context(|| target.display().to_string())?;
+            fs::rename(self.incoming.join(name), &target).map_err(FollowError::file(&target))?;
         }
         for folder in [folder, &keys] {
             if folder.exists() {
-                File::open(folder)?.sync_all().with_context(|| folder.display().to_string())?;
+                let synced = File::open(folder).and_then(|folder| folder.sync_all());
+                synced.map_err(FollowError::file(folder))?;
             }
         }
         clear(&self.incoming)
@@ -179,20 +172,17 @@ impl Receiver {
 }
 
 /// Remove what an unfinished seed left, so that it can be fetched anew.
-pub(crate) fn wipe(folder: &DataFolder) -> anyhow::Result<()> {
-    clear(&folder.path().join(INCOMING))?;
-    for dir in [folder.keys(), folder.journal()] {
-        if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| dir.display().to_string())?;
-        }
+pub(super) fn wipe(folder: &FollowerFolder) -> Result<(), FollowError> {
+    for dir in [&folder.path.join(INCOMING), &folder.keys, &folder.journal] {
+        clear(dir)?;
     }
-    for base in [folder.state_db(), folder.registry_db()] {
+    for base in [&folder.state_db, &folder.registry_db] {
         for suffix in ["", "-wal", "-shm"] {
             let mut path = base.clone().into_os_string();
             path.push(suffix);
             match fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(e).with_context(|| PathBuf::from(&path).display().to_string());
+                Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(FollowError::File { path: path.into(), cause });
                 }
                 _ => {}
             }

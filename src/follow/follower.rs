@@ -1,0 +1,311 @@
+//! Follows a server: a second folder keeps every persisted record of it, and becomes a server when
+//! the first is gone (`docs/reference/journal.md`).
+//!
+//! # Invariants
+//! - A position is acknowledged only after every record up to it is persisted here.
+//! - Only records that follow the last one without a hole are taken; whatever does not fit ends
+//!   the connection, and the next one begins where the journal ends.
+//! - A folder that follows is held by one process, and no server starts on it before it was
+//!   promoted.
+
+use std::time::{Duration, Instant};
+
+use replication::wire::{Decoder, Frame};
+use replication::{HEADER_PERSISTED, Part};
+use reqwest::{Method, Response};
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
+
+use super::client::{Client, ServerAddress, Trouble};
+use super::copy::{self, Copy};
+use super::error::FollowError;
+use super::folder::FollowerFolder;
+use super::marker::Marker;
+use super::seed;
+
+/// Bytes that are taken from the connection before they are persisted.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+/// Pieces of the connection that wait while others are persisted.
+const PIECES_WAITING: usize = 64;
+/// First pause before the server is asked again; each further one is twice as long.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often the registry is copied anew: it is not in the journal.
+const REGISTRY_EVERY: Duration = Duration::from_mins(1);
+
+/// What to follow, and into which folder. The caller has claimed the folder.
+pub struct FollowOptions {
+    pub server: ServerAddress,
+    pub folder: FollowerFolder,
+    /// Part of the follower's name at the server.
+    pub host: String,
+    /// End when everything that the server held at the beginning is persisted here.
+    pub once: bool,
+    /// Takes lines for the person who started it.
+    pub show: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Follows until `stop` is ready; with [`FollowOptions::once`] until everything that the server held
+/// is here.
+///
+/// # Errors
+/// When the server refuses this follower, or a file cannot be read or written.
+pub async fn follow(
+    options: FollowOptions,
+    stop: impl Future<Output = ()>,
+) -> Result<(), FollowError> {
+    let client = Client::new(&options.server)?;
+    let mut following = Following {
+        marker: adopt(&options)?,
+        folder: options.folder,
+        client,
+        show: options.show,
+        once: options.once,
+        copy: None,
+        registry_at: None,
+    };
+    let ended = tokio::select! {
+        ended = following.run() => ended,
+        () = stop => Ok(()),
+    };
+    let closed = match following.copy.take() {
+        Some(copy) => copy.close().await,
+        None => Ok(()),
+    };
+    ended.and(closed)?;
+    (following.show)("stopped");
+    Ok(())
+}
+
+/// Returns the folder's marker, or makes one if the folder is new or restored.
+fn adopt(options: &FollowOptions) -> Result<Marker, FollowError> {
+    let FollowerFolder { path, journal, state_db, restored_marker, .. } = &options.folder;
+    let known = Marker::load(path)?;
+    let restored = restored_marker.exists() && state_db.exists();
+    if known.is_none() && !restored && (state_db.exists() || journal.exists()) {
+        return Err(FollowError::Folder { path: path.clone() });
+    }
+    let from = &options.server.from;
+    let mut marker = match known {
+        Some(marker) => marker,
+        None => Marker { seeded: restored, ..Marker::new(from, &options.host)? },
+    };
+    marker.from.clone_from(from);
+    marker.store(path)?;
+    if marker.seeded && restored_marker.exists() {
+        // It goes on with the server's records instead of without them.
+        std::fs::remove_file(restored_marker).map_err(FollowError::file(restored_marker))?;
+    }
+    Ok(marker)
+}
+
+/// One folder that follows one server.
+struct Following {
+    folder: FollowerFolder,
+    marker: Marker,
+    client: Client,
+    show: Box<dyn Fn(&str) + Send + Sync>,
+    once: bool,
+    copy: Option<Copy>,
+    registry_at: Option<Instant>,
+}
+
+impl Following {
+    async fn run(&mut self) -> Result<(), FollowError> {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let before = self.position();
+            let trouble = match self.session().await {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Refused(error)) => return Err(error),
+                Err(Trouble::Lost(why)) => why,
+            };
+            warn!(server = self.client.name(), "lost: {trouble}; trying again");
+            if self.position() != before {
+                pause = PAUSE_FIRST;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Returns the last position persisted here.
+    fn position(&self) -> Option<u64> {
+        self.copy.as_ref().map(|copy| copy.last().position)
+    }
+
+    /// One connection; it ends well only with `--once`.
+    async fn session(&mut self) -> Result<(), Trouble> {
+        self.prepare().await?;
+        let Some(copy) = &self.copy else { return Ok(()) };
+        let last = copy.last();
+        let from = (last.position + 1).to_string();
+        let crc = last.crc.map(|crc| format!("{crc:08x}"));
+        let store = copy.store();
+        let mut query = vec![
+            ("follower", self.marker.name.as_str()),
+            ("store", store.as_str()),
+            ("from", from.as_str()),
+        ];
+        query.extend(crc.as_deref().map(|crc| ("last", crc)));
+        let answer = self.client.ask(Method::GET, "/journal/follow", &query).await?;
+        let goal = header(&answer, HEADER_PERSISTED)?;
+        let (name, server) = (&self.marker.name, self.client.name());
+        (self.show)(&format!("following {server} as {name} from record {from}"));
+        let pieces = pieces(answer);
+        self.take_all(pieces, goal).await
+    }
+
+    /// Fetch what a new folder begins with, open it, and look after the registry.
+    async fn prepare(&mut self) -> Result<(), Trouble> {
+        let path = self.folder.path.clone();
+        if !self.marker.seeded {
+            (self.show)(&format!("copying state and registry of {}", self.client.name()));
+            seed::wipe(&self.folder)?;
+            seed::fetch(&self.client, &self.marker.name, Part::All, &path).await?;
+            self.marker.seeded = true;
+            self.marker.store(&path)?;
+            self.registry_at = Some(Instant::now());
+        }
+        if self.copy.is_none() {
+            let folder = self.folder.clone();
+            let opened = tokio::task::spawn_blocking(move || Copy::open(&folder)).await;
+            self.copy = Some(opened.map_err(FollowError::from)??);
+        }
+        self.refresh_registry().await
+    }
+
+    async fn refresh_registry(&mut self) -> Result<(), Trouble> {
+        if self.registry_at.is_some_and(|at| at.elapsed() < REGISTRY_EVERY) {
+            return Ok(());
+        }
+        let path = self.folder.path.clone();
+        seed::fetch(&self.client, &self.marker.name, Part::Registry, &path).await?;
+        self.registry_at = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Take records until the connection ends.
+    async fn take_all(
+        &mut self,
+        mut pieces: mpsc::Receiver<Result<bytes::Bytes, String>>,
+        goal: u64,
+    ) -> Result<(), Trouble> {
+        let mut decoder = Decoder::default();
+        let mut told = false;
+        while let Some(piece) = pieces.recv().await {
+            decoder.push(&piece.map_err(Trouble::Lost)?);
+            let broken = take_waiting(&mut pieces, &mut decoder);
+            let reached = self.take_batch(&mut decoder).await?;
+            if reached >= goal && !told {
+                told = true;
+                (self.show)(&format!("caught up: record {reached}"));
+            }
+            if told && self.once {
+                return Ok(());
+            }
+            if let Some(why) = broken {
+                return Err(Trouble::Lost(why));
+            }
+            self.refresh_registry().await?;
+        }
+        Err(Trouble::Lost("the server closed the connection".into()))
+    }
+
+    /// Persist and acknowledge every whole record that arrived; the last position.
+    async fn take_batch(&mut self, decoder: &mut Decoder) -> Result<u64, Trouble> {
+        let Some(copy) = &mut self.copy else { return Ok(0) };
+        let first = copy.last().position + 1;
+        let records = records(decoder, first)?;
+        if records.is_empty() {
+            return Ok(first - 1);
+        }
+        let position = copy.append(first, records).await.map_err(|e| match e {
+            journal::AppendError::Full(why) => Trouble::Lost(format!("{why}: free space")),
+            other => Trouble::Refused(other.into()),
+        })?;
+        let (text, name) = (position.to_string(), self.marker.name.as_str());
+        let query = [("follower", name), ("position", text.as_str())];
+        self.client.ask(Method::POST, "/journal/follow/acknowledge", &query).await?;
+        debug!(position, "acknowledged");
+        if copy.is_due() {
+            copy.apply().await?;
+        }
+        Ok(position)
+    }
+}
+
+fn header(answer: &Response, name: &str) -> Result<u64, Trouble> {
+    let value = answer.headers().get(name).and_then(|v| v.to_str().ok());
+    let number = value.and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Trouble::Lost(format!("the answer has no header {name}")))
+}
+
+/// Take what else has arrived, as much as is persisted at once; why the connection broke, if it
+/// did: what came before is good.
+fn take_waiting(
+    pieces: &mut mpsc::Receiver<Result<bytes::Bytes, String>>,
+    decoder: &mut Decoder,
+) -> Option<String> {
+    let mut taken = 0;
+    while taken < BATCH_BYTES {
+        match pieces.try_recv() {
+            Ok(Ok(bytes)) => {
+                taken += bytes.len();
+                decoder.push(&bytes);
+            }
+            Ok(Err(why)) => return Some(why),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// The records of every whole frame that arrived, the first with position `first`.
+fn records(decoder: &mut Decoder, first: u64) -> Result<Vec<Vec<u8>>, Trouble> {
+    let mut records = Vec::new();
+    while let Some(frame) = decoder.take().map_err(|e| Trouble::Lost(e.to_string()))? {
+        let next = first + records.len() as u64;
+        match frame {
+            Frame::Record { position, bytes } if position == next => records.push(bytes),
+            Frame::Status { persisted, .. } => debug!(persisted, has = next - 1, "status"),
+            other => {
+                let kind = if matches!(other, Frame::Record { .. }) { "record" } else { "frame" };
+                return Err(Trouble::Lost(format!("another {kind} came than record {next}")));
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// Read the connection beside what is persisted.
+fn pieces(mut answer: Response) -> mpsc::Receiver<Result<bytes::Bytes, String>> {
+    let (sender, receiver) = mpsc::channel(PIECES_WAITING);
+    tokio::spawn(async move {
+        loop {
+            let piece = match answer.chunk().await {
+                Ok(Some(bytes)) => Ok(bytes),
+                Ok(None) => return,
+                Err(e) => Err(e.without_url().to_string()),
+            };
+            let failed = piece.is_err();
+            if sender.send(piece).await.is_err() || failed {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Makes a folder that followed a server's own, and returns the position of its last record. The
+/// caller has claimed the folder. Blocks.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn promote(folder: &FollowerFolder) -> Result<u64, FollowError> {
+    let last = copy::promote(folder)?;
+    Marker::remove(&folder.path)?;
+    info!(last, "promoted");
+    Ok(last)
+}
