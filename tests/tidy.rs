@@ -39,7 +39,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/registry", &["model", "env", "settings", "state", "commit"]),
     ("server/sessions", &["model", "env", "link", "commit", "state", "series", "registry"]),
     ("server/sigma", &["env"]),
-    ("server/replication", &["model", "env", "journal", "commit"]),
+    ("server/replication", &["model", "env", "journal", "commit", "state"]),
     ("server/ingest", &["env", "series"]),
     (
         "web/api",

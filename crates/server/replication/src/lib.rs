@@ -15,6 +15,7 @@
 //! What a follower acknowledged is stored in the journal's folder, at most a second later; after a
 //! kill of the server it is a little lower, which keeps more.
 
+pub mod follow;
 mod followers;
 mod lag;
 mod service;

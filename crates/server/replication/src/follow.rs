@@ -8,20 +8,28 @@
 //! - A folder that follows is held by one process, and no server starts on it before it was
 //!   promoted.
 
+mod client;
+mod copy;
+mod error;
+mod folder;
+mod marker;
+mod seed;
+
 use std::time::{Duration, Instant};
 
-use replication::wire::{Decoder, Frame};
-use replication::{HEADER_PERSISTED, Part};
+use crate::wire::{Decoder, Frame};
+use crate::{HEADER_PERSISTED, Part};
 use reqwest::{Method, Response};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use super::client::{Client, ServerAddress, Trouble};
-use super::copy::{self, Copy};
-use super::error::FollowError;
-use super::folder::FollowerFolder;
-use super::marker::Marker;
-use super::seed;
+use client::{Client, Trouble};
+use copy::Copy;
+
+pub use client::{ServerAddress, trust_authority};
+pub use error::FollowError;
+pub use folder::FollowerFolder;
+pub use marker::Marker;
 
 /// Bytes that are taken from the connection before they are persisted.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;

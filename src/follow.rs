@@ -1,26 +1,14 @@
 //! `holdfast journal follow` and `promote`, and the server's own files for its followers.
 
-mod client;
-mod copy;
-mod error;
-mod folder;
-mod follower;
-mod marker;
-mod seed;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use replication::follow::{self, FollowOptions, FollowerFolder, Marker, ServerAddress};
 use replication::{Part, SeedSource};
 use state::StateStore;
 
-use self::client::ServerAddress;
-pub(crate) use self::client::trust_authority;
-use self::folder::FollowerFolder;
-use self::follower::FollowOptions;
-pub(crate) use self::marker::Marker;
 use crate::agent::Console;
 use crate::backup;
 use crate::cli::{FollowArgs, PromoteArgs};
@@ -55,7 +43,7 @@ pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {
         once: args.once,
         show: Box::new(move |line| console.line(line)),
     };
-    Ok(follower::follow(options, stop.wait()).await?)
+    Ok(follow::follow(options, stop.wait()).await?)
 }
 
 /// `holdfast journal promote`.
@@ -70,7 +58,7 @@ pub(crate) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
         bail!("{}: its first copy is not complete; let it follow once", path.display());
     }
     let _lock = folder.claim()?;
-    let last = follower::promote(&follower_folder(&folder))?;
+    let last = follow::promote(&follower_folder(&folder))?;
     Console::new().line(&format!(
         "promoted: {} holds every record up to {last}; start the server on it, and never again the \
          one at {}",

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use replication::Part;
-use replication::wire::{Decoder, Frame};
+use crate::Part;
+use crate::wire::{Decoder, Frame};
 use reqwest::Method;
 
 use super::client::{Client, Trouble, lost};
