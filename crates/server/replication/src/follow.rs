@@ -17,12 +17,13 @@ mod seed;
 
 use std::time::{Duration, Instant};
 
-use crate::wire::{Decoder, Frame};
-use crate::{HEADER_PERSISTED, Part};
 use reqwest::{Method, Response};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
+use crate::protocol::HEADER_PERSISTED;
+use crate::seed_source::Part;
+use crate::wire::{Decoder, Frame};
 use client::{Client, Trouble};
 use copy::Copy;
 

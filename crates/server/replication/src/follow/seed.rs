@@ -6,13 +6,13 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::Part;
-use crate::wire::{Decoder, Frame};
 use reqwest::Method;
 
 use super::client::{Client, Trouble, lost};
 use super::error::FollowError;
 use super::folder::FollowerFolder;
+use crate::seed_source::Part;
+use crate::wire::{Decoder, Frame};
 
 /// Where a seed is put together until it is complete.
 const INCOMING: &str = "incoming";
