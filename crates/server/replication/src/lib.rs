@@ -26,9 +26,7 @@ mod stream;
 pub mod wire;
 
 pub use followers::{FollowerStatus, ShipOptions, Shipping};
-pub use protocol::{
-    FOLLOWER_NAME_BYTES_MAX, FOLLOWERS_MAX, HEADER_PERSISTED, HEADER_STORE, is_follower_name,
-};
+pub use protocol::FOLLOWERS_MAX;
 pub use refusal::Refusal;
 pub use seed_source::{Part, SeedSource};
 pub use service::{LocalCaller, router};
