@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use env::clock::{Clock, SystemClock};
-use env::guard::{Change, GuardedClock, Hold, Release, StoredHold, StoredTime};
+use env::guard::{Acceptance, Change, GuardedClock, Hold, Release, StoredHold, StoredTime};
 use env::random::SystemRandom;
 use model::timestamp;
 use model::{Coverage, CoverageKind, EventBody};
@@ -301,10 +301,13 @@ async fn accept(folder: &DataFolder) -> anyhow::Result<()> {
     let _lock = folder.claim()?;
     folder.expect_no_series()?;
     let clock = read_guarded(folder);
-    let held = clock.accept();
+    let acceptance = clock.accept();
     write(&folder.clock(), clock.stored())?;
     let time = timestamp::micros(clock.guarded_us());
-    let said = if held { "accepted" } else { "it was not held" };
+    let said = match acceptance {
+        Acceptance::Released => "accepted",
+        Acceptance::NotHeld => "it was not held",
+    };
     print(&[("clock", Some(format!("{said}; the guarded time is {time}")))])
 }
 

@@ -18,9 +18,10 @@ use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use model::Position;
 use registry::{Registry, RegistryOptions, SqliteRegistry};
+use replication::follow::Marker;
+use replication::{ShipOptions, Shipping};
 use rustls::server::ResolvesServerCert;
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsLimits, SessionsOptions, Timeouts};
-use ship::{ShipOptions, Shipping};
 use sigma::RuleFolder;
 use state::{Retention, SqliteState, StateOptions, StateStore};
 use tokio::sync::watch;
@@ -30,7 +31,7 @@ use tracing::{error, info, warn};
 use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
 use crate::config::{Layout, ServerConfig, ServerFile};
 use crate::folder::DataFolder;
-use crate::follow::{Marker, ServerFiles};
+use crate::follow::ServerFiles;
 use crate::host;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
 use crate::upkeep::Upkeep;
@@ -87,7 +88,7 @@ impl Server {
         let stores = (&state, &commit, series.as_ref());
         let router = api_router(config, (&registry, rules), stores, &own_clock, &ready)?;
         metrics::gauge!("holdfast_series_open").set(f64::from(u8::from(series.is_some())));
-        let router = ship::router(shipping.clone()).fallback_service(router);
+        let router = replication::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
             SessionsOptions {
                 series: series.clone(),
@@ -406,7 +407,7 @@ fn sessions_options(
 async fn as_local_source(mut request: Request) -> Request {
     if let Some(caller) = request.extensions().get::<LocalCaller>().copied() {
         request.extensions_mut().insert(api::Source::Unix { uid: caller.uid });
-        request.extensions_mut().insert(ship::LocalCaller);
+        request.extensions_mut().insert(replication::LocalCaller);
     }
     request
 }

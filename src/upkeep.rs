@@ -6,7 +6,7 @@ use std::time::Duration;
 use commit::Commit;
 use model::Record;
 use registry::Registry;
-use ship::Shipping;
+use replication::Shipping;
 use state::{Retention, StateStore};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -36,7 +36,7 @@ impl Upkeep {
                 () = tokio::time::sleep(TICK_EVERY) => {}
                 _ = stopped.wait_for(|s| *s) => break,
             }
-            this.clone().tell_clock().await;
+            this.clone().record_clock_changes().await;
             let own = this.clone();
             let tick = move || {
                 own.shipping.tick();
@@ -58,7 +58,7 @@ impl Upkeep {
     }
 
     /// Keeps the guarded time, and records each hold that began or ended as an event.
-    async fn tell_clock(self: Arc<Self>) {
+    async fn record_clock_changes(self: Arc<Self>) {
         let own = self.clone();
         let tick = move || {
             let changes = own.clock.tick();

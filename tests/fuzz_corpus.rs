@@ -30,7 +30,7 @@ use std::path::Path;
 
 use ::query::answer_all;
 use env::random::{Random as _, SeededRandom};
-use ship::wire;
+use replication::wire;
 
 /// Replay the inputs of one target: about `most` of them, spread evenly; all with `HOLDFAST_SOAK`.
 fn replay(name: &str, most: usize, target: fn(&[u8])) {

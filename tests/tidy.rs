@@ -77,7 +77,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/registry", &["model", "env", "settings", "state", "commit"]),
     ("server/sessions", &["model", "env", "link", "commit", "state", "series", "registry"]),
     ("server/sigma", &["env"]),
-    ("server/ship", &["model", "env", "journal", "commit"]),
+    ("server/replication", &["model", "env", "journal", "commit", "state"]),
     ("server/query", &["env", "series"]),
     ("server/ingest", &["env", "series", "query"]),
     (

@@ -180,7 +180,7 @@ async fn ask(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
     let url = format!("{}/api/stats", url.trim_end_matches('/'));
     let mut builder = reqwest::Client::builder().no_proxy();
     if let Some(ca) = &args.ca {
-        builder = builder.tls_backend_preconfigured(crate::follow::trusting(ca)?);
+        builder = builder.tls_backend_preconfigured(replication::follow::trust_authority(ca)?);
     }
     let mut request = builder.build()?.get(&url);
     if let Some(token) = &args.token {

@@ -10,7 +10,7 @@
 use sha1::{Digest as _, Sha1};
 
 /// Hex digits of a key.
-pub const KEY_DIGITS: usize = 16;
+const KEY_DIGITS: usize = 16;
 /// Most digits that one question splits a range by: 256 parts.
 pub const SPLIT_DIGITS_MAX: u8 = 2;
 /// Fewest and most bytes of an id in hex that is its own key.

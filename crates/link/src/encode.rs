@@ -54,7 +54,7 @@ impl SessionBuilder {
     }
 
     /// Append a context.
-    pub fn push_context(&mut self, id: &str, index: &str, data: &[u8]) {
+    fn push_context(&mut self, id: &str, index: &str, data: &[u8]) {
         let b = &mut self.buffer;
         let data = (!data.is_empty()).then(|| b.create_vector(data));
         let index = shared(b, index);

@@ -43,8 +43,6 @@ pub const HEADER_INSTANCE: &str = "x-holdfast-instance";
 pub const HEADER_TIME: &str = "x-holdfast-time";
 /// Longest session id, bytes; characters `0-9 A-Z a-z . _ -`.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
-/// Port on which servers take agents unless told otherwise.
-pub const AGENT_PORT: u16 = 1517;
 
 /// Whether a text may stand in [`HEADER_SESSION`].
 pub fn is_session_id(text: &str) -> bool {

@@ -16,7 +16,7 @@ macro_rules! wire_enum {
             }
 
             /// The value behind a code; `None` when the code is not known here.
-            pub fn from_code(code: i8) -> Option<Self> {
+            pub(crate) fn from_code(code: i8) -> Option<Self> {
                 match code { $($code => Some(Self::$variant),)* _ => None }
             }
         }

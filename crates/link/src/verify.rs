@@ -277,10 +277,6 @@ impl<'a> SyncView<'a> {
         self.len() == 0
     }
 
-    pub fn has_contexts(&self) -> bool {
-        self.0.contexts().is_some_and(|c| !c.is_empty())
-    }
-
     /// The values in their order.
     pub fn values(&self) -> impl Iterator<Item = ValueView<'a>> + use<'a> {
         self.0.values().into_iter().flat_map(|v| v.iter()).filter_map(|v| {

@@ -62,6 +62,14 @@ pub struct Hold {
     pub remaining: Duration,
 }
 
+/// The outcome of [`GuardedClock::accept`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acceptance {
+    /// A hold was ended.
+    Released,
+    NotHeld,
+}
+
 /// Why a hold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
@@ -162,14 +170,14 @@ impl GuardedClock {
         self.read(|state, now| state.hold.as_ref().map(|hold| hold.hold(now)))
     }
 
-    /// Follows the wall clock from now on. Returns whether it was held.
-    pub fn accept(&self) -> bool {
+    /// Follows the wall clock from now on.
+    pub fn accept(&self) -> Acceptance {
         self.read(|state, _| {
-            let held = state.hold.is_some();
-            if held {
-                state.release(Release::Accepted, self.clock.now_us());
+            if state.hold.is_none() {
+                return Acceptance::NotHeld;
             }
-            held
+            state.release(Release::Accepted, self.clock.now_us());
+            Acceptance::Released
         })
     }
 
@@ -348,9 +356,9 @@ mod tests {
     #[test]
     fn an_accepted_clock_is_followed_at_once() {
         let (clock, guard) = guarded();
-        assert!(!guard.accept());
+        assert_eq!(guard.accept(), Acceptance::NotHeld);
         clock.jump_to(NOW_US + YEAR_US);
-        assert!(guard.accept());
+        assert_eq!(guard.accept(), Acceptance::Released);
         assert_eq!(guard.guarded_us(), NOW_US + YEAR_US);
         assert_eq!(guard.hold(), None);
     }

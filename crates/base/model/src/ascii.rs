@@ -103,7 +103,7 @@ impl Default for Day {
 impl Day {
     /// Of so many days since the epoch.
     fn new(days: i64) -> Self {
-        let (year, month, day) = date(days);
+        let Date { year, month, day } = date(days);
         let [thousands, hundreds] = two(year / 100);
         let [year, month, day] = [part(year % 100, b'-'), part(month, b'-'), part(day, b'T')];
         let mut text = [thousands, hundreds, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -168,10 +168,18 @@ fn put<const N: usize>(place: &mut [u8], piece: [u8; N]) -> &mut [u8] {
     }
 }
 
-/// Year, month and day of a number of days since the epoch, from the year 0 on: counted from
-/// March, so that the leap day is a year's last (H. Hinnant, "chrono-Compatible Low-Level Date
+struct Date {
+    year: u32,
+    /// From 1.
+    month: u32,
+    /// Of the month, from 1.
+    day: u32,
+}
+
+/// Returns the date of a number of days since the epoch, from the year 0 on: counted from March, so
+/// that the leap day is a year's last (H. Hinnant, "chrono-Compatible Low-Level Date
 /// Algorithms", `civil_from_days`).
-fn date(days: i64) -> (u32, u32, u32) {
+fn date(days: i64) -> Date {
     const DAYS_FROM_YEAR_0: i64 = 719_468;
     const DAYS_PER_ERA: i64 = 146_097;
     let (era, day) = {
@@ -183,7 +191,7 @@ fn date(days: i64) -> (u32, u32, u32) {
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era as u32 * 400 + u32::from(month <= 2), month, day)
+    Date { year: year + era as u32 * 400 + u32::from(month <= 2), month, day }
 }
 
 /// The last two decimal digits of a number.
@@ -230,7 +238,7 @@ mod tests {
     fn every_day_from_1600_to_2500_is_the_calendars() {
         for days in -135_140..193_500 {
             let at = OffsetDateTime::from_unix_timestamp(days * SECONDS_PER_DAY).unwrap();
-            let (year, month, day) = date(days);
+            let Date { year, month, day } = date(days);
             assert_eq!(
                 (at.year(), u8::from(at.month()), at.day()),
                 (year as i32, month as u8, day as u8)

@@ -48,10 +48,10 @@ impl FileWriter {
         }
         self.times(o);
         let (owner, group) = (names.user(o.uid), names.group(o.gid));
-        let people = (owner.as_deref(), group.as_deref());
+        let owners = OwnerNames { owner: owner.as_deref(), group: group.as_deref() };
         let texts = Texts::new(o);
-        self.file(into, (key, plain), o, people, &texts);
-        let checksum = self.checksum(o, people, &texts);
+        self.file(into, PathParts { key, plain }, o, owners, &texts);
+        let checksum = self.checksum(o, owners, &texts);
         into.extend_from_slice(b",\"checksum\":{\"hash\":{\"sha1\":\"");
         into.extend_from_slice(&checksum);
         into.extend_from_slice(b"\"}},\"state\":{\"document_version\":");
@@ -85,20 +85,20 @@ impl FileWriter {
     fn file(
         &self,
         into: &mut Vec<u8>,
-        (key, plain): (KeyRef<'_>, bool),
+        path: PathParts<'_>,
         o: &Observation,
-        (owner, group): (Option<&str>, Option<&str>),
+        owners: OwnerNames<'_>,
         texts: &Texts,
     ) {
         let stat = o.kind != Kind::Directory;
         let names = [
             (&b"{\"file\":{\"path\":"[..], &self.path[..]),
-            (b",\"name\":", key.name),
-            (b",\"directory\":", key.directory),
+            (b",\"name\":", path.key.name),
+            (b",\"directory\":", path.key.directory),
         ];
         for (before, name) in names {
             into.extend_from_slice(before);
-            if plain {
+            if path.plain {
                 quoted(into, name);
             } else {
                 // A path is two texts joined at a slash.
@@ -118,7 +118,7 @@ impl FileWriter {
         into.extend_from_slice(b"\",\"gid\":\"");
         into.extend_from_slice(texts.gid.text());
         into.push(b'"');
-        for (field_name, value) in [("owner", owner), ("group", group)] {
+        for (field_name, value) in [("owner", owners.owner), ("group", owners.group)] {
             if let Some(value) = value {
                 field(into, field_name, value);
             }
@@ -147,12 +147,7 @@ impl FileWriter {
     }
 
     /// As [`crate::document::checksum`].
-    fn checksum(
-        &mut self,
-        o: &Observation,
-        people: (Option<&str>, Option<&str>),
-        texts: &Texts,
-    ) -> [u8; 40] {
+    fn checksum(&mut self, o: &Observation, owners: OwnerNames<'_>, texts: &Texts) -> [u8; 40] {
         let stat = o.kind != Kind::Directory;
         let s = &mut self.state;
         s.clear();
@@ -190,7 +185,7 @@ impl FileWriter {
         s.extend_from_slice(texts.uid.text());
         s.push(b':');
         s.extend_from_slice(texts.gid.text());
-        for who in [people.0, people.1] {
+        for who in [owners.owner, owners.group] {
             s.push(b':');
             if let Some(who) = who {
                 s.extend_from_slice(who.as_bytes());
@@ -234,6 +229,20 @@ fn by_parts(
     // A struct of strings and numbers always serialises.
     let _ = serde_json::to_writer(into, &document);
     document.checksum.hash.sha1.as_bytes().try_into().unwrap_or([b'0'; 40])
+}
+
+/// The path of a file.
+struct PathParts<'a> {
+    key: KeyRef<'a>,
+    /// True if no character of it is escaped in JSON.
+    plain: bool,
+}
+
+/// The names of a file's owner and group, if the host knows them.
+#[derive(Clone, Copy)]
+struct OwnerNames<'a> {
+    owner: Option<&'a str>,
+    group: Option<&'a str>,
 }
 
 /// What an observation has as text both in its document and in what the checksum is taken of:

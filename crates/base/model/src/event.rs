@@ -12,7 +12,7 @@ use crate::package::PackageBody;
 use crate::timestamp;
 
 /// `event.action` of a coverage event.
-pub const ACTION_COVERAGE: &str = "coverage";
+const ACTION_COVERAGE: &str = "coverage";
 
 /// `event.*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{START_US, csr, der, named, options};
 use env::clock::{Clock as _, ManualClock};
-use env::guard::{GuardedClock, HOLD_MAX};
+use env::guard::{Acceptance, GuardedClock, HOLD_MAX};
 use env::random::SystemRandom;
 use registry::{
     AgentQuery, CommandKind, IdentityError, Registry, RevocationTarget, SqliteRegistry,
@@ -162,11 +162,11 @@ fn a_time_that_is_put_back_ends_every_login() {
     let keys = world.registry.token_keys().unwrap().public_pem;
     world.wall.jump_to(START_US + 3 * YEAR_US);
     world.clock.hold().unwrap();
-    assert!(world.clock.accept());
+    assert_eq!(world.clock.accept(), Acceptance::Released);
     world.forget();
     world.wall.jump_to(START_US);
     world.clock.hold().unwrap();
-    assert!(world.clock.accept());
+    assert_eq!(world.clock.accept(), Acceptance::Released);
     world.registry.tick().unwrap();
     assert_ne!(world.registry.token_keys().unwrap().public_pem, keys);
 }
@@ -177,7 +177,7 @@ fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
     let token = world.registry.create_enrolment_token(&[], 9, 7_200).unwrap();
     world.wall.jump_to(START_US + 2 * YEAR_US);
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
-    assert!(world.clock.accept());
+    assert_eq!(world.clock.accept(), Acceptance::Released);
     world.registry.identify(&der(&enrolled.certificate_pem)).unwrap();
 }
 

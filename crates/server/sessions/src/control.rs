@@ -14,10 +14,10 @@ use model::{AgentId, AgentOs, Dataset};
 use registry::{AgentInfo, ConfigProblem, ConfigTold, LastScan, Outcome, OutcomeState};
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::{Caller, Peer};
 use crate::options::SMALL_BODY_BYTES_MAX;
-use crate::server::App;
 use crate::unread;
 
 /// What an agent may write to, as it is announced.
@@ -40,14 +40,14 @@ pub(crate) async fn control(
 ) -> Result<Response, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
-    let instance = app.seated(&peer, &parts.headers, &caller).await?;
+    let instance = app.admit_instance(&peer, &parts.headers, &caller).await?;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     let request: ControlRequest = body::json(&bytes)?;
 
     heard(&app, &peer, &caller, &request)?;
     if let (ControlAction::Shutdown, Some(instance)) = (request.action, &instance) {
-        app.seats.leave(caller.agent, &instance.nonce);
+        app.leases.release(caller.agent, &instance.nonce);
     }
     for outcome in &request.outcomes {
         app.registry.command_outcome(caller.agent, outcome.id, &reported(outcome));
@@ -60,7 +60,7 @@ pub(crate) async fn control(
     let config = request.config.as_ref().map_or_else(ConfigTold::default, told);
     app.registry.config_told(caller.agent, config);
     let mut response = Json(answer(&app, &caller, request.action).await?).into_response();
-    if app.seats.doubted(caller.agent) {
+    if app.leases.has_candidate(caller.agent) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
@@ -122,12 +122,10 @@ pub(crate) async fn configuration(
 ) -> Result<Response, Refusal> {
     let (parts, _) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
-    app.seated(&peer, &parts.headers, &caller).await?;
-    // In no order, but a place: it may be megabytes, and counts until it is read.
-    let place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
+    app.admit_instance(&peer, &parts.headers, &caller).await?;
+    // Without the agent's lock: nothing is changed. The answer may be megabytes, and counts as a
+    // request until it is read.
+    let permit = app.take_permit(caller.agent)?;
     let groups = app.registry.agent(caller.agent).map(|record| record.groups);
     let groups = groups.ok_or_else(|| unknown(caller.agent))?;
     let merge = move |registry: &registry::Registry| {
@@ -137,13 +135,12 @@ pub(crate) async fn configuration(
         let detail = "the configuration of the agent's groups cannot be told: keep what you run";
         return Err(Refusal::new(StatusCode::CONFLICT, "no_configuration", detail));
     };
-    let mut share =
-        app.budget.take(merged.text.len()).ok_or_else(|| app.busy("too many bytes in flight"))?;
+    let mut share = app.take_share(merged.text.len())?;
     let answer = ConfigAnswer { sum: merged.sum.clone(), text: merged.text.clone() };
     let bytes = serde_json::to_vec(&answer)
         .map_err(|e| Refusal::internal(format!("configuration: {e}")))?;
     share.resize(bytes.len());
-    Ok(unread::json(bytes, share, place))
+    Ok(unread::json(bytes, share, permit))
 }
 
 fn unknown(agent: AgentId) -> Refusal {

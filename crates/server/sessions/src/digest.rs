@@ -12,6 +12,7 @@ use model::{AgentId, Dataset};
 use state::{StateError, StateStore};
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::Peer;
 use crate::options::{
@@ -19,7 +20,6 @@ use crate::options::{
     DIGEST_PARTS_MAX, DIGEST_RANGE_BODY_BYTES_MAX, DIGEST_RANGES_MAX, SMALL_BODY_BYTES_MAX,
 };
 use crate::plan::documents;
-use crate::server::App;
 use crate::unread;
 
 pub(crate) async fn digest(
@@ -29,7 +29,7 @@ pub(crate) async fn digest(
 ) -> Result<Response, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
-    app.seated(&peer, &parts.headers, &caller).await?;
+    app.admit_instance(&peer, &parts.headers, &caller).await?;
     let agent = caller.agent;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
@@ -38,13 +38,12 @@ pub(crate) async fn digest(
         Refusal::invalid(format!("index {:?} holds no documents here", asked.index))
     })?;
     let ranges = ranges(&asked)?;
-    let place =
-        app.lanes.join(agent).ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    let turn = place.turn().await;
-    // Before anything is read, so that an answer is not made in vain; and not while others of this
-    // agent are first.
+    let permit = app.take_permit(agent)?;
+    let lock = permit.lock_agent().await;
+    // Before anything is read, so that an answer is not made in vain; and not while other requests
+    // of this agent hold the lock.
     let room = ranges.room(&asked);
-    let mut share = app.budget.take(room).ok_or_else(|| app.busy("too many bytes in flight"))?;
+    let mut share = app.take_share(room)?;
     app.commit.barrier().await?;
     let store = app.store.clone();
     let (split, bodies) = (asked.split, asked.bodies);
@@ -65,7 +64,7 @@ pub(crate) async fn digest(
         .map_err(|e| Refusal::internal(format!("digest: {e}")))?;
     // Until it is read, the answer counts among the bytes in flight and this agent's requests.
     share.resize(bytes.len());
-    Ok(unread::json(bytes, share, turn.over()))
+    Ok(unread::json(bytes, share, lock.release()))
 }
 
 fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {
@@ -95,6 +94,13 @@ struct Asked {
     sorted: Vec<usize>,
 }
 
+/// One range of a question.
+struct AskedRange {
+    /// Its index in the question.
+    index: usize,
+    range: KeyRange,
+}
+
 impl Asked {
     fn new(ranges: Vec<KeyRange>) -> Result<Self, Refusal> {
         let mut by_key: Vec<(KeyRange, usize)> =
@@ -110,12 +116,13 @@ impl Asked {
         Ok(Self { ranges, sorted: by_key.into_iter().map(|(_, place)| place).collect() })
     }
 
-    /// The range that a key lies in, and its place in the question.
-    fn range_of(&self, key: u64) -> Option<(usize, KeyRange)> {
-        let range = |place: &usize| self.ranges.get(*place).copied();
-        let after = self.sorted.partition_point(|p| range(p).is_some_and(|r| r.first <= key));
-        let place = *self.sorted.get(after.checked_sub(1)?)?;
-        range(&place).filter(|range| range.contains(key)).map(|range| (place, range))
+    /// Returns the range that contains a key.
+    fn range_of(&self, key: u64) -> Option<AskedRange> {
+        let range = |index: &usize| self.ranges.get(*index).copied();
+        let after = self.sorted.partition_point(|i| range(i).is_some_and(|r| r.first <= key));
+        let index = *self.sorted.get(after.checked_sub(1)?)?;
+        let range = range(&index).filter(|range| range.contains(key))?;
+        Some(AskedRange { index, range })
     }
 
     /// Bytes that the answer takes, about.
@@ -144,9 +151,9 @@ fn sums(
     let mut parts: Vec<Vec<Sum>> = asked.ranges.iter().map(sums).collect();
     state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, _, checksum| {
         let key = key(id);
-        let sum = asked.range_of(key).and_then(|(place, range)| {
-            parts.get_mut(place).and_then(|sums| sums.get_mut(range.place(key, split)))
-        });
+        let sum = asked
+            .range_of(key)
+            .and_then(|found| parts.get_mut(found.index)?.get_mut(found.range.place(key, split)));
         if let Some(sum) = sum {
             sum.add(hash(id, checksum));
         }
@@ -167,9 +174,9 @@ fn listing(
     let mut lists: Vec<Vec<DigestItem>> = vec![Vec::new(); asked.ranges.len()];
     let mut all = 0;
     state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, version, checksum| {
-        let Some((place, _)) = asked.range_of(key(id)) else { return true };
+        let Some(found) = asked.range_of(key(id)) else { return true };
         // Of a range that does not fit nothing is kept any more.
-        let Some(list) = lists.get_mut(place) else { return true };
+        let Some(list) = lists.get_mut(found.index) else { return true };
         let (id, checksum, body) = (id.to_owned(), checksum.to_owned(), String::new());
         list.push(DigestItem { id, version, checksum, body });
         all += 1;

@@ -8,10 +8,10 @@ use link::{EnrollAnswer, EnrollRequest, RenewAnswer, RenewRequest};
 use tracing::info;
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::{Origin, Peer};
 use crate::options::SMALL_BODY_BYTES_MAX;
-use crate::server::App;
 
 pub(crate) async fn enroll(
     State(app): State<Arc<App>>,
@@ -50,7 +50,7 @@ pub(crate) async fn renew(
 ) -> Result<Json<RenewAnswer>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
-    app.seated(&peer, &parts.headers, &caller).await?;
+    app.admit_instance(&peer, &parts.headers, &caller).await?;
     let agent = caller.agent;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;

@@ -18,17 +18,20 @@
 //! was begun is finished even when its sender goes away.
 
 mod admit;
+mod agent_queues;
 mod answer;
+mod app;
 mod body;
 mod control;
-mod copies;
 mod digest;
 mod enroll;
 mod error;
 mod header;
 mod identity;
-mod lanes;
+mod instances;
+mod leases;
 mod listen;
+mod local;
 mod meter;
 mod options;
 mod plan;
@@ -36,9 +39,9 @@ mod remove;
 mod reports;
 mod router;
 mod rows;
-mod seats;
 mod server;
 mod stateful;
+mod stats;
 mod strict;
 mod tls;
 mod unix;

@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
+use crate::app::App;
 use crate::error::SessionsError;
 use crate::header::{Header, Patience, Watched};
 use crate::identity::{Origin, Peer};
@@ -31,7 +32,6 @@ use crate::meter::add;
 use crate::options::{
     CONNECTIONS_TOLD_MAX, HEADERS_MAX, LINGER_BYTES_MAX, LOCAL_CONNECTIONS_MAX, Timeouts,
 };
-use crate::server::App;
 use crate::unix::Socket;
 
 /// Connections that the kernel keeps for us until they are accepted.
@@ -57,18 +57,22 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, SessionsError> {
 }
 
 /// One connection over TLS counts while this lives.
-struct Counted(Arc<App>);
+struct Counted {
+    app: Arc<App>,
+    /// Number of open connections when this one was accepted, itself included.
+    open: usize,
+}
 
 impl Counted {
-    fn new(app: &Arc<App>) -> (Self, usize) {
-        let n = app.connections.fetch_add(1, Ordering::AcqRel) + 1;
-        (Self(Arc::clone(app)), n)
+    fn new(app: &Arc<App>) -> Self {
+        let open = app.connections.fetch_add(1, Ordering::AcqRel) + 1;
+        Self { app: Arc::clone(app), open }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+        self.app.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -89,30 +93,39 @@ pub(crate) async fn tls(
             _ = stop.changed() => break,
         };
         let Some((stream, address)) = taken(accepted).await else { continue };
-        let (counted, n) = Counted::new(&app);
+        let counted = Counted::new(&app);
         let max = app.options.limits.connections_max;
-        if n > max + CONNECTIONS_TOLD_MAX {
+        if counted.open > max + CONNECTIONS_TOLD_MAX {
             debug!(peer = %address, "connection closed: too many connections");
             add(&app.meter.shed, 1);
             continue;
         }
         let (acceptor, routes, stop) = (acceptor.clone(), routes.clone(), stop.clone());
+        let accepted = Accepted { stream, address, turned_away: counted.open > max };
         tasks.spawn(async move {
-            agent(&counted.0, acceptor, (stream, address), routes, n > max, stop).await;
+            serve_agent(&counted.app, acceptor, accepted, routes, stop).await;
         });
     }
     drop(listener);
     finish(tasks, app.options.timeouts.shutdown).await;
 }
 
-async fn agent(
+/// A connection before its handshake.
+struct Accepted {
+    stream: TcpStream,
+    address: SocketAddr,
+    /// Too many are open: each request is told to come back later.
+    turned_away: bool,
+}
+
+async fn serve_agent(
     app: &Arc<App>,
     acceptor: TlsAcceptor,
-    (stream, address): (TcpStream, SocketAddr),
+    accepted: Accepted,
     routes: Router,
-    turned_away: bool,
     stop: watch::Receiver<bool>,
 ) {
+    let Accepted { stream, address, turned_away } = accepted;
     let _ = stream.set_nodelay(true);
     let handshake = tokio::time::timeout(app.options.timeouts.handshake, acceptor.accept(stream));
     let stream = match handshake.await {

@@ -39,6 +39,19 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
+/// Figures that are kept elsewhere and reported with the counters.
+pub(crate) struct Readings {
+    pub(crate) in_flight_bytes: usize,
+    /// Open connections over TLS.
+    pub(crate) connections: usize,
+    pub(crate) leases: usize,
+    pub(crate) reports: usize,
+    /// Batches appended to the journal since the start.
+    pub(crate) journal_batches: u64,
+    /// Connections over TLS since the start.
+    pub(crate) connections_seen: u64,
+}
+
 impl Meter {
     /// One more answer.
     pub(crate) fn answered(&self, status: StatusCode) {
@@ -51,12 +64,7 @@ impl Meter {
     }
 
     /// As JSON: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
-    pub(crate) fn to_json(
-        &self,
-        now_us: u64,
-        gauges: &[(&str, usize)],
-        (flushes, made): (u64, u64),
-    ) -> Value {
+    pub(crate) fn to_json(&self, now_us: u64, readings: &Readings) -> Value {
         let counter = |name: String, c: &AtomicU64| json!({"name": name, "type": "counter", "value": c.load(Ordering::Relaxed)});
         let mut list: Vec<Value> = STATUSES
             .iter()
@@ -79,10 +87,18 @@ impl Meter {
         ] {
             list.push(counter(name.to_owned(), c));
         }
-        for (name, n) in [("sync.bulk.flushes", flushes), ("sync.connections.total", made)] {
+        for (name, n) in [
+            ("sync.bulk.flushes", readings.journal_batches),
+            ("sync.connections.total", readings.connections_seen),
+        ] {
             list.push(json!({"name": name, "type": "counter", "value": n}));
         }
-        for (name, n) in gauges {
+        for (name, n) in [
+            ("sync.inflight.bytes", readings.in_flight_bytes),
+            ("sync.connections", readings.connections),
+            ("sync.seats", readings.leases),
+            ("sync.reports", readings.reports),
+        ] {
             list.push(json!({"name": name, "type": "gauge", "value": n}));
         }
         let timestamp = model::timestamp::micros(now_us);

@@ -37,8 +37,8 @@ pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const REPORT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What keeping one of them costs beside its text, bytes.
 pub(crate) const REPORT_OVERHEAD_BYTES: usize = 256;
-/// Agents whose place in the order is remembered while they are idle.
-pub(crate) const LANES_MAX: usize = 65_536;
+/// Per-agent queues kept in memory; above this, idle ones are dropped.
+pub(crate) const QUEUES_MAX: usize = 65_536;
 /// Most documents in one answer about ranges.
 pub(crate) const DIGEST_ITEMS_MAX: usize = 10_000;
 /// What one of them takes in an answer without its body, about, bytes.

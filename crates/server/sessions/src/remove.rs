@@ -12,11 +12,11 @@ use link::{Answer, HEADER_AGENT};
 use model::{AgentId, Incarnation, Record};
 use tracing::info;
 
+use crate::agent_queues::RequestPermit;
 use crate::answer::{Refusal, answered};
+use crate::app::App;
 use crate::identity::{Caller, Peer};
-use crate::lanes::Place;
-use crate::router::hand_over;
-use crate::server::App;
+use crate::local::hand_over;
 
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -33,30 +33,40 @@ pub(crate) async fn remove(
     if caller.agent == AgentId::SERVER {
         return Err(Refusal::forbidden("server", "agent 000 is the server itself"));
     }
-    let place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    tokio::spawn(async move { take(&app, caller, &peer.name(), place).await }).await?
+    let permit = app.take_permit(caller.agent)?;
+    tokio::spawn(async move { take(&app, caller, &peer.name(), permit).await }).await?
 }
 
-/// In the agent's own lane, so that no session of it is committed behind its removal.
-async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Response, Refusal> {
-    let turn = place.turn().await;
+/// The outcome of a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    Removed,
+    /// Neither registry nor store knows the agent.
+    NothingStored,
+}
+
+/// With the agent's lock held, so that no session of it is committed behind its removal.
+async fn take(
+    app: &App,
+    caller: Caller,
+    who: &str,
+    permit: RequestPermit,
+) -> Result<Response, Refusal> {
+    let lock = permit.lock_agent().await;
     let agent = caller.agent;
     let known = app.registry.agent(agent);
-    let removed = match &known {
-        Some(known) => registered(app, agent, known.incarnation, who).await.map(|()| true)?,
-        None => unregistered(app, agent).await?,
+    let removal = match &known {
+        Some(known) => remove_registered(app, agent, known.incarnation, who).await?,
+        None => remove_unregistered(app, agent).await?,
     };
     app.reports.forget(agent);
-    app.seats.forget(agent);
-    turn.applied(None);
+    app.leases.remove(agent);
+    lock.forget_last_session();
     info!(%agent, by = who, registered = known.is_some(), "agent removed");
     let answer = Answer {
         status: STATUS_OK.to_owned(),
         store: app.store.clone(),
-        noop: !removed,
+        noop: removal == Removal::NothingStored,
         ..Answer::default()
     };
     Ok(answered(StatusCode::OK, &answer))
@@ -64,12 +74,12 @@ async fn take(app: &App, caller: Caller, who: &str, place: Place) -> Result<Resp
 
 /// Revoked first, then the record, then the registry's row. If one step fails the row is still
 /// there, and asking again does all of them again.
-async fn registered(
+async fn remove_registered(
     app: &App,
     agent: AgentId,
     incarnation: Incarnation,
     who: &str,
-) -> Result<(), Refusal> {
+) -> Result<Removal, Refusal> {
     app.decide(move |registry| registry.revoke(agent)).await?;
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
@@ -78,16 +88,17 @@ async fn registered(
         registry.remove_agent(agent)?;
         registry.audit(&who, "agent:delete", &format!("agent {agent}"))
     })
-    .await
+    .await?;
+    Ok(Removal::Removed)
 }
 
 /// The registry knows no such agent. Whatever life of the number the store holds documents of ends:
 /// that of local callers, or one that the registry has lost. Whoever speaks for it again begins
-/// anew. Whether there was such a life.
-async fn unregistered(app: &App, agent: AgentId) -> Result<bool, Refusal> {
+/// anew.
+async fn remove_unregistered(app: &App, agent: AgentId) -> Result<Removal, Refusal> {
     let known = app.read(move |state| state.agent_counts(agent)).await?;
-    let Some(incarnation) = known.life else { return Ok(false) };
+    let Some(incarnation) = known.life else { return Ok(Removal::NothingStored) };
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
-    Ok(true)
+    Ok(Removal::Removed)
 }

@@ -1,22 +1,11 @@
-//! `POST /stats` and `POST /config`: the last of each per agent, in memory.
+//! The last `/stats` and `/config` of each agent, in memory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::Response;
-use link::Answer;
-use link::json::STATUS_OK;
 use model::{AgentId, Incarnation};
 use parking_lot::Mutex;
 
-use crate::answer::{Refusal, answered};
-use crate::identity::Peer;
-use crate::options::{REPORT_BYTES_MAX, REPORT_OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX};
-use crate::server::App;
-use crate::{body, strict};
+use crate::options::{REPORT_BYTES_MAX, REPORT_OVERHEAD_BYTES};
 
 /// What an agent reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,11 +21,17 @@ pub(crate) struct Reports(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    reports: HashMap<(AgentId, ReportKind), Report>,
+    reports: HashMap<ReportKey, Report>,
     /// By age: the number that each was given when it came.
-    ages: BTreeMap<u64, (AgentId, ReportKind)>,
+    ages: BTreeMap<u64, ReportKey>,
     newest: u64,
     bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct ReportKey {
+    agent: AgentId,
+    kind: ReportKind,
 }
 
 struct Report {
@@ -47,8 +42,8 @@ struct Report {
 }
 
 impl Kept {
-    fn remove(&mut self, of: (AgentId, ReportKind)) {
-        if let Some(report) = self.reports.remove(&of) {
+    fn remove(&mut self, key: ReportKey) {
+        if let Some(report) = self.reports.remove(&key) {
             self.ages.remove(&report.age);
             self.bytes -= report.text.len() + REPORT_OVERHEAD_BYTES;
         }
@@ -56,14 +51,15 @@ impl Kept {
 }
 
 impl Reports {
-    fn put(&self, agent: AgentId, life: Incarnation, kind: ReportKind, text: Vec<u8>) {
+    pub(crate) fn put(&self, agent: AgentId, life: Incarnation, kind: ReportKind, text: Vec<u8>) {
         let mut kept = self.0.lock();
-        kept.remove((agent, kind));
+        let key = ReportKey { agent, kind };
+        kept.remove(key);
         kept.newest += 1;
         let age = kept.newest;
         kept.bytes += text.len() + REPORT_OVERHEAD_BYTES;
-        kept.ages.insert(age, (agent, kind));
-        kept.reports.insert((agent, kind), Report { life, age, text });
+        kept.ages.insert(age, key);
+        kept.reports.insert(key, Report { life, age, text });
         while kept.bytes > REPORT_BYTES_MAX {
             let Some((_, oldest)) = kept.ages.pop_first() else { break };
             kept.remove(oldest);
@@ -78,7 +74,10 @@ impl Reports {
         kind: ReportKind,
     ) -> Option<Vec<u8>> {
         let kept = self.0.lock();
-        kept.reports.get(&(agent, kind)).filter(|r| r.life == life).map(|r| r.text.clone())
+        kept.reports
+            .get(&ReportKey { agent, kind })
+            .filter(|r| r.life == life)
+            .map(|r| r.text.clone())
     }
 
     /// How many there are.
@@ -90,61 +89,15 @@ impl Reports {
     pub(crate) fn forget(&self, agent: AgentId) {
         let mut kept = self.0.lock();
         for kind in [ReportKind::Stats, ReportKind::Config] {
-            kept.remove((agent, kind));
+            kept.remove(ReportKey { agent, kind });
         }
     }
-}
-
-pub(crate) async fn stats(
-    State(app): State<Arc<App>>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Result<Response, Refusal> {
-    keep(&app, &peer, request, ReportKind::Stats).await
-}
-
-pub(crate) async fn config(
-    State(app): State<Arc<App>>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Result<Response, Refusal> {
-    keep(&app, &peer, request, ReportKind::Config).await
-}
-
-/// In the agent's own lane and asked anew who it is: a report that was on the way while its agent
-/// was removed does not come back behind the removal.
-async fn keep(
-    app: &Arc<App>,
-    peer: &Peer,
-    request: Request,
-    kind: ReportKind,
-) -> Result<Response, Refusal> {
-    let (parts, incoming) = request.into_parts();
-    let caller = app.caller(peer, &parts.headers)?;
-    app.seated(peer, &parts.headers, &caller).await?;
-    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    if !strict::is_object(&bytes) {
-        return Err(Refusal::invalid("body is not a JSON object"));
-    }
-    let place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once"))?;
-    let _turn = place.turn().await;
-    let now = app.caller(peer, &parts.headers)?;
-    if (now.agent, now.incarnation) != (caller.agent, caller.incarnation) {
-        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
-    }
-    app.reports.put(now.agent, now.incarnation, kind, bytes);
-    let store = app.store.clone();
-    let answer = Answer { status: STATUS_OK.to_owned(), store, ..Answer::default() };
-    Ok(answered(StatusCode::OK, &answer))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::SMALL_BODY_BYTES_MAX;
 
     const LIFE: Incarnation = Incarnation(5);
 

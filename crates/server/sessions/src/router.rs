@@ -11,15 +11,15 @@ use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use model::path::show_terminal;
 use serde_json::json;
-use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::identity::{Origin, Peer};
+use crate::local::hand_over;
 use crate::meter::add;
-use crate::options::{HEADER_BYTES_MAX, LocalCaller, TARGET_BYTES_MAX};
-use crate::server::App;
-use crate::{control, digest, enroll, remove, reports, rows, stateful};
+use crate::options::{HEADER_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::{control, digest, enroll, remove, rows, stateful, stats};
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     let routes = if app.options.contract_only {
@@ -37,8 +37,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/renew", post(enroll::renew))
         .route("/stateful", post(stateful::stateful))
         .route("/control", post(control::control))
-        .route("/stats", post(reports::stats))
-        .route("/config", post(reports::config))
+        .route("/stats", post(stats::stats))
+        .route("/config", post(stats::config))
         .route("/agents", delete(remove::remove))
         .route("/agents/delete", post(remove::remove))
         .fallback(not_found)
@@ -68,32 +68,6 @@ async fn not_allowed(
         return hand_over(&app, &peer, request, refusal).await;
     }
     refusal.closing().into_response()
-}
-
-/// What a local caller asks beyond the agents' routes goes to the other router, if there is one;
-/// everything else is refused.
-pub(crate) async fn hand_over(
-    app: &App,
-    peer: &Peer,
-    mut request: Request,
-    refusal: Refusal,
-) -> Response {
-    match (&peer.origin, &app.options.local) {
-        (Origin::Unix { uid, allowed: true }, Some(_))
-            if !app.options.operator_uids.contains(uid) =>
-        {
-            let detail = format!(
-                "user {uid} may speak for agents here; everything else is for root and the \
-                 server's own user, or for a login over https"
-            );
-            Refusal::new(StatusCode::FORBIDDEN, "operators_only", detail).closing().into_response()
-        }
-        (Origin::Unix { uid, allowed: true }, Some(local)) => {
-            request.extensions_mut().insert(LocalCaller { uid: *uid });
-            local.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
-        }
-        _ => refusal.closing().into_response(),
-    }
 }
 
 async fn banner() -> Response {

@@ -14,9 +14,9 @@ use series::{Ack, Batch, NameError, Row, RowName, Store, Value, WriteError};
 use tracing::warn;
 
 use crate::answer::Refusal;
+use crate::app::App;
 use crate::body;
 use crate::identity::Peer;
-use crate::server::App;
 
 /// Most bytes of one request.
 pub(crate) const ROWS_BYTES_MAX: usize = 4 << 20;
@@ -62,18 +62,15 @@ pub(crate) async fn rows(
 ) -> Result<Json<Taken>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
-    app.seated(&peer, &parts.headers, &caller).await?;
+    app.admit_instance(&peer, &parts.headers, &caller).await?;
     let Some(store) = app.options.series.clone() else {
         return Err(Refusal::busy("this server runs without a series store", RETRY_SECONDS));
     };
     let length = body::length(&parts.headers, ROWS_BYTES_MAX)?;
-    // In no order, but a place: one agent's bodies must not take the room of all.
-    let _place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once").closing())?;
-    let _share =
-        app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
+    // Without the agent's lock: rows have no order. One agent's bodies must not take the budget of
+    // all.
+    let _permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
+    let _share = app.take_share(length).map_err(Refusal::closing)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     // Whoever was removed while the body came brings nothing more under that number: a purge waits for what
     // is stored from here on before it deletes.
@@ -84,7 +81,7 @@ pub(crate) async fn rows(
         let read = read(&store, &agent, &bytes)?;
         Ok::<_, Refusal>((store, read))
     });
-    let (store, (batches, taken)) = reading.await??;
+    let (store, Parsed { batches, taken }) = reading.await??;
     if taken.rows == 0 && taken.too_new > 0 {
         // One of the two clocks is wrong. The agent keeps its rows until they agree.
         let detail =
@@ -120,8 +117,14 @@ struct Owner {
     series_max: u64,
 }
 
-/// The batches of a body, and how many rows are in them.
-fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<(Vec<Batch>, Taken), Refusal> {
+/// A body whose rows are in batches.
+struct Parsed {
+    batches: Vec<Batch>,
+    taken: Taken,
+}
+
+/// Returns the batches of a body.
+fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<Parsed, Refusal> {
     let (mut batches, mut taken) = (vec![Batch::new()], Taken::default());
     // Once: the same bounds for all rows of a request.
     let bounds = Bounds { oldest_ns: store.oldest_ns(), newest_ns: store.newest_ns() };
@@ -137,7 +140,7 @@ fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<(Vec<Batch>, Taken)
             }
         }
     }
-    Ok((batches, taken))
+    Ok(Parsed { batches, taken })
 }
 
 /// Why a row is refused.
@@ -254,7 +257,8 @@ mod tests {
         let rows = r#""rows":[["load.1 cpu=all",[1]]]"#;
         let look = |time_ns: &i64| format!("{{\"time_ns\":{time_ns},{rows}}}\n");
         let body: Vec<String> = times.iter().map(look).collect();
-        let (batches, taken) = read(&store, &owner("1", 9), body.concat().as_bytes()).unwrap();
+        let Parsed { batches, taken } =
+            read(&store, &owner("1", 9), body.concat().as_bytes()).unwrap();
         for batch in batches {
             store.write(batch, Ack::Persisted).unwrap();
         }
@@ -272,7 +276,7 @@ mod tests {
         let told = |agent: &Owner, names: &[&str]| {
             let rows: Vec<String> = names.iter().map(|n| format!("[{n:?},[1,2]]")).collect();
             let body = format!("{{\"time_ns\":7,\"rows\":[{}]}}", rows.join(","));
-            let (batches, taken) = read(&store, agent, body.as_bytes()).unwrap();
+            let Parsed { batches, taken } = read(&store, agent, body.as_bytes()).unwrap();
             for batch in batches {
                 store.write(batch, Ack::Persisted).unwrap();
             }
@@ -298,11 +302,11 @@ mod tests {
             "{{\"time_ns\":{new_ns},\"rows\":[[\"load.1 cpu=all\",[1]],[\"load.1 cpu=0\",[1]]]}}\n\
              {{\"time_ns\":7,\"rows\":[[\"load.1 cpu=all\",[1,2]]]}}\n"
         );
-        let (_, taken) = read(&store, &owner("1", 9), body.as_bytes()).unwrap();
+        let taken = read(&store, &owner("1", 9), body.as_bytes()).unwrap().taken;
         assert_eq!((taken.rows, taken.refused, taken.too_new), (0, 3, 2));
         assert_eq!(taken.reason.unwrap(), "more than a day ahead of the server's clock");
         let body = "{\"time_ns\":7,\"rows\":[[\"load.1 cpu=all\",[1,2]]]}\n";
-        let (_, taken) = read(&store, &owner("1", 9), body.as_bytes()).unwrap();
+        let taken = read(&store, &owner("1", 9), body.as_bytes()).unwrap().taken;
         assert!(taken.reason.unwrap().contains("not as many values"));
     }
 

@@ -1,120 +1,27 @@
-//! Starting, stopping, and what all requests share.
+//! Starting and stopping.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use axum::http::HeaderMap;
 use commit::Commit;
-use link::Limits;
 use model::{AgentId, Incarnation};
 use registry::Registry;
-use state::{StateError, StateStore};
+use state::StateStore;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::info;
 
 use crate::admit::Budget;
-use crate::answer::Refusal;
+use crate::agent_queues::AgentQueues;
+use crate::app::App;
 use crate::error::SessionsError;
-use crate::identity::{Caller, Peer, identify};
-use crate::lanes::Lanes;
+use crate::leases::Leases;
 use crate::meter::Meter;
-use crate::options::{ENROLMENTS_MAX, LANES_MAX, SessionsOptions};
+use crate::options::{ENROLMENTS_MAX, QUEUES_MAX, SessionsOptions};
 use crate::reports::{ReportKind, Reports};
-use crate::seats::Seats;
 use crate::{listen, router, tls, unix};
-
-/// What all requests share.
-pub(crate) struct App {
-    pub(crate) options: SessionsOptions,
-    pub(crate) commit: Arc<Commit>,
-    pub(crate) state: Arc<dyn StateStore>,
-    pub(crate) registry: Registry,
-    pub(crate) budget: Budget,
-    pub(crate) lanes: Lanes,
-    pub(crate) meter: Meter,
-    pub(crate) reports: Reports,
-    pub(crate) enrolments: Semaphore,
-    /// Connections over TLS.
-    pub(crate) connections: AtomicUsize,
-    /// Connections over TLS made so far.
-    pub(crate) connections_seen: AtomicU64,
-    /// Who speaks as which agent.
-    pub(crate) seats: Seats,
-    /// The store's name, in every answer to agents.
-    pub(crate) store: String,
-}
-
-impl App {
-    /// Who a request is from.
-    pub(crate) fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Refusal> {
-        identify(peer, headers, &self.registry)
-    }
-
-    pub(crate) fn cluster(&self) -> &str {
-        &self.registry.options().cluster_name
-    }
-
-    /// What a session may hold.
-    pub(crate) fn session_limits(&self) -> Limits {
-        Limits {
-            bytes_max: self.options.limits.session_bytes_max,
-            values_max: self.options.limits.session_values_max,
-        }
-    }
-
-    /// A refusal because of a limit that passes by itself.
-    pub(crate) fn busy(&self, what: &str) -> Refusal {
-        Refusal::busy(what, self.options.limits.retry_after_s)
-    }
-
-    /// Ask the store on a thread that may block.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        query: impl FnOnce(&dyn StateStore) -> Result<T, StateError> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let state = Arc::clone(&self.state);
-        Ok(tokio::task::spawn_blocking(move || query(state.as_ref())).await??)
-    }
-
-    /// Ask the registry on a thread that may block.
-    pub(crate) async fn decide<T, E>(
-        &self,
-        call: impl FnOnce(&Registry) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, Refusal>
-    where
-        T: Send + 'static,
-        E: Into<Refusal> + Send + 'static,
-    {
-        let registry = self.registry.clone();
-        tokio::task::spawn_blocking(move || call(&registry)).await?.map_err(Into::into)
-    }
-
-    /// The last session of the agent that the store has applied.
-    pub(crate) async fn last_session(&self, caller: &Caller) -> Result<Option<String>, Refusal> {
-        let (agent, life) = (caller.agent, caller.incarnation);
-        if let Some(last) = self.lanes.session(agent, life) {
-            return Ok(last.id);
-        }
-        let session = self.read(move |state| state.last_session(agent)).await?;
-        self.lanes.remember(agent, life, session.as_deref());
-        Ok(session)
-    }
-
-    pub(crate) fn counters(&self) -> serde_json::Value {
-        let gauges = [
-            ("sync.inflight.bytes", self.budget.used()),
-            ("sync.connections", self.connections.load(Ordering::Relaxed)),
-            ("sync.seats", self.seats.count()),
-            ("sync.reports", self.reports.count()),
-        ];
-        let made = self.connections_seen.load(Ordering::Relaxed);
-        let totals = (self.commit.stats().batches, made);
-        self.meter.to_json(self.options.clock.now_us(), &gauges, totals)
-    }
-}
 
 /// The agents' side of the server.
 #[derive(Debug)]
@@ -149,13 +56,13 @@ impl Sessions {
         let limits = options.limits;
         let app = Arc::new(App {
             budget: Budget::new(limits.in_flight_bytes_max),
-            lanes: Lanes::new(LANES_MAX, limits.agent_requests_max),
+            queues: AgentQueues::new(QUEUES_MAX, limits.agent_requests_max),
             meter: Meter::default(),
             reports: Reports::default(),
             enrolments: Semaphore::new(ENROLMENTS_MAX),
             connections: AtomicUsize::new(0),
             connections_seen: AtomicU64::new(0),
-            seats: Seats::default(),
+            leases: Leases::default(),
             store: state.store_id(),
             options,
             commit,
@@ -166,7 +73,7 @@ impl Sessions {
         app.registry.when_removed(move |agent| {
             if let Some(app) = weak.upgrade() {
                 app.reports.forget(agent);
-                app.seats.forget(agent);
+                app.leases.remove(agent);
             }
         });
         let (stop, stopped) = watch::channel(false);

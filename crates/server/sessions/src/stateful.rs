@@ -14,14 +14,14 @@ use model::{Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write
 use tracing::{debug, warn};
 
 use crate::admit::Share;
+use crate::agent_queues::{AgentLock, RequestPermit};
 use crate::answer::{Refusal, answered};
+use crate::app::App;
 use crate::body;
 use crate::identity::{Caller, Peer, session_id};
-use crate::lanes::{Place, Turn};
 use crate::meter::add;
 use crate::options::INLINE_BYTES_MAX;
 use crate::plan::{Plan, Task, Writes, plan};
-use crate::server::App;
 use crate::unread;
 
 /// A session whose body has arrived.
@@ -31,7 +31,7 @@ struct Arrived {
     caller: Caller,
     session: String,
     bytes: Vec<u8>,
-    place: Place,
+    permit: RequestPermit,
     share: Share,
 }
 
@@ -43,31 +43,27 @@ pub(crate) async fn stateful(
     let (parts, incoming) = request.into_parts();
     let headers = parts.headers;
     let caller = app.caller(&peer, &headers)?;
-    app.seated(&peer, &headers, &caller).await?;
+    app.admit_instance(&peer, &headers, &caller).await?;
     let session = session_id(&headers)?;
     let length = body::length(&headers, app.options.limits.session_bytes_max)?;
-    let place = app
-        .lanes
-        .join(caller.agent)
-        .ok_or_else(|| app.busy("too many requests of this agent at once").closing())?;
-    let share =
-        app.budget.take(length).ok_or_else(|| app.busy("too many bytes in flight").closing())?;
+    let permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
+    let share = app.take_share(length).map_err(Refusal::closing)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let arrived = Arrived { peer, headers, caller, session, bytes, place, share };
-    // In a task of its own: it is finished in its place of the order even if the sender goes away.
+    let arrived = Arrived { peer, headers, caller, session, bytes, permit, share };
+    // In a task of its own: it is finished in its order even if the sender goes away.
     tokio::spawn(async move { take(&app, arrived).await }).await?
 }
 
 async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal> {
     let bytes = std::mem::take(&mut arrived.bytes);
     let plan = decide(app, &arrived.caller, bytes).await?;
-    let turn = arrived.place.turn().await;
-    // Whoever was before us may have been the agent's removal.
+    let lock = arrived.permit.lock_agent().await;
+    // The request before this one may have been the agent's removal.
     let caller = app.caller(&arrived.peer, &arrived.headers)?;
     if caller.agent != arrived.caller.agent {
         return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
     }
-    app.seated(&arrived.peer, &arrived.headers, &caller).await?;
+    app.admit_instance(&arrived.peer, &arrived.headers, &caller).await?;
     if plan.scan {
         add(&app.meter.scans_skipped, 1);
     }
@@ -76,8 +72,8 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
     match plan.task {
         Task::Commit(writes) => {
             let work = Work { session, writes, said: plan.said };
-            let answer = commit(app, &from, work, &turn).await?;
-            Ok(unread::answer(&answer, arrived.share, turn.over()))
+            let answer = commit(app, &from, work, &lock).await?;
+            Ok(unread::answer(&answer, arrived.share, lock.release()))
         }
         Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
         Task::Describe { told, version, check } => {
@@ -86,7 +82,7 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
                 writes.list.push(Write::Describe { told, version, check });
             }
             let work = Work { session, writes, said: plan.said };
-            Ok(answered(StatusCode::OK, &commit(app, &from, work, &turn).await?))
+            Ok(answered(StatusCode::OK, &commit(app, &from, work, &lock).await?))
         }
     }
 }
@@ -137,7 +133,12 @@ async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan,
     tokio::task::spawn_blocking(move || plan(&bytes, &limits, agent, app.cluster())).await?
 }
 
-async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<Answer, Refusal> {
+async fn commit(
+    app: &App,
+    from: &From<'_>,
+    work: Work,
+    lock: &AgentLock,
+) -> Result<Answer, Refusal> {
     let Work { session, writes, said } = work;
     let Writes { list: mut writes, places, mut skipped } = writes;
     let caller = from.caller;
@@ -179,7 +180,7 @@ async fn commit(app: &App, from: &From<'_>, work: Work, turn: &Turn) -> Result<A
         if applied.replayed {
             add(&app.meter.replayed, 1);
         } else {
-            turn.applied(Some((caller.incarnation, &session)));
+            lock.set_last_session(caller.incarnation, &session);
             add(&app.meter.sessions, 1);
             add(&app.meter.values, values);
         }

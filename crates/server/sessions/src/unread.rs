@@ -1,5 +1,5 @@
 //! Large answers that wait for their reader: they are handed over in pieces, and hold their share
-//! of the bytes in flight and their place among the agent's requests until the last one. How long a
+//! of the bytes in flight and their request permit until the last one. How long a
 //! reader may take is up to the connection ([`crate::header::Watched`]).
 
 use std::convert::Infallible;
@@ -14,8 +14,8 @@ use hyper::body::{Frame, SizeHint};
 use link::Answer;
 
 use crate::admit::Share;
+use crate::agent_queues::RequestPermit;
 use crate::answer::answered;
-use crate::lanes::Place;
 
 /// Bytes of a piece: about what a connection takes into its buffer at once.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -24,24 +24,32 @@ const PIECE_BYTES: usize = 64 * 1024;
 struct Unread {
     bytes: Bytes,
     _share: Share,
-    _place: Place,
+    _permit: RequestPermit,
 }
 
 /// The answer to a session that was stored. A small one is gone once it is written; a large one,
 /// which names many values that were left out, counts until it is read.
-pub(crate) fn answer(answer: &Answer, mut share: Share, place: Place) -> axum::response::Response {
+pub(crate) fn answer(
+    answer: &Answer,
+    mut share: Share,
+    permit: RequestPermit,
+) -> axum::response::Response {
     match serde_json::to_vec(answer) {
         Ok(bytes) if bytes.len() > PIECE_BYTES => {
             share.resize(bytes.len());
-            json(bytes, share, place)
+            json(bytes, share, permit)
         }
         _ => answered(StatusCode::OK, answer),
     }
 }
 
 /// An answer of JSON that counts until it is read.
-pub(crate) fn json(bytes: Vec<u8>, share: Share, place: Place) -> axum::response::Response {
-    let unread = Unread { bytes: bytes.into(), _share: share, _place: place };
+pub(crate) fn json(
+    bytes: Vec<u8>,
+    share: Share,
+    permit: RequestPermit,
+) -> axum::response::Response {
+    let unread = Unread { bytes: bytes.into(), _share: share, _permit: permit };
     let mut response = Response::new(Body::new(unread));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);

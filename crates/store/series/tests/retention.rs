@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
-use env::guard::GuardedClock;
+use env::guard::{Acceptance, GuardedClock};
 use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, options};
 
@@ -386,7 +386,7 @@ fn a_jump_of_the_clock_drops_nothing() {
     assert_eq!(store.stats().dropped_samples, 0);
     wall.jump_to(now_us + 10 * 365 * 86_400_000_000);
     clock.hold().unwrap();
-    assert!(clock.accept());
+    assert_eq!(clock.accept(), Acceptance::Released);
     store.retain().unwrap();
     assert!(contents(&store).is_empty());
     let stats = store.stats();

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Access, File, Files, Lock};
+use super::traits::{Access, File, Files, Lock};
 
 /// An open file over another one. It is a [`File`].
 pub trait FileOver: Send + Sync {

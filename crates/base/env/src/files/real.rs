@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::{Access, File, Files, Lock};
+use super::traits::{Access, File, Files, Lock};
 
 /// `O_DSYNC` alone. rustix's flag of that name is `O_SYNC`, with which a write also persists the
 /// file's times: on ext4 a commit of the file system's journal every few milliseconds.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Access, File, Files, Lock};
+use super::traits::{Access, File, Files, Lock};
 
 mod image;
 

@@ -1,6 +1,6 @@
 //! The server's clock: whether the wall clock is followed, and following it at once.
 
-use env::guard::Hold;
+use env::guard::{Acceptance, Hold};
 use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -89,7 +89,7 @@ fn held(call: &Call, hold: Hold) -> HeldData {
 fn accept(call: &Call) -> Result<Answer, Failure> {
     call.begun()?;
     let own = call.api.options.server_clock.as_ref();
-    let held = own.is_some_and(|own| own.guard().accept());
+    let held = own.is_some_and(|own| own.guard().accept() == Acceptance::Released);
     if let Some(Err(problem)) = own.map(|own| own.store()) {
         // It counts until the server ends.
         return Err(Failure::internal(&problem));

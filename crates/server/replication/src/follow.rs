@@ -1,5 +1,5 @@
-//! `holdfast journal follow` and `promote`: a second folder that keeps every persisted record of a
-//! server, and becomes a server when the first is gone (`docs/reference/journal.md`).
+//! Follows a server: a second folder keeps every persisted record of it, and becomes a server when
+//! the first is gone (`docs/reference/journal.md`).
 //!
 //! # Invariants
 //! - A position is acknowledged only after every record up to it is persisted here.
@@ -10,129 +10,147 @@
 
 mod client;
 mod copy;
+mod error;
+mod folder;
 mod marker;
 mod seed;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
 use reqwest::{Method, Response};
-use ship::wire::{Decoder, Frame};
-use ship::{HEADER_PERSISTED, Part};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::agent::Console;
-use crate::cli::{FollowArgs, PromoteArgs};
-use crate::folder::{DataFolder, is_there};
-use crate::local::Local;
-use crate::signals::Stop;
-pub(crate) use client::trusting;
+use crate::protocol::HEADER_PERSISTED;
+use crate::seed_source::Part;
+use crate::wire::{Decoder, Frame};
 use client::{Client, Trouble};
 use copy::Copy;
-pub(crate) use marker::Marker;
-pub(crate) use seed::ServerFiles;
+
+pub use client::{ServerAddress, trust_authority};
+pub use error::FollowError;
+pub use folder::FollowerFolder;
+pub use marker::Marker;
 
 /// Bytes that are taken from the connection before they are persisted.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Pieces of the connection that wait while others are persisted.
 const PIECES_WAITING: usize = 64;
-/// First and longest pause before the server is asked again.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// First pause before the server is asked again; each further one is twice as long.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often the registry is copied anew: it is not in the journal.
 const REGISTRY_EVERY: Duration = Duration::from_mins(1);
 
-/// Follow until stopped; with `--once` until everything that the server held is here.
-pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {
-    let mut stop = Stop::listen()?;
-    let console = Console::new();
-    let folder = DataFolder::new(&args.to);
-    let _lock = folder.claim()?;
-    let client = Client::new(&args)?;
+/// What to follow, and into which folder. The caller has claimed the folder.
+pub struct FollowOptions {
+    pub server: ServerAddress,
+    pub folder: FollowerFolder,
+    /// Part of the follower's name at the server.
+    pub host: String,
+    /// End when everything that the server held at the beginning is persisted here.
+    pub once: bool,
+    /// Takes lines for the person who started it.
+    pub show: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Follows until `stop` is ready; with [`FollowOptions::once`] until everything that the server held
+/// is here.
+///
+/// # Errors
+/// When the server refuses this follower, or a file cannot be read or written.
+pub async fn follow(
+    options: FollowOptions,
+    stop: impl Future<Output = ()>,
+) -> Result<(), FollowError> {
+    let client = Client::new(&options.server)?;
     let mut following = Following {
-        marker: adopt(&folder, &args)?,
-        folder,
+        marker: adopt(&options)?,
+        folder: options.folder,
         client,
-        console: console.clone(),
-        once: args.once,
+        show: options.show,
+        once: options.once,
         copy: None,
         registry_at: None,
     };
     let ended = tokio::select! {
         ended = following.run() => ended,
-        () = stop.wait() => Ok(()),
+        () = stop => Ok(()),
     };
     let closed = match following.copy.take() {
         Some(copy) => copy.close().await,
         None => Ok(()),
     };
     ended.and(closed)?;
-    console.line("stopped");
+    (following.show)("stopped");
     Ok(())
 }
 
-/// What the folder follows: from its mark, or as a new or restored one.
-fn adopt(folder: &DataFolder, args: &FollowArgs) -> anyhow::Result<Marker> {
-    let path = folder.path();
+/// Returns the folder's marker, or makes one if the folder is new or restored.
+fn adopt(options: &FollowOptions) -> Result<Marker, FollowError> {
+    let FollowerFolder { path, journal, state_db, restored_marker, .. } = &options.folder;
     let known = Marker::load(path)?;
-    let restored = folder.restored_marker().exists() && folder.state_db().exists();
-    if known.is_none() && !restored && (folder.state_db().exists() || folder.journal().exists()) {
-        bail!(
-            "{}: a server's data folder; name an empty one, or one that a backup was just restored \
-             into",
-            path.display()
-        );
+    let restored = restored_marker.exists() && state_db.exists();
+    if known.is_none() && !restored && (state_db.exists() || journal.exists()) {
+        return Err(FollowError::Folder { path: path.clone() });
     }
+    let from = &options.server.from;
     let mut marker = match known {
         Some(marker) => marker,
-        None => Marker { seeded: restored, ..Marker::new(&args.from)? },
+        None => Marker { seeded: restored, ..Marker::new(from, &options.host)? },
     };
-    marker.from.clone_from(&args.from);
+    marker.from.clone_from(from);
     marker.store(path)?;
-    if marker.seeded && folder.restored_marker().exists() {
+    if marker.seeded && restored_marker.exists() {
         // It goes on with the server's records instead of without them.
-        std::fs::remove_file(folder.restored_marker())?;
+        std::fs::remove_file(restored_marker).map_err(FollowError::file(restored_marker))?;
     }
     Ok(marker)
 }
 
 /// One folder that follows one server.
 struct Following {
-    folder: DataFolder,
+    folder: FollowerFolder,
     marker: Marker,
     client: Client,
-    console: Console,
+    show: Box<dyn Fn(&str) + Send + Sync>,
     once: bool,
     copy: Option<Copy>,
     registry_at: Option<Instant>,
 }
 
 impl Following {
-    async fn run(&mut self) -> anyhow::Result<()> {
-        let mut pause = PAUSE.0;
+    async fn run(&mut self) -> Result<(), FollowError> {
+        let mut pause = PAUSE_FIRST;
         loop {
-            let before = self.copy.as_ref().map(|copy| copy.last().0);
+            let before = self.position();
             let trouble = match self.session().await {
                 Ok(()) => return Ok(()),
                 Err(Trouble::Refused(error)) => return Err(error),
                 Err(Trouble::Lost(why)) => why,
             };
             warn!(server = self.client.name(), "lost: {trouble}; trying again");
-            if self.copy.as_ref().map(|copy| copy.last().0) != before {
-                pause = PAUSE.0;
+            if self.position() != before {
+                pause = PAUSE_FIRST;
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// Returns the last position persisted here.
+    fn position(&self) -> Option<u64> {
+        self.copy.as_ref().map(|copy| copy.last().position)
     }
 
     /// One connection; it ends well only with `--once`.
     async fn session(&mut self) -> Result<(), Trouble> {
         self.prepare().await?;
         let Some(copy) = &self.copy else { return Ok(()) };
-        let (last, crc) = copy.last();
-        let (from, crc) = ((last + 1).to_string(), crc.map(|crc| format!("{crc:08x}")));
+        let last = copy.last();
+        let from = (last.position + 1).to_string();
+        let crc = last.crc.map(|crc| format!("{crc:08x}"));
         let store = copy.store();
         let mut query = vec![
             ("follower", self.marker.name.as_str()),
@@ -143,16 +161,16 @@ impl Following {
         let answer = self.client.ask(Method::GET, "/journal/follow", &query).await?;
         let goal = header(&answer, HEADER_PERSISTED)?;
         let (name, server) = (&self.marker.name, self.client.name());
-        self.console.line(&format!("following {server} as {name} from record {from}"));
+        (self.show)(&format!("following {server} as {name} from record {from}"));
         let pieces = pieces(answer);
         self.take_all(pieces, goal).await
     }
 
     /// Fetch what a new folder begins with, open it, and look after the registry.
     async fn prepare(&mut self) -> Result<(), Trouble> {
-        let path = self.folder.path().to_owned();
+        let path = self.folder.path.clone();
         if !self.marker.seeded {
-            self.console.line(&format!("copying state and registry of {}", self.client.name()));
+            (self.show)(&format!("copying state and registry of {}", self.client.name()));
             seed::wipe(&self.folder)?;
             seed::fetch(&self.client, &self.marker.name, Part::All, &path).await?;
             self.marker.seeded = true;
@@ -162,7 +180,7 @@ impl Following {
         if self.copy.is_none() {
             let folder = self.folder.clone();
             let opened = tokio::task::spawn_blocking(move || Copy::open(&folder)).await;
-            self.copy = Some(opened.context("open")??);
+            self.copy = Some(opened.map_err(FollowError::from)??);
         }
         self.refresh_registry().await
     }
@@ -171,7 +189,7 @@ impl Following {
         if self.registry_at.is_some_and(|at| at.elapsed() < REGISTRY_EVERY) {
             return Ok(());
         }
-        let path = self.folder.path().to_owned();
+        let path = self.folder.path.clone();
         seed::fetch(&self.client, &self.marker.name, Part::Registry, &path).await?;
         self.registry_at = Some(Instant::now());
         Ok(())
@@ -191,7 +209,7 @@ impl Following {
             let reached = self.take_batch(&mut decoder).await?;
             if reached >= goal && !told {
                 told = true;
-                self.console.line(&format!("caught up: record {reached}"));
+                (self.show)(&format!("caught up: record {reached}"));
             }
             if told && self.once {
                 return Ok(());
@@ -207,14 +225,14 @@ impl Following {
     /// Persist and acknowledge every whole record that arrived; the last position.
     async fn take_batch(&mut self, decoder: &mut Decoder) -> Result<u64, Trouble> {
         let Some(copy) = &mut self.copy else { return Ok(0) };
-        let first = copy.last().0 + 1;
+        let first = copy.last().position + 1;
         let records = records(decoder, first)?;
         if records.is_empty() {
             return Ok(first - 1);
         }
         let position = copy.append(first, records).await.map_err(|e| match e {
             journal::AppendError::Full(why) => Trouble::Lost(format!("{why}: free space")),
-            other => Trouble::Refused(anyhow::Error::new(other)),
+            other => Trouble::Refused(other.into()),
         })?;
         let (text, name) = (position.to_string(), self.marker.name.as_str());
         let query = [("follower", name), ("position", text.as_str())];
@@ -289,40 +307,14 @@ fn pieces(mut answer: Response) -> mpsc::Receiver<Result<bytes::Bytes, String>> 
     receiver
 }
 
-/// `holdfast journal promote`.
-pub(crate) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
-    let folder = DataFolder::new(&args.dir);
-    let path = folder.path();
-    let marker = if path.is_dir() { Marker::load(path)? } else { None };
-    let Some(marker) = marker else {
-        bail!("{}: follows no server; name the folder that `journal follow` wrote", path.display());
-    };
-    if !marker.seeded {
-        bail!("{}: its first copy is not complete; let it follow once", path.display());
-    }
-    let _lock = folder.claim()?;
-    let last = copy::promote(&folder)?;
-    Marker::remove(path)?;
+/// Makes a folder that followed a server's own, and returns the position of its last record. The
+/// caller has claimed the folder. Blocks.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn promote(folder: &FollowerFolder) -> Result<u64, FollowError> {
+    let last = copy::promote(folder)?;
+    Marker::remove(&folder.path)?;
     info!(last, "promoted");
-    Console::new().line(&format!(
-        "promoted: {} holds every record up to {last}; start the server on it, and never again the \
-         one at {}",
-        path.display(),
-        marker.from
-    ));
-    Ok(())
-}
-
-/// What a running server tells of its followers, or the mark of a folder that follows; for
-/// `holdfast journal stat`.
-pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
-    if let Some(marker) = Marker::load(folder)? {
-        return Ok(serde_json::json!({ "following": marker.from, "as": marker.name }));
-    }
-    let socket = DataFolder::new(folder).socket();
-    if !is_there(&socket)? {
-        return Ok(serde_json::Value::Null);
-    }
-    // A socket left by a killed server answers nothing: then there is nothing to tell.
-    Ok(Local::open(&socket)?.get("/journal/followers", &[]).await.unwrap_or_default())
+    Ok(last)
 }

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Frame as BodyFrame;
-use journal::Reader;
 use tokio::sync::mpsc;
 
-use crate::followers::{Refusal, Shipping};
+use crate::followers::{Attached, Shipping};
+use crate::refusal::Refusal;
+use crate::seed_source::{Part, SCRATCH_PREFIX};
 use crate::wire::{Frame, PIECE_BYTES_MAX, push_piece, push_record};
 
 /// Bytes of frames handed to the connection at once; one large record passes alone.
@@ -26,26 +27,6 @@ const CHUNKS_WAITING: usize = 4;
 const WAIT: Duration = Duration::from_millis(200);
 /// How often a stream without records says how far the server is.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// What the folder of a seed's copies begins with.
-const SCRATCH_PREFIX: &str = "seed-";
-
-/// What of a data folder is copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Everything that a follower begins with.
-    All,
-    /// What people decide: it is not in the journal.
-    Registry,
-}
-
-/// Makes consistent copies of a server's files while they are in use.
-pub trait SeedSource: Send + Sync {
-    /// Copy into the folder `to`, which exists and is empty; the copies' names relative to it.
-    ///
-    /// # Errors
-    /// In words, when a file cannot be copied.
-    fn copy(&self, part: Part, to: &Path) -> Result<Vec<String>, String>;
-}
 
 /// A body made by a thread.
 pub(crate) struct Chunks(mpsc::Receiver<Bytes>);
@@ -74,17 +55,17 @@ fn on_thread(
     Ok(Chunks(receiver))
 }
 
-/// Records from where `reader` stands, until the follower goes, a newer stream of the same name
+/// Records from where the reader stands, until the follower goes, a newer stream of the same name
 /// begins, or the server stops.
 pub(crate) fn records(
     shipping: &Shipping,
     name: &str,
-    reader: Reader,
-    stream: u64,
+    attached: Attached,
 ) -> Result<Chunks, Refusal> {
     let (shipping, follower) = (shipping.clone(), name.to_owned());
     on_thread(name, move |sender| {
-        let ended = send_records(&shipping, &follower, reader, stream, sender);
+        let stream = attached.stream;
+        let ended = send_records(&shipping, &follower, attached, sender);
         shipping.detach(&follower, stream);
         match ended {
             Ok(()) => tracing::info!(follower, "follower left"),
@@ -96,10 +77,10 @@ pub(crate) fn records(
 fn send_records(
     shipping: &Shipping,
     name: &str,
-    mut reader: Reader,
-    stream: u64,
+    attached: Attached,
     sender: &mpsc::Sender<Bytes>,
 ) -> Result<(), journal::ReadError> {
+    let Attached { mut reader, stream } = attached;
     let inner = &shipping.0;
     let mut told: Option<Instant> = None;
     while !shipping.is_stopped() && shipping.is_current(name, stream) {
@@ -199,18 +180,6 @@ fn send_file(
         }
         if got == 0 {
             return Ok(());
-        }
-    }
-}
-
-/// Remove what a killed server left of a seed.
-pub(crate) fn clear_scratch(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let is_scratch = entry.file_name().to_string_lossy().starts_with(SCRATCH_PREFIX);
-        if is_scratch && entry.path().is_dir() {
-            // What cannot be removed now is in nobody's way, and is tried again at the next start.
-            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }

@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::lag::Trail;
-use crate::stream::SeedSource;
-use crate::{FOLLOWERS_MAX, is_follower_name};
+use crate::protocol::{FOLLOWERS_MAX, is_follower_name};
+use crate::refusal::Refusal;
+use crate::seed_source::{self, SeedSource};
 
 /// What the names of followers' consumers begin with.
 const CONSUMER_PREFIX: &str = "follow-";
@@ -49,77 +50,6 @@ pub struct ShipOptions {
     pub seed: Arc<dyn SeedSource>,
 }
 
-/// Why a follower is not served. The text ends with the remedy.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    #[error("{0:?} is no name for a follower: use 1 to 48 letters, digits, - and _")]
-    Name(String),
-    #[error(
-        "the server's store is {here}, the follower's is {there}: it follows another server, or this \
-         one was restored or promoted; follow into a new folder"
-    )]
-    StoreDiffers { here: String, there: String },
-    /// The follower holds records that the server does not.
-    #[error(
-        "the follower holds records up to {there}, the server only up to {here}: the server lost \
-         records; promote the follower, or follow into a new folder"
-    )]
-    Behind {
-        /// The server's last.
-        here: u64,
-        /// The follower's last.
-        there: u64,
-    },
-    /// Both hold another record at the same position.
-    #[error(
-        "record {0} is another one here than in the follower's folder: their histories differ; \
-         promote the follower, or follow into a new folder"
-    )]
-    Diverged(u64),
-    /// What it needs is not kept any more.
-    #[error(
-        "record {from} is not kept any more, the oldest is {first}: the follower was away for too \
-         long or was dropped; follow into a new folder"
-    )]
-    Trimmed {
-        /// What it needs.
-        from: u64,
-        /// The oldest kept.
-        first: u64,
-    },
-    /// Not known, or dropped.
-    #[error("{0} is no follower of this server any more: follow into a new folder")]
-    Unknown(String),
-    #[error(
-        "there are {FOLLOWERS_MAX} followers already: remove one with DELETE /journal/followers/NAME"
-    )]
-    TooMany,
-    /// A position that cannot be acknowledged.
-    #[error("position {0} was not sent yet: follow into a new folder")]
-    NotSent(u64),
-    /// Passes by itself.
-    #[error("{0}: try again later")]
-    Busy(String),
-}
-
-impl From<AppendError> for Refusal {
-    fn from(error: AppendError) -> Self {
-        Self::Busy(error.to_string())
-    }
-}
-
-impl From<journal::ReadError> for Refusal {
-    fn from(error: journal::ReadError) -> Self {
-        match error {
-            journal::ReadError::Trimmed { position, first } => {
-                Self::Trimmed { from: position, first }
-            }
-            other => Self::Busy(other.to_string()),
-        }
-    }
-}
-
 /// One follower, as `GET /journal/followers` tells of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FollowerStatus {
@@ -135,6 +65,38 @@ pub struct FollowerStatus {
     pub lag_seconds: u64,
     /// Bytes of segments that the journal keeps for it.
     pub held_bytes: u64,
+}
+
+/// The request of a follower for records.
+pub(crate) struct FollowRequest {
+    /// The follower's name.
+    pub(crate) name: String,
+    /// The store that it follows.
+    pub(crate) store: String,
+    /// Position of the first record that it lacks.
+    pub(crate) from: u64,
+    /// CRC-32C of the record before, if it holds that.
+    pub(crate) last_crc: Option<u32>,
+}
+
+/// A stream of records that begins.
+pub(crate) struct Attached {
+    pub(crate) reader: Reader,
+    /// Number of the stream. A later stream of the same follower ends it.
+    pub(crate) stream: u64,
+}
+
+/// A segment that takes no more records.
+struct SealedSegment {
+    last_position: u64,
+    bytes: u64,
+}
+
+/// A follower that the journal keeps too much for.
+struct Overdue {
+    name: String,
+    held_bytes: u64,
+    acknowledged: u64,
 }
 
 struct Follower {
@@ -199,7 +161,7 @@ impl Shipping {
             let acknowledged = (pin + 1).min(journal.persisted_position());
             followers.insert(name.to_owned(), follower(consumer, acknowledged));
         }
-        crate::stream::clear_scratch(&options.folder);
+        seed_source::clear_scratch(&options.folder);
         let shipping = Self(Arc::new(Inner {
             journal,
             commit,
@@ -267,17 +229,18 @@ impl Shipping {
         told.collect()
     }
 
-    /// Keep nothing for a follower any more. Whether it was one.
+    /// Keep nothing for a follower any more.
     ///
     /// # Errors
-    /// When the disk refuses.
-    pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
-        let Some(follower) = self.0.followers.lock().remove(name) else { return Ok(false) };
+    /// [`Refusal::Unknown`] if it was none; [`Refusal::Busy`] if the disk refuses.
+    pub fn remove(&self, name: &str) -> Result<(), Refusal> {
+        let unknown = || Refusal::Unknown(name.to_owned());
+        let follower = self.0.followers.lock().remove(name).ok_or_else(unknown)?;
         follower.consumer.remove()?;
         for metric in GAUGES {
             metrics::gauge!(metric, "follower" => name.to_owned()).set(0.0);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// From now on the journal keeps what the state has not applied: for a copy made after this.
@@ -289,18 +252,12 @@ impl Shipping {
         Ok(follower.store()?)
     }
 
-    /// Take a follower on that holds everything below `from`, the last record of it with the
-    /// CRC-32C `last`. Its reader and the number of its stream.
-    pub(crate) fn attach(
-        &self,
-        name: &str,
-        store: &str,
-        from: u64,
-        last: Option<u32>,
-    ) -> Result<(Reader, u64), Refusal> {
-        let journal = &self.0.journal;
-        if store != self.0.store {
-            let (here, there) = (self.0.store.clone(), store.to_owned());
+    /// Takes a follower on and begins its stream.
+    pub(crate) fn attach(&self, request: &FollowRequest) -> Result<Attached, Refusal> {
+        let FollowRequest { name, store, from, last_crc } = request;
+        let (journal, from) = (&self.0.journal, *from);
+        if *store != self.0.store {
+            let (here, there) = (self.0.store.clone(), store.clone());
             return Err(Refusal::StoreDiffers { here, there });
         }
         let has = from.saturating_sub(1);
@@ -316,9 +273,9 @@ impl Shipping {
         if from < first {
             return Err(Refusal::Trimmed { from, first });
         }
-        if let (Some(last), true) = (last, has >= first) {
+        if let (Some(crc), true) = (*last_crc, has >= first) {
             match journal.read_from(has)?.next().transpose()? {
-                Some((position, record)) if position == has && crc32c::crc32c(&record) == last => {}
+                Some((position, record)) if position == has && crc32c::crc32c(&record) == crc => {}
                 _ => return Err(Refusal::Diverged(has)),
             }
         }
@@ -328,7 +285,7 @@ impl Shipping {
         follower.store()?;
         let stream = self.0.streams.fetch_add(1, Ordering::Relaxed) + 1;
         follower.stream = stream;
-        Ok((reader, stream))
+        Ok(Attached { reader, stream })
     }
 
     /// The follower of this name, added when there is room for one more.
@@ -394,32 +351,45 @@ impl Shipping {
             stat.segments.iter().map(|(_, _, _, first, bytes)| (*first, *bytes)).collect();
         segments.sort_unstable();
         let lasts = segments.iter().skip(1).map(|(first, _)| first - 1);
-        let sealed: Vec<(u64, u64)> = lasts.zip(segments.iter().map(|(_, bytes)| *bytes)).collect();
-        let mut dropped = Vec::new();
+        let sealed: Vec<SealedSegment> = lasts
+            .zip(&segments)
+            .map(|(last_position, (_, bytes))| SealedSegment { last_position, bytes: *bytes })
+            .collect();
+        let mut overdue = Vec::new();
         for (name, follower) in &mut *self.0.followers.lock() {
-            let held = |(last, _): &&(u64, u64)| *last < checkpointed && *last > follower.stored;
-            follower.held_bytes = sealed.iter().filter(held).map(|(_, bytes)| bytes).sum();
+            let held = |s: &&SealedSegment| {
+                s.last_position < checkpointed && s.last_position > follower.stored
+            };
+            follower.held_bytes = sealed.iter().filter(held).map(|s| s.bytes).sum();
             if follower.held_bytes > self.0.options.held_bytes_max {
-                dropped.push((name.clone(), follower.held_bytes, follower.acknowledged));
+                overdue.push(Overdue {
+                    name: name.clone(),
+                    held_bytes: follower.held_bytes,
+                    acknowledged: follower.acknowledged,
+                });
             }
         }
-        for (name, held_bytes, acknowledged) in dropped {
-            self.give_up(&name, held_bytes, acknowledged);
+        for follower in &overdue {
+            self.give_up(follower);
         }
     }
 
-    fn give_up(&self, name: &str, held_bytes: u64, acknowledged: u64) {
+    fn give_up(&self, follower: &Overdue) {
+        let Overdue { name, held_bytes, acknowledged } = follower;
         let max = self.0.options.held_bytes_max;
         tracing::error!(
-            follower = name,
+            follower = name.as_str(),
             held_bytes,
             max,
             acknowledged,
             "follower dropped: the journal kept too much for it; it must follow into a new folder"
         );
         metrics::counter!("holdfast_follow_dropped_total").increment(1);
-        if let Err(error) = self.remove(name) {
-            tracing::error!(%error, follower = name, "the follower's position could not be removed");
+        match self.remove(name) {
+            Ok(()) | Err(Refusal::Unknown(_)) => {}
+            Err(error) => tracing::error!(
+                %error, follower = name.as_str(), "the follower's position could not be removed"
+            ),
         }
         // At once: it may ask again at once, and is then told that its records are gone.
         let checkpointed = self.0.commit.stats().checkpointed.0;

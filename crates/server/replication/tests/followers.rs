@@ -20,9 +20,9 @@ use env::clock::ManualClock;
 use http_body_util::BodyExt as _;
 use journal::{Journal, Options};
 use model::{Coverage, CoverageKind, EventBody, Record};
+use replication::wire::{Decoder, Frame};
+use replication::{LocalCaller, Part, SeedSource, ShipOptions, Shipping};
 use serde_json::Value;
-use ship::wire::{Decoder, Frame};
-use ship::{LocalCaller, Part, SeedSource, ShipOptions, Shipping};
 use state::{SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
@@ -100,7 +100,7 @@ impl Place {
             None => request.extension(LocalCaller),
         };
         let request = request.body(Body::empty()).unwrap();
-        let answer = ship::router(self.shipping.clone()).oneshot(request).await.unwrap();
+        let answer = replication::router(self.shipping.clone()).oneshot(request).await.unwrap();
         (answer.status(), answer.into_body())
     }
 
@@ -181,7 +181,7 @@ async fn another_store_another_history_and_a_lost_end_are_refused_by_name() {
         let known = place.shipping.status().len();
         let path = place.follow(1, "").replace("follower=f", &format!("follower=n{n}"));
         let (status, _body) = place.ask("GET", &path, None).await;
-        assert_eq!(status == StatusCode::OK, known < ship::FOLLOWERS_MAX, "{n}");
+        assert_eq!(status == StatusCode::OK, known < replication::FOLLOWERS_MAX, "{n}");
     }
 }
 

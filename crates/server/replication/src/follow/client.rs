@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::cli::FollowArgs;
-use crate::folder::{DataFolder, is_there};
+use super::error::FollowError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Silence after which a connection is dead: a stream says something every second.
@@ -21,23 +19,22 @@ const REFUSAL_BYTES_MAX: usize = 16 * 1024;
 
 /// Why a request came to nothing.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(super) enum Trouble {
     /// Passes by itself: the server is away, stops, or the network failed.
     Lost(String),
     /// Does not: the text names the remedy.
-    Refused(anyhow::Error),
+    Refused(FollowError),
 }
 
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Self {
+impl From<FollowError> for Trouble {
+    fn from(error: FollowError) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<reqwest::Error> for Trouble {
-    fn from(error: reqwest::Error) -> Self {
-        Self::Lost(chain(&error.without_url()))
-    }
+/// A request that failed on the way.
+pub(super) fn lost(error: reqwest::Error) -> Trouble {
+    Trouble::Lost(chain(&error.without_url()))
 }
 
 /// An error with its causes on one line.
@@ -52,8 +49,21 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// The server to follow.
+#[derive(Debug, Clone)]
+pub struct ServerAddress {
+    /// `https://HOST:PORT`, `http://LOOPBACK:PORT` or `unix:PATH`.
+    pub from: String,
+    /// File of the server's certificate authority.
+    pub ca: PathBuf,
+    /// The server's token for followers, if it was given.
+    pub token: Option<String>,
+    /// File of the token otherwise.
+    pub token_file: PathBuf,
+}
+
 /// A server, and how it is spoken to.
-pub(crate) struct Client {
+pub(super) struct Client {
     http: reqwest::Client,
     base: Url,
     from: String,
@@ -61,46 +71,39 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// `from` is `https://HOST:PORT`, `http://LOOPBACK:PORT` or `unix:PATH`.
-    pub(crate) fn new(args: &FollowArgs) -> anyhow::Result<Self> {
+    /// Prepares requests; nothing is sent yet.
+    pub(super) fn new(server: &ServerAddress) -> Result<Self, FollowError> {
         let builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT);
-        let from = args.from.clone();
+        let from = server.from.clone();
+        let parse = |url: &str| {
+            let cause = |e| FollowError::Address { from: from.clone(), cause: Box::new(e) };
+            Url::parse(url).map_err(cause)
+        };
         if let Some(socket) = from.strip_prefix("unix:") {
-            if args.once && !is_there(Path::new(socket))? {
-                bail!(
-                    "--from {from}: no such socket; it is holdfast.sock in a server's data folder"
-                );
-            }
-            let http = builder.unix_socket(PathBuf::from(socket)).build()?;
-            let base = Url::parse("http://localhost")?;
+            let http = builder.unix_socket(PathBuf::from(socket)).build();
+            let (http, base) = (http.map_err(FollowError::Http)?, parse("http://localhost")?);
             return Ok(Self { http, base, from, token: None });
         }
-        let base = Url::parse(&from).with_context(|| format!("--from {from}"))?;
+        let base = parse(&from)?;
         let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let loopback = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        let keys = DataFolder::new(&args.to).keys();
-        let http = match base.scheme() {
-            "http" if loopback => builder.build()?,
-            "https" => {
-                let ca = args.ca.clone().unwrap_or_else(|| keys.join("ca.pem"));
-                builder.tls_backend_preconfigured(trusting(&ca)?).build()?
-            }
-            _ => bail!(
-                "--from {from}: name https://HOST:PORT of the server's API, or unix:PATH of the \
-                 socket in its data folder"
-            ),
+        let builder = match base.scheme() {
+            "http" if loopback => builder,
+            "https" => builder.tls_backend_preconfigured(trust_authority(&server.ca)?),
+            _ => return Err(FollowError::AddressKind { from }),
         };
-        let token = token(args, &keys.join("follower"))?;
+        let http = builder.build().map_err(FollowError::Http)?;
+        let token = token(server)?;
         Ok(Self { http, base, from, token: Some(token) })
     }
 
     /// The server's name for messages.
-    pub(crate) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.from
     }
 
@@ -110,7 +113,10 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<RequestBuilder, Trouble> {
-        let mut url = self.base.join(path).context("--from")?;
+        let mut url = self.base.join(path).map_err(|e| {
+            let cause = Box::new(e);
+            Trouble::Refused(FollowError::Address { from: self.from.clone(), cause })
+        })?;
         url.query_pairs_mut().extend_pairs(query);
         let request = self.http.request(method, url);
         Ok(match &self.token {
@@ -120,19 +126,19 @@ impl Client {
     }
 
     /// Ask; an answer that is not 200 is trouble.
-    pub(crate) async fn ask(
+    pub(super) async fn ask(
         &self,
         method: Method,
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<Response, Trouble> {
-        let mut answer = self.request(method, path, query)?.send().await?;
+        let mut answer = self.request(method, path, query)?.send().await.map_err(lost)?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
         }
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await? {
+        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
             body.extend_from_slice(&chunk);
             if body.len() > REFUSAL_BYTES_MAX {
                 break;
@@ -146,39 +152,35 @@ impl Client {
         if status.is_server_error() || status.as_u16() == 429 {
             return Err(Trouble::Lost(detail));
         }
-        if status.as_u16() == 404 {
-            let text = "this server does not ship its journal: use a newer program there";
-            return Err(Trouble::Refused(anyhow::anyhow!("{}: {text}", self.from)));
-        }
-        Err(Trouble::Refused(anyhow::anyhow!("{}: {detail}", self.from)))
+        let detail = match status.as_u16() {
+            404 => "this server does not ship its journal: use a newer program there".to_owned(),
+            _ => detail,
+        };
+        Err(Trouble::Refused(FollowError::Refused { from: self.from.clone(), detail }))
     }
 }
 
-fn token(args: &FollowArgs, own: &Path) -> anyhow::Result<String> {
-    if let Some(token) = &args.token {
+fn token(server: &ServerAddress) -> Result<String, FollowError> {
+    if let Some(token) = &server.token {
         return Ok(token.trim().to_owned());
     }
-    let text = fs::read_to_string(own).with_context(|| {
-        format!(
-            "{}: a follower over the network needs the server's token: give keys/follower of the \
-             server's data folder as HOLDFAST_FOLLOW_TOKEN",
-            own.display()
-        )
-    })?;
+    let path = server.token_file.clone();
+    let text = fs::read_to_string(&path).map_err(|cause| FollowError::Token { path, cause })?;
     Ok(text.trim().to_owned())
 }
 
-/// TLS that trusts one certificate authority alone.
-pub(crate) fn trusting(ca: &Path) -> anyhow::Result<rustls::ClientConfig> {
-    let pem = fs::read(ca).with_context(|| {
-        format!(
-            "{}: name the server's certificate authority (keys/ca.pem in its data folder) with --ca",
-            ca.display()
-        )
-    })?;
+/// Returns a TLS configuration that trusts one certificate authority alone.
+///
+/// # Errors
+/// When the file cannot be read or is not a certificate.
+pub fn trust_authority(ca: &Path) -> Result<rustls::ClientConfig, FollowError> {
+    let path = || ca.to_owned();
+    let pem = fs::read(ca).map_err(|cause| FollowError::Authority { path: path(), cause })?;
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
-        roots.add(certificate.with_context(|| ca.display().to_string())?)?;
+        let certificate =
+            certificate.map_err(|cause| FollowError::Certificate { path: path(), cause })?;
+        roots.add(certificate)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)

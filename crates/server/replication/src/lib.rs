@@ -15,27 +15,18 @@
 //! What a follower acknowledged is stored in the journal's folder, at most a second later; after a
 //! kill of the server it is a little lower, which keeps more.
 
+pub mod follow;
 mod followers;
 mod lag;
+mod protocol;
+mod refusal;
+mod seed_source;
 mod service;
 mod stream;
 pub mod wire;
 
-pub use followers::{FollowerStatus, Refusal, ShipOptions, Shipping};
+pub use followers::{FollowerStatus, ShipOptions, Shipping};
+pub use protocol::FOLLOWERS_MAX;
+pub use refusal::Refusal;
+pub use seed_source::{Part, SeedSource};
 pub use service::{LocalCaller, router};
-pub use stream::{Part, SeedSource};
-
-/// Longest name of a follower, bytes; letters, digits, `-` and `_`.
-pub const FOLLOWER_NAME_BYTES_MAX: usize = 48;
-/// Most followers of one server.
-pub const FOLLOWERS_MAX: usize = 8;
-/// Header of a stream's answer: the last position persisted when it began.
-pub const HEADER_PERSISTED: &str = "x-holdfast-persisted";
-/// Header of a stream's answer: the store's name.
-pub const HEADER_STORE: &str = "x-holdfast-store";
-
-/// Whether a text may name a follower.
-pub fn is_follower_name(text: &str) -> bool {
-    (1..=FOLLOWER_NAME_BYTES_MAX).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-}

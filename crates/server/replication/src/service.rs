@@ -12,9 +12,11 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::followers::{Refusal, Shipping};
-use crate::stream::{Part, records, seed};
-use crate::{HEADER_PERSISTED, HEADER_STORE};
+use crate::followers::{FollowRequest, Shipping};
+use crate::protocol::{HEADER_PERSISTED, HEADER_STORE, is_follower_name};
+use crate::refusal::Refusal;
+use crate::seed_source::Part;
+use crate::stream::{records, seed};
 
 /// Put on a request that came over the unix socket from a user who may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,19 +100,16 @@ async fn follow(
     State(shipping): State<Shipping>,
     Query(start): Query<Start>,
 ) -> Result<Response, Refusal> {
-    let last = match &start.last {
-        None => None,
-        Some(text) => {
-            Some(u32::from_str_radix(text, 16).map_err(|_| Refusal::NotSent(start.from))?)
-        }
-    };
+    let parse = |crc: String| u32::from_str_radix(&crc, 16);
+    let last_crc = start.last.map(parse).transpose().map_err(|_| Refusal::NotSent(start.from))?;
+    let request =
+        FollowRequest { name: start.follower, store: start.store, from: start.from, last_crc };
     let own = shipping.clone();
     blocking(move || {
         let persisted = own.0.journal.persisted_position();
-        let name = &start.follower;
-        let (reader, stream) = own.attach(name, &start.store, start.from, last)?;
-        tracing::info!(follower = name, from = start.from, "follower connected");
-        let body = axum::body::Body::new(records(&own, name, reader, stream)?);
+        let attached = own.attach(&request)?;
+        tracing::info!(follower = request.name, from = request.from, "follower connected");
+        let body = axum::body::Body::new(records(&own, &request.name, attached)?);
         let headers = [
             (header::CONTENT_TYPE.as_str(), "application/octet-stream".to_owned()),
             (HEADER_PERSISTED, persisted.to_string()),
@@ -155,7 +154,7 @@ async fn begin(
         };
         if part == Part::All {
             shipping.keep_for_seed(&begin.follower)?;
-        } else if !crate::is_follower_name(&begin.follower) {
+        } else if !is_follower_name(&begin.follower) {
             return Err(Refusal::Name(begin.follower));
         }
         let body = axum::body::Body::new(seed(&shipping, &begin.follower, part)?);
@@ -182,11 +181,8 @@ async fn remove(
     Segment(name): Segment<String>,
 ) -> Result<Response, Refusal> {
     blocking(move || {
-        if shipping.remove(&name)? {
-            Ok(Json(json!({})).into_response())
-        } else {
-            Err(Refusal::Unknown(name))
-        }
+        shipping.remove(&name)?;
+        Ok(Json(json!({})).into_response())
     })
     .await
 }

@@ -1,0 +1,16 @@
+//! The files of a folder that follows.
+
+use std::path::PathBuf;
+
+/// Paths in a data folder.
+#[derive(Debug, Clone)]
+pub struct FollowerFolder {
+    /// The folder itself.
+    pub path: PathBuf,
+    pub journal: PathBuf,
+    pub state_db: PathBuf,
+    pub registry_db: PathBuf,
+    pub keys: PathBuf,
+    /// Says that the state was restored from a backup and goes on without its old journal.
+    pub restored_marker: PathBuf,
+}

@@ -1,0 +1,76 @@
+//! Why a follower is not served.
+
+use journal::AppendError;
+
+use crate::protocol::FOLLOWERS_MAX;
+
+/// Why a follower is not served. The text ends with the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    #[error("{0:?} is no name for a follower: use 1 to 48 letters, digits, - and _")]
+    Name(String),
+    #[error(
+        "the server's store is {here}, the follower's is {there}: it follows another server, or this \
+         one was restored or promoted; follow into a new folder"
+    )]
+    StoreDiffers { here: String, there: String },
+    /// The follower holds records that the server does not.
+    #[error(
+        "the follower holds records up to {there}, the server only up to {here}: the server lost \
+         records; promote the follower, or follow into a new folder"
+    )]
+    Behind {
+        /// The server's last.
+        here: u64,
+        /// The follower's last.
+        there: u64,
+    },
+    /// Both hold another record at the same position.
+    #[error(
+        "record {0} is another one here than in the follower's folder: their histories differ; \
+         promote the follower, or follow into a new folder"
+    )]
+    Diverged(u64),
+    /// What it needs is not kept any more.
+    #[error(
+        "record {from} is not kept any more, the oldest is {first}: the follower was away for too \
+         long or was dropped; follow into a new folder"
+    )]
+    Trimmed {
+        /// What it needs.
+        from: u64,
+        /// The oldest kept.
+        first: u64,
+    },
+    /// Not known, or dropped.
+    #[error("{0} is no follower of this server any more: follow into a new folder")]
+    Unknown(String),
+    #[error(
+        "there are {FOLLOWERS_MAX} followers already: remove one with DELETE /journal/followers/NAME"
+    )]
+    TooMany,
+    /// A position that cannot be acknowledged.
+    #[error("position {0} was not sent yet: follow into a new folder")]
+    NotSent(u64),
+    /// Passes by itself.
+    #[error("{0}: try again later")]
+    Busy(String),
+}
+
+impl From<AppendError> for Refusal {
+    fn from(error: AppendError) -> Self {
+        Self::Busy(error.to_string())
+    }
+}
+
+impl From<journal::ReadError> for Refusal {
+    fn from(error: journal::ReadError) -> Self {
+        match error {
+            journal::ReadError::Trimmed { position, first } => {
+                Self::Trimmed { from: position, first }
+            }
+            other => Self::Busy(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The state that all requests share, and what they ask of the stores.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use axum::http::HeaderMap;
+use commit::Commit;
+use link::Limits;
+use model::AgentId;
+use registry::Registry;
+use state::{StateError, StateStore};
+use tokio::sync::Semaphore;
+
+use crate::admit::{Budget, Share};
+use crate::agent_queues::{AgentQueues, RequestPermit};
+use crate::answer::Refusal;
+use crate::identity::{Caller, Peer, identify};
+use crate::leases::Leases;
+use crate::meter::{Meter, Readings};
+use crate::options::SessionsOptions;
+use crate::reports::Reports;
+
+/// What all requests share.
+pub(crate) struct App {
+    pub(crate) options: SessionsOptions,
+    pub(crate) commit: Arc<Commit>,
+    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) registry: Registry,
+    pub(crate) budget: Budget,
+    pub(crate) queues: AgentQueues,
+    pub(crate) meter: Meter,
+    pub(crate) reports: Reports,
+    pub(crate) enrolments: Semaphore,
+    /// Connections over TLS.
+    pub(crate) connections: AtomicUsize,
+    /// Connections over TLS made so far.
+    pub(crate) connections_seen: AtomicU64,
+    pub(crate) leases: Leases,
+    /// The store's name, in every answer to agents.
+    pub(crate) store: String,
+}
+
+impl App {
+    /// Who a request is from.
+    pub(crate) fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        identify(peer, headers, &self.registry)
+    }
+
+    pub(crate) fn cluster(&self) -> &str {
+        &self.registry.options().cluster_name
+    }
+
+    /// What a session may hold.
+    pub(crate) fn session_limits(&self) -> Limits {
+        Limits {
+            bytes_max: self.options.limits.session_bytes_max,
+            values_max: self.options.limits.session_values_max,
+        }
+    }
+
+    /// A refusal because of a limit that passes by itself.
+    pub(crate) fn busy(&self, what: &str) -> Refusal {
+        Refusal::busy(what, self.options.limits.retry_after_s)
+    }
+
+    /// Takes a permit for one more request of an agent.
+    pub(crate) fn take_permit(&self, agent: AgentId) -> Result<RequestPermit, Refusal> {
+        let permit = self.queues.take_permit(agent);
+        permit.ok_or_else(|| self.busy("too many requests of this agent at once"))
+    }
+
+    /// Takes a share of the bytes in flight.
+    pub(crate) fn take_share(&self, bytes: usize) -> Result<Share, Refusal> {
+        self.budget.take(bytes).ok_or_else(|| self.busy("too many bytes in flight"))
+    }
+
+    /// Ask the store on a thread that may block.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&dyn StateStore) -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let state = Arc::clone(&self.state);
+        Ok(tokio::task::spawn_blocking(move || query(state.as_ref())).await??)
+    }
+
+    /// Ask the registry on a thread that may block.
+    pub(crate) async fn decide<T, E>(
+        &self,
+        call: impl FnOnce(&Registry) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        E: Into<Refusal> + Send + 'static,
+    {
+        let registry = self.registry.clone();
+        tokio::task::spawn_blocking(move || call(&registry)).await?.map_err(Into::into)
+    }
+
+    /// The last session of the agent that the store has applied.
+    pub(crate) async fn last_session(&self, caller: &Caller) -> Result<Option<String>, Refusal> {
+        let Caller { agent, incarnation, .. } = *caller;
+        if let Some(last) = self.queues.last_session(agent, incarnation) {
+            return Ok(last.id);
+        }
+        let session = self.read(move |state| state.last_session(agent)).await?;
+        self.queues.cache_last_session(agent, incarnation, session.as_deref());
+        Ok(session)
+    }
+
+    pub(crate) fn counters(&self) -> serde_json::Value {
+        let readings = Readings {
+            in_flight_bytes: self.budget.used(),
+            connections: self.connections.load(Ordering::Relaxed),
+            leases: self.leases.count(),
+            reports: self.reports.count(),
+            journal_batches: self.commit.stats().batches,
+            connections_seen: self.connections_seen.load(Ordering::Relaxed),
+        };
+        self.meter.to_json(self.options.clock.now_us(), &readings)
+    }
+}

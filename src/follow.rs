@@ -1,0 +1,124 @@
+//! `holdfast journal follow` and `promote`, and the server's own files for its followers.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use replication::follow::{self, FollowOptions, FollowerFolder, Marker, ServerAddress};
+use replication::{Part, SeedSource};
+use state::StateStore;
+
+use crate::agent::Console;
+use crate::backup;
+use crate::cli::{FollowArgs, PromoteArgs};
+use crate::folder::{DataFolder, is_there};
+use crate::host;
+use crate::local::Local;
+use crate::signals::Stop;
+
+/// `holdfast journal follow`.
+pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {
+    let mut stop = Stop::listen()?;
+    let console = Console::new();
+    let folder = DataFolder::new(&args.to);
+    let _lock = folder.claim()?;
+    if let Some(socket) = args.from.strip_prefix("unix:")
+        && args.once
+        && !is_there(Path::new(socket))?
+    {
+        let from = &args.from;
+        bail!("--from {from}: no such socket; it is holdfast.sock in a server's data folder");
+    }
+    let keys = folder.keys();
+    let options = FollowOptions {
+        server: ServerAddress {
+            from: args.from,
+            ca: args.ca.unwrap_or_else(|| keys.join("ca.pem")),
+            token: args.token,
+            token_file: keys.join("follower"),
+        },
+        folder: follower_folder(&folder),
+        host: host::hostname(),
+        once: args.once,
+        show: Box::new(move |line| console.line(line)),
+    };
+    Ok(follow::follow(options, stop.wait()).await?)
+}
+
+/// `holdfast journal promote`.
+pub(crate) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
+    let folder = DataFolder::new(&args.dir);
+    let path = folder.path();
+    let marker = if path.is_dir() { Marker::load(path)? } else { None };
+    let Some(marker) = marker else {
+        bail!("{}: follows no server; name the folder that `journal follow` wrote", path.display());
+    };
+    if !marker.seeded {
+        bail!("{}: its first copy is not complete; let it follow once", path.display());
+    }
+    let _lock = folder.claim()?;
+    let last = follow::promote(&follower_folder(&folder))?;
+    Console::new().line(&format!(
+        "promoted: {} holds every record up to {last}; start the server on it, and never again the \
+         one at {}",
+        path.display(),
+        marker.from
+    ));
+    Ok(())
+}
+
+fn follower_folder(folder: &DataFolder) -> FollowerFolder {
+    FollowerFolder {
+        path: folder.path().to_owned(),
+        journal: folder.journal(),
+        state_db: folder.state_db(),
+        registry_db: folder.registry_db(),
+        keys: folder.keys(),
+        restored_marker: folder.restored_marker(),
+    }
+}
+
+/// What a running server tells of its followers, or the mark of a folder that follows; for
+/// `holdfast journal stat`.
+pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
+    if let Some(marker) = Marker::load(folder)? {
+        return Ok(serde_json::json!({ "following": marker.from, "as": marker.name }));
+    }
+    let socket = DataFolder::new(folder).socket();
+    if !is_there(&socket)? {
+        return Ok(serde_json::Value::Null);
+    }
+    // A socket left by a killed server answers nothing: then there is nothing to tell.
+    Ok(Local::open(&socket)?.get("/journal/followers", &[]).await.unwrap_or_default())
+}
+
+/// Copies of a server's own files.
+pub(crate) struct ServerFiles {
+    pub(crate) folder: DataFolder,
+    pub(crate) state: Arc<dyn StateStore>,
+}
+
+impl SeedSource for ServerFiles {
+    fn copy(&self, part: Part, to: &Path) -> Result<Vec<String>, String> {
+        self.copy_to(part, &DataFolder::new(to)).map_err(|e| format!("{e:#}"))
+    }
+}
+
+impl ServerFiles {
+    fn copy_to(&self, part: Part, to: &DataFolder) -> anyhow::Result<Vec<String>> {
+        let mut names = Vec::new();
+        if part == Part::All {
+            self.state.backup_to(&to.state_db()).context("state")?;
+            names.push("state.db".to_owned());
+            backup::copy_folder(&self.folder.keys(), &to.keys())?;
+            for entry in fs::read_dir(to.keys())? {
+                names.push(format!("keys/{}", entry?.file_name().to_string_lossy()));
+            }
+        }
+        // After the state: an agent that the state knows is registered.
+        backup::copy_database(&self.folder.registry_db(), &to.registry_db())?;
+        names.push("registry.db".to_owned());
+        Ok(names)
+    }
+}
