@@ -2,10 +2,31 @@
 
 use model::SkipReason;
 
-use crate::cycle::{AckOutcome, Skip};
 use crate::lease::{Lease, LeasedItem};
 use crate::transition::{Row, acknowledge, restamp};
-use crate::writer::Txn;
+use crate::txn::Txn;
+
+/// One item of a lease that the server left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skip {
+    /// Its place in [`crate::Lease::items`].
+    pub index: usize,
+    /// Why the server left it out.
+    pub reason: SkipReason,
+    /// For `stale` the version that the server holds.
+    pub version: u64,
+}
+
+/// What an acknowledgement changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AckOutcome {
+    /// Rows of gone items removed.
+    pub removed: u64,
+    /// Items that will be sent again above the server's version.
+    pub restamped: u64,
+    /// Items set aside until their next change.
+    pub exceptions: u64,
+}
 
 /// Give the row the clock's next value.
 pub(crate) fn stamp(txn: &mut Txn<'_>, place: (i64, i64, &[u8]), row: Row) -> rusqlite::Result<()> {

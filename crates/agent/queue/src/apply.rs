@@ -8,8 +8,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::directory::Directory;
 use crate::feed::{Feed, Place};
+use crate::job::{Job, JobOutcome, Step, StepKind};
 use crate::transition::{Marks, Row, delete, put, touch};
-use crate::writer::{Job, JobOutcome, Step, StepKind, Txn};
+use crate::txn::Txn;
 
 /// Below this many changes in a directory its rows are read one by one.
 const RANGE_READ_MIN: usize = 4;

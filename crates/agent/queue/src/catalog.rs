@@ -12,21 +12,9 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use crate::body::Body;
-use crate::cycle::Cursor;
 use crate::directory::{Directory, Stretch};
+use crate::head::{Cursor, Head};
 use crate::transition::Marks;
-
-/// How far a dataset's telling has come: the row of table `dataset`.
-#[derive(Debug, Clone)]
-pub(crate) struct Head {
-    pub(crate) marks: Marks,
-    /// Cycles begun; a lease of another cycle is stale.
-    pub(crate) cycle: u64,
-    pub(crate) cursor: Cursor,
-    /// The last directory this cycle visits: what is younger holds nothing seen before it.
-    pub(crate) last_directory: i64,
-    pub(crate) last_cycle_us: Option<u64>,
-}
 
 #[derive(Debug)]
 pub(crate) struct DatasetState {

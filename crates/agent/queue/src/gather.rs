@@ -16,9 +16,9 @@ use std::time::Duration;
 use model::traits::PortError;
 use model::{Batch, Sink, SinkOutcome};
 
+use crate::job::{Job, Step};
 use crate::options::Transaction;
 use crate::sink::QueueSink;
-use crate::writer::{Job, Step};
 
 /// Most changes of a group whose changes come in the order of the table.
 pub(crate) const ORDERED_STEPS_MAX: usize = 8192;

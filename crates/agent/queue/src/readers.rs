@@ -14,8 +14,8 @@ use env::clock::Clock;
 use parking_lot::Mutex;
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
-use crate::error::QueueError;
-use crate::open::{beside, io_error};
+use crate::error::{QueueError, io_error};
+use crate::files::beside;
 
 /// Offset of the log's last valid frame in the index.
 const LAST_FRAME_AT: u64 = 16;

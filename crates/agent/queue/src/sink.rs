@@ -8,9 +8,9 @@ use model::{Batch, Dataset, EventBody, ItemKey, Names, Op, Sink, SinkOutcome};
 
 use crate::body::DOCUMENT_TAG;
 use crate::error::QueueError;
+use crate::inner::Inner;
+use crate::job::{Job, Step, StepKind};
 use crate::options::Transaction;
-use crate::queue::Inner;
-use crate::writer::{Job, Step, StepKind};
 
 /// Bytes of an encoded observation that are reserved ahead.
 const OBSERVATION_BYTES_USUAL: usize = 96;

@@ -2,20 +2,22 @@
 
 use std::sync::atomic::Ordering;
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 use serde::Serialize;
 
 use crate::catalog::DatasetState;
 use crate::error::QueueError;
-use crate::open::{beside, event_count};
+use crate::events::{event_count, oldest_event_us};
+use crate::files::{beside, file_bytes};
+use crate::inner::Inner;
 use crate::options::{Durability, Transaction};
-use crate::queue::Inner;
 use crate::schema;
-use crate::upkeep::{Size, event_time_us, file_bytes};
+use crate::space::Size;
 
 /// State of one dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DatasetStatus {
+    /// The dataset's name.
     pub name: String,
     /// Rows, gone ones included.
     pub items: u64,
@@ -40,6 +42,7 @@ pub struct DatasetStatus {
 pub struct QueueStatus {
     /// Every dataset, in the order of their creation.
     pub datasets: Vec<DatasetStatus>,
+    /// Events queued.
     pub events: u64,
     /// When the oldest of them happened, microseconds since the epoch.
     pub oldest_event_us: Option<u64>,
@@ -153,14 +156,6 @@ impl Inner {
         }
         Ok(pending)
     }
-}
-
-/// When the oldest event happened.
-pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>> {
-    conn.query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
-        Ok(event_time_us(row.get_ref(0)?.as_bytes()?))
-    })
-    .optional()
 }
 
 fn describe(state: &DatasetState, pending: &Pending) -> DatasetStatus {
