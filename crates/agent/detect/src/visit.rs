@@ -8,11 +8,12 @@ use model::traits::BaselineItem;
 use model::{Coverage, CoverageKind, ItemKey, Kind, Observation, Op};
 use rustix::io::Errno;
 
-use crate::directory::Stat;
+use crate::directory::Directory;
 use crate::open;
 use crate::report::{Counts, GapKind, RootReport, RootState, ScanError};
 use crate::root::Root;
-use crate::walk::{Context, Directory, Walk};
+use crate::stat::Stat;
+use crate::walk::{Context, Walk};
 
 pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, ScanError> {
     let mut report = RootReport {
