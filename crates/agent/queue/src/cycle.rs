@@ -18,6 +18,8 @@ use crate::error::QueueError;
 use crate::head::{Cursor, store};
 use crate::inner::Inner;
 use crate::lease::Lease;
+use crate::place::ItemPlace;
+use crate::transition::Marks;
 use crate::txn::Txn;
 
 /// What a document's fixed parts take on the wire, bytes: for the budget of a lease.
@@ -136,7 +138,8 @@ impl Inner {
             self.transact(writer, "begin a cycle", |txn| store(txn.conn, id, &head))?;
             self.set_head(id, &head);
         }
-        Ok(Cycle { leased: head.marks.leased, told: head.marks.told, resumed })
+        let Marks { leased_version, acked_version, .. } = head.marks;
+        Ok(Cycle { leased: leased_version, told: acked_version, resumed })
     }
 
     pub(crate) fn lease(
@@ -167,8 +170,8 @@ impl Inner {
             .filter(|(_, head)| head.marks.unfinished)
             .map(|(id, head)| Walk {
                 id,
-                told: head.marks.told,
-                leased: head.marks.leased,
+                told: head.marks.acked_version,
+                leased: head.marks.leased_version,
                 cycle: head.cycle,
                 start: head.cursor.clone(),
             })
@@ -277,7 +280,7 @@ impl Inner {
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or_else(|| self.closed())?;
         let mut head = self.head(id, dataset)?;
-        head.marks.told = 0;
+        head.marks.acked_version = 0;
         head.cycle += 1;
         head.cursor = Cursor::default();
         self.transact(writer, "mark all for sending", |txn| {
@@ -328,7 +331,7 @@ fn resend_one(txn: &mut Txn<'_>, id: i64, key: &ItemKey) -> rusqlite::Result<boo
     let state = txn.catalog.datasets.get(&id);
     let directory = state.and_then(|state| state.paths.get(key.directory.as_slice()));
     let Some(directory) = directory.copied() else { return Ok(false) };
-    let place = (id, directory, key.name.as_slice());
+    let place = ItemPlace { dataset: id, directory, name: &key.name };
     let Some(row) = txn.row(place)? else { return Ok(false) };
     stamp(txn, place, row)?;
     txn.clear_exception(place)?;

@@ -122,7 +122,7 @@ impl Sink for ScanSink {
         let next = self.sink.job();
         let job = mem::replace(&mut self.job, next);
         (self.bytes, self.placed, self.last_directory, self.breaks) = (0, 0, 0, 0);
-        let outcome = self.sink.inner.submit(job).1?;
+        let outcome = self.sink.inner.submit(job).result?;
         Ok(SinkOutcome { items: outcome.items, events: outcome.events })
     }
 }

@@ -32,9 +32,9 @@ pub(crate) fn store(conn: &Connection, id: i64, head: &Head) -> rusqlite::Result
     )?
     .execute((
         id,
-        head.marks.leased as i64,
-        head.marks.told as i64,
-        head.marks.reached as i64,
+        head.marks.leased_version as i64,
+        head.marks.acked_version as i64,
+        head.marks.opened_version as i64,
         head.marks.unfinished,
         head.cycle as i64,
         head.cursor.directory,

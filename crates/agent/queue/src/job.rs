@@ -41,5 +41,9 @@ pub(crate) struct JobOutcome {
     pub(crate) events: u64,
 }
 
-/// A job given back, and what it came to.
-pub(crate) type Submitted = (Job, Result<JobOutcome, QueueError>);
+/// A job after its commit, or after its failure.
+pub(crate) struct Submitted {
+    /// Given back for its keys.
+    pub(crate) job: Job,
+    pub(crate) result: Result<JobOutcome, QueueError>,
+}

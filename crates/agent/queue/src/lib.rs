@@ -45,6 +45,7 @@ mod line;
 mod open;
 mod options;
 mod peek;
+mod place;
 mod queue;
 mod readers;
 mod schema;

@@ -10,7 +10,7 @@ use env::random::Random;
 use model::{Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::catalog::{Catalog, Unsound};
+use crate::catalog::{Catalog, Epoch, Loaded, Unsound};
 use crate::error::{QueueError, classify, io_error, is_damage};
 use crate::events::event_count;
 use crate::files::{FILE_MODE, beside, lock};
@@ -108,19 +108,18 @@ impl Opening<'_> {
         if clean == 0 {
             check(&conn)?;
         }
-        let (mut catalog, mut last, unsound) = Catalog::load(&conn)?;
+        let Loaded { mut catalog, mut last, unsound } = Catalog::load(&conn)?;
         if !unsound.is_empty() {
             if clean != 0 {
                 check(&conn)?;
             }
             let newest = last;
             report.dropped = Some(drop_rows(&mut conn, &unsound)?);
-            let left;
-            (catalog, last, left) = Catalog::load(&conn)?;
-            if let Some(row) = left.first() {
+            let again = Catalog::load(&conn)?;
+            if let Some(row) = again.unsound.first() {
                 return Err(Attempt::Damaged(format!("{} cannot be dropped", row.path)));
             }
-            last = last.max(newest);
+            (catalog, last) = (again.catalog, again.last.max(newest));
         } else if schema::meta(&conn, schema::META_DAMAGE_MET)?.unwrap_or(0) >= DAMAGE_MET_MAX {
             return Err(Attempt::Damaged("damage that no opening finds was met again".into()));
         }
@@ -293,14 +292,15 @@ fn prepare(
     // A database that was just rebuilt holds its first event before it has an epoch.
     let first = if catalog.epochs.is_empty() { 1 } else { next };
     conn.execute("INSERT OR REPLACE INTO epoch VALUES(?1, ?2)", (first, epoch as i64))?;
-    catalog.epochs.retain(|(seq, _)| *seq != first as u64);
-    catalog.epochs.push((first as u64, epoch));
+    let first_seq = first as u64;
+    catalog.epochs.retain(|epoch| epoch.first_seq != first_seq);
+    catalog.epochs.push(Epoch { first_seq, epoch });
     // Epochs whose events are all gone.
     let oldest: Option<i64> = conn.query_row("SELECT min(seq) FROM event", [], |r| r.get(0))?;
     let keep = oldest.unwrap_or(i64::MAX) as u64;
-    let current = catalog.epochs.partition_point(|(first, _)| *first <= keep).saturating_sub(1);
-    for (first, _) in catalog.epochs.drain(..current) {
-        conn.execute("DELETE FROM epoch WHERE first_seq = ?1", [first as i64])?;
+    let current = catalog.epochs.partition_point(|epoch| epoch.first_seq <= keep).saturating_sub(1);
+    for epoch in catalog.epochs.drain(..current) {
+        conn.execute("DELETE FROM epoch WHERE first_seq = ?1", [epoch.first_seq as i64])?;
     }
     for (id, state) in &mut catalog.datasets {
         state.head.marks = state.head.marks.open(last);

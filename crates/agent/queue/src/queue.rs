@@ -141,7 +141,7 @@ impl Queue {
         let transaction = self.inner.options.transaction;
         let mut total = model::SinkOutcome::default();
         for job in sink::jobs(id, dataset, transaction, steps, events)? {
-            let outcome = self.inner.submit(job).1?;
+            let outcome = self.inner.submit(job).result?;
             total.items += outcome.items;
             total.events += outcome.events;
         }
@@ -180,7 +180,7 @@ impl Queue {
     pub fn append_coverage(&self, dataset: &Dataset, gap: Coverage) -> Result<(), QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         let events = vec![EventBody::of_coverage(gap).to_json()];
-        self.inner.submit(Job { dataset: id, events, ..Job::default() }).1.map(drop)
+        self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
     /// Append events of a dataset, each written already, in one transaction. What they hold is for
@@ -190,7 +190,7 @@ impl Queue {
     /// When they could not be committed; then none was.
     pub fn append_events(&self, dataset: &Dataset, events: Vec<Vec<u8>>) -> Result<(), QueueError> {
         let id = self.inner.dataset_id(dataset)?;
-        self.inner.submit(Job { dataset: id, events, ..Job::default() }).1.map(drop)
+        self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
     /// Begin a cycle, or go on with the unfinished one. Committed when this returns.

@@ -134,7 +134,7 @@ impl Inner {
             let Some(state) = catalog.datasets.get(&id) else {
                 return Ok(Pending { items: 0, oldest_us: None });
             };
-            let told = state.head.marks.told;
+            let told = state.head.marks.acked_version;
             let newer = state.directories.iter().flat_map(|(id, held)| {
                 held.newer(told, &[]).into_iter().map(move |names| (*id, names))
             });
@@ -166,8 +166,8 @@ fn describe(state: &DatasetState, pending: &Pending) -> DatasetStatus {
         pending: pending.items,
         oldest_pending_us: pending.oldest_us,
         exceptions: state.exceptions,
-        leased: marks.leased,
-        told: marks.told,
+        leased: marks.leased_version,
+        told: marks.acked_version,
         unfinished: marks.unfinished,
         last_cycle_us: state.head.last_cycle_us,
     }

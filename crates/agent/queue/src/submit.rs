@@ -19,7 +19,8 @@ impl Inner {
         let answer = self.line.submit(job, weight, self.window(), |jobs| self.commit_line(jobs));
         answer.unwrap_or_else(|| {
             let detail = "a writer died while it committed".to_owned();
-            (Job::default(), Err(QueueError::Poisoned { path: self.path.clone(), detail }))
+            let result = Err(QueueError::Poisoned { path: self.path.clone(), detail });
+            Submitted { job: Job::default(), result }
         })
     }
 
@@ -54,12 +55,15 @@ impl Inner {
             Ok(outcomes) => {
                 self.upkeep(writer, bytes as u64);
                 self.watch_log(writer, jobs.iter().map(|job| job.steps.len() as u64).sum());
-                jobs.into_iter().zip(outcomes.into_iter().map(Ok)).collect()
+                jobs.into_iter()
+                    .zip(outcomes)
+                    .map(|(job, outcome)| Submitted { job, result: Ok(outcome) })
+                    .collect()
             }
         }
     }
 }
 
 fn fail(jobs: Vec<Job>, error: &QueueError) -> Vec<Submitted> {
-    jobs.into_iter().map(|job| (job, Err(error.clone()))).collect()
+    jobs.into_iter().map(|job| Submitted { job, result: Err(error.clone()) }).collect()
 }

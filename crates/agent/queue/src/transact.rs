@@ -7,6 +7,7 @@ use crate::catalog::Delta;
 use crate::directory::{BLOCK_ROWS, Directory, Stretch};
 use crate::error::{QueueError, is_damage};
 use crate::inner::Inner;
+use crate::place::DirectoryPlace;
 use crate::space::fold_quietly;
 use crate::txn::Txn;
 use crate::writer::{Writer, settle};
@@ -63,8 +64,8 @@ impl Inner {
         match self.try_transact(writer, change) {
             Ok((value, delta)) => {
                 let grown = self.catalog.write().apply(delta);
-                for directory in grown {
-                    self.divide(&writer.conn, directory);
+                for place in grown {
+                    self.divide(&writer.conn, place);
                 }
                 Ok(value)
             }
@@ -110,14 +111,17 @@ impl Inner {
 
     /// Divide a directory's large blocks. When their names cannot be read they stay as they are:
     /// a lease then reads more than it needs to.
-    fn divide(&self, conn: &Connection, (dataset, id): (i64, i64)) {
+    fn divide(&self, conn: &Connection, place: DirectoryPlace) {
         let large = {
             let catalog = self.catalog.read();
-            catalog.directory(dataset, id).map(Directory::large).unwrap_or_default()
+            catalog
+                .directory(place.dataset, place.directory)
+                .map(Directory::large)
+                .unwrap_or_default()
         };
         for stretch in large {
-            match boundaries(conn, (dataset, id), &stretch) {
-                Ok(at) => self.catalog.write().divide((dataset, id), &stretch, at),
+            match boundaries(conn, place, &stretch) {
+                Ok(at) => self.catalog.write().divide(place, &stretch, at),
                 Err(error) => tracing::debug!(%error, "dividing a large directory"),
             }
         }
@@ -127,14 +131,15 @@ impl Inner {
 /// The names in a stretch of which each stands [`BLOCK_ROWS`] rows behind the one before.
 fn boundaries(
     conn: &Connection,
-    (dataset, directory): (i64, i64),
+    place: DirectoryPlace,
     stretch: &Stretch,
 ) -> rusqlite::Result<Vec<Box<[u8]>>> {
     let mut select = conn.prepare_cached(
         "SELECT name FROM item WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 \
          AND name < ?4 ORDER BY name",
     )?;
-    let mut rows = select.query((dataset, directory, &stretch.from, stretch.to()))?;
+    let range = (place.dataset, place.directory, &stretch.from, stretch.to());
+    let mut rows = select.query(range)?;
     let (mut found, mut row_number) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         if row_number > 0 && row_number % BLOCK_ROWS == 0 {

@@ -4,6 +4,7 @@
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::catalog::{Catalog, Delta};
+use crate::place::{BlockPlace, DirectoryPlace, ItemPlace};
 use crate::transition::{HybridClock, Row};
 
 /// One open transaction.
@@ -22,17 +23,17 @@ impl Txn<'_> {
     }
 
     /// An item's flags, if it has a row.
-    pub(crate) fn row(&self, place: (i64, i64, &[u8])) -> rusqlite::Result<Option<Row>> {
+    pub(crate) fn row(&self, place: ItemPlace<'_>) -> rusqlite::Result<Option<Row>> {
         self.conn
             .prepare_cached(
                 "SELECT seen, known, gone FROM item \
                  WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
             )?
-            .query_row(place, |row| {
+            .query_row(place.params(), |row| {
                 Ok(Row {
-                    seen: row.get::<_, i64>(0)? as u64,
-                    known: row.get(1)?,
-                    gone: row.get(2)?,
+                    version: row.get::<_, i64>(0)? as u64,
+                    server_may_have: row.get(1)?,
+                    deleted: row.get(2)?,
                 })
             })
             .optional()
@@ -46,34 +47,35 @@ impl Txn<'_> {
     }
 
     /// The item is no exception any more.
-    pub(crate) fn clear_exception(&mut self, place: (i64, i64, &[u8])) -> rusqlite::Result<()> {
-        if self.may_have_exceptions(place.0) {
+    pub(crate) fn clear_exception(&mut self, place: ItemPlace<'_>) -> rusqlite::Result<()> {
+        if self.may_have_exceptions(place.dataset) {
             let cleared = self
                 .conn
                 .prepare_cached(
                     "DELETE FROM exception WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
                 )?
-                .execute(place)?;
-            *self.delta.exceptions.entry(place.0).or_default() -= cleared as i64;
+                .execute(place.params())?;
+            *self.delta.exceptions.entry(place.dataset).or_default() -= cleared as i64;
         }
         Ok(())
     }
 
     /// Remove a row.
-    pub(crate) fn remove(&mut self, place: (i64, i64, &[u8])) -> rusqlite::Result<()> {
+    pub(crate) fn remove(&mut self, place: ItemPlace<'_>) -> rusqlite::Result<()> {
         let removed = self
             .conn
             .prepare_cached("DELETE FROM item WHERE dataset = ?1 AND directory = ?2 AND name = ?3")?
-            .execute(place)?;
+            .execute(place.params())?;
         self.touch(place, 0, -(removed as i64));
         Ok(())
     }
 
     /// The item was written or removed.
-    pub(crate) fn touch(&mut self, place: (i64, i64, &[u8]), seen: u64, rows: i64) {
-        let held = self.catalog.directory(place.0, place.1);
-        let block = held.map_or(0, |held| held.block_from(0, place.2));
-        self.delta.touch((place.0, place.1, block), seen, rows);
+    pub(crate) fn touch(&mut self, place: ItemPlace<'_>, version: u64, rows: i64) {
+        let ItemPlace { dataset, directory, name } = place;
+        let held = self.catalog.directory(dataset, directory);
+        let block = held.map_or(0, |held| held.block_from(0, name));
+        self.delta.touch(BlockPlace { dataset, directory, block }, version, rows);
     }
 
     /// Number of a directory; a new one is entered when `create`.
@@ -107,11 +109,21 @@ impl Txn<'_> {
 
     /// Directories that hold nothing any more leave the dictionary.
     pub(crate) fn drop_empty_directories(&self) -> rusqlite::Result<()> {
-        let created = self.delta.created.iter().map(|((dataset, _), id)| (*dataset, *id));
-        let shrunk = self.delta.changed.iter().filter(|(_, change)| change.1 < 0);
-        for (dataset, id) in created.chain(shrunk.map(|((dataset, id, _), _)| (*dataset, *id))) {
-            if self.catalog.rows_after(&self.delta, dataset, id) == 0 {
-                self.conn.prepare_cached("DELETE FROM directory WHERE id = ?1")?.execute([id])?;
+        let created = self
+            .delta
+            .created
+            .iter()
+            .map(|((dataset, _), id)| DirectoryPlace { dataset: *dataset, directory: *id });
+        let shrunk = self.delta.changed.iter().filter(|(_, change)| change.rows < 0);
+        let shrunk = shrunk.map(|(block, _)| {
+            let BlockPlace { dataset, directory, .. } = *block;
+            DirectoryPlace { dataset, directory }
+        });
+        for place in created.chain(shrunk) {
+            if self.catalog.rows_after(&self.delta, place) == 0 {
+                self.conn
+                    .prepare_cached("DELETE FROM directory WHERE id = ?1")?
+                    .execute([place.directory])?;
             }
         }
         Ok(())

@@ -1,4 +1,26 @@
 //! The one writing connection.
+//!
+//! **Locking.** A writing thread takes these locks in this order; none is ever taken in another:
+//!
+//! 1. the state of the [`Line`](crate::line::Line), for moments only. The leader releases it before
+//!    it commits and takes it again to leave the answers, so jobs gather during a commit.
+//! 2. `Inner::writer`, from before the first read of a transaction until the catalog mirrors its
+//!    commit.
+//! 3. `Inner::catalog`: shared during the transaction, exclusive for the moment that mirrors it
+//!    (see [`crate::catalog`]).
+//!
+//! Holding `writer` over commit and mirror rules out two races. A cycle that began in between would
+//! take its mark from a clock that is ahead of the catalog: its walk would skip the new item, and
+//! its end would set `acked_version` above it, so that the item would never be sent. And two
+//! transactions that read before either commits could give versions in the wrong order. The model
+//! in `hand_off_model.rs` checks both in every interleaving.
+//!
+//! The mutexes of the feed, the reader pool, the list of read transactions and the lease buffers are
+//! leaves: no lock is taken while one of them is held.
+//!
+//! A caller must not hold `catalog`, a leaf, or a read transaction when it takes `writer`: a writer
+//! may wait for readers to end when it truncates the log. The closure given to `transact` must not
+//! call `transact`, `submit` or `dataset_id`, which would wait for the writer that it holds.
 
 use rusqlite::Connection;
 
