@@ -29,7 +29,7 @@ pub(super) async fn settle(shared: &Arc<Shared>, what: Told) -> Result<bool, Syn
         Due::Later => return Ok(false),
         Due::Now(watched) => watched,
     };
-    let found = shared.syncer.tell_lost_changes(what.dataset(shared), watched).await?;
+    let found = shared.syncer.report_lost_changes(what.dataset(shared), watched).await?;
     if found.created + found.modified + found.deleted > 0 {
         // What only the server holds goes with a check; the one that was due may have been made
         // without this dataset. Before the comparison is noted as made: killed in between, it is
