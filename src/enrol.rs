@@ -1,11 +1,11 @@
 //! `holdfast token` on the server's machine, `holdfast enroll` on the agent's.
 
 use anyhow::Context as _;
+use console::Console;
 use model::AgentId;
 use registry::AuditOutcome;
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
-use crate::agent::Console;
 use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
 use crate::config::{self, AgentConfig};
 use crate::folder::{DataFolder, expect_no_server};

@@ -9,10 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use journal::Layout;
 use serde_json::{Value, json};
 
-use crate::agent::Console;
 use crate::cli::{JournalBenchArgs, JournalLayout};
 use measure::{Case, Figure, device};
 use plot::{Line, Panel, svg};

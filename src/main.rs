@@ -90,7 +90,7 @@ fn in_one_line(error: &anyhow::Error) -> String {
 
 /// That everything which was printed could be.
 fn printed() -> anyhow::Result<()> {
-    let Some(e) = agent::Console::lost() else { return Ok(()) };
+    let Some(e) = console::Console::lost() else { return Ok(()) };
     let why = match e.kind() {
         ErrorKind::BrokenPipe => anyhow::Error::new(std::io::Error::from(e.kind())),
         _ => anyhow::anyhow!("{e}; what it says is lost, run the command again"),

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use detect::Rules;
 use model::AgentId;
 use registry::Registry;
 use sync::{EnrollOptions, IdentityFolder};
 
-use crate::agent::{Agent, AgentSettings, Console, Ended};
+use crate::agent::{Agent, AgentSettings, Ended};
 use crate::cli::UpArgs;
 use crate::config::{
     AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SeriesConfig,

@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
     ("base/device", &[]),
+    ("base/console", &[]),
     ("base/settings", &[]),
     ("link", &["model"]),
     ("agent/detect", &["model", "env"]),

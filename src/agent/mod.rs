@@ -1,7 +1,7 @@
 //! The agent as a running thing: one thread that scans, one task that tells the server, one that
 //! keeps the heartbeat, and the queue between them.
 
-mod console;
+mod display;
 mod group;
 mod heart;
 mod lost;
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::Context as _;
+use console::Console;
 use detect::{Cancel, Rules, SystemNames};
 use env::clock::{Clock, SystemClock};
 use link::ControlAction;
@@ -34,7 +35,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};
 use tracing::{error, warn};
 
-pub(crate) use console::Console;
+pub(crate) use display::print_scan;
 pub(crate) use metrics::FILE as METRICS_FILE;
 pub(crate) use notes::last_scan;
 

@@ -15,7 +15,7 @@ use super::notes::Alive;
 use super::packages::Packages;
 use super::tell::Told;
 use super::uptime::Uptime;
-use super::{AgentSettings, Begin, Shared, notes};
+use super::{AgentSettings, Begin, Shared, display, notes};
 use crate::config::ScanConfig;
 
 /// How often the agent notes that it runs: what a gap after a crash is measured from.
@@ -188,7 +188,7 @@ impl Scanning {
         self.tell_scan(started_at_s, None);
         self.scanner.set_budget(budget);
         let progress = Progress::new();
-        let shown = self.shared.console.scanning(&progress);
+        let shown = display::show_progress(&progress);
         let result =
             self.scanner.scan(&mut self.baseline, &mut self.sink, &progress, &self.shared.cancel);
         drop(shown);
@@ -223,14 +223,14 @@ impl Scanning {
     }
 
     fn scanned(&mut self, report: &ScanReport) -> Result<String, String> {
-        self.shared.console.scanned(report);
+        display::print_scan(&self.shared.console, report);
         self.note_gaps();
         let kept = self.keep(report);
         kept.map_err(|e| e.to_string())?;
         if report.cancelled {
             return Err("stopped before its end".into());
         }
-        Ok(super::console::scan_line(report))
+        Ok(display::scan_line(report))
     }
 
     fn note_gaps(&mut self) {

@@ -17,13 +17,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use reqwest::{Method, Response};
 use ship::wire::{Decoder, Frame};
 use ship::{HEADER_PERSISTED, Part};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::agent::Console;
 use crate::cli::{FollowArgs, PromoteArgs};
 use crate::folder::{DataFolder, is_there};
 use crate::local::Local;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use ingest::CertificateFiles;
 use rustls::server::ResolvesServerCert;
 use series::{Store, StoreOptions};
 
 use super::{Ports, Secrets, tell_ports};
-use crate::agent::Console;
 use crate::cli::{DataArg, SeriesServeArgs};
 use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
