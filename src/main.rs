@@ -1,7 +1,6 @@
 //! `holdfast`: assembly of the crates into one program. What a command does stands in its own
 //! file; the promises stand in `ARCHITECTURE.md`.
 
-mod agent;
 mod agent_db;
 mod backup;
 mod changes;
@@ -11,13 +10,13 @@ mod config;
 mod enrol;
 mod folder;
 mod follow;
-mod host;
 mod inspect;
 mod journal_bench;
 mod local;
 mod logging;
 mod manual;
 mod notify;
+mod open_files;
 mod roles;
 mod scan;
 mod series;

@@ -10,8 +10,8 @@ use detect::{Cancel, Progress, RootState, Rules, ScanOptions, Scanner, SystemNam
 use env::clock::SystemClock;
 use model::traits::PortError;
 use model::{Baseline, BaselineItem, Batch, FileBody, Op, Sink, SinkOutcome};
+use run::print_scan;
 
-use crate::agent::print_scan;
 use crate::cli::ScanArgs;
 
 /// Scan and print; whether all there is could be read.

@@ -33,6 +33,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("agent/host", &["model", "env"]),
     ("agent/queue", &["model", "env"]),
     ("agent/sync", &["model", "env", "link", "queue"]),
+    (
+        "agent/run",
+        &["model", "env", "settings", "console", "link", "detect", "host", "queue", "sync"],
+    ),
     ("store/journal", &["env"]),
     ("store/state", &["model", "env"]),
     ("store/series", &["env", "journal"]),

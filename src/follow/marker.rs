@@ -8,8 +8,6 @@ use anyhow::Context as _;
 use env::random::{Random as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 
-use crate::host;
-
 /// Bytes of the host's name in a follower's.
 const HOST_BYTES_MAX: usize = 30;
 
@@ -32,7 +30,7 @@ impl Marker {
 
     /// Of a folder that follows for the first time.
     pub(crate) fn new(from: &str) -> anyhow::Result<Self> {
-        let host: String = host::hostname()
+        let host: String = host::system::hostname()
             .chars()
             .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
             .take(HOST_BYTES_MAX)

@@ -24,7 +24,7 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     // Connections, segments and parts are open files.
-    crate::host::raise_open_files();
+    crate::open_files::raise();
     let console = Console::new();
     let folder = DataFolder::new(&args.data.data);
     let config = configuration(&args, &folder)?;

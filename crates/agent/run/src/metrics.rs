@@ -26,7 +26,7 @@ use super::own::{self, Sent};
 use crate::config::MetricsConfig;
 
 /// The queue's file in the agent's folder.
-pub(crate) const FILE: &str = "metrics.db";
+pub const FILE: &str = "metrics.db";
 /// Looks sent at once, at most.
 const LOOKS_MAX: usize = 200;
 /// Bytes sent at once, about.

@@ -20,7 +20,7 @@ use super::{
     Agent, AgentSettings, Begin, Console, Left, ORDERS_MAX, Part, Shared, group, heart, metrics,
     notes, packages, scan, tell,
 };
-use crate::config::{Durability, QueueConfig, Transaction};
+use crate::config::QueueConfig;
 
 /// What an agent starts from.
 pub(super) struct Start<'a> {
@@ -173,9 +173,9 @@ async fn guarded(_part: Part, work: impl Future<Output = ()>) {
 fn sync_options(settings: &AgentSettings) -> SyncOptions {
     SyncOptions {
         module: "fim".into(),
-        version: crate::host::program_version(),
-        hostname: crate::host::hostname(),
-        os: crate::host::os(),
+        version: format!("Holdfast v{}", env!("CARGO_PKG_VERSION")),
+        hostname: host::system::hostname(),
+        os: host::system::os(),
         machine: sync::Machine::of_host(),
         heartbeat: settings.sync.heartbeat,
         session_bytes: model::limits::SESSION_BYTES_TARGET,
@@ -184,14 +184,8 @@ fn sync_options(settings: &AgentSettings) -> SyncOptions {
 
 fn queue_options(config: &QueueConfig) -> QueueOptions {
     QueueOptions {
-        durability: match config.durability {
-            Durability::Process => queue::Durability::Process,
-            Durability::Power => queue::Durability::Power,
-        },
-        transaction: match config.transaction {
-            Transaction::Group => queue::Transaction::Group,
-            Transaction::PerEvent => queue::Transaction::PerEvent,
-        },
+        durability: config.durability,
+        transaction: config.transaction,
         byte_limit: u64::from(config.limit_mib) * 1024 * 1024,
         window: config.window,
         page_bytes: config.page_size,

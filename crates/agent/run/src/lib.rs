@@ -1,6 +1,7 @@
 //! The agent as a running thing: one thread that scans, one task that tells the server, one that
 //! keeps the heartbeat, and the queue between them.
 
+mod config;
 mod display;
 mod group;
 mod heart;
@@ -35,13 +36,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};
 use tracing::{error, warn};
 
-pub(crate) use display::print_scan;
-pub(crate) use metrics::FILE as METRICS_FILE;
-pub(crate) use notes::last_scan;
+pub use config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
+pub use display::print_scan;
+pub use metrics::FILE as METRICS_FILE;
+pub use notes::last_scan;
 
 use start::Start;
-
-use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
 
 /// How long a stop waits for the server to take the goodbye.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,20 +50,32 @@ const ORDERS_MAX: usize = 16;
 
 /// What an agent runs with.
 #[derive(Debug, Clone)]
-pub(crate) struct AgentSettings {
+pub struct AgentSettings {
     /// Queue and identity.
-    pub(crate) folder: PathBuf,
-    pub(crate) rules: Rules,
-    pub(crate) scan: ScanConfig,
-    pub(crate) inventory: InventoryConfig,
-    pub(crate) metrics: MetricsConfig,
-    pub(crate) queue: QueueConfig,
-    pub(crate) sync: SyncConfig,
+    pub folder: PathBuf,
+    pub rules: Rules,
+    pub scan: ScanConfig,
+    pub inventory: InventoryConfig,
+    pub metrics: MetricsConfig,
+    pub queue: QueueConfig,
+    pub sync: SyncConfig,
+}
+
+impl AgentSettings {
+    /// Checks that an agent can run with these settings. The error names the key.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        self.scan.validate()?;
+        self.inventory.validate()?;
+        self.sync.validate()?;
+        self.queue.validate()?;
+        self.metrics.validate()?;
+        Ok(self.rules.validate()?)
+    }
 }
 
 /// Why an agent ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// The server asked for a restart.
     Restart,
     /// The database is damaged, or the disk in doubt: it is to be opened anew.
@@ -76,7 +88,7 @@ pub(crate) enum Ended {
 
 impl Ended {
     /// The error to end with; `None` when it is to start again.
-    pub(crate) fn error(self) -> Option<anyhow::Error> {
+    pub fn error(self) -> Option<anyhow::Error> {
         match self {
             Self::Restart | Self::Damaged | Self::Configured => None,
             Self::Broken(part) => Some(anyhow::anyhow!(
@@ -89,7 +101,7 @@ impl Ended {
 
 /// Pause before a damaged database is opened anew: what is damaged again at once must not keep the
 /// machine busy.
-pub(crate) const REBUILD_PAUSE: Duration = Duration::from_secs(10);
+pub const REBUILD_PAUSE: Duration = Duration::from_secs(10);
 
 /// How an agent begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +138,7 @@ impl Drop for Part {
 }
 
 /// A running agent.
-pub(crate) struct Agent {
+pub struct Agent {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -197,7 +209,7 @@ impl Shared {
 
 impl Agent {
     /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
-    pub(crate) fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
+    pub fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock::new());
         let left = Left::default();
         Start { own: settings, console, clock, begin: Begin::Start, left }.run()
@@ -205,7 +217,7 @@ impl Agent {
 
     /// Go on with the configuration of its groups as it is stored now, and with these own settings.
     /// To the server it was never away; the scan that follows finds what the old one had not.
-    pub(crate) async fn reload(self, settings: &AgentSettings) -> anyhow::Result<Self> {
+    pub async fn reload(self, settings: &AgentSettings) -> anyhow::Result<Self> {
         let console = self.shared.console.clone();
         // While the gap before the last start is not told, its beginning is still noted.
         let settled = self.shared.settled.load(Ordering::Acquire);
@@ -216,13 +228,13 @@ impl Agent {
     }
 
     /// Wait until the agent ends by itself.
-    pub(crate) async fn ended(&mut self) -> Option<Ended> {
+    pub async fn ended(&mut self) -> Option<Ended> {
         self.ended.recv().await
     }
 
     /// Stop: the scan at the files in hand; a session in flight is told once more by the next
     /// start; say goodbye, close the queue.
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+    pub async fn stop(self) -> anyhow::Result<()> {
         self.close(true).await.map(drop)
     }
 
