@@ -25,7 +25,6 @@ const FILE_LINES_MAX: usize = 500;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
-    ("base/device", &[]),
     ("base/console", &[]),
     ("base/settings", &[]),
     ("link", &["model"]),
@@ -51,6 +50,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["model", "env", "settings", "registry", "sigma", "state", "commit", "series", "ingest"],
     ),
     ("web/page", &[]),
+    ("testing/device", &[]),
 ];
 
 fn root() -> PathBuf {
