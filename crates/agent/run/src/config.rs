@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use detect::Rules;
 use queue::{Durability, Transaction};
 use serde::Deserialize;
 use settings::bounds::{duration, within};
@@ -190,5 +191,30 @@ impl SyncConfig {
 impl Default for SyncConfig {
     fn default() -> Self {
         Self { heartbeat: Duration::from_secs(10), check_interval: Duration::from_hours(24) }
+    }
+}
+
+/// What an agent runs with.
+#[derive(Debug, Clone)]
+pub struct AgentSettings {
+    /// Queue and identity.
+    pub folder: PathBuf,
+    pub rules: Rules,
+    pub scan: ScanConfig,
+    pub inventory: InventoryConfig,
+    pub metrics: MetricsConfig,
+    pub queue: QueueConfig,
+    pub sync: SyncConfig,
+}
+
+impl AgentSettings {
+    /// Checks that an agent can run with these settings. The error names the key.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        self.scan.validate()?;
+        self.inventory.validate()?;
+        self.sync.validate()?;
+        self.queue.validate()?;
+        self.metrics.validate()?;
+        Ok(self.rules.validate()?)
     }
 }

@@ -14,7 +14,7 @@ use link::json::ControlConfig;
 use settings::{Settings, Span};
 use tracing::warn;
 
-use super::AgentSettings;
+use crate::config::AgentSettings;
 
 /// The file in the agent's folder: what is to run.
 const FILE: &str = "group.toml";

@@ -12,8 +12,9 @@ use sync::{SyncError, backoff};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use super::scan::Order;
-use super::{AgentSettings, Begin, Ended, Shared, group};
+use crate::config::AgentSettings;
+use crate::group;
+use crate::shared::{Begin, Ended, Order, Shared};
 
 /// Orders remembered as taken, so that one handed out twice is done once.
 const TAKEN_MAX: usize = 1_000;

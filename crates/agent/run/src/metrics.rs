@@ -21,9 +21,9 @@ use sync::{SyncError, backoff};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
-use super::Shared;
-use super::own::{self, Sent};
 use crate::config::MetricsConfig;
+use crate::own::{self, Sent};
+use crate::shared::Shared;
 
 /// The queue's file in the agent's folder.
 pub const FILE: &str = "metrics.db";

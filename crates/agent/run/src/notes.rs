@@ -5,8 +5,8 @@ use std::path::Path;
 use queue::{Queue, QueueError};
 use sha2::{Digest as _, Sha256};
 
-use super::tell::Told;
-use super::uptime::Uptime;
+use crate::datasets::DatasetKind;
+use crate::uptime::Uptime;
 
 /// When the agent was last known to run, microseconds since the epoch, decimal.
 const ALIVE: &str = "agent.alive_us";
@@ -123,31 +123,31 @@ pub(super) fn begin(queue: &Queue) -> Result<(), QueueError> {
     Ok(())
 }
 
-fn compare_note(what: Told) -> &'static str {
-    match what {
-        Told::Files => COMPARE,
-        Told::Packages => COMPARE_PACKAGES,
+fn compare_note(kind: DatasetKind) -> &'static str {
+    match kind {
+        DatasetKind::Files => COMPARE,
+        DatasetKind::Packages => COMPARE_PACKAGES,
     }
 }
 
 /// Remember when everything of it had been looked at for the first time, if it is to be compared.
-pub(super) fn set_seen(queue: &Queue, what: Told, seen_us: u64) -> Result<(), QueueError> {
-    match compare_due(queue, what)? {
-        Some(u64::MAX) => queue.meta_set(compare_note(what), seen_us.to_string().as_bytes()),
+pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result<(), QueueError> {
+    match compare_due(queue, kind)? {
+        Some(u64::MAX) => queue.meta_set(compare_note(kind), seen_us.to_string().as_bytes()),
         _ => Ok(()),
     }
 }
 
 /// While that comparison was not made: when everything had been looked at for the first time,
 /// microseconds since the epoch, or [`u64::MAX`] before that.
-pub(super) fn compare_due(queue: &Queue, what: Told) -> Result<Option<u64>, QueueError> {
-    let note = text(queue.meta_get(compare_note(what))?).filter(|note| !note.is_empty());
+pub(super) fn compare_due(queue: &Queue, kind: DatasetKind) -> Result<Option<u64>, QueueError> {
+    let note = text(queue.meta_get(compare_note(kind))?).filter(|note| !note.is_empty());
     Ok(note.map(|note| note.parse().unwrap_or(u64::MAX)))
 }
 
 /// Remember that it was made.
-pub(super) fn set_compared(queue: &Queue, what: Told) -> Result<(), QueueError> {
-    queue.meta_set(compare_note(what), b"")
+pub(super) fn set_compared(queue: &Queue, kind: DatasetKind) -> Result<(), QueueError> {
+    queue.meta_set(compare_note(kind), b"")
 }
 
 fn text(note: Option<Vec<u8>>) -> Option<String> {

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use console::Console;
 use env::clock::Clock;
 use host::{Baseline, Dpkg, Inventory, InventoryError, Plan, Stamp};
 use model::{Coverage, Dataset, EventBody};
@@ -18,9 +19,9 @@ use queue::{DocumentStep, Queue, QueueError};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::tell::Told;
-use super::{Console, notes};
 use crate::config::InventoryConfig;
+use crate::datasets::DatasetKind;
+use crate::notes;
 
 /// The last look's result, as JSON.
 const NOTE: &str = "packages.last";
@@ -50,24 +51,24 @@ struct OpenGap {
     kind: model::CoverageKind,
 }
 
-/// Whether the packages of this queue were read, and whether they can be now.
+/// How current the queue is about a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
-    /// Never: nothing can be compared.
+pub(super) enum Reading {
+    /// It was never read: nothing can be compared.
     Never,
-    /// They are as of the last look.
-    Now,
-    /// They were once; the database cannot be read.
-    Before,
+    /// It was read as a whole by the last look.
+    Current,
+    /// It was read once; now it cannot be, or not as a whole.
+    Outdated,
 }
 
-/// What the queue knows of packages.
-pub(super) fn known(queue: &Queue) -> Result<Known, QueueError> {
+/// Returns how current the queue is about packages.
+pub(super) fn reading(queue: &Queue) -> Result<Reading, QueueError> {
     let last = load(queue)?;
     Ok(match (last.read_us, last.gap) {
-        (0, _) => Known::Never,
-        (_, None) => Known::Now,
-        (_, Some(_)) => Known::Before,
+        (0, _) => Reading::Never,
+        (_, None) => Reading::Current,
+        (_, Some(_)) => Reading::Outdated,
     })
 }
 
@@ -185,7 +186,7 @@ impl Packages {
             moving: (inventory.moving.len() <= MOVING_MAX).then(|| inventory.moving.clone()),
             gap: None,
         };
-        notes::set_seen(&self.queue, Told::Packages, now_us)?;
+        notes::set_seen(&self.queue, DatasetKind::Packages, now_us)?;
         self.good_us = now_us;
         if changed
             || self.last.stamp != next.stamp
@@ -264,7 +265,7 @@ impl Packages {
 
     /// Packages are not to be watched: what was known of them goes, and no event tells of it.
     fn forget(&mut self) -> Result<bool, QueueError> {
-        notes::set_compared(&self.queue, Told::Packages)?;
+        notes::set_compared(&self.queue, DatasetKind::Packages)?;
         if self.last.root.is_empty() && self.last.gap.is_none() {
             return Ok(false);
         }

@@ -11,25 +11,18 @@ use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
 use tracing::{error, info, warn};
 
-use super::notes::Alive;
-use super::packages::Packages;
-use super::tell::Told;
-use super::uptime::Uptime;
-use super::{AgentSettings, Begin, Shared, display, notes};
-use crate::config::ScanConfig;
+use crate::config::{AgentSettings, ScanConfig};
+use crate::datasets::DatasetKind;
+use crate::display;
+use crate::notes::{self, Alive};
+use crate::packages::Packages;
+use crate::shared::{Begin, Order, Shared};
+use crate::uptime::Uptime;
 
 /// How often the agent notes that it runs: what a gap after a crash is measured from.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
 /// Wall clock and monotone clock may drift apart by so much between two notes.
 const CLOCK_JUMP: Duration = Duration::from_mins(1);
-
-/// What the scanning thread is asked for.
-#[derive(Debug)]
-pub(super) enum Order {
-    /// Scan now, at full speed; report the outcome under this command's number.
-    Scan(u64),
-    Stop,
-}
 
 /// The thread's own things.
 pub(super) struct Scanning {
@@ -265,7 +258,7 @@ impl Scanning {
             self.down_since_us = None;
             self.shared.settled.store(true, Ordering::Release);
         }
-        notes::set_seen(&self.shared.queue, Told::Files, report.ended_at_us)?;
+        notes::set_seen(&self.shared.queue, DatasetKind::Files, report.ended_at_us)?;
         notes::set_last_scan(&self.shared.queue, report)?;
         self.whole = true;
         Ok(())

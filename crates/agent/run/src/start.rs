@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
 use anyhow::Context as _;
+use console::Console;
 use detect::{Cancel, SystemNames};
 use env::clock::Clock;
 use env::random::SystemRandom;
@@ -16,11 +17,12 @@ use sync::{IdentityFolder, SyncOptions, Syncer};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
 
-use super::{
-    Agent, AgentSettings, Begin, Console, Left, ORDERS_MAX, Part, Shared, group, heart, metrics,
-    notes, packages, scan, tell,
-};
-use crate::config::QueueConfig;
+use crate::config::{AgentSettings, QueueConfig};
+use crate::shared::{Begin, Left, Order, Part, Shared};
+use crate::{Agent, group, heart, metrics, notes, packages, scan, tell};
+
+/// Scans that may be asked for and not yet begun.
+const ORDERS_MAX: usize = 16;
 
 /// What an agent starts from.
 pub(super) struct Start<'a> {
@@ -157,7 +159,7 @@ fn check_reason(report: &OpenReport) -> Option<&'static str> {
 fn spawn_scanner(
     part: Part,
     scanning: scan::Scanning,
-    inbox: std::sync::mpsc::Receiver<scan::Order>,
+    inbox: std::sync::mpsc::Receiver<Order>,
 ) -> anyhow::Result<thread::JoinHandle<()>> {
     let run = move || {
         let _part = part;

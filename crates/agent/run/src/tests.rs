@@ -26,9 +26,10 @@ mod metrics;
 mod refused;
 mod server;
 
-use super::scan::Order;
-use super::{Agent, AgentSettings, Begin, Console, Ended, Left, Start};
+use super::{Agent, AgentSettings, Console, Ended};
 use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
+use crate::shared::{Begin, Left, Order};
+use crate::start::Start;
 use server::Server;
 
 /// How long what must happen may take on a busy machine.
