@@ -19,9 +19,10 @@ use crate::cli::LogFormat;
 
 /// What has lines of its own: the crates of this program, and those of others that speak of
 /// connections.
-const PARTS: [&str; 27] = [
+const PARTS: [&str; 29] = [
     "api",
     "commit",
+    "console",
     "detect",
     "device",
     "env",
@@ -34,6 +35,7 @@ const PARTS: [&str; 27] = [
     "page",
     "queue",
     "registry",
+    "run",
     "series",
     "sessions",
     "settings",
