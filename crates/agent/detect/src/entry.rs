@@ -166,8 +166,8 @@ impl Walk<'_, '_> {
         };
         if let Some(before) = known {
             let path = join(&directory.path, name);
-            if let Some((kind, detail)) = self.ground(directory, &path, name, before, &stat)? {
-                return self.gap(&path, kind, detail);
+            if let Some(gap) = self.ground(directory, &path, name, before, &stat)? {
+                return self.gap(&path, gap.kind, gap.detail);
             }
         }
         self.translate(&mut at)?;

@@ -7,7 +7,7 @@ use model::{Coverage, CoverageKind, Kind, Observation, Op};
 
 use crate::directory::Directory;
 use crate::open;
-use crate::report::{GapKind, ScanError};
+use crate::report::{GapKind, GapReason, ScanError};
 use crate::stat::Stat;
 use crate::walk::Walk;
 
@@ -78,7 +78,7 @@ impl Walk<'_, '_> {
         name: &[u8],
         before: &Observation,
         now: &Stat,
-    ) -> Result<Option<(GapKind, String)>, ScanError> {
+    ) -> Result<Option<GapReason>, ScanError> {
         let was_mount = parent.device_before.is_some_and(|d| d != before.device);
         let is_mount = parent.device != now.device;
         if !was_mount && !is_mount {
@@ -106,11 +106,11 @@ impl Walk<'_, '_> {
         Ok(Some(if is_mount {
             let detail = "another file system is mounted there; mount the former one, or set \
                           accept_device = true to take it";
-            (GapKind::OtherDevice, detail.into())
+            GapReason::new(GapKind::OtherDevice, detail)
         } else {
             let detail = "its file system is not mounted; mount it, or set accept_device = true \
                           if it is gone for good";
-            (GapKind::Missing, detail.into())
+            GapReason::new(GapKind::Missing, detail)
         }))
     }
 
@@ -120,7 +120,7 @@ impl Walk<'_, '_> {
         fd: BorrowedFd<'_>,
         before: &Observation,
         now: &Stat,
-    ) -> Result<Option<(GapKind, String)>, ScanError> {
+    ) -> Result<Option<GapReason>, ScanError> {
         if before.device == now.device || self.root.rule.watch.accept_device {
             return Ok(None);
         }
@@ -138,7 +138,7 @@ impl Walk<'_, '_> {
              one, or set accept_device = true to take this one",
             now.device, before.device
         );
-        Ok(Some((GapKind::OtherDevice, detail)))
+        Ok(Some(GapReason::new(GapKind::OtherDevice, detail)))
     }
 
     fn is_renumbered(&mut self, fd: BorrowedFd<'_>, path: &[u8]) -> Result<bool, ScanError> {

@@ -51,7 +51,7 @@ impl Inner {
         let catalog = self.catalog.read();
         let items = found
             .into_iter()
-            .map(|(seq, body)| Event { seq, id: catalog.event_id(seq), body })
+            .map(|StoredEvent { seq, body }| Event { seq, id: catalog.event_id(seq), body })
             .collect();
         Ok(EventLease { items })
     }
@@ -99,12 +99,18 @@ impl Inner {
     }
 }
 
-/// Number and body of the oldest events.
+/// A row of the table `event`.
+struct StoredEvent {
+    seq: u64,
+    body: Vec<u8>,
+}
+
+/// Returns the oldest events.
 fn oldest(
     conn: &Connection,
     count: usize,
     byte_budget: usize,
-) -> rusqlite::Result<Vec<(u64, Vec<u8>)>> {
+) -> rusqlite::Result<Vec<StoredEvent>> {
     let mut select = conn.prepare_cached("SELECT seq, body FROM event ORDER BY seq LIMIT ?1")?;
     let mut rows = select.query([i64::try_from(count).unwrap_or(i64::MAX)])?;
     let mut found = Vec::new();
@@ -115,7 +121,7 @@ fn oldest(
         if bytes > byte_budget && !found.is_empty() {
             break;
         }
-        found.push((row.get::<_, i64>(0)? as u64, body.to_vec()));
+        found.push(StoredEvent { seq: row.get::<_, i64>(0)? as u64, body: body.to_vec() });
     }
     Ok(found)
 }

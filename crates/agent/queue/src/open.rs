@@ -40,6 +40,12 @@ pub(crate) struct Opened {
     pub(crate) report: OpenReport,
 }
 
+/// A database ready for use.
+struct Database {
+    writer: Writer,
+    catalog: Catalog,
+}
+
 /// Why one attempt failed.
 enum Attempt {
     /// The content is damaged: move it aside.
@@ -74,7 +80,7 @@ pub(crate) fn open(
     let lock = lock(path)?;
     let opening = Opening { path, options, clock, random, from_us: modified_us(path) };
     let mut report = OpenReport::default();
-    let (writer, catalog) = match opening.attempt(&mut report) {
+    let Database { writer, catalog } = match opening.attempt(&mut report) {
         Ok(opened) => opened,
         Err(Attempt::Damaged(reason)) => {
             tracing::error!(path = %path.display(), reason, "agent database damaged: rebuilding");
@@ -99,7 +105,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    fn attempt(&self, report: &mut OpenReport) -> Result<(Writer, Catalog), Attempt> {
+    fn attempt(&self, report: &mut OpenReport) -> Result<Database, Attempt> {
         let mut conn = self.connect(report)?;
         let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
             return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
@@ -173,7 +179,7 @@ impl Opening<'_> {
         mut catalog: Catalog,
         last: u64,
         report: &mut OpenReport,
-    ) -> Result<(Writer, Catalog), Attempt> {
+    ) -> Result<Database, Attempt> {
         // Both at every opening: a copy that was closed cleanly and is put back must not use ids
         // that were told after it was made, nor drop what was.
         let epoch = self
@@ -199,7 +205,8 @@ impl Opening<'_> {
             .sum();
         report.events = event_count(&conn)?;
         report.epoch = catalog.epoch();
-        Ok((Writer::new(conn, HybridClock::after(last))?, catalog))
+        let writer = Writer::new(conn, HybridClock::after(last))?;
+        Ok(Database { writer, catalog })
     }
 
     fn gap(&self, detail: String) -> Coverage {

@@ -113,16 +113,6 @@ impl Queue {
         self.put_documents(dataset, &[(key, body)]).map(|changed| changed > 0)
     }
 
-    /// Delete documents by key. Returns how many were there.
-    ///
-    /// # Errors
-    /// As [`Queue::apply_documents`].
-    pub fn delete_documents(&self, dataset: &Dataset, keys: &[&[u8]]) -> Result<u64, QueueError> {
-        let steps: Vec<_> =
-            keys.iter().map(|key| DocumentStep { key, document: None, event: None }).collect();
-        self.apply_documents(dataset, &steps, &[]).map(|outcome| outcome.items)
-    }
-
     /// Put and delete documents of a dataset and append their events, and `events` that belong to
     /// none of them, in one transaction; with [`crate::Transaction::PerEvent`] each with its event
     /// in one of its own. A document equal to the stored one changes nothing. Items are counted

@@ -12,7 +12,7 @@ mod common;
 
 use common::{apply, base, baseline, cycle, file, files, gone, open, open_new};
 use model::{Baseline as _, Dataset, ItemKey, Op};
-use queue::{Body, QueueError};
+use queue::{Body, DocumentStep, QueueError};
 
 #[test]
 fn a_baseline_gives_a_directory_without_what_is_below_or_gone() {
@@ -107,7 +107,9 @@ fn documents_of_any_dataset_are_told_and_equal_ones_are_not() {
     let expected = [(b"bash".to_vec(), document(b"{\"v\":1}")), (b"zsh".to_vec(), document(b"{}"))];
     assert_eq!(tell(), expected);
     assert!(!put(b"zsh", b"{}") && put(b"bash", b"{\"v\":2}"));
-    assert_eq!(queue.delete_documents(&packages, &[b"zsh", b"none"]).unwrap(), 1);
+    let delete = |key| DocumentStep { key, document: None, event: None };
+    let deleted = queue.apply_documents(&packages, &[delete(b"zsh"), delete(b"none")], &[]);
+    assert_eq!(deleted.unwrap().items, 1);
     let expected = [(b"bash".to_vec(), document(b"{\"v\":2}")), (b"zsh".to_vec(), Body::Gone)];
     assert_eq!(tell(), expected);
     // The files know nothing of it.

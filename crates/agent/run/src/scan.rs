@@ -43,11 +43,20 @@ pub(super) struct Scanning {
     whole: bool,
 }
 
+/// Whether the database remembers an earlier run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum History {
+    /// It was just created.
+    None,
+    Kept,
+}
+
 impl Scanning {
     pub(super) fn new(
         shared: &Arc<Shared>,
         settings: &AgentSettings,
-        (begin, created): (Begin, bool),
+        begin: Begin,
+        history: History,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let options =
@@ -72,7 +81,7 @@ impl Scanning {
         if covered {
             notes::set_rules(&shared.queue, &settings.rules)?;
         }
-        let no_gap = created || begin == Begin::Reload;
+        let no_gap = history == History::None || begin == Begin::Reload;
         let down = if no_gap { None } else { notes::alive(&shared.queue)? };
         let down_since_us = match down {
             Some(alive) => Some(down_since(shared, &alive, clock.now_us())?),

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
 
 use crate::config::{AgentSettings, QueueConfig};
+use crate::scan::History;
 use crate::shared::{Begin, Left, Order, Part, Shared};
 use crate::{Agent, group, heart, metrics, notes, packages, scan, tell};
 
@@ -32,6 +33,12 @@ pub(super) struct Start<'a> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) begin: Begin,
     pub(super) left: Left,
+}
+
+/// A queue and what its opening found.
+struct OpenQueue {
+    queue: Queue,
+    report: OpenReport,
 }
 
 impl Start<'_> {
@@ -65,7 +72,7 @@ impl Start<'_> {
         let opened = Queue::open(&path, options, self.clock.clone(), Arc::new(SystemRandom));
         let (queue, report) = opened.context("agent's queue")?;
         announce(&self.console, &report);
-        let started = self.on((queue.clone(), report), settings, config);
+        let started = self.on(OpenQueue { queue: queue.clone(), report }, settings, config);
         if started.is_err() {
             let _ = queue.close();
         }
@@ -74,7 +81,7 @@ impl Start<'_> {
 
     fn on(
         &mut self,
-        (queue, report): (Queue, OpenReport),
+        OpenQueue { queue, report }: OpenQueue,
         settings: &AgentSettings,
         config: ControlConfig,
     ) -> anyhow::Result<Agent> {
@@ -117,12 +124,9 @@ impl Start<'_> {
         let begin =
             || metrics::HostMetrics::begin(&settings.folder, &settings.metrics, shared.clone());
         let metrics = settings.metrics.enabled.then(begin);
-        let scanning = scan::Scanning::new(
-            &shared,
-            settings,
-            (self.begin, report.created),
-            self.clock.clone(),
-        )?;
+        let history = if report.created { History::None } else { History::Kept };
+        let scanning =
+            scan::Scanning::new(&shared, settings, self.begin, history, self.clock.clone())?;
         let part = |name| Part { shared: shared.clone(), name };
         let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
         shared.outcomes.lock().append(&mut self.left.outcomes);
