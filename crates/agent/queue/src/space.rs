@@ -46,10 +46,18 @@ pub(crate) fn fold_quietly(conn: &Connection) {
     }
 }
 
-/// As [`fold_quietly`]. Whether all of the log is in the database now.
-pub(crate) fn fold_as_far_as_possible(conn: &Connection) -> rusqlite::Result<bool> {
+/// How much of the log a checkpoint copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Folded {
+    All,
+    /// A reader still needs the rest.
+    Partly,
+}
+
+/// As [`fold_quietly`], but reports how far it came.
+pub(crate) fn fold_as_far_as_possible(conn: &Connection) -> rusqlite::Result<Folded> {
     conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
         let (busy, in_log, folded): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(!busy && in_log == folded)
+        Ok(if !busy && in_log == folded { Folded::All } else { Folded::Partly })
     })
 }

@@ -14,7 +14,7 @@ use crate::events::{event_gap, event_time_us};
 use crate::files::{beside, file_bytes};
 use crate::inner::Inner;
 use crate::schema;
-use crate::space::{Size, fold, fold_as_far_as_possible, vacuum};
+use crate::space::{Folded, Size, fold, fold_as_far_as_possible, vacuum};
 use crate::writer::{Writer, settle};
 
 /// Bytes written between two looks at the limits, unless a small limit asks for more.
@@ -148,7 +148,7 @@ impl Inner {
         }
         let failed = |error| self.classify("fold the log in", error);
         // All of it folded in: the next writer begins it anew and cuts it back.
-        if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? {
+        if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? == Folded::All {
             return Ok(());
         }
         let since_us = self.transact(writer, "report the log", |txn| {

@@ -94,6 +94,14 @@ fn load(queue: &Queue) -> Result<Last, QueueError> {
     Ok(note.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
 }
 
+/// The outcome of a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LookOutcome {
+    Unchanged,
+    /// Documents or events were committed, which are to be reported.
+    Committed,
+}
+
 /// Looks at the package database.
 pub(super) struct Packages {
     queue: Queue,
@@ -132,8 +140,8 @@ impl Packages {
         self.config.interval
     }
 
-    /// Look now; whether something is to be told.
-    pub(super) fn look(&mut self) -> Result<bool, QueueError> {
+    /// Looks at the package database now.
+    pub(super) fn look(&mut self) -> Result<LookOutcome, QueueError> {
         if !self.config.packages {
             return self.forget();
         }
@@ -145,7 +153,7 @@ impl Packages {
             && stamp.as_ref().is_ok_and(|stamp| stamp.text() == self.last.stamp)
         {
             self.good_us = now_us;
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         match stamp.and_then(|_| self.dpkg.read()) {
             Ok((inventory, stamp)) => self.compare(&inventory, &stamp, root, now_us),
@@ -159,7 +167,7 @@ impl Packages {
         stamp: &Stamp,
         root: String,
         now_us: u64,
-    ) -> Result<bool, QueueError> {
+    ) -> Result<LookOutcome, QueueError> {
         let baseline = self.baseline()?;
         // The first look makes documents and no events, and so does the first below another root.
         let told =
@@ -188,7 +196,7 @@ impl Packages {
         };
         notes::set_seen(&self.queue, DatasetKind::Packages, now_us)?;
         self.good_us = now_us;
-        if changed
+        if changed == LookOutcome::Committed
             || self.last.stamp != next.stamp
             || self.last.moving != next.moving
             || self.last.gap.is_some()
@@ -209,10 +217,10 @@ impl Packages {
         Ok(changed)
     }
 
-    /// Commit what differs and these events beside it; whether there was any of it.
-    fn commit(&self, plan: &Plan, events: &[EventBody]) -> Result<bool, QueueError> {
+    /// Commits what differs, and these events with it.
+    fn commit(&self, plan: &Plan, events: &[EventBody]) -> Result<LookOutcome, QueueError> {
         if plan.items.is_empty() && events.is_empty() {
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         let steps: Vec<DocumentStep<'_>> = plan
             .items
@@ -224,7 +232,7 @@ impl Packages {
             })
             .collect();
         self.queue.apply_documents(&self.dataset, &steps, events)?;
-        Ok(true)
+        Ok(LookOutcome::Committed)
     }
 
     fn baseline(&self) -> Result<Baseline, QueueError> {
@@ -236,11 +244,11 @@ impl Packages {
     }
 
     /// The database gives nothing: told once, when it begins or becomes another kind of gap.
-    fn gap(&mut self, problem: &InventoryError, now_us: u64) -> Result<bool, QueueError> {
+    fn gap(&mut self, problem: &InventoryError, now_us: u64) -> Result<LookOutcome, QueueError> {
         let kind = problem.coverage();
         let open = self.last.gap.as_ref();
         if open.is_some_and(|gap| gap.kind == kind) {
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         warn!("packages: {problem}");
         self.console.line(&format!("gap: {problem}"));
@@ -260,14 +268,14 @@ impl Packages {
         self.queue.apply_documents(&self.dataset, &[], &[told])?;
         let gap = Some(OpenGap { since_us, kind });
         self.note(Last { gap, stamp: String::new(), ..self.last.clone() })?;
-        Ok(true)
+        Ok(LookOutcome::Committed)
     }
 
     /// Packages are not to be watched: what was known of them goes, and no event tells of it.
-    fn forget(&mut self) -> Result<bool, QueueError> {
+    fn forget(&mut self) -> Result<LookOutcome, QueueError> {
         notes::set_compared(&self.queue, DatasetKind::Packages)?;
         if self.last.root.is_empty() && self.last.gap.is_none() {
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         let plan = host::plan(&self.baseline()?, &Inventory::default(), None);
         let changed = self.commit(&plan, &[])?;

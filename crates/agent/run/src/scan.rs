@@ -15,7 +15,7 @@ use crate::config::{AgentSettings, ScanConfig};
 use crate::datasets::DatasetKind;
 use crate::display;
 use crate::notes::{self, Alive};
-use crate::packages::Packages;
+use crate::packages::{LookOutcome, Packages};
 use crate::shared::{Begin, Order, Shared};
 use crate::uptime::Uptime;
 
@@ -163,8 +163,8 @@ impl Scanning {
     /// Compare the installed packages with the queue, if their database was written.
     fn look_at_packages(&mut self) {
         match self.packages.look() {
-            Ok(true) => self.shared.tell.notify_one(),
-            Ok(false) => {}
+            Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
+            Ok(LookOutcome::Unchanged) => {}
             // Nothing of it was committed: the next look finds it again.
             Err(e) => error!("packages: {e}"),
         }
