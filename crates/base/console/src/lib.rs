@@ -17,7 +17,6 @@ impl Console {
         Self
     }
 
-    #[expect(clippy::unused_self, reason = "a console is where lines go, whichever it is")]
     pub fn line(&self, text: &str) {
         // A closed stdout is no reason to stop watching.
         let mut out = io::stdout().lock();
