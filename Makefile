@@ -46,11 +46,6 @@ check: ## Formatting, lints, documentation, dashboard files, and that the fuzzer
 
 unit: ## All Rust tests: units, models, crash images, real processes
 	cargo test --workspace
-	HOLDFAST_TRANSACTION=per_event HOLDFAST_KILLS=40 cargo test --workspace \
-		--test acknowledgements --test coalescing --test damage --test datasets \
-		--test large_directory --test limits --test readers --test recovery --test tools \
-		--test versions --test checks --test copies --test cycles --test due_checks --test enrolment \
-		--test lost --test lose_nothing --test packages --test repair --test undecodable
 
 loom: ## The hand-offs between writers of journal and queue, and who tells, in every order of events
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model

@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use console::Console;
 use model::path::{show, show_terminal};
 use model::timestamp;
 use queue::{Body, ListFilter, Listed, Peeked, Reader};
 use serde_json::{Value, json};
 
-use crate::agent::Console;
 use crate::cli::{QueueCommand, QueueOf};
 use crate::config::{self, AgentConfig};
 use crate::folder::{DataFolder, is_there};

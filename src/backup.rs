@@ -52,7 +52,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         Ok(())
     };
     fs::create_dir_all(to.agent()).with_context(|| to.agent().display().to_string())?;
-    let metrics = crate::agent::METRICS_FILE;
+    let metrics = run::METRICS_FILE;
     // Before agent.db: gaps move from here to there, and may be told twice but not be missing.
     database(&from.agent().join(metrics), &to.agent().join(metrics))?;
     database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;

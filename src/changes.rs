@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
+use console::Console;
 use serde_json::Value;
 
-use crate::agent::Console;
 use crate::cli::ChangesArgs;
 use crate::local::{Local, at};
 use crate::server;

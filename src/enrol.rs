@@ -1,16 +1,16 @@
 //! `holdfast token` on the server's machine, `holdfast enroll` on the agent's.
 
 use anyhow::Context as _;
+use console::Console;
 use model::AgentId;
 use registry::AuditOutcome;
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
-use crate::agent::Console;
 use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
 use crate::config::{self, AgentConfig};
 use crate::folder::{DataFolder, expect_no_server};
 use crate::local::Local;
-use crate::{host, server};
+use crate::server;
 
 /// Make an enrolment token; works beside a running server.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
@@ -93,7 +93,7 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let options = EnrollOptions {
         server_url: server_url.clone(),
         token: args.token.clone(),
-        name: name.unwrap_or_else(host::hostname),
+        name: name.unwrap_or_else(host::system::hostname),
         groups: args.group.clone(),
         folder,
     };

@@ -9,13 +9,12 @@ use replication::follow::{self, FollowOptions, FollowerFolder, Marker, ServerAdd
 use replication::{Part, SeedSource};
 use state::StateStore;
 
-use crate::agent::Console;
 use crate::backup;
 use crate::cli::{FollowArgs, PromoteArgs};
 use crate::folder::{DataFolder, is_there};
-use crate::host;
 use crate::local::Local;
 use crate::signals::Stop;
+use console::Console;
 
 /// `holdfast journal follow`.
 pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {
@@ -39,7 +38,7 @@ pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {
             token_file: keys.join("follower"),
         },
         folder: follower_folder(&folder),
-        host: host::hostname(),
+        host: host::system::hostname(),
         once: args.once,
         show: Box::new(move |line| console.line(line)),
     };

@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use model::{Position, Record, timestamp};
+use run::last_scan;
 use serde_json::{Value, json};
 use state::SqliteState;
 
-use crate::agent::{Console, last_scan};
 use crate::agent_db;
 use crate::cli::JournalArgs;
 use crate::folder::{DataFolder, is_there};

@@ -19,11 +19,11 @@ use crate::cli::LogFormat;
 
 /// What has lines of its own: the crates of this program, and those of others that speak of
 /// connections.
-const PARTS: [&str; 27] = [
+const PARTS: [&str; 29] = [
     "api",
     "commit",
+    "console",
     "detect",
-    "device",
     "env",
     "holdfast",
     "host",
@@ -32,9 +32,11 @@ const PARTS: [&str; 27] = [
     "link",
     "model",
     "page",
+    "query",
     "queue",
     "registry",
     "replication",
+    "run",
     "series",
     "sessions",
     "settings",

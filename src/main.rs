@@ -1,7 +1,6 @@
 //! `holdfast`: assembly of the crates into one program. What a command does stands in its own
 //! file; the promises stand in `ARCHITECTURE.md`.
 
-mod agent;
 mod agent_db;
 mod backup;
 mod changes;
@@ -11,12 +10,12 @@ mod config;
 mod enrol;
 mod folder;
 mod follow;
-mod host;
 mod inspect;
 mod local;
 mod logging;
 mod manual;
 mod notify;
+mod open_files;
 mod roles;
 mod scan;
 mod series;
@@ -89,7 +88,7 @@ fn in_one_line(error: &anyhow::Error) -> String {
 
 /// That everything which was printed could be.
 fn printed() -> anyhow::Result<()> {
-    let Some(e) = agent::Console::lost() else { return Ok(()) };
+    let Some(e) = console::Console::lost() else { return Ok(()) };
     let why = match e.kind() {
         ErrorKind::BrokenPipe => anyhow::Error::new(std::io::Error::from(e.kind())),
         _ => anyhow::anyhow!("{e}; what it says is lost, run the command again"),

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::bail;
+use console::Console;
 use detect::Rules;
+use run::{Agent, AgentSettings, Ended, REBUILD_PAUSE};
 use sync::IdentityFolder;
 
-use crate::agent::{Agent, AgentSettings, Console, Ended, REBUILD_PAUSE};
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::folder;
 use crate::notify::Notify;

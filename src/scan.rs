@@ -5,12 +5,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use console::Console;
 use detect::{Cancel, Progress, RootState, Rules, ScanOptions, Scanner, SystemNames};
 use env::clock::SystemClock;
 use model::traits::PortError;
 use model::{Baseline, BaselineItem, Batch, FileBody, Op, Sink, SinkOutcome};
+use run::print_scan;
 
-use crate::agent::Console;
 use crate::cli::ScanArgs;
 
 /// Scan and print; whether all there is could be read.
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     } else {
         printer.out.flush().context("stdout")?;
         drop(printer);
-        Console::new().scanned(&report);
+        print_scan(&Console::new(), &report);
     }
     Ok(whole)
 }

@@ -32,7 +32,6 @@ use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
 use crate::config::{Layout, ServerConfig, ServerFile};
 use crate::folder::DataFolder;
 use crate::follow::ServerFiles;
-use crate::host;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
 use crate::upkeep::Upkeep;
 
@@ -376,7 +375,7 @@ fn sessions_options(
 ) -> SessionsOptions {
     let defaults = SessionsOptions::default();
     let allowed_uids = [&defaults.operator_uids[..], &config.agents.allowed_uids].concat();
-    let files = host::raise_open_files();
+    let files = crate::open_files::raise();
     let connections = usize::try_from(files - OTHER_FILES.min(files / 2)).unwrap_or(usize::MAX);
     let limits = SessionsLimits {
         connections_max: config.agents.connections_max.min(connections),
@@ -436,7 +435,7 @@ fn api_router(
 ) -> anyhow::Result<axum::Router> {
     let options = api::ApiOptions {
         page: Some(page::router()),
-        hostname: host::hostname(),
+        hostname: host::system::hostname(),
         folder: std::path::absolute(&config.data)?.display().to_string(),
         requests_per_minute_max: config.api.max_request_per_minute,
         requests_per_minute_all_max: config.api.max_request_per_minute_all,

@@ -1,8 +1,7 @@
 //! A report as one JSON object, or a line for each field in words.
 
+use console::Console;
 use serde_json::Value;
-
-use crate::agent::Console;
 
 pub(crate) fn report(as_json: bool, report: &Value) {
     let console = Console::new();

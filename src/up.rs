@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use detect::Rules;
 use model::AgentId;
 use registry::Registry;
+use run::{
+    Agent, AgentSettings, Ended, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig,
+    SyncConfig,
+};
 use sync::{EnrollOptions, IdentityFolder};
 
-use crate::agent::{Agent, AgentSettings, Console, Ended};
 use crate::cli::UpArgs;
-use crate::config::{
-    AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SeriesConfig,
-    ServerConfig, SyncConfig,
-};
+use crate::config::{AgentsConfig, ApiConfig, SeriesConfig, ServerConfig};
 use crate::folder::DataFolder;
-use crate::host;
 use crate::notify::Notify;
 use crate::roles::rebuild_after;
 use crate::scan::whole;
@@ -175,7 +175,7 @@ async fn enrol_once(
     let options = EnrollOptions {
         server_url: server_url.to_owned(),
         token: tokio::task::spawn_blocking(make).await??,
-        name: host::hostname(),
+        name: host::system::hostname(),
         groups: Vec::new(),
         folder: identity,
     };

@@ -3,10 +3,10 @@
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use console::Console;
 use env::random::{Random as _, SystemRandom};
 use registry::AuditOutcome;
 
-use crate::agent::Console;
 use crate::cli::UserCommand;
 use crate::folder::DataFolder;
 use crate::server;

@@ -27,8 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, queue_section, run,
-    stored,
+    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
 };
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use proxy::{Fault, Proxy};
@@ -85,23 +84,15 @@ impl Fleet {
         fs::create_dir_all(&tree).unwrap();
         let agents = free_port();
         let network = Proxy::to(([127, 0, 0, 1], agents).into());
-        let port = network.port;
         let server_toml = format!(
             "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
              max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n\
              [journal]\nsegment_mib = 1\n{NO_PORTS}",
             base.join("server")
         );
-        let agent_toml = format!(
-            "data = {:?}\nserver = \"https://127.0.0.1:{port}\"\n[scan]\ninterval = \"150ms\"\n\
-             background_priority = false\n[sync]\nheartbeat = \"200ms\"\n{}[[watch]]\n\
-             path = {tree:?}\n",
-            base.join("agent"),
-            queue_section()
-        );
         fs::write(base.join("server.toml"), server_toml).unwrap();
-        fs::write(base.join("agent.toml"), agent_toml).unwrap();
         let mut fleet = Self { base: base.to_owned(), tree, network, server: None, agent: None };
+        fleet.configure_agent("group");
         fleet.start_server();
         fleet.server.as_ref().unwrap().line("ready: ");
         let data = base.join("server");
@@ -121,6 +112,18 @@ impl Fleet {
         fleet
     }
 
+    fn configure_agent(&self, transaction: &str) {
+        let agent_toml = format!(
+            "data = {:?}\nserver = \"https://127.0.0.1:{}\"\n[scan]\ninterval = \"150ms\"\n\
+             background_priority = false\n[sync]\nheartbeat = \"200ms\"\n[queue]\n\
+             transaction = {transaction:?}\n[[watch]]\npath = {:?}\n",
+            self.base.join("agent"),
+            self.network.port,
+            self.tree
+        );
+        fs::write(self.base.join("agent.toml"), agent_toml).unwrap();
+    }
+
     fn file(&self, name: &str) -> String {
         self.base.join(name).to_str().unwrap().to_owned()
     }
@@ -130,6 +133,9 @@ impl Fleet {
         match below(random, 9) {
             0..=2 => {
                 self.agent.take().unwrap().kill();
+                // The database must open in either mode, whichever wrote it.
+                let transactions = ["group", "per_event"];
+                self.configure_agent(transactions[below(random, 2) as usize]);
                 self.start_agent();
             }
             3..=5 => {

@@ -63,13 +63,17 @@ const LARGER_CRATES: &[(&str, usize)] = &[
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
-    ("base/device", &[]),
+    ("base/console", &[]),
     ("base/settings", &[]),
     ("link", &["model"]),
     ("agent/detect", &["model", "env"]),
     ("agent/host", &["model", "env"]),
     ("agent/queue", &["model", "env"]),
     ("agent/sync", &["model", "env", "link", "queue"]),
+    (
+        "agent/run",
+        &["model", "env", "settings", "console", "link", "detect", "host", "queue", "sync"],
+    ),
     ("store/journal", &["env"]),
     ("store/state", &["model", "env"]),
     ("store/series", &["env", "journal"]),
@@ -85,6 +89,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["model", "env", "settings", "registry", "sigma", "state", "commit", "series", "ingest"],
     ),
     ("web/page", &[]),
+    ("testing/device", &[]),
 ];
 
 fn root() -> PathBuf {

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use settings::bounds::within;
+use settings::limits::{INTERVAL_MAX, INTERVAL_MIN};
 
 use super::{ConfigArg, DataArg, SeriesPortArgs};
-use crate::config::{SCAN_INTERVAL, within};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
@@ -36,8 +37,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn scan_interval(text: &str) -> Result<Duration, String> {
     let interval = humantime::parse_duration(text).map_err(|e| e.to_string())?;
-    let (least, most) = SCAN_INTERVAL;
-    within("--scan-interval", &interval, &least, &most).map_err(|e| e.to_string())?;
+    within("--scan-interval", &interval, &INTERVAL_MIN, &INTERVAL_MAX)
+        .map_err(|e| e.to_string())?;
     Ok(interval)
 }
 

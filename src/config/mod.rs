@@ -8,18 +8,13 @@ mod server;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 
 use crate::cli::Role;
 
-pub(crate) use agent::{
-    AgentConfig, DEFAULT_AGENT, Durability, InventoryConfig, MetricsConfig, QueueConfig,
-    ScanConfig, SyncConfig, Transaction,
-};
+pub(crate) use agent::{AgentConfig, DEFAULT_AGENT};
 pub(crate) use file::ServerFile;
 pub(crate) use series::{Bytes, DEFAULT_SERIES, Listen, SeriesConfig, WalMode};
 pub(crate) use server::{AgentsConfig, ApiConfig, DEFAULT_SERVER, Layout, ServerConfig};
@@ -65,50 +60,6 @@ pub(crate) fn check(role: Role, file: &Path) -> anyhow::Result<()> {
     }
     .with_context(|| format!("configuration {}", file.display()))?;
     writeln!(io::stdout(), "{}: fine", file.display()).context("stdout")
-}
-
-/// Shortest and longest time between two scans.
-pub(crate) const SCAN_INTERVAL: (Duration, Duration) =
-    (Duration::from_millis(100), Duration::from_hours(365 * 24));
-
-/// A value as it is written in a configuration.
-pub(crate) trait Written: PartialOrd {
-    fn written(&self) -> String;
-}
-
-impl Written for Duration {
-    fn written(&self) -> String {
-        let ms = self.as_millis();
-        let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
-        let whole = units.into_iter().find(|(_, unit)| ms > 0 && ms.is_multiple_of(*unit));
-        match whole {
-            _ if self.is_zero() => "0s".into(),
-            Some((name, unit)) if self.subsec_nanos().is_multiple_of(1_000_000) => {
-                format!("{}{name}", ms / unit)
-            }
-            _ => humantime::format_duration(*self).to_string(),
-        }
-    }
-}
-
-macro_rules! written_as_shown {
-    ($($number:ty),*) => {$(
-        impl Written for $number {
-            fn written(&self) -> String {
-                self.to_string()
-            }
-        }
-    )*};
-}
-written_as_shown!(u8, u32, u64, usize);
-
-/// That a value is within its bounds; the text names the key and them.
-pub(crate) fn within<T: Written>(key: &str, value: &T, least: &T, most: &T) -> anyhow::Result<()> {
-    if value < least || value > most {
-        let (value, least, most) = (value.written(), least.written(), most.written());
-        bail!("{key} = {value}: must be from {least} to {most}");
-    }
-    Ok(())
 }
 
 /// Longest name of a host (RFC 1035, 2.3.4).
@@ -161,16 +112,12 @@ fn nearest(message: &str) -> Option<String> {
         .map(|(_, k)| k.to_owned())
 }
 
-/// A duration as text: `10s`, `5m`, `12h`, `400d`.
-pub(crate) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    humantime::parse_duration(&text).map_err(|e| {
-        serde::de::Error::custom(format!("`{text}` is not a duration such as \"10s\": {e}"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use settings::bounds::Written as _;
+
     use super::*;
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
+use settings::bounds::{Written, duration, within};
 
-use super::{Written, duration, within};
 use crate::cli::SeriesPortArgs;
 
 /// A commented file with every key at its default.

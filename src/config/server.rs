@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use serde::Deserialize;
+use settings::bounds::{duration, within};
 
-use super::{SeriesConfig, duration, expect_hosts, expect_origins, within};
+use super::{SeriesConfig, expect_hosts, expect_origins};
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_SERVER: &str = concat!(

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use ingest::CertificateFiles;
 use rustls::server::ResolvesServerCert;
 use series::{Store, StoreOptions};
 
 use super::{Ports, Secrets, tell_ports};
-use crate::agent::Console;
 use crate::cli::{DataArg, SeriesServeArgs};
 use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
@@ -24,7 +24,7 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     // Connections, segments and parts are open files.
-    crate::host::raise_open_files();
+    crate::open_files::raise();
     let console = Console::new();
     let folder = DataFolder::new(&args.data.data);
     let config = configuration(&args, &folder)?;

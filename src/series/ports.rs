@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use ingest::{Guard, HttpOptions, Protocol, Token};
 use rustls::server::ResolvesServerCert;
 use series::Store;
@@ -12,7 +13,6 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::agent::Console;
 use crate::config::{Listen, SeriesConfig};
 
 /// How often a port that another program has is tried again.

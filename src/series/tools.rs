@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use console::Console;
 use env::files::RealFiles;
 use ingest::{RespReader, RowCollector, TelnetReader, influx};
 use model::timestamp;
@@ -17,7 +18,6 @@ use series::{
     Ticket, TimeRange, Values,
 };
 
-use crate::agent::Console;
 use crate::cli::{
     DataArg, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat, SeriesImportArgs, SeriesLookArgs,
     SeriesStatArgs,

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, queue_section, run,
-    stored,
+    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
 };
 
 /// Directories of the tree.
@@ -24,10 +23,9 @@ fn configure(base: &Path, tree: &Path, interval: &str) {
     let agent = format!(
         "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = {interval:?}\n\
          background_priority = false\n[inventory]\ninterval = {interval:?}\nroot = {:?}\n[sync]\n\
-         heartbeat = \"200ms\"\n{}[[watch]]\npath = {tree:?}\n",
+         heartbeat = \"200ms\"\n[[watch]]\npath = {tree:?}\n",
         base.join("agent"),
-        base.join("system"),
-        queue_section()
+        base.join("system")
     );
     fs::write(base.join("server.toml"), server).unwrap();
     fs::write(base.join("agent.toml"), agent).unwrap();

@@ -17,15 +17,6 @@ use sha2::{Digest as _, Sha256};
 /// How long anything that must happen may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The section of an agent's configuration about its queue: `HOLDFAST_TRANSACTION=per_event` gives
-/// each change a transaction of its own.
-pub fn queue_section() -> String {
-    match std::env::var("HOLDFAST_TRANSACTION") {
-        Ok(transaction) => format!("[queue]\ntransaction = {transaction:?}\n"),
-        Err(_) => String::new(),
-    }
-}
-
 /// A server's configuration in which the series store has no ports: servers of tests run at the
 /// same time, and none takes those that are usual on this machine.
 pub const NO_PORTS: &str =

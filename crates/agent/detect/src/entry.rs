@@ -9,11 +9,12 @@ use model::traits::BaselineItem;
 use model::{Kind, Observation, ObserveError};
 use rustix::io::Errno;
 
-use crate::directory::Stat;
+use crate::directory::Directory;
 use crate::observe::Job;
 use crate::report::{GapKind, ScanError};
-use crate::walk::{Child, Directory, Walk};
-use crate::{digest, mounts, open, rehash, xattrs};
+use crate::stat::Stat;
+use crate::walk::{Child, Walk};
+use crate::{digest, merge, open, rehash, xattrs};
 
 /// An entry being compared.
 struct At<'e> {
@@ -84,11 +85,11 @@ impl Walk<'_, '_> {
         match open::stat_at(directory.fd.as_fd(), item.name.as_slice(), false) {
             Err(Errno::NOENT) => {}
             seen => {
-                let before = mounts::take(item);
+                let before = merge::take_observation(item);
                 return self.entry(directory, &item.name, seen, Some(before));
             }
         }
-        let before = mounts::take(item);
+        let before = merge::take_observation(item);
         let told = self.takes(directory, &item.name, before.kind == Kind::Directory);
         let was_mount = before.kind == Kind::Directory
             && directory.device_before.is_some_and(|d| d != before.device);
@@ -165,8 +166,8 @@ impl Walk<'_, '_> {
         };
         if let Some(before) = known {
             let path = join(&directory.path, name);
-            if let Some((kind, detail)) = self.ground(directory, &path, name, before, &stat)? {
-                return self.gap(&path, kind, detail);
+            if let Some(gap) = self.ground(directory, &path, name, before, &stat)? {
+                return self.gap(&path, gap.kind, gap.detail);
             }
         }
         self.translate(&mut at)?;

@@ -41,6 +41,3 @@ pub const GAPS_MAX: usize = 10_000;
 pub const FOLLOWED_MAX: usize = 100_000;
 /// Bytes of the list of one entry's extended attribute names.
 pub const XATTR_LIST_BYTES_MAX: usize = 64 * 1024;
-/// Bytes per second that background rescans read by default: below 5 % of one core with SHA-256
-/// in hardware.
-pub const BYTES_PER_SECOND_DEFAULT: u64 = 32 * 1024 * 1024;

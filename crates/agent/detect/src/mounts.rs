@@ -5,52 +5,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use model::traits::BaselineItem;
 use model::{Coverage, CoverageKind, Kind, Observation, Op};
 
-use crate::directory::Stat;
+use crate::directory::Directory;
 use crate::open;
-use crate::report::{GapKind, ScanError};
-use crate::walk::{Directory, Walk};
+use crate::report::{GapKind, GapReason, ScanError};
+use crate::stat::Stat;
+use crate::walk::Walk;
 
 /// Translations of device numbers remembered in one scan of a root.
 const RENUMBERED_MAX: usize = 64;
 /// Entries compared to tell a file system that was numbered anew from another one.
 const SAMPLE: usize = 64;
-
-/// File systems whose files are not on any disk and not worth watching below a root:
-/// proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, devpts, bpf, pstore, mqueue,
-/// configfs, `binfmt_misc`, selinuxfs, `rpc_pipefs`, nsfs, efivarfs, fusectl, hugetlbfs, autofs.
-/// Numbers: linux/magic.h and the file systems' own sources.
-const PSEUDO: [u64; 20] = [
-    0x9fa0,
-    0x6265_6572,
-    0x0027_e0eb,
-    0x6367_7270,
-    0x6462_6720,
-    0x7472_6163,
-    0x7363_6673,
-    0x1cd1,
-    0xcafe_4a11,
-    0x6165_676c,
-    0x1980_0202,
-    0x6265_6570,
-    0x4249_4e4d,
-    0xf97c_ff8c,
-    0x6759_6969,
-    0x6e73_6673,
-    0xde5e_81e4,
-    0x6573_5543,
-    0x9584_58f6,
-    0x0187,
-];
-
-/// Whether the kernel makes up what lies there.
-pub(crate) fn is_pseudo(fd: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|s| PSEUDO.contains(&(s.f_type as u64)))
-}
-
-/// Move an observation out of a baseline item that is not looked at again.
-pub(crate) fn take(item: &mut BaselineItem) -> Box<Observation> {
-    Box::new(std::mem::replace(&mut item.observation, Observation::empty(Kind::File)))
-}
 
 /// Whether most of a directory's known entries are there with the same inodes (and change times,
 /// where the inode is not a directory).
@@ -114,7 +78,7 @@ impl Walk<'_, '_> {
         name: &[u8],
         before: &Observation,
         now: &Stat,
-    ) -> Result<Option<(GapKind, String)>, ScanError> {
+    ) -> Result<Option<GapReason>, ScanError> {
         let was_mount = parent.device_before.is_some_and(|d| d != before.device);
         let is_mount = parent.device != now.device;
         if !was_mount && !is_mount {
@@ -142,11 +106,11 @@ impl Walk<'_, '_> {
         Ok(Some(if is_mount {
             let detail = "another file system is mounted there; mount the former one, or set \
                           accept_device = true to take it";
-            (GapKind::OtherDevice, detail.into())
+            GapReason::new(GapKind::OtherDevice, detail)
         } else {
             let detail = "its file system is not mounted; mount it, or set accept_device = true \
                           if it is gone for good";
-            (GapKind::Missing, detail.into())
+            GapReason::new(GapKind::Missing, detail)
         }))
     }
 
@@ -156,7 +120,7 @@ impl Walk<'_, '_> {
         fd: BorrowedFd<'_>,
         before: &Observation,
         now: &Stat,
-    ) -> Result<Option<(GapKind, String)>, ScanError> {
+    ) -> Result<Option<GapReason>, ScanError> {
         if before.device == now.device || self.root.rule.watch.accept_device {
             return Ok(None);
         }
@@ -174,7 +138,7 @@ impl Walk<'_, '_> {
              one, or set accept_device = true to take this one",
             now.device, before.device
         );
-        Ok(Some((GapKind::OtherDevice, detail)))
+        Ok(Some(GapReason::new(GapKind::OtherDevice, detail)))
     }
 
     fn is_renumbered(&mut self, fd: BorrowedFd<'_>, path: &[u8]) -> Result<bool, ScanError> {

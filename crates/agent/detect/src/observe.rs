@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use crate::budget::Bucket;
 use crate::digest::Digester;
-use crate::directory::Stat;
+use crate::directory::Directory;
 use crate::report::{Cancel, Progress};
 use crate::rules::Algorithm;
-use crate::walk::Directory;
+use crate::stat::Stat;
 use crate::{limits, open, xattrs};
 
 /// How the files of one root are read.

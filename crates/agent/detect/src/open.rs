@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::directory::Stat;
+use crate::stat::Stat;
 
 /// What is asked of `statx`: everything an observation holds, and no access time.
 const MASK: StatxFlags = StatxFlags::TYPE

@@ -206,6 +206,20 @@ pub enum GapKind {
     PathTooLong,
 }
 
+/// Why something cannot be scanned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GapReason {
+    pub(crate) kind: GapKind,
+    /// For people, with the remedy.
+    pub(crate) detail: String,
+}
+
+impl GapReason {
+    pub(crate) fn new(kind: GapKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
+}
+
 impl GapKind {
     /// The kind of coverage event that tells of it.
     pub fn coverage(self) -> CoverageKind {

@@ -60,7 +60,7 @@ pub(crate) fn resolve(rules: &[Arc<Rule>]) -> Vec<Root> {
     let mut roots: Vec<Root> = Vec::new();
     for rule in rules {
         let lexical = normal(&rule.watch.path);
-        let (real, resolved) = real_path(&lexical);
+        let RealPath { path: real, resolved } = real_path(&lexical);
         if let Some(link) = link_item(&lexical)
             && link != real
         {
@@ -95,24 +95,30 @@ fn add(roots: &mut Vec<Root>, rule: &Arc<Rule>, path: &Path, link: bool, resolve
     roots.push(Root { rule, path, link, unresolved: !resolved, nested });
 }
 
-/// Where the path really lies. What is not there yet lies below the nearest parent that is; behind
-/// a link that leads nowhere, nobody knows.
-fn real_path(path: &Path) -> (PathBuf, bool) {
+/// A path with its links resolved.
+struct RealPath {
+    path: PathBuf,
+    /// False if a link leads nowhere; then `path` is as it was given.
+    resolved: bool,
+}
+
+/// Resolves the links of a path. What does not exist yet lies below its nearest existing parent.
+fn real_path(path: &Path) -> RealPath {
     let mut rest = PathBuf::new();
     for parent in path.ancestors() {
         if let Ok(real) = parent.canonicalize() {
             let real = if rest.as_os_str().is_empty() { real } else { real.join(rest) };
-            return (real, true);
+            return RealPath { path: real, resolved: true };
         }
         if parent.is_symlink() {
-            return (path.to_path_buf(), false);
+            return RealPath { path: path.to_path_buf(), resolved: false };
         }
         if let Some(name) = parent.file_name() {
             rest =
                 if rest.as_os_str().is_empty() { name.into() } else { Path::new(name).join(rest) };
         }
     }
-    (path.to_path_buf(), true)
+    RealPath { path: path.to_path_buf(), resolved: true }
 }
 
 /// The link at the path itself, at its real place.

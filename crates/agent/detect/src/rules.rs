@@ -217,7 +217,7 @@ impl Rules {
             return Err(RulesError::TooMany(self.0.len()));
         }
         for (index, watch) in self.0.iter().enumerate() {
-            let refuse = |(key, problem)| RulesError::Value { index, key, problem };
+            let refuse = |Refusal { key, problem }| RulesError::Value { index, key, problem };
             watch.check().map_err(refuse)?;
             let path = normal(&watch.path);
             let twin = self.0.iter().take(index).position(|earlier| normal(&earlier.path) == path);
@@ -226,50 +226,60 @@ impl Rules {
                     "{} is watched by watch[{twin}] already: join the two",
                     watch.path.display()
                 );
-                return Err(refuse(("path", problem)));
+                return Err(refuse(Refusal { key: "path", problem }));
             }
         }
         Ok(())
     }
 }
 
+/// Why a value of a rule is refused.
+struct Refusal {
+    key: &'static str,
+    problem: String,
+}
+
+fn refuse<T>(key: &'static str, problem: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { key, problem: problem.into() })
+}
+
 impl Watch {
-    fn check(&self) -> Result<(), (&'static str, String)> {
+    fn check(&self) -> Result<(), Refusal> {
         let shown = self.path.display();
         if !self.path.is_absolute() {
-            return Err(("path", format!("{shown:?} is not absolute: begin it with /")));
+            return refuse("path", format!("{shown:?} is not absolute: begin it with /"));
         }
         if self.path.components().any(|c| c == Component::ParentDir) {
-            return Err(("path", format!("{shown} contains ..: write the path without it")));
+            return refuse("path", format!("{shown} contains ..: write the path without it"));
         }
         if self.path.as_os_str().len() > model::limits::PATH_BYTES_MAX {
             let max = model::limits::PATH_BYTES_MAX;
-            return Err(("path", format!("longer than {max} bytes: watch a parent instead")));
+            return refuse("path", format!("longer than {max} bytes: watch a parent instead"));
         }
         if self.max_depth.is_some_and(|d| d > limits::DEPTH_MAX) {
             let max = limits::DEPTH_MAX;
-            return Err(("max_depth", format!("above {max}: leave it out to watch all levels")));
+            return refuse("max_depth", format!("above {max}: leave it out to watch all levels"));
         }
         if self.rehash_days > limits::REHASH_DAYS_MAX {
             let max = limits::REHASH_DAYS_MAX;
-            return Err(("rehash_days", format!("above {max}: 0 switches it off")));
+            return refuse("rehash_days", format!("above {max}: 0 switches it off"));
         }
         if self.hash_bytes_max == 0 {
-            return Err(("hash_bytes_max", "0 reads nothing: write hashes = [] instead".into()));
+            return refuse("hash_bytes_max", "0 reads nothing: write hashes = [] instead");
         }
         check_patterns("ignore", &self.ignore)?;
         check_patterns("restrict", &self.restrict)
     }
 }
 
-fn check_patterns(key: &'static str, patterns: &[String]) -> Result<(), (&'static str, String)> {
+fn check_patterns(key: &'static str, patterns: &[String]) -> Result<(), Refusal> {
     if patterns.len() > limits::PATTERNS_MAX {
         let max = limits::PATTERNS_MAX;
-        return Err((key, format!("more than {max} patterns: join them with wildcards")));
+        return refuse(key, format!("more than {max} patterns: join them with wildcards"));
     }
     for pattern in patterns {
         Patterns::new(std::slice::from_ref(pattern))
-            .map_err(|e| (key, format!("{pattern:?} is not a gitignore pattern: {e}")))?;
+            .or_else(|e| refuse(key, format!("{pattern:?} is not a gitignore pattern: {e}")))?;
     }
     Ok(())
 }

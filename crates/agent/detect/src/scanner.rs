@@ -30,9 +30,6 @@ pub struct Budget {
 impl Budget {
     /// Everything the machine gives: for a scan that someone waits for.
     pub const UNLIMITED: Self = Self { max_bytes_per_second: None, background: false };
-    /// Out of the way: the default for repeated scans.
-    pub const BACKGROUND: Self =
-        Self { max_bytes_per_second: Some(limits::BYTES_PER_SECOND_DEFAULT), background: true };
 }
 
 /// How scans run, whatever they watch.

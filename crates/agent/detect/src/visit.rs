@@ -8,11 +8,12 @@ use model::traits::BaselineItem;
 use model::{Coverage, CoverageKind, ItemKey, Kind, Observation, Op};
 use rustix::io::Errno;
 
-use crate::directory::Stat;
+use crate::directory::Directory;
 use crate::open;
-use crate::report::{Counts, GapKind, RootReport, RootState, ScanError};
+use crate::report::{Counts, GapKind, GapReason, RootReport, RootState, ScanError};
 use crate::root::Root;
-use crate::walk::{Context, Directory, Walk};
+use crate::stat::Stat;
+use crate::walk::{Context, Walk};
 
 pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, ScanError> {
     let mut report = RootReport {
@@ -31,11 +32,11 @@ pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, Sca
     let mut walk = Walk::new(cx, root, first, blank);
     let gap = match open_root(root, before.as_deref()) {
         Err(gap) => Some(gap),
-        Ok((fd, stat)) => walk.root(fd, stat, &key, before)?,
+        Ok(opened) => walk.root(opened, &key, before)?,
     };
     let counts = std::mem::take(&mut walk.counts);
     report.state = match gap {
-        Some((kind, detail)) => {
+        Some(GapReason { kind, detail }) => {
             walk.gap(&root.path, kind, detail.clone())?;
             RootState::Gap { kind, detail }
         }
@@ -85,40 +86,43 @@ fn is_blank(cx: &mut Context<'_>, path: &[u8]) -> Result<bool, ScanError> {
     Ok(items.is_empty() && below.is_empty())
 }
 
-fn open_root(
-    root: &Root,
-    before: Option<&Observation>,
-) -> Result<(OwnedFd, Stat), (GapKind, String)> {
+/// The entry at the path of a root.
+struct OpenRoot {
+    fd: OwnedFd,
+    stat: Stat,
+}
+
+fn open_root(root: &Root, before: Option<&Observation>) -> Result<OpenRoot, GapReason> {
     let unreadable = |error: Errno| {
         let text = std::io::Error::from(error);
-        (GapKind::Unreadable, format!("cannot be opened: {text}; check the agent's permissions"))
+        let detail = format!("cannot be opened: {text}; check the agent's permissions");
+        GapReason::new(GapKind::Unreadable, detail)
     };
     let fd = open::root(&root.path).map_err(|error| match error {
         Errno::NOENT | Errno::NOTDIR => {
             let detail = "not there; create or mount it, or remove its rule";
-            (GapKind::Missing, detail.into())
+            GapReason::new(GapKind::Missing, detail)
         }
-        Errno::LOOP => (GapKind::Missing, "a symbolic link stands in its way".into()),
+        Errno::LOOP => GapReason::new(GapKind::Missing, "a symbolic link stands in its way"),
         error => unreadable(error),
     })?;
     let stat = open::stat_of(fd.as_fd()).map_err(unreadable)?;
     let was_directory = before.is_some_and(|b| b.kind == Kind::Directory);
     if was_directory && stat.kind != Kind::Directory {
         let detail = format!("a {} now, was a directory; restore it", stat.kind.name());
-        return Err((GapKind::Missing, detail));
+        return Err(GapReason::new(GapKind::Missing, detail));
     }
-    Ok((fd, stat))
+    Ok(OpenRoot { fd, stat })
 }
 
 impl Walk<'_, '_> {
-    /// Scan the root behind `fd`. `Some` is the gap that prevents it.
+    /// Scans a root; returns the gap that prevents it.
     fn root(
         &mut self,
-        fd: OwnedFd,
-        stat: Stat,
+        OpenRoot { fd, stat }: OpenRoot,
         key: &ItemKey,
         mut before: Option<Box<Observation>>,
-    ) -> Result<Option<(GapKind, String)>, ScanError> {
+    ) -> Result<Option<GapReason>, ScanError> {
         if stat.kind != Kind::Directory {
             return self.single(key, stat, before);
         }
@@ -146,7 +150,7 @@ impl Walk<'_, '_> {
         } else if let Some(error) = self.below_root(fd, device_before)? {
             let text = std::io::Error::from(error);
             let detail = format!("cannot be read: {text}; check the agent's permissions");
-            return Ok(Some((GapKind::Unreadable, detail)));
+            return Ok(Some(GapReason::new(GapKind::Unreadable, detail)));
         }
         self.finish()?;
         if self.cx.cancel.is_cancelled() {
@@ -163,12 +167,12 @@ impl Walk<'_, '_> {
         key: &ItemKey,
         stat: Stat,
         before: Option<Box<Observation>>,
-    ) -> Result<Option<(GapKind, String)>, ScanError> {
+    ) -> Result<Option<GapReason>, ScanError> {
         let parent = match open::root(&key.directory) {
             Ok(fd) => fd,
             Err(error) => {
                 let detail = format!("its directory: {}", std::io::Error::from(error));
-                return Ok(Some((GapKind::Unreadable, detail)));
+                return Ok(Some(GapReason::new(GapKind::Unreadable, detail)));
             }
         };
         let device = open::stat_of(parent.as_fd()).map_or(stat.device, |s| s.device);

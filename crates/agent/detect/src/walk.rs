@@ -10,7 +10,7 @@ use model::traits::BaselineItem;
 use model::{Baseline, Observation, ObserveError, Op};
 use rustix::io::Errno;
 
-use crate::directory::{Entry, Listing, Stat};
+use crate::directory::{Directory, Entry, Listing};
 use crate::gaps::Gaps;
 use crate::merge::{self, Met};
 use crate::observe::{Done, Job, Recipe};
@@ -18,8 +18,9 @@ use crate::pool::{Chunk, Pool};
 use crate::rehash::{self, Schedule};
 use crate::report::{Cancel, Counts, Gap, GapKind, Progress, ScanError};
 use crate::root::Root;
+use crate::stat::Stat;
 use crate::writer::Writer;
-use crate::{limits, mounts, open, xattrs};
+use crate::{limits, open, pseudo, xattrs};
 
 /// What the roots of one scan share.
 pub(crate) struct Context<'a> {
@@ -33,16 +34,6 @@ pub(crate) struct Context<'a> {
     pub(crate) totals: Counts,
     pub(crate) started_us: u64,
     pub(crate) roots: &'a [Root],
-}
-
-/// An open directory; kept open by the files that wait to be read in it.
-#[derive(Debug)]
-pub(crate) struct Directory {
-    pub(crate) fd: OwnedFd,
-    pub(crate) path: Vec<u8>,
-    pub(crate) device: u64,
-    /// Its device in the baseline, as it was numbered then.
-    pub(crate) device_before: Option<u64>,
 }
 
 /// What paths are resolved below: the root, or the target of a link that was followed.
@@ -206,7 +197,7 @@ impl<'c, 'a> Walk<'c, 'a> {
             Ok(stat) => stat,
             Err(error) => return Ok(Some(error)),
         };
-        if child.mount && mounts::is_pseudo(fd.as_fd()) {
+        if child.mount && pseudo::is_pseudo(fd.as_fd()) {
             self.leave_below()?;
             return Ok(None);
         }
@@ -292,7 +283,7 @@ impl<'c, 'a> Walk<'c, 'a> {
             match met {
                 Met::New(i) => self.listed(directory, listing.get(i), None)?,
                 Met::Both(i, item) => {
-                    let before = items.get_mut(item).map(mounts::take);
+                    let before = items.get_mut(item).map(merge::take_observation);
                     self.listed(directory, listing.get(i), before)?;
                 }
                 Met::Gone(i) => self.missing(directory, items.get_mut(i))?,

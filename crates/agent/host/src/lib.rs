@@ -1,4 +1,5 @@
-//! The host's inventory, installed packages, and its metrics ([`metrics`]).
+//! The host's inventory, installed packages, its metrics ([`metrics`]), and its name and operating
+//! system ([`system`]).
 //!
 //! - [`Dpkg::read`] reads the dpkg status database, stanza by stanza, and gives an [`Inventory`]
 //!   or says why there is none. It is whole or it is an error: a database that is missing, cut
@@ -16,6 +17,7 @@ mod error;
 pub mod limits;
 pub mod metrics;
 mod plan;
+pub mod system;
 
 pub use dpkg::{Dpkg, Inventory, Stamp};
 pub use error::InventoryError;

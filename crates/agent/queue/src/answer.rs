@@ -2,21 +2,49 @@
 
 use model::SkipReason;
 
-use crate::cycle::{AckOutcome, Skip};
 use crate::lease::{Lease, LeasedItem};
-use crate::transition::{Row, acknowledge, restamp};
-use crate::writer::Txn;
+use crate::place::ItemPlace;
+use crate::transition::{Lift, Row, acknowledge, restamp};
+use crate::txn::Txn;
+
+/// One item of a lease that the server left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skip {
+    /// Its place in [`crate::Lease::items`].
+    pub index: usize,
+    /// Why the server left it out.
+    pub reason: SkipReason,
+    /// For `stale` the version that the server holds.
+    pub version: u64,
+}
+
+/// What an acknowledgement changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AckOutcome {
+    /// Rows of gone items removed.
+    pub removed: u64,
+    /// Items that will be sent again above the server's version.
+    pub restamped: u64,
+    /// Items set aside until their next change.
+    pub exceptions: u64,
+}
 
 /// Give the row the clock's next value.
-pub(crate) fn stamp(txn: &mut Txn<'_>, place: (i64, i64, &[u8]), row: Row) -> rusqlite::Result<()> {
+pub(crate) fn stamp(txn: &mut Txn<'_>, place: ItemPlace<'_>, row: Row) -> rusqlite::Result<()> {
     let row = restamp(row, txn.tick());
     txn.conn
         .prepare_cached(
             "UPDATE item SET seen = ?4, known = ?5 \
              WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
         )?
-        .execute((place.0, place.1, place.2, row.seen as i64, row.known))?;
-    txn.touch(place, row.seen, 0);
+        .execute((
+            place.dataset,
+            place.directory,
+            place.name,
+            row.version as i64,
+            row.server_may_have,
+        ))?;
+    txn.touch(place, row.version, 0);
     Ok(())
 }
 
@@ -33,7 +61,7 @@ pub(crate) fn answer(
     skips.dedup_by_key(|skip| skip.index);
     let mut skips = skips.into_iter().peekable();
     for (index, (directory, item)) in lease.placed().enumerate() {
-        let place = (id, directory, item.key.name);
+        let place = ItemPlace { dataset: id, directory, name: item.key.name };
         match skips.next_if(|skip| skip.index == index) {
             Some(skip) => refuse(txn, place, &item, skip, &mut outcome)?,
             None if item.gone => {
@@ -57,24 +85,24 @@ pub(crate) fn answer(
 /// The server left the item out.
 fn refuse(
     txn: &mut Txn<'_>,
-    place: (i64, i64, &[u8]),
+    place: ItemPlace<'_>,
     item: &LeasedItem<'_>,
     skip: Skip,
     outcome: &mut AckOutcome,
 ) -> rusqlite::Result<()> {
     let Some(row) = txn.row(place)? else { return Ok(()) };
-    if skip.reason == SkipReason::Stale && txn.clock.lift(skip.version) {
-        if row.seen == item.seen || row.seen <= skip.version {
+    if skip.reason == SkipReason::Stale && txn.clock.lift(skip.version) == Lift::Done {
+        if row.version == item.seen || row.version <= skip.version {
             stamp(txn, place, row)?;
             outcome.restamped += 1;
         }
         return Ok(());
     }
-    if row.seen != item.seen {
+    if row.version != item.seen {
         // It changed meanwhile and will be sent as it is now.
         return Ok(());
     }
-    if row.gone {
+    if row.deleted {
         // A server that refuses the delete holds nothing under that name.
         txn.clear_exception(place)?;
         txn.remove(place)?;
@@ -86,16 +114,16 @@ fn refuse(
         .prepare_cached(
             "DELETE FROM exception WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
         )?
-        .execute(place)?;
+        .execute(place.params())?;
     let reason = reason_name(skip.reason);
     txn.conn.prepare_cached("INSERT INTO exception VALUES(?1, ?2, ?3, ?4, ?5)")?.execute((
-        place.0,
-        place.1,
-        place.2,
+        place.dataset,
+        place.directory,
+        place.name,
         item.seen as i64,
         reason,
     ))?;
-    *txn.delta.exceptions.entry(place.0).or_default() += 1 - known as i64;
+    *txn.delta.exceptions.entry(place.dataset).or_default() += 1 - known as i64;
     outcome.exceptions += 1;
     Ok(())
 }

@@ -7,9 +7,11 @@ use std::mem;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::directory::Directory;
-use crate::feed::{Feed, Place};
+use crate::feed::Feed;
+use crate::job::{Job, JobOutcome, Step, StepKind};
+use crate::place::{BlockPlace, ItemPlace};
 use crate::transition::{Marks, Row, delete, put, touch};
-use crate::writer::{Job, JobOutcome, Step, StepKind, Txn};
+use crate::txn::Txn;
 
 /// Below this many changes in a directory its rows are read one by one.
 const RANGE_READ_MIN: usize = 4;
@@ -26,8 +28,8 @@ struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    fn place(&self) -> Place<'_> {
-        (self.dataset, self.directory, &self.step.key.name)
+    fn place(&self) -> ItemPlace<'_> {
+        ItemPlace { dataset: self.dataset, directory: self.directory, name: &self.step.key.name }
     }
 }
 
@@ -100,7 +102,8 @@ impl Run {
     /// The block was left: what was written there counts.
     fn leave(&mut self, txn: &mut Txn<'_>) {
         if self.newest > 0 || self.rows != 0 {
-            let block = (self.dataset, self.directory, self.block);
+            let Self { dataset, directory, block, .. } = *self;
+            let block = BlockPlace { dataset, directory, block };
             txn.delta.touch(block, mem::take(&mut self.newest), mem::take(&mut self.rows));
         }
     }
@@ -163,16 +166,19 @@ fn before(
         "SELECT name, seen, known, gone FROM item \
          WHERE dataset = ?1 AND directory = ?2 AND name BETWEEN ?3 AND ?4 ORDER BY name",
     )?;
-    let mut rows = select.query((run.dataset, run.directory, first.2, last.2))?;
-    let mut names = names().map(|place| place.2).peekable();
+    let mut rows = select.query((run.dataset, run.directory, first.name, last.name))?;
+    let mut names = names().map(|place| place.name).peekable();
     while let Some(row) = rows.next()? {
         let name = row.get_ref(0)?.as_blob()?;
         while names.next_if(|wanted| *wanted < name).is_some() {
             found.push(None);
         }
         if names.next_if(|wanted| *wanted == name).is_some() {
-            let seen = row.get::<_, i64>(1)? as u64;
-            found.push(Some(Row { seen, known: row.get(2)?, gone: row.get(3)? }));
+            found.push(Some(Row {
+                version: row.get::<_, i64>(1)? as u64,
+                server_may_have: row.get(2)?,
+                deleted: row.get(3)?,
+            }));
         }
     }
     found.resize(items.len(), None);
@@ -199,7 +205,7 @@ fn apply_item(
                 Some(body) => body == one.body,
                 None => holds(txn.conn, place, one.body)?,
             },
-            StepKind::Delete => row.is_none_or(|row| row.gone),
+            StepKind::Delete => row.is_none_or(|row| row.deleted),
             StepKind::Put | StepKind::PutIfDifferent | StepKind::Touch => false,
         };
         if unchanged {
@@ -217,7 +223,7 @@ fn apply_item(
             }
         }
         // A gone item needs its place only.
-        body = Some(if row.is_some_and(|row| row.gone) { &[] } else { one.body });
+        body = Some(if row.is_some_and(|row| row.deleted) { &[] } else { one.body });
         if let Some(outcome) = outcomes.get_mut(one.job) {
             outcome.items += 1;
         }
@@ -229,7 +235,7 @@ fn apply_item(
     match row {
         Some(row) => {
             feed.push(place, row, body);
-            run.newest = run.newest.max(row.seen);
+            run.newest = run.newest.max(row.version);
             run.rows += i64::from(old.is_none());
         }
         None if old.is_some() => txn.remove(place)?,
@@ -239,11 +245,11 @@ fn apply_item(
 }
 
 /// Whether the row holds exactly these bytes.
-fn holds(conn: &Connection, place: Place<'_>, body: &[u8]) -> rusqlite::Result<bool> {
+fn holds(conn: &Connection, place: ItemPlace<'_>, body: &[u8]) -> rusqlite::Result<bool> {
     conn.prepare_cached(
         "SELECT observation = ?4 FROM item WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
     )?
-    .query_row((place.0, place.1, place.2, body), |row| row.get(0))
+    .query_row((place.dataset, place.directory, place.name, body), |row| row.get(0))
     .optional()
     .map(Option::unwrap_or_default)
 }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::body::DOCUMENT_TAG;
 use crate::error::QueueError;
-use crate::queue::Inner;
+use crate::inner::Inner;
 
 /// A dataset's baseline on a connection of its own; see [`crate::Queue::baseline`]. Each call
 /// sees everything committed before it and holds no read transaction afterwards.

@@ -21,6 +21,7 @@ pub enum Body {
 }
 
 impl Body {
+    /// Returns the observation, if the item holds one.
     pub fn observation(&self) -> Option<&Observation> {
         match self {
             Self::Observation(observation) => Some(observation),

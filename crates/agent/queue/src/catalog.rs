@@ -3,6 +3,16 @@
 //! them without reading. Rebuilt at open; changed only after the commit it mirrors.
 //!
 //! About 170 bytes and the path for each directory that holds items.
+//!
+//! **Locking.** The catalog is behind the read-write lock `Inner::catalog`. Only the holder of
+//! `Inner::writer` takes it for writing, and only to mirror a commit or to set a cycle's head; so the
+//! holder of the writer sees no change but its own, and a transaction may keep the shared lock from
+//! its first read to its commit. Every other thread takes the shared lock for moments: it copies
+//! what it needs, at most some hundred directories at a time, and releases it before it reads the
+//! database. What it copied may be older than the rows that it then reads, never newer: a lease
+//! finds too little at worst, and the cycle's next lease finds the rest. A thread that holds the
+//! lock in either mode must not take `writer`, which is before it in the order
+//! ([`crate::writer`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,21 +22,10 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use crate::body::Body;
-use crate::cycle::Cursor;
-use crate::directory::{Directory, Stretch};
+use crate::directory::{BlockSize, Directory, Stretch};
+use crate::head::{Cursor, Head};
+use crate::place::{BlockPlace, DirectoryPlace};
 use crate::transition::Marks;
-
-/// How far a dataset's telling has come: the row of table `dataset`.
-#[derive(Debug, Clone)]
-pub(crate) struct Head {
-    pub(crate) marks: Marks,
-    /// Cycles begun; a lease of another cycle is stale.
-    pub(crate) cycle: u64,
-    pub(crate) cursor: Cursor,
-    /// The last directory this cycle visits: what is younger holds nothing seen before it.
-    pub(crate) last_directory: i64,
-    pub(crate) last_cycle_us: Option<u64>,
-}
 
 #[derive(Debug)]
 pub(crate) struct DatasetState {
@@ -61,8 +60,24 @@ impl DatasetState {
 pub(crate) struct Catalog {
     pub(crate) datasets: BTreeMap<i64, DatasetState>,
     pub(crate) next_directory: i64,
-    /// First seq and epoch, ascending.
-    pub(crate) epochs: Vec<(u64, u64)>,
+    /// Ascending by their first event.
+    pub(crate) epochs: Vec<Epoch>,
+}
+
+/// The epoch of all events from one number on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Epoch {
+    pub(crate) first_seq: u64,
+    pub(crate) epoch: u64,
+}
+
+/// A catalog as read from the database.
+pub(crate) struct Loaded {
+    pub(crate) catalog: Catalog,
+    /// Highest version in the database.
+    pub(crate) last: u64,
+    /// Rows that cannot be decoded.
+    pub(crate) unsound: Vec<Unsound>,
 }
 
 /// A row whose content cannot be decoded.
@@ -80,18 +95,26 @@ pub(crate) struct Unsound {
 pub(crate) struct Delta {
     /// New directories by dataset and path.
     pub(crate) created: BTreeMap<(i64, Vec<u8>), i64>,
-    /// By dataset, directory and block: highest `seen` written, rows more or fewer.
-    pub(crate) changed: BTreeMap<(i64, i64, usize), (u64, i64)>,
+    pub(crate) changed: BTreeMap<BlockPlace, BlockChange>,
     /// Exceptions more or fewer, by dataset.
     pub(crate) exceptions: BTreeMap<i64, i64>,
 }
 
+/// What a transaction changed in one block.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BlockChange {
+    /// Highest version written; 0 if rows were only removed.
+    pub(crate) newest: u64,
+    /// Rows added less rows removed.
+    pub(crate) rows: i64,
+}
+
 impl Delta {
-    /// Items of a directory's block were written or removed.
-    pub(crate) fn touch(&mut self, block: (i64, i64, usize), seen: u64, rows: i64) {
-        let entry = self.changed.entry(block).or_default();
-        entry.0 = entry.0.max(seen);
-        entry.1 += rows;
+    /// Notes that items of a block were written, the newest as `version`, or removed.
+    pub(crate) fn touch(&mut self, block: BlockPlace, version: u64, rows: i64) {
+        let change = self.changed.entry(block).or_default();
+        change.newest = change.newest.max(version);
+        change.rows += rows;
     }
 }
 
@@ -105,10 +128,12 @@ impl Catalog {
     }
 
     /// Rows that a directory holds once `delta` is applied.
-    pub(crate) fn rows_after(&self, delta: &Delta, dataset: i64, directory: i64) -> u64 {
+    pub(crate) fn rows_after(&self, delta: &Delta, place: DirectoryPlace) -> u64 {
+        let DirectoryPlace { dataset, directory } = place;
         let before = self.directory(dataset, directory).map_or(0, |directory| directory.rows);
-        let blocks = (dataset, directory, 0)..=(dataset, directory, usize::MAX);
-        let change: i64 = delta.changed.range(blocks).map(|(_, change)| change.1).sum();
+        let block = |block| BlockPlace { dataset, directory, block };
+        let blocks = delta.changed.range(block(0)..=block(usize::MAX));
+        let change: i64 = blocks.map(|(_, change)| change.rows).sum();
         before.saturating_add_signed(change)
     }
 
@@ -118,21 +143,17 @@ impl Catalog {
     }
 
     /// Divide the block of a directory that this stretch is.
-    pub(crate) fn divide(
-        &mut self,
-        (dataset, id): (i64, i64),
-        stretch: &Stretch,
-        at: Vec<Box<[u8]>>,
-    ) {
-        let state = self.datasets.get_mut(&dataset);
-        if let Some(directory) = state.and_then(|state| state.directories.get_mut(&id)) {
+    pub(crate) fn divide(&mut self, place: DirectoryPlace, stretch: &Stretch, at: Vec<Box<[u8]>>) {
+        let state = self.datasets.get_mut(&place.dataset);
+        let directory = state.and_then(|state| state.directories.get_mut(&place.directory));
+        if let Some(directory) = directory {
             directory.divide(&stretch.from, at);
         }
     }
 
     /// Mirror a commit. Directories without rows go. Gives the directories, with their datasets,
     /// of which blocks are to be divided.
-    pub(crate) fn apply(&mut self, delta: Delta) -> BTreeSet<(i64, i64)> {
+    pub(crate) fn apply(&mut self, delta: Delta) -> BTreeSet<DirectoryPlace> {
         let mut grown = BTreeSet::new();
         let mut shrunk = BTreeSet::new();
         for ((dataset, path), id) in delta.created {
@@ -143,20 +164,21 @@ impl Catalog {
                 state.directories.insert(id, Directory::new(path));
             }
             // Emptied by the same commit, it has no row.
-            shrunk.insert((dataset, id));
+            shrunk.insert(DirectoryPlace { dataset, directory: id });
         }
-        for ((dataset, id, block), (newest, rows)) in delta.changed {
+        for (BlockPlace { dataset, directory: id, block }, change) in delta.changed {
             let Some(state) = self.datasets.get_mut(&dataset) else { continue };
             let Some(directory) = state.directories.get_mut(&id) else { continue };
-            if directory.change(block, newest, rows) {
-                grown.insert((dataset, id));
+            let place = DirectoryPlace { dataset, directory: id };
+            if directory.change(block, change.newest, change.rows) == BlockSize::TooLarge {
+                grown.insert(place);
             }
-            if rows < 0 {
-                shrunk.insert((dataset, id));
+            if change.rows < 0 {
+                shrunk.insert(place);
             }
         }
-        for (dataset, id) in shrunk {
-            self.shrink(dataset, id);
+        for place in shrunk {
+            self.shrink(place);
         }
         for (dataset, change) in delta.exceptions {
             if let Some(state) = self.datasets.get_mut(&dataset) {
@@ -167,7 +189,8 @@ impl Catalog {
     }
 
     /// A directory that is empty now goes, of another one the empty blocks.
-    fn shrink(&mut self, dataset: i64, id: i64) {
+    fn shrink(&mut self, place: DirectoryPlace) {
+        let DirectoryPlace { dataset, directory: id } = place;
         let Some(state) = self.datasets.get_mut(&dataset) else { return };
         let Some(directory) = state.directories.get_mut(&id) else { return };
         if directory.rows == 0 {
@@ -181,19 +204,18 @@ impl Catalog {
 
     /// Epoch and number of an event as its id on the wire.
     pub(crate) fn event_id(&self, seq: u64) -> String {
-        let at = self.epochs.partition_point(|(first, _)| *first <= seq);
-        let epoch = at.checked_sub(1).and_then(|i| self.epochs.get(i)).map_or(0, |e| e.1);
+        let at = self.epochs.partition_point(|epoch| epoch.first_seq <= seq);
+        let epoch = at.checked_sub(1).and_then(|i| self.epochs.get(i)).map_or(0, |e| e.epoch);
         format!("{epoch:016x}-{seq}")
     }
 
     /// Epoch of new events.
     pub(crate) fn epoch(&self) -> String {
-        format!("{:016x}", self.epochs.last().map_or(0, |e| e.1))
+        format!("{:016x}", self.epochs.last().map_or(0, |e| e.epoch))
     }
 
-    /// Rebuild from the database. Also gives the highest version found in it, and the rows that
-    /// cannot be decoded.
-    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<(Self, u64, Vec<Unsound>)> {
+    /// Reads the catalog from the database.
+    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<Loaded> {
         let mut catalog = Self { next_directory: 1, ..Self::default() };
         let mut last = catalog.load_datasets(conn)?;
         let mut statement = conn.prepare("SELECT id, dataset, path FROM directory")?;
@@ -207,8 +229,8 @@ impl Catalog {
                 state.directories.insert(id, Directory::new(path));
             }
         }
-        let (newest, unsound) = catalog.load_items(conn)?;
-        last = last.max(newest);
+        let mut unsound = Vec::new();
+        last = last.max(catalog.load_items(conn, &mut unsound)?);
         for (id, state) in &mut catalog.datasets {
             let count: i64 =
                 conn.query_row("SELECT count(*) FROM exception WHERE dataset = ?1", [id], |row| {
@@ -217,18 +239,22 @@ impl Catalog {
             state.exceptions = count as u64;
             state.head.last_directory = catalog.next_directory;
         }
-        Ok((catalog, last, unsound))
+        Ok(Loaded { catalog, last, unsound })
     }
 
     /// Count what the directories hold, and look at every row: one that cannot be decoded would
-    /// stop each scan and each cycle that meets it.
-    fn load_items(&mut self, conn: &Connection) -> rusqlite::Result<(u64, Vec<Unsound>)> {
+    /// stop each scan and each cycle that meets it. Returns the highest version.
+    fn load_items(
+        &mut self,
+        conn: &Connection,
+        unsound: &mut Vec<Unsound>,
+    ) -> rusqlite::Result<u64> {
         let mut statement = conn.prepare(
             "SELECT dataset, directory, seen, gone, observation, name, known FROM item \
              ORDER BY dataset, directory, name",
         )?;
         let mut rows = statement.query([])?;
-        let (mut last, mut unsound) = (0, Vec::new());
+        let mut last = 0;
         let (mut at, mut files) = ((0, 0), false);
         let mut held: Option<&mut Directory> = None;
         while let Some(row) = rows.next()? {
@@ -252,7 +278,7 @@ impl Catalog {
                 unsound.push(Unsound { dataset: place.0, directory: place.1, name, path });
             }
         }
-        Ok((last, unsound))
+        Ok(last)
     }
 
     fn load_datasets(&mut self, conn: &Connection) -> rusqlite::Result<u64> {
@@ -266,22 +292,24 @@ impl Catalog {
             let mut state = DatasetState::new(Dataset::new(row.get::<_, String>(1)?));
             let head = &mut state.head;
             head.marks = Marks {
-                leased: row.get::<_, i64>(2)? as u64,
-                told: row.get::<_, i64>(3)? as u64,
-                reached: row.get::<_, i64>(4)? as u64,
+                leased_version: row.get::<_, i64>(2)? as u64,
+                acked_version: row.get::<_, i64>(3)? as u64,
+                opened_version: row.get::<_, i64>(4)? as u64,
                 unfinished: row.get(5)?,
             };
             head.cycle = row.get::<_, i64>(6)? as u64;
             head.cursor = Cursor { directory: row.get(7)?, name: row.get(8)? };
             head.last_cycle_us = row.get::<_, Option<i64>>(9)?.map(|us| us as u64);
-            last = last.max(head.marks.leased).max(head.marks.told).max(head.marks.reached);
+            let Marks { leased_version, acked_version, opened_version, .. } = head.marks;
+            last = last.max(leased_version).max(acked_version).max(opened_version);
             self.datasets.insert(row.get(0)?, state);
         }
         let mut statement =
             conn.prepare("SELECT first_seq, epoch FROM epoch ORDER BY first_seq")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            self.epochs.push((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
+            let (first_seq, epoch): (i64, i64) = (row.get(0)?, row.get(1)?);
+            self.epochs.push(Epoch { first_seq: first_seq as u64, epoch: epoch as u64 });
         }
         Ok(last)
     }

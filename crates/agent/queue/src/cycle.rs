@@ -9,16 +9,18 @@
 use std::mem;
 use std::sync::Arc;
 
-use model::{Dataset, ItemKey, SkipReason};
+use model::{Dataset, ItemKey};
 use rusqlite::{Connection, Statement};
 
-use crate::answer::{answer, stamp};
-use crate::catalog::Head;
+use crate::answer::{AckOutcome, Skip, answer, stamp};
 use crate::directory::Stretch;
 use crate::error::QueueError;
+use crate::head::{Cursor, store};
+use crate::inner::Inner;
 use crate::lease::Lease;
-use crate::queue::Inner;
-use crate::writer::Txn;
+use crate::place::ItemPlace;
+use crate::transition::Marks;
+use crate::txn::Txn;
 
 /// What a document's fixed parts take on the wire, bytes: for the budget of a lease.
 const DOCUMENT_OVERHEAD_BYTES: usize = 800;
@@ -34,55 +36,6 @@ pub struct Cycle {
     pub told: u64,
     /// It goes on from where an earlier one broke off.
     pub resumed: bool,
-}
-
-/// Where a walk stands: the next item is the first at or behind it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Cursor {
-    pub(crate) directory: i64,
-    /// Name in it; the smallest name not yet visited.
-    pub(crate) name: Vec<u8>,
-}
-
-/// One item of a lease that the server left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Skip {
-    /// Its place in [`crate::Lease::items`].
-    pub index: usize,
-    pub reason: SkipReason,
-    /// For `stale` the version that the server holds.
-    pub version: u64,
-}
-
-/// What an acknowledgement changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AckOutcome {
-    /// Rows of gone items removed.
-    pub removed: u64,
-    /// Items that will be sent again above the server's version.
-    pub restamped: u64,
-    /// Items set aside until their next change.
-    pub exceptions: u64,
-}
-
-/// Write the dataset's watermarks and cursor.
-pub(crate) fn store(conn: &Connection, id: i64, head: &Head) -> rusqlite::Result<()> {
-    conn.prepare_cached(
-        "UPDATE dataset SET leased = ?2, told = ?3, reached = ?4, unfinished = ?5, cycle = ?6, \
-         cursor_directory = ?7, cursor_name = ?8, last_cycle_us = ?9 WHERE id = ?1",
-    )?
-    .execute((
-        id,
-        head.marks.leased as i64,
-        head.marks.told as i64,
-        head.marks.reached as i64,
-        head.marks.unfinished,
-        head.cycle as i64,
-        head.cursor.directory,
-        &head.cursor.name,
-        head.last_cycle_us.map(|us| us as i64),
-    ))
-    .map(drop)
 }
 
 /// What a lease needs to know of its dataset.
@@ -185,7 +138,8 @@ impl Inner {
             self.transact(writer, "begin a cycle", |txn| store(txn.conn, id, &head))?;
             self.set_head(id, &head);
         }
-        Ok(Cycle { leased: head.marks.leased, told: head.marks.told, resumed })
+        let Marks { leased_version, acked_version, .. } = head.marks;
+        Ok(Cycle { leased: leased_version, told: acked_version, resumed })
     }
 
     pub(crate) fn lease(
@@ -216,8 +170,8 @@ impl Inner {
             .filter(|(_, head)| head.marks.unfinished)
             .map(|(id, head)| Walk {
                 id,
-                told: head.marks.told,
-                leased: head.marks.leased,
+                told: head.marks.acked_version,
+                leased: head.marks.leased_version,
                 cycle: head.cycle,
                 start: head.cursor.clone(),
             })
@@ -326,7 +280,7 @@ impl Inner {
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or_else(|| self.closed())?;
         let mut head = self.head(id, dataset)?;
-        head.marks.told = 0;
+        head.marks.acked_version = 0;
         head.cycle += 1;
         head.cursor = Cursor::default();
         self.transact(writer, "mark all for sending", |txn| {
@@ -377,7 +331,7 @@ fn resend_one(txn: &mut Txn<'_>, id: i64, key: &ItemKey) -> rusqlite::Result<boo
     let state = txn.catalog.datasets.get(&id);
     let directory = state.and_then(|state| state.paths.get(key.directory.as_slice()));
     let Some(directory) = directory.copied() else { return Ok(false) };
-    let place = (id, directory, key.name.as_slice());
+    let place = ItemPlace { dataset: id, directory, name: &key.name };
     let Some(row) = txn.row(place)? else { return Ok(false) };
     stamp(txn, place, row)?;
     txn.clear_exception(place)?;

@@ -33,6 +33,20 @@ struct Block {
     rows: u64,
 }
 
+/// The outcome of a change of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlockSize {
+    Fits,
+    /// The block is to be divided.
+    TooLarge,
+}
+
+impl BlockSize {
+    fn of(rows: u64) -> Self {
+        if rows > BLOCK_ROWS_MAX { Self::TooLarge } else { Self::Fits }
+    }
+}
+
 /// Names from `from` up to, not including, `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stretch {
@@ -81,15 +95,17 @@ impl Directory {
         }
     }
 
-    /// Items of a block were written up to `newest`, its rows grew by `rows`. Whether it is to be
-    /// divided.
-    pub(crate) fn change(&mut self, block: usize, newest: u64, rows: i64) -> bool {
+    /// Notes that items of a block were written up to version `newest`, and its rows grew by
+    /// `rows`.
+    pub(crate) fn change(&mut self, block: usize, newest: u64, rows: i64) -> BlockSize {
         self.newest = self.newest.max(newest);
         self.rows = self.rows.saturating_add_signed(rows);
-        let Some(changed) = self.blocks.get_mut(block) else { return self.rows > BLOCK_ROWS_MAX };
+        let Some(changed) = self.blocks.get_mut(block) else {
+            return BlockSize::of(self.rows);
+        };
         changed.newest = changed.newest.max(newest);
         changed.rows = changed.rows.saturating_add_signed(rows);
-        changed.rows > BLOCK_ROWS_MAX
+        BlockSize::of(changed.rows)
     }
 
     /// Blocks without rows go; the one before covers their names, and what was newest in them is no

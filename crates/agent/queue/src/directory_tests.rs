@@ -95,7 +95,7 @@ proptest! {
                 }
             }
             let grown = changes.into_iter().fold(false, |grown, (block, (newest, rows))| {
-                directory.change(block, newest, rows) || grown
+                directory.change(block, newest, rows) == BlockSize::TooLarge || grown
             });
             directory.drop_empty_blocks();
             if grown {

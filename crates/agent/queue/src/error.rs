@@ -1,14 +1,16 @@
 //! What can go wrong with agent.db.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::traits::PortError;
+use rusqlite::ErrorCode;
 
 /// Why an operation of the queue failed. Clones share their cause, because callers whose changes
 /// were committed together also fail together.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the message of a variant says what its fields are")]
 pub enum QueueError {
     /// Another process writes this database.
     #[error("{}: in use by another process: stop the other agent first", path.display())]
@@ -90,6 +92,7 @@ pub enum QueueError {
 }
 
 impl QueueError {
+    /// Returns true if the disk is full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull { .. })
     }
@@ -99,4 +102,36 @@ impl From<QueueError> for PortError {
     fn from(error: QueueError) -> Self {
         Self(error.to_string())
     }
+}
+
+/// Whether the error speaks of damaged content.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::SqliteFailure(cause, _) => {
+            matches!(cause.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+        }
+        rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::FromSqlConversionFailure(..) => true,
+        _ => false,
+    }
+}
+
+/// The engine's error in this crate's words.
+pub(crate) fn classify(path: &Path, action: &'static str, error: rusqlite::Error) -> QueueError {
+    let path = path.to_path_buf();
+    if is_damage(&error) {
+        return QueueError::Corrupt { path, detail: error.to_string() };
+    }
+    if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
+        return QueueError::DiskFull { path, action };
+    }
+    QueueError::Sqlite { path, action, source: Arc::new(error) }
+}
+
+pub(crate) fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> QueueError {
+    if source.kind() == std::io::ErrorKind::StorageFull {
+        return QueueError::DiskFull { path: path.to_path_buf(), action };
+    }
+    QueueError::Io { path: path.to_path_buf(), action, source: Arc::new(source) }
 }

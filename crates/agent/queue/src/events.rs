@@ -7,11 +7,11 @@
 //! A body is read as bytes whatever its column is typed as: one flipped bit makes text of it, and
 //! what it says is whole.
 
-use model::Dataset;
+use model::{Coverage, Dataset};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
-use crate::queue::Inner;
+use crate::inner::Inner;
 
 /// What an event's id and framing take on the wire, bytes: for the budget of a lease.
 const EVENT_OVERHEAD_BYTES: usize = 128;
@@ -30,6 +30,7 @@ pub struct Event {
 /// Events handed out for one session; answer with [`crate::Queue::ack_events`], or drop it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventLease {
+    /// The events, oldest first.
     pub items: Vec<Event>,
 }
 
@@ -50,7 +51,7 @@ impl Inner {
         let catalog = self.catalog.read();
         let items = found
             .into_iter()
-            .map(|(seq, body)| Event { seq, id: catalog.event_id(seq), body })
+            .map(|StoredEvent { seq, body }| Event { seq, id: catalog.event_id(seq), body })
             .collect();
         Ok(EventLease { items })
     }
@@ -98,12 +99,18 @@ impl Inner {
     }
 }
 
-/// Number and body of the oldest events.
+/// A row of the table `event`.
+struct StoredEvent {
+    seq: u64,
+    body: Vec<u8>,
+}
+
+/// Returns the oldest events.
 fn oldest(
     conn: &Connection,
     count: usize,
     byte_budget: usize,
-) -> rusqlite::Result<Vec<(u64, Vec<u8>)>> {
+) -> rusqlite::Result<Vec<StoredEvent>> {
     let mut select = conn.prepare_cached("SELECT seq, body FROM event ORDER BY seq LIMIT ?1")?;
     let mut rows = select.query([i64::try_from(count).unwrap_or(i64::MAX)])?;
     let mut found = Vec::new();
@@ -114,7 +121,49 @@ fn oldest(
         if bytes > byte_budget && !found.is_empty() {
             break;
         }
-        found.push((row.get::<_, i64>(0)? as u64, body.to_vec()));
+        found.push(StoredEvent { seq: row.get::<_, i64>(0)? as u64, body: body.to_vec() });
     }
     Ok(found)
+}
+
+/// Events held: their numbers have no holes, because only the oldest are ever removed.
+pub(crate) fn event_count(conn: &Connection) -> rusqlite::Result<u64> {
+    conn.query_row("SELECT min(seq), max(seq) FROM event", [], |row| {
+        let (min, max): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        Ok(min.zip(max).map_or(0, |(min, max)| (max - min + 1) as u64))
+    })
+}
+
+/// When the oldest event happened.
+pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>> {
+    conn.query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
+        Ok(event_time_us(row.get_ref(0)?.as_bytes()?))
+    })
+    .optional()
+}
+
+/// The gap that an event tells of.
+pub(crate) fn event_gap(body: &[u8]) -> Option<Coverage> {
+    #[derive(serde::Deserialize)]
+    struct Held {
+        coverage: Option<Coverage>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Event {
+        holdfast: Held,
+    }
+    serde_json::from_slice::<Event>(body).ok()?.holdfast.coverage
+}
+
+/// When the event happened; 0 when its body does not say.
+pub(crate) fn event_time_us(body: &[u8]) -> u64 {
+    #[derive(serde::Deserialize)]
+    struct Timed<'a> {
+        #[serde(rename = "@timestamp")]
+        timestamp: &'a str,
+    }
+    serde_json::from_slice::<Timed<'_>>(body)
+        .ok()
+        .and_then(|timed| model::timestamp::parse_micros(timed.timestamp))
+        .unwrap_or(0)
 }

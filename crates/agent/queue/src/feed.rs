@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConnection, VTabCursor};
 use rusqlite::{Connection, Result, ffi};
 
+use crate::place::ItemPlace;
 use crate::transition::Row;
 
 /// Name of the virtual table.
@@ -21,9 +22,6 @@ const NAME: &CStr = c"fed";
 const ROWS_MIN: usize = 4;
 /// Bytes of buffer that are kept for the next group.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Dataset, directory and name of an item.
-pub(crate) type Place<'a> = (i64, i64, &'a [u8]);
 
 /// One row; its name and body follow each other in [`Rows::bytes`].
 #[derive(Debug, Clone, Copy)]
@@ -80,14 +78,14 @@ impl Feed {
 
     /// The row is to be written, whatever stands at its place. Rows come in the order of their
     /// keys, each once.
-    pub(crate) fn push(&self, place: Place<'_>, row: Row, body: &[u8]) {
+    pub(crate) fn push(&self, place: ItemPlace<'_>, row: Row, body: &[u8]) {
         let mut rows = self.0.lock();
         let start = rows.bytes.len();
-        rows.bytes.extend_from_slice(place.2);
+        rows.bytes.extend_from_slice(place.name);
         let at = rows.bytes.len();
         rows.bytes.extend_from_slice(body);
         let end = rows.bytes.len();
-        let (dataset, directory) = (place.0, place.1);
+        let ItemPlace { dataset, directory, .. } = place;
         rows.rows.push(Fed { dataset, directory, row, start, body: at, end });
     }
 
@@ -122,9 +120,9 @@ impl Feed {
                 fed.dataset,
                 fed.directory,
                 rows.name(fed),
-                fed.row.seen as i64,
-                fed.row.known,
-                fed.row.gone,
+                fed.row.version as i64,
+                fed.row.server_may_have,
+                fed.row.deleted,
                 rows.body(fed),
             ))?;
         }
@@ -214,9 +212,9 @@ unsafe impl VTabCursor for FeedCursor {
             0 => cx.set_result(fed.dataset),
             1 => cx.set_result(fed.directory),
             2 => cx.set_result(self.rows.name(fed)),
-            3 => cx.set_result(fed.row.seen as i64),
-            4 => cx.set_result(fed.row.known),
-            5 => cx.set_result(fed.row.gone),
+            3 => cx.set_result(fed.row.version as i64),
+            4 => cx.set_result(fed.row.server_may_have),
+            5 => cx.set_result(fed.row.deleted),
             _ => cx.set_result(self.rows.body(fed)),
         }
     }

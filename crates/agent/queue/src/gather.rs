@@ -16,9 +16,9 @@ use std::time::Duration;
 use model::traits::PortError;
 use model::{Batch, Sink, SinkOutcome};
 
+use crate::job::{Job, Step};
 use crate::options::Transaction;
 use crate::sink::QueueSink;
-use crate::writer::{Job, Step};
 
 /// Most changes of a group whose changes come in the order of the table.
 pub(crate) const ORDERED_STEPS_MAX: usize = 8192;
@@ -122,7 +122,7 @@ impl Sink for ScanSink {
         let next = self.sink.job();
         let job = mem::replace(&mut self.job, next);
         (self.bytes, self.placed, self.last_directory, self.breaks) = (0, 0, 0, 0);
-        let outcome = self.sink.inner.submit(job).1?;
+        let outcome = self.sink.inner.submit(job).result?;
         Ok(SinkOutcome { items: outcome.items, events: outcome.events })
     }
 }

@@ -22,11 +22,13 @@ use model::Dataset;
 
 use crate::catalog::{Catalog, Delta};
 use crate::line::Line;
+use crate::place::BlockPlace;
 use crate::transition::{HybridClock, Row, acknowledge, delete, put};
 
 /// The one dataset and its one directory.
 const DATASET: i64 = 1;
 const DIRECTORY: i64 = 1;
+const BLOCK: BlockPlace = BlockPlace { dataset: DATASET, directory: DIRECTORY, block: 0 };
 /// Times that a thread is interrupted in one order of events: all that a lost wake-up or a late
 /// mirror needs, and seconds instead of hours.
 const PREEMPTIONS_MAX: usize = 3;
@@ -72,9 +74,10 @@ impl Queue {
         let mut clock = HybridClock::default();
         delta.created.insert((DATASET, b"/d".to_vec()), DIRECTORY);
         for name in names {
-            let seen = clock.tick(0);
-            database.items.insert(*name, Row { seen, known: false, gone: false });
-            delta.touch((DATASET, DIRECTORY, 0), seen, 1);
+            let version = clock.tick(0);
+            let row = Row { version, server_may_have: false, deleted: false };
+            database.items.insert(*name, row);
+            delta.touch(BLOCK, version, 1);
         }
         let mut catalog = Catalog::default();
         catalog.add_dataset(DATASET, Dataset::new("d"));
@@ -112,7 +115,7 @@ impl Queue {
                     Some(row) => after.items.insert(change.name, row),
                     None => after.items.remove(change.name),
                 };
-                delta.touch((DATASET, DIRECTORY, 0), seen, rows);
+                delta.touch(BLOCK, seen, rows);
                 after.events.push(change.event);
             }
         }
@@ -143,7 +146,8 @@ impl Queue {
             (head.marks, head.cycle, head.cursor.name.clone())
         };
         let directory = self.catalog.read().unwrap().directory(DATASET, DIRECTORY).cloned();
-        let stretches = directory.map(|held| held.newer(marks.told, &from)).unwrap_or_default();
+        let stretches =
+            directory.map(|held| held.newer(marks.acked_version, &from)).unwrap_or_default();
         if stretches.is_empty() {
             return None;
         }
@@ -161,11 +165,14 @@ impl Queue {
         let mut delta = Delta::default();
         for (name, sent) in &lease.items {
             head.cursor.name = [name.as_bytes(), &[0]].concat();
-            let gone = sent.gone
-                && after.items.get(name).is_some_and(|row| acknowledge(*row, sent.seen).is_none());
+            let gone = sent.deleted
+                && after
+                    .items
+                    .get(name)
+                    .is_some_and(|row| acknowledge(*row, sent.version).is_none());
             if gone {
                 after.items.remove(name);
-                delta.touch((DATASET, DIRECTORY, 0), 0, -1);
+                delta.touch(BLOCK, 0, -1);
             }
         }
         *self.database.lock().unwrap() = after;
@@ -183,7 +190,10 @@ impl Queue {
         let none_left = |database: &Database| {
             let ahead = database.items.iter().filter(|(name, _)| name.as_bytes() >= &from[..]);
             for (name, row) in ahead {
-                assert!(!marks.is_pending(*row) || row.seen > marks.leased, "{name} is left over");
+                assert!(
+                    !marks.is_pending(*row) || row.version > marks.leased_version,
+                    "{name} is left over"
+                );
             }
         };
         none_left(&self.database.lock().unwrap().clone());
@@ -220,10 +230,13 @@ struct Server {
 impl Server {
     fn take(&mut self, lease: &Lease) {
         for (name, row) in &lease.items {
-            assert!(!self.settled.contains(&(*name, row.seen)), "{name} told again");
+            assert!(!self.settled.contains(&(*name, row.version)), "{name} told again");
             let before = self.documents.insert(*name, *row);
-            assert!(before.is_none_or(|before| before.seen <= row.seen), "{name} went back");
-            assert!(!row.gone || self.began_with.contains(name), "{name} came and went in between");
+            assert!(before.is_none_or(|before| before.version <= row.version), "{name} went back");
+            assert!(
+                !row.deleted || self.began_with.contains(name),
+                "{name} came and went in between"
+            );
         }
     }
 }
@@ -231,15 +244,15 @@ impl Server {
 /// A cycle; the first session of it is lost once it has arrived, if `lose` says so.
 fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
     server.began_with.extend(queue.begin());
-    let leased = queue.catalog.read().unwrap().datasets[&DATASET].head.marks.leased;
+    let leased = queue.catalog.read().unwrap().datasets[&DATASET].head.marks.leased_version;
     while let Some(lease) = queue.lease() {
         server.take(&lease);
         if mem::take(&mut lose) {
             continue;
         }
         queue.ack(&lease);
-        let began_with = lease.items.iter().filter(|(_, row)| row.seen <= leased);
-        server.settled.extend(began_with.map(|(name, row)| (*name, row.seen)));
+        let began_with = lease.items.iter().filter(|(_, row)| row.version <= leased);
+        server.settled.extend(began_with.map(|(name, row)| (*name, row.version)));
     }
     queue.end();
     queue.tell_events(server);
@@ -267,11 +280,11 @@ fn race(names: &'static [Name], first: &[Change], second: &[Change], lose: bool)
         cycle(&queue, &mut server, false);
         cycle(&queue, &mut server, false);
         let database = queue.database.lock().unwrap().clone();
-        assert!(database.events.is_empty() && database.items.values().all(|row| !row.gone));
+        assert!(database.events.is_empty() && database.items.values().all(|row| !row.deleted));
         for change in first.iter().chain(&second) {
-            let told = server.documents.get(change.name).filter(|row| !row.gone);
+            let told = server.documents.get(change.name).filter(|row| !row.deleted);
             let held = database.items.get(change.name);
-            assert_eq!(told.map(|row| row.seen), held.map(|row| row.seen), "{}", change.name);
+            assert_eq!(told.map(|row| row.version), held.map(|row| row.version), "{}", change.name);
         }
         for changes in [&first, &second] {
             let own: Vec<u32> = changes.iter().map(|change| change.event).collect();

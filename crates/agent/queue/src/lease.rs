@@ -6,13 +6,15 @@ use std::sync::Arc;
 use model::{Dataset, KeyRef, Observation};
 
 use crate::body::{Body, DOCUMENT_TAG};
-use crate::cycle::Cursor;
 use crate::error::QueueError;
+use crate::head::Cursor;
 
 /// One item to be told, as it lies in its [`Lease`].
 #[derive(Debug, Clone, Copy)]
 pub struct LeasedItem<'a> {
+    /// The item's key.
     pub key: KeyRef<'a>,
+    /// Its version.
     pub seen: u64,
     /// It is no longer there: a delete is to be told.
     pub gone: bool,

@@ -33,28 +33,38 @@ mod directory;
 mod error;
 mod events;
 mod feed;
+mod files;
 mod gather;
 #[cfg(all(test, loom))]
 mod hand_off_model;
+mod head;
+mod inner;
+mod job;
 mod lease;
 mod line;
 mod open;
 mod options;
 mod peek;
+mod place;
 mod queue;
 mod readers;
 mod schema;
 mod sink;
 mod snapshot;
+mod space;
 mod status;
+mod submit;
 mod tools;
+mod transact;
 pub mod transition;
+mod txn;
 mod upkeep;
 mod writer;
 
+pub use answer::{AckOutcome, Skip};
 pub use baseline::QueueBaseline;
 pub use body::Body;
-pub use cycle::{AckOutcome, Cycle, Skip};
+pub use cycle::Cycle;
 pub use error::QueueError;
 pub use events::{Event, EventLease};
 pub use gather::ScanSink;
@@ -72,4 +82,5 @@ pub use tools::{Compacted, ListFilter, Listed, Verified, compact, list, verify};
 pub const KEY_BYTES_MAX: usize = model::limits::PATH_BYTES_MAX;
 /// Longest value of a note ([`Queue::meta_set`]), bytes.
 pub const NOTE_BYTES_MAX: usize = 64 * 1024;
+/// Most notes of one database.
 pub const NOTES_MAX: u64 = 1000;

@@ -1,26 +1,26 @@
 //! Opening agent.db: lock, checks, dropping rows that cannot be decoded, moving a damaged file
 //! aside, loading.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use env::clock::Clock;
 use env::random::Random;
 use model::{Coverage, CoverageKind, EventBody};
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::catalog::{Catalog, Unsound};
-use crate::cycle::store;
-use crate::error::QueueError;
+use crate::catalog::{Catalog, Epoch, Loaded, Unsound};
+use crate::error::{QueueError, classify, io_error, is_damage};
+use crate::events::event_count;
+use crate::files::{FILE_MODE, beside, lock};
+use crate::head;
+use crate::inner::Parts;
 use crate::options::{Dropped, OpenReport, QueueOptions, Rebuilt};
 use crate::schema;
 use crate::transition::HybridClock;
 use crate::writer::Writer;
 
-/// Permissions of every file of the database.
-const FILE_MODE: u32 = 0o640;
 /// Damaged files that are kept; older ones are removed.
 const DAMAGED_FILES_MAX: usize = 3;
 
@@ -34,12 +34,16 @@ const DAMAGE_MET_MAX: i64 = 3;
 /// Names tried for the copy, one for each second.
 const COPY_NAMES_MAX: u64 = 1000;
 
-/// What opening gives to the handle.
+/// An opened database.
 pub(crate) struct Opened {
-    pub(crate) lock: File,
-    pub(crate) writer: Writer,
-    pub(crate) catalog: Catalog,
+    pub(crate) parts: Parts,
     pub(crate) report: OpenReport,
+}
+
+/// A database ready for use.
+struct Database {
+    writer: Writer,
+    catalog: Catalog,
 }
 
 /// Why one attempt failed.
@@ -66,45 +70,6 @@ impl Attempt {
     }
 }
 
-/// Whether the error speaks of damaged content.
-pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
-    match error {
-        rusqlite::Error::SqliteFailure(cause, _) => {
-            matches!(cause.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-        }
-        rusqlite::Error::InvalidColumnType(..)
-        | rusqlite::Error::IntegralValueOutOfRange(..)
-        | rusqlite::Error::FromSqlConversionFailure(..) => true,
-        _ => false,
-    }
-}
-
-/// The engine's error in this crate's words.
-pub(crate) fn classify(path: &Path, action: &'static str, error: rusqlite::Error) -> QueueError {
-    let path = path.to_path_buf();
-    if is_damage(&error) {
-        return QueueError::Corrupt { path, detail: error.to_string() };
-    }
-    if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
-        return QueueError::DiskFull { path, action };
-    }
-    QueueError::Sqlite { path, action, source: Arc::new(error) }
-}
-
-pub(crate) fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> QueueError {
-    if source.kind() == std::io::ErrorKind::StorageFull {
-        return QueueError::DiskFull { path: path.to_path_buf(), action };
-    }
-    QueueError::Io { path: path.to_path_buf(), action, source: Arc::new(source) }
-}
-
-/// The database's path with something behind it.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
 /// Open, repair by replacing, load.
 pub(crate) fn open(
     path: &Path,
@@ -115,7 +80,7 @@ pub(crate) fn open(
     let lock = lock(path)?;
     let opening = Opening { path, options, clock, random, from_us: modified_us(path) };
     let mut report = OpenReport::default();
-    let (writer, catalog) = match opening.attempt(&mut report) {
+    let Database { writer, catalog } = match opening.attempt(&mut report) {
         Ok(opened) => opened,
         Err(Attempt::Damaged(reason)) => {
             tracing::error!(path = %path.display(), reason, "agent database damaged: rebuilding");
@@ -126,23 +91,7 @@ pub(crate) fn open(
         }
         Err(other) => return Err(other.into_error(path)),
     };
-    Ok(Opened { lock, writer, catalog, report })
-}
-
-pub(crate) fn lock(path: &Path) -> Result<File, QueueError> {
-    let lock_path = beside(path, ".lock");
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(FILE_MODE)
-        .open(&lock_path)
-        .map_err(|error| io_error(&lock_path, "open", error))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(QueueError::Locked { path: path.to_path_buf() }),
-        Err(TryLockError::Error(error)) => Err(io_error(&lock_path, "lock", error)),
-    }
+    Ok(Opened { parts: Parts { lock, writer, catalog }, report })
 }
 
 /// What an opening works with.
@@ -156,7 +105,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    fn attempt(&self, report: &mut OpenReport) -> Result<(Writer, Catalog), Attempt> {
+    fn attempt(&self, report: &mut OpenReport) -> Result<Database, Attempt> {
         let mut conn = self.connect(report)?;
         let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
             return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
@@ -165,19 +114,18 @@ impl Opening<'_> {
         if clean == 0 {
             check(&conn)?;
         }
-        let (mut catalog, mut last, unsound) = Catalog::load(&conn)?;
+        let Loaded { mut catalog, mut last, unsound } = Catalog::load(&conn)?;
         if !unsound.is_empty() {
             if clean != 0 {
                 check(&conn)?;
             }
             let newest = last;
             report.dropped = Some(drop_rows(&mut conn, &unsound)?);
-            let left;
-            (catalog, last, left) = Catalog::load(&conn)?;
-            if let Some(row) = left.first() {
+            let again = Catalog::load(&conn)?;
+            if let Some(row) = again.unsound.first() {
                 return Err(Attempt::Damaged(format!("{} cannot be dropped", row.path)));
             }
-            last = last.max(newest);
+            (catalog, last) = (again.catalog, again.last.max(newest));
         } else if schema::meta(&conn, schema::META_DAMAGE_MET)?.unwrap_or(0) >= DAMAGE_MET_MAX {
             return Err(Attempt::Damaged("damage that no opening finds was met again".into()));
         }
@@ -231,7 +179,7 @@ impl Opening<'_> {
         mut catalog: Catalog,
         last: u64,
         report: &mut OpenReport,
-    ) -> Result<(Writer, Catalog), Attempt> {
+    ) -> Result<Database, Attempt> {
         // Both at every opening: a copy that was closed cleanly and is put back must not use ids
         // that were told after it was made, nor drop what was.
         let epoch = self
@@ -257,7 +205,8 @@ impl Opening<'_> {
             .sum();
         report.events = event_count(&conn)?;
         report.epoch = catalog.epoch();
-        Ok((Writer::new(conn, HybridClock::after(last))?, catalog))
+        let writer = Writer::new(conn, HybridClock::after(last))?;
+        Ok(Database { writer, catalog })
     }
 
     fn gap(&self, detail: String) -> Coverage {
@@ -350,28 +299,21 @@ fn prepare(
     // A database that was just rebuilt holds its first event before it has an epoch.
     let first = if catalog.epochs.is_empty() { 1 } else { next };
     conn.execute("INSERT OR REPLACE INTO epoch VALUES(?1, ?2)", (first, epoch as i64))?;
-    catalog.epochs.retain(|(seq, _)| *seq != first as u64);
-    catalog.epochs.push((first as u64, epoch));
+    let first_seq = first as u64;
+    catalog.epochs.retain(|epoch| epoch.first_seq != first_seq);
+    catalog.epochs.push(Epoch { first_seq, epoch });
     // Epochs whose events are all gone.
     let oldest: Option<i64> = conn.query_row("SELECT min(seq) FROM event", [], |r| r.get(0))?;
     let keep = oldest.unwrap_or(i64::MAX) as u64;
-    let current = catalog.epochs.partition_point(|(first, _)| *first <= keep).saturating_sub(1);
-    for (first, _) in catalog.epochs.drain(..current) {
-        conn.execute("DELETE FROM epoch WHERE first_seq = ?1", [first as i64])?;
+    let current = catalog.epochs.partition_point(|epoch| epoch.first_seq <= keep).saturating_sub(1);
+    for epoch in catalog.epochs.drain(..current) {
+        conn.execute("DELETE FROM epoch WHERE first_seq = ?1", [epoch.first_seq as i64])?;
     }
     for (id, state) in &mut catalog.datasets {
         state.head.marks = state.head.marks.open(last);
-        store(conn, *id, &state.head)?;
+        head::store(conn, *id, &state.head)?;
     }
     conn.execute_batch("COMMIT")
-}
-
-/// Events held: their numbers have no holes, because only the oldest are ever removed.
-pub(crate) fn event_count(conn: &Connection) -> rusqlite::Result<u64> {
-    conn.query_row("SELECT min(seq), max(seq) FROM event", [], |row| {
-        let (min, max): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
-        Ok(min.zip(max).map_or(0, |(min, max)| (max - min + 1) as u64))
-    })
 }
 
 fn append_gap(conn: &Connection, gap: Coverage) -> rusqlite::Result<()> {

@@ -93,6 +93,7 @@ pub struct OpenReport {
     pub dropped: Option<Dropped>,
     /// Items held, gone ones included.
     pub items: u64,
+    /// Events queued.
     pub events: u64,
     /// The epoch of new event ids.
     pub epoch: String,
@@ -108,6 +109,7 @@ impl OpenReport {
 /// Items that could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
+    /// How many.
     pub items: u64,
     /// The first of them, as shown to people.
     pub first: String,

@@ -5,14 +5,15 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
+use crate::events::oldest_event_us;
 use crate::options::{Durability, Transaction};
 use crate::schema;
-use crate::status::oldest_event_us;
-use crate::upkeep::Size;
+use crate::space::Size;
 
 /// One dataset, as [`peek`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PeekedDataset {
+    /// The dataset's name.
     pub name: String,
     /// Rows, gone ones included.
     pub items: u64,
@@ -31,6 +32,7 @@ pub struct PeekedDataset {
 pub struct Peeked {
     /// Every dataset, in the order of their creation.
     pub datasets: Vec<PeekedDataset>,
+    /// Events queued.
     pub events: u64,
     /// Events dropped by the byte limit since the database was made.
     pub events_dropped: u64,
@@ -38,6 +40,7 @@ pub struct Peeked {
     pub file_bytes: u64,
     /// Bytes of the write-ahead log file.
     pub wal_bytes: u64,
+    /// Bytes of one page.
     pub page_bytes: u64,
     /// Bytes of the database in use.
     pub bytes: u64,

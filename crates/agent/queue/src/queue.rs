@@ -1,123 +1,27 @@
 //! The handle that everything else goes through.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use env::clock::Clock;
 use env::random::Random;
 use model::{Coverage, Dataset, EventBody, ItemKey, Names};
-use parking_lot::{Mutex, RwLock};
-use rusqlite::Connection;
 
+use crate::answer::{AckOutcome, Skip};
 use crate::baseline::QueueBaseline;
 use crate::body::Body;
-use crate::catalog::{Catalog, Head};
-use crate::cycle::{AckOutcome, Cycle, Skip};
-use crate::damage::Damage;
+use crate::cycle::Cycle;
 use crate::error::QueueError;
 use crate::events::EventLease;
 use crate::gather::ScanSink;
-use crate::lease::{Buffers, Lease};
-use crate::open;
+use crate::inner::Inner;
+use crate::job::Job;
+use crate::lease::Lease;
+use crate::open::{self, Opened};
 use crate::options::{OpenReport, QueueOptions};
-use crate::readers::Reading;
-use crate::schema;
 use crate::sink::{self, DocumentStep, QueueSink};
 use crate::snapshot::Snapshot;
 use crate::status::QueueStatus;
-use crate::writer::{Job, Writer, Writers};
-
-/// Read connections kept for reuse.
-const READERS_MAX: usize = 4;
-
-/// What all handles of one database share.
-pub(crate) struct Inner {
-    pub(crate) path: PathBuf,
-    pub(crate) options: QueueOptions,
-    pub(crate) clock: Arc<dyn Clock>,
-    /// Follows each commit; changed only by the holder of `writer`.
-    pub(crate) catalog: RwLock<Catalog>,
-    /// `None` once closed.
-    pub(crate) writer: Mutex<Option<Writer>>,
-    /// Jobs waiting for the writer.
-    pub(crate) line: Writers,
-    /// Since when a reader has kept the log above its limit, microseconds since the epoch; 0
-    /// while none does.
-    pub(crate) log_held_us: AtomicU64,
-    /// Read transactions that are going on.
-    pub(crate) reading: Arc<Reading>,
-    /// What speaks against the file since it was opened.
-    pub(crate) damage: Damage,
-    readers: Mutex<Vec<Connection>>,
-    /// Of the lease that was answered last.
-    pub(crate) lease_buffers: Mutex<Buffers>,
-    lock: Mutex<Option<File>>,
-}
-
-impl Inner {
-    pub(crate) fn closed(&self) -> QueueError {
-        QueueError::Closed { path: self.path.clone() }
-    }
-
-    /// Number of the dataset; a new one is entered.
-    pub(crate) fn dataset_id(&self, dataset: &Dataset) -> Result<i64, QueueError> {
-        if let Some(id) = self.catalog.read().id_of(dataset) {
-            return Ok(id);
-        }
-        let mut guard = self.writer.lock();
-        let writer = guard.as_mut().ok_or_else(|| self.closed())?;
-        if let Some(id) = self.catalog.read().id_of(dataset) {
-            return Ok(id);
-        }
-        let id = self.transact(writer, "enter a dataset", |txn| {
-            txn.conn.execute("INSERT INTO dataset(name) VALUES(?1)", [dataset.name()])?;
-            Ok(txn.conn.last_insert_rowid())
-        })?;
-        self.catalog.write().add_dataset(id, dataset.clone());
-        Ok(id)
-    }
-
-    /// How far the dataset's telling has come.
-    pub(crate) fn head(&self, id: i64, dataset: &Dataset) -> Result<Head, QueueError> {
-        let catalog = self.catalog.read();
-        let state = catalog.datasets.get(&id);
-        state
-            .map(|state| state.head.clone())
-            .ok_or_else(|| QueueError::NoCycle { dataset: dataset.to_string() })
-    }
-
-    pub(crate) fn set_head(&self, id: i64, head: &Head) {
-        if let Some(state) = self.catalog.write().datasets.get_mut(&id) {
-            state.head = head.clone();
-        }
-    }
-
-    pub(crate) fn open_reader(&self) -> Result<Connection, QueueError> {
-        schema::open_reader(&self.path).map_err(|e| self.classify("open for reading", e))
-    }
-
-    /// Run `read` on a read connection.
-    pub(crate) fn read<T>(
-        &self,
-        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, QueueError> {
-        if self.lock.lock().is_none() {
-            return Err(self.closed());
-        }
-        let kept = self.readers.lock().pop();
-        let conn = kept.map_or_else(|| self.open_reader(), Ok)?;
-        let reads = self.reading.begin(&*self.clock);
-        let value = read(&conn).map_err(|e| self.classify("read", e))?;
-        drop(reads);
-        let mut readers = self.readers.lock();
-        if readers.len() < READERS_MAX {
-            readers.push(conn);
-        }
-        Ok(value)
-    }
-}
 
 /// An open agent.db. Clones share it.
 #[derive(Clone)]
@@ -144,22 +48,9 @@ impl Queue {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<(Self, OpenReport), QueueError> {
-        let opened = open::open(path, &options, &*clock, &*random)?;
-        let inner = Inner {
-            path: path.to_path_buf(),
-            options,
-            clock,
-            catalog: RwLock::new(opened.catalog),
-            writer: Mutex::new(Some(opened.writer)),
-            line: Writers::default(),
-            log_held_us: AtomicU64::new(0),
-            reading: Arc::default(),
-            damage: Damage::default(),
-            readers: Mutex::default(),
-            lease_buffers: Mutex::default(),
-            lock: Mutex::new(Some(opened.lock)),
-        };
-        Ok((Self { inner: Arc::new(inner) }, opened.report))
+        let Opened { parts, report } = open::open(path, &options, &*clock, &*random)?;
+        let inner = Inner::new(path, options, clock, parts);
+        Ok((Self { inner: Arc::new(inner) }, report))
     }
 
     /// The dataset's baseline on a read connection of its own.
@@ -222,16 +113,6 @@ impl Queue {
         self.put_documents(dataset, &[(key, body)]).map(|changed| changed > 0)
     }
 
-    /// Delete documents by key. Returns how many were there.
-    ///
-    /// # Errors
-    /// As [`Queue::apply_documents`].
-    pub fn delete_documents(&self, dataset: &Dataset, keys: &[&[u8]]) -> Result<u64, QueueError> {
-        let steps: Vec<_> =
-            keys.iter().map(|key| DocumentStep { key, document: None, event: None }).collect();
-        self.apply_documents(dataset, &steps, &[]).map(|outcome| outcome.items)
-    }
-
     /// Put and delete documents of a dataset and append their events, and `events` that belong to
     /// none of them, in one transaction; with [`crate::Transaction::PerEvent`] each with its event
     /// in one of its own. A document equal to the stored one changes nothing. Items are counted
@@ -250,7 +131,7 @@ impl Queue {
         let transaction = self.inner.options.transaction;
         let mut total = model::SinkOutcome::default();
         for job in sink::jobs(id, dataset, transaction, steps, events)? {
-            let outcome = self.inner.submit(job).1?;
+            let outcome = self.inner.submit(job).result?;
             total.items += outcome.items;
             total.events += outcome.events;
         }
@@ -289,7 +170,7 @@ impl Queue {
     pub fn append_coverage(&self, dataset: &Dataset, gap: Coverage) -> Result<(), QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         let events = vec![EventBody::of_coverage(gap).to_json()];
-        self.inner.submit(Job { dataset: id, events, ..Job::default() }).1.map(drop)
+        self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
     /// Append events of a dataset, each written already, in one transaction. What they hold is for
@@ -299,7 +180,7 @@ impl Queue {
     /// When they could not be committed; then none was.
     pub fn append_events(&self, dataset: &Dataset, events: Vec<Vec<u8>>) -> Result<(), QueueError> {
         let id = self.inner.dataset_id(dataset)?;
-        self.inner.submit(Job { dataset: id, events, ..Job::default() }).1.map(drop)
+        self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
     /// Begin a cycle, or go on with the unfinished one. Committed when this returns.
@@ -461,13 +342,6 @@ impl Queue {
     /// # Errors
     /// When it could not be committed; the next opening is then unclean.
     pub fn close(&self) -> Result<(), QueueError> {
-        let mut guard = self.inner.writer.lock();
-        let Some(writer) = guard.take() else { return Ok(()) };
-        // The writer goes last: only it can remove the log.
-        self.inner.readers.lock().clear();
-        let closed = self.inner.finish(&writer);
-        drop(writer);
-        *self.inner.lock.lock() = None;
-        closed
+        self.inner.close()
     }
 }

@@ -2,6 +2,10 @@
 //! processes by their locks on the shared index of the write-ahead log (`agent.db-shm`, file
 //! format: sqlite.org/walformat.html). A reader keeps the log from being folded in beyond what it
 //! sees.
+//!
+//! **Locking.** The mutex of [`Reading`] is a leaf: it is held to add, remove or count a read
+//! transaction, never while one runs. The same holds for the pool of connections in
+//! `Inner::readers`; a read takes a connection out of it, runs without any lock, and puts it back.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,8 +18,8 @@ use env::clock::Clock;
 use parking_lot::Mutex;
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
-use crate::error::QueueError;
-use crate::open::{beside, io_error};
+use crate::error::{QueueError, io_error};
+use crate::files::beside;
 
 /// Offset of the log's last valid frame in the index.
 const LAST_FRAME_AT: u64 = 16;
@@ -77,7 +81,15 @@ pub fn readers(path: &Path) -> Result<Vec<Reader>, QueueError> {
 /// Read transactions of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    state: Mutex<(u64, BTreeMap<u64, Duration>)>,
+    state: Mutex<ReadingState>,
+}
+
+#[derive(Debug, Default)]
+struct ReadingState {
+    /// Number of the last one that began.
+    last: u64,
+    /// When each of them began, monotonic time, by its number.
+    since: BTreeMap<u64, Duration>,
 }
 
 /// One of them; it ends when this goes.
@@ -89,22 +101,22 @@ pub(crate) struct Reads {
 
 impl Drop for Reads {
     fn drop(&mut self) {
-        self.reading.state.lock().1.remove(&self.number);
+        self.reading.state.lock().since.remove(&self.number);
     }
 }
 
 impl Reading {
     pub(crate) fn begin(self: &Arc<Self>, clock: &dyn Clock) -> Reads {
         let mut state = self.state.lock();
-        state.0 += 1;
-        let number = state.0;
-        state.1.insert(number, clock.monotonic());
+        state.last += 1;
+        let number = state.last;
+        state.since.insert(number, clock.monotonic());
         Reads { reading: Arc::clone(self), number }
     }
 
     /// How long the oldest has been going on.
     pub(crate) fn oldest(&self, clock: &dyn Clock) -> Option<Duration> {
         let state = self.state.lock();
-        state.1.values().min().map(|since| clock.monotonic().saturating_sub(*since))
+        state.since.values().min().map(|since| clock.monotonic().saturating_sub(*since))
     }
 }

@@ -8,9 +8,9 @@ use model::{Batch, Dataset, EventBody, ItemKey, Names, Op, Sink, SinkOutcome};
 
 use crate::body::DOCUMENT_TAG;
 use crate::error::QueueError;
+use crate::inner::Inner;
+use crate::job::{Job, Step, StepKind, Submitted};
 use crate::options::Transaction;
-use crate::queue::Inner;
-use crate::writer::{Job, Step, StepKind};
 
 /// Bytes of an encoded observation that are reserved ahead.
 const OBSERVATION_BYTES_USUAL: usize = 96;
@@ -65,7 +65,7 @@ impl QueueSink {
     fn commit(&self, ops: &mut [Op]) -> Result<SinkOutcome, QueueError> {
         let mut job = self.job();
         self.prepare_into(&mut job, ops);
-        let (job, result) = self.inner.submit(job);
+        let Submitted { job, result } = self.inner.submit(job);
         if result.is_err() {
             let keys = ops.iter_mut().filter_map(key_of);
             for (key, step) in keys.zip(job.steps) {

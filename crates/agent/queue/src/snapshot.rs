@@ -5,15 +5,16 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::answer::reason_of;
 use crate::body::Body;
-
-use crate::error::QueueError;
-use crate::open::classify;
-use crate::queue::Inner;
+use crate::error::{QueueError, classify};
+use crate::inner::Inner;
 use crate::readers::Reads;
 
+/// An item of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToldItem {
+    /// The item's key.
     pub key: ItemKey,
+    /// Its version.
     pub seen: u64,
     /// What it holds; never gone.
     pub body: Body,
@@ -22,9 +23,11 @@ pub struct ToldItem {
 /// One item that the server refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
+    /// The item's key.
     pub key: ItemKey,
     /// The version that was refused.
     pub seen: u64,
+    /// Why it was refused.
     pub reason: SkipReason,
 }
 

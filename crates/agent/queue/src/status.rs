@@ -2,20 +2,22 @@
 
 use std::sync::atomic::Ordering;
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 use serde::Serialize;
 
 use crate::catalog::DatasetState;
 use crate::error::QueueError;
-use crate::open::{beside, event_count};
+use crate::events::{event_count, oldest_event_us};
+use crate::files::{beside, file_bytes};
+use crate::inner::Inner;
 use crate::options::{Durability, Transaction};
-use crate::queue::Inner;
 use crate::schema;
-use crate::upkeep::{Size, event_time_us, file_bytes};
+use crate::space::Size;
 
 /// State of one dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DatasetStatus {
+    /// The dataset's name.
     pub name: String,
     /// Rows, gone ones included.
     pub items: u64,
@@ -40,6 +42,7 @@ pub struct DatasetStatus {
 pub struct QueueStatus {
     /// Every dataset, in the order of their creation.
     pub datasets: Vec<DatasetStatus>,
+    /// Events queued.
     pub events: u64,
     /// When the oldest of them happened, microseconds since the epoch.
     pub oldest_event_us: Option<u64>,
@@ -131,7 +134,7 @@ impl Inner {
             let Some(state) = catalog.datasets.get(&id) else {
                 return Ok(Pending { items: 0, oldest_us: None });
             };
-            let told = state.head.marks.told;
+            let told = state.head.marks.acked_version;
             let newer = state.directories.iter().flat_map(|(id, held)| {
                 held.newer(told, &[]).into_iter().map(move |names| (*id, names))
             });
@@ -155,14 +158,6 @@ impl Inner {
     }
 }
 
-/// When the oldest event happened.
-pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>> {
-    conn.query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
-        Ok(event_time_us(row.get_ref(0)?.as_bytes()?))
-    })
-    .optional()
-}
-
 fn describe(state: &DatasetState, pending: &Pending) -> DatasetStatus {
     let marks = state.head.marks;
     DatasetStatus {
@@ -171,8 +166,8 @@ fn describe(state: &DatasetState, pending: &Pending) -> DatasetStatus {
         pending: pending.items,
         oldest_pending_us: pending.oldest_us,
         exceptions: state.exceptions,
-        leased: marks.leased,
-        told: marks.told,
+        leased: marks.leased_version,
+        told: marks.acked_version,
         unfinished: marks.unfinished,
         last_cycle_us: state.head.last_cycle_us,
     }

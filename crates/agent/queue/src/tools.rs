@@ -10,10 +10,10 @@ use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 use crate::body::Body;
-use crate::error::QueueError;
-use crate::open::{beside, classify, lock};
+use crate::error::{QueueError, classify};
+use crate::files::{beside, file_bytes, lock};
 use crate::schema;
-use crate::upkeep::{file_bytes, fold, vacuum};
+use crate::space::{fold, vacuum};
 
 /// Problems that one verification names; more are counted only.
 const PROBLEMS_MAX: usize = 100;
@@ -23,14 +23,18 @@ const PROBLEMS_MAX: usize = 100;
 pub struct ListFilter {
     /// Only what is to be told.
     pub pending: bool,
+    /// Only items of this dataset.
     pub dataset: Option<String>,
     /// Only items whose path or key begins so.
     pub prefix: Vec<u8>,
 }
 
+/// An item as [`list`] shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
+    /// Its dataset.
     pub dataset: String,
+    /// Its key.
     pub key: ItemKey,
     /// Its version: when it last changed, microseconds since the epoch.
     pub seen: u64,
@@ -106,7 +110,9 @@ pub fn list(
 /// What a verification found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Verified {
+    /// Items checked.
     pub items: u64,
+    /// Events checked.
     pub events: u64,
     /// Directories in the dictionary.
     pub directories: u64,

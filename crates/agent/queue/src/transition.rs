@@ -1,146 +1,174 @@
-//! The life of one item as pure functions: no I/O, no clock.
+//! The state of one item and the rules by which it changes, as pure functions: no I/O, and the
+//! time is an argument.
 //!
-//! An item is a [`Row`]: `seen` is the version of what it holds (one clock for the database, never
-//! back), `known` says that the server may have it, `gone` that it is no longer there. A dataset
-//! has [`Marks`]; an item is *pending* while its `seen` is above `told`.
+//! The protocol
+//! - Every change of an item gives its [`Row`] a new version from the database's [`HybridClock`].
+//!   Versions are unique in the database and never decrease.
+//! - A *cycle* reports a dataset to the server. [`Marks::begin`] sets `leased_version` to the
+//!   clock; the cycle then leases every row that [`Marks::is_due`], session by session;
+//!   [`Marks::end`] sets `acked_version` to `leased_version`. A row is *pending* while its version
+//!   is above `acked_version`, so an acknowledgement writes nothing per item.
+//! - A deleted item keeps its row, marked `deleted`, until the server has acknowledged the delete.
+//!   If no session can have carried the item, its row is removed at once and nothing is reported.
 //!
-//! Invariants, each covered by the tests of this file:
-//! - a row is dropped without telling only if no session can have carried it, and a delete is told
-//!   only of what one may have carried;
-//! - whatever changes after it was sent is pending again;
-//! - a cycle hands out all that was pending when it began, and ends whatever is born meanwhile;
-//! - `told` never passes an item that was not answered.
+//! Invariants, each covered by a test of this file
+//! - A row is removed without a report only if no session can have carried it; a delete is reported
+//!   only if a session may have carried the item.
+//! - A change made after an item was sent makes the item pending again.
+//! - A cycle leases every row that was pending when it began, and no item created after that: it
+//!   ends however fast items are created.
+//! - `acked_version` never passes an item that was not acknowledged.
 
-/// One item, without its body.
+/// One item without its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Version: the database's clock at the item's last change.
-    pub seen: u64,
-    /// The server may have it, whatever the watermarks say.
-    pub known: bool,
-    /// It is no longer there; a delete is to be told.
-    pub gone: bool,
+    /// The database's clock at the item's last change. Column `seen`.
+    pub version: u64,
+    /// The server may have the item, whatever the marks say. Column `known`.
+    pub server_may_have: bool,
+    /// The item no longer exists; the delete is still to be acknowledged. Column `gone`.
+    pub deleted: bool,
 }
 
-/// What a dataset has told.
+/// How far a dataset has been reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
-    /// The clock when the current or last cycle began.
-    pub leased: u64,
-    /// Everything up to here was answered.
-    pub told: u64,
-    /// The clock when the database was last opened. Of what it held then any session may have
-    /// carried anything: it may be an older state of itself (a power cut, a copy put back), and the
-    /// cycles that it does not know of sent its items too.
-    pub reached: u64,
+    /// The clock when the current or last cycle began. Column `leased`.
+    pub leased_version: u64,
+    /// Every row up to this version was acknowledged. Column `told`.
+    pub acked_version: u64,
+    /// The clock when the database was last opened. Column `reached`.
+    ///
+    /// The file may be an older state of itself: a power cut lost its last commits, or a copy was
+    /// restored. Cycles that it does not remember may have sent any row up to this version.
+    pub opened_version: u64,
     /// A cycle has begun and not ended.
     pub unfinished: bool,
 }
 
 impl Marks {
-    /// The database is opened when the last committed `seen` is `last`.
+    /// Returns the marks after the database was opened with `last` as its highest version.
     #[must_use]
     pub fn open(self, last: u64) -> Self {
-        Self { reached: self.reached.max(last), ..self }
+        Self { opened_version: self.opened_version.max(last), ..self }
     }
 
-    /// A cycle begins when the last committed `seen` is `last`; an unfinished one goes on.
+    /// Returns the marks after a cycle began with `last` as the highest version given out. An
+    /// unfinished cycle continues instead.
     #[must_use]
     pub fn begin(self, last: u64) -> Self {
-        if self.unfinished { self } else { Self { leased: last, unfinished: true, ..self } }
+        if self.unfinished { self } else { Self { leased_version: last, unfinished: true, ..self } }
     }
 
-    /// The cycle ends: every item up to `leased` was answered.
+    /// Returns the marks after the cycle ended: every row up to `leased_version` was acknowledged.
     #[must_use]
     pub fn end(self) -> Self {
-        Self { told: self.leased, unfinished: false, ..self }
+        Self { acked_version: self.leased_version, unfinished: false, ..self }
     }
 
-    /// Whether the row is still to be told.
+    /// Returns true if the row is still to be reported.
     pub fn is_pending(self, row: Row) -> bool {
-        row.seen > self.told
+        row.version > self.acked_version
     }
 
-    /// Whether the cycle hands the row out: pending, and not born after the cycle began. A newcomer
-    /// is the next cycle's, however often it changes before: a cycle that is outrun by newcomers
-    /// would never end, and what lies before its cursor would wait for ever. What was there when
-    /// the cycle began is told by it, however fast it changes.
+    /// Returns true if the current cycle leases the row: it is pending, and the item existed when
+    /// the cycle began.
+    ///
+    /// An item created later waits for the next cycle, even if it changes again before. Otherwise
+    /// a cycle to which items are added faster than it leases them would never end, and rows before
+    /// its cursor would never be reported.
     pub fn is_due(self, row: Row) -> bool {
-        self.is_pending(row) && (row.known || row.seen <= self.leased)
+        self.is_pending(row) && (row.server_may_have || row.version <= self.leased_version)
     }
 
-    /// Whether any session, answered or not, may have carried the row: exactly what a cycle of this
-    /// opening could hand out so far, and all that was there before it.
-    pub fn may_be_known(self, row: Row) -> bool {
-        row.known || row.seen <= self.leased.max(self.reached)
+    /// Returns true if some session, acknowledged or not, may have carried the row: a cycle since
+    /// the opening could lease it, or it existed at the opening.
+    pub fn may_have_been_sent(self, row: Row) -> bool {
+        row.server_may_have || row.version <= self.leased_version.max(self.opened_version)
     }
 }
 
-/// The item is as observed now; `seen` is the next value of the clock.
-pub fn put(old: Option<Row>, marks: Marks, seen: u64) -> Row {
-    Row { seen, known: old.is_some_and(|row| marks.may_be_known(row)), gone: false }
+/// Returns the row of an item that was created or changed; `version` is the clock's next value.
+pub fn put(old: Option<Row>, marks: Marks, version: u64) -> Row {
+    let server_may_have = old.is_some_and(|row| marks.may_have_been_sent(row));
+    Row { version, server_may_have, deleted: false }
 }
 
-/// The item is no longer there. `None`: the row goes at once, as nobody was ever told of it.
-pub fn delete(old: Option<Row>, marks: Marks, seen: u64) -> Option<Row> {
+/// Returns the row of an item that no longer exists; `None` if the row is to be removed at once,
+/// because no session can have carried the item.
+pub fn delete(old: Option<Row>, marks: Marks, version: u64) -> Option<Row> {
     let row = old?;
-    if row.gone {
+    if row.deleted {
+        // The first delete keeps its version.
         return Some(row);
     }
-    marks.may_be_known(row).then_some(Row { seen, known: true, gone: true })
+    let deleted = Row { version, server_may_have: true, deleted: true };
+    marks.may_have_been_sent(row).then_some(deleted)
 }
 
-/// The item was verified again, nothing to tell. `None`: it was not there (or gone), so that this
-/// is a [`put`].
+/// Returns the row of an item whose observation is replaced and of which nothing is to be reported;
+/// `None` if the item does not exist, so that this is a [`put`].
 pub fn touch(old: Option<Row>) -> Option<Row> {
-    old.filter(|row| !row.gone)
+    old.filter(|row| !row.deleted)
 }
 
-/// A session that carried the item at `answered` was accepted.
-pub fn acknowledge(row: Row, answered: u64) -> Option<Row> {
-    (!row.gone || row.seen != answered).then_some(row)
+/// Returns the row after the server accepted a session that carried it at `sent_version`; `None` if
+/// the row is to be removed: its delete is acknowledged.
+pub fn acknowledge(row: Row, sent_version: u64) -> Option<Row> {
+    let delete_acknowledged = row.deleted && row.version == sent_version;
+    (!delete_acknowledged).then_some(row)
 }
 
-/// The server holds a version above the item's: the clock was lifted and `seen` is its next value.
-pub fn restamp(row: Row, seen: u64) -> Row {
-    Row { seen, known: true, ..row }
+/// Returns the row under a new version, so that it is sent again; `version` is the clock's next
+/// value.
+pub fn restamp(row: Row, version: u64) -> Row {
+    Row { version, server_may_have: true, ..row }
 }
 
-/// The database's clock: microseconds since the epoch, but never twice the same and never back.
+/// Highest version that the clock accepts from a server, about the year 148,000: a higher one is an
+/// error of the server. Leaves room below the signed 64 bits of the database.
+pub const VERSION_MAX: u64 = 1 << 62;
+
+/// The source of versions: microseconds since the epoch, but unique and never decreasing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HybridClock {
     last: u64,
 }
 
-/// Highest version that the clock follows; above it a server's version is taken for nonsense.
-/// About the year 148,000, and it leaves room below the database's signed 64 bits.
-pub const VERSION_MAX: u64 = 1 << 62;
-
 impl HybridClock {
-    /// A clock that goes on after `last`.
+    /// Returns a clock whose values are above `last`.
     pub fn after(last: u64) -> Self {
         Self { last }
     }
 
-    /// The last value given out.
+    /// Returns the last value given out.
     pub fn last(self) -> u64 {
         self.last
     }
 
-    /// The next value at `now_us`.
+    /// Returns the next value at the wall-clock time `now_us`.
     pub fn tick(&mut self, now_us: u64) -> u64 {
         self.last = (self.last + 1).max(now_us.min(VERSION_MAX));
         self.last
     }
 
-    /// Go on above `version`. `false` when that is beyond [`VERSION_MAX`]; then nothing changes.
-    pub fn lift(&mut self, version: u64) -> bool {
-        let sane = version <= VERSION_MAX;
-        if sane {
-            self.last = self.last.max(version);
+    /// Moves the clock to at least `version`, which the server holds.
+    pub fn lift(&mut self, version: u64) -> Lift {
+        if version > VERSION_MAX {
+            return Lift::Refused;
         }
-        sane
+        self.last = self.last.max(version);
+        Lift::Done
     }
+}
+
+/// The outcome of [`HybridClock::lift`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lift {
+    /// The clock is at or above the version.
+    Done,
+    /// The version is above [`VERSION_MAX`]; the clock is unchanged.
+    Refused,
 }
 
 #[cfg(test)]

@@ -1,32 +1,34 @@
 use super::*;
 
-fn row(seen: u64) -> Row {
-    Row { seen, known: false, gone: false }
+fn row(version: u64) -> Row {
+    Row { version, server_may_have: false, deleted: false }
 }
 
-/// Told up to 10, a cycle up to 20 was broken off or goes on.
-const CYCLE: Marks = Marks { leased: 20, told: 10, reached: 10, unfinished: true };
-/// Told up to 20, opened when it held what was seen up to 25.
-const QUIET: Marks = Marks { leased: 20, told: 20, reached: 25, unfinished: false };
+/// Acknowledged up to 10; a cycle up to 20 is running or was interrupted.
+const CYCLE: Marks =
+    Marks { leased_version: 20, acked_version: 10, opened_version: 10, unfinished: true };
+/// Acknowledged up to 20; opened with 25 as the highest version.
+const QUIET: Marks =
+    Marks { leased_version: 20, acked_version: 20, opened_version: 25, unfinished: false };
 
 #[test]
-fn a_change_of_what_was_told_is_pending_and_known() {
+fn change_of_an_acknowledged_item_is_pending() {
     let new = put(Some(row(15)), QUIET, 30);
-    assert_eq!(new, Row { seen: 30, known: true, gone: false });
+    assert_eq!(new, Row { version: 30, server_may_have: true, deleted: false });
     assert!(QUIET.is_pending(new) && !QUIET.is_pending(row(20)));
 }
 
 #[test]
-fn an_item_is_unknown_only_if_no_session_can_have_carried_it() {
-    assert!(!QUIET.may_be_known(row(26)));
+fn items_that_a_session_may_have_carried() {
+    assert!(!QUIET.may_have_been_sent(row(26)));
     // Seen after the mark, but a cycle that this database has forgotten may have sent it.
-    assert!(QUIET.may_be_known(row(25)));
-    assert!(CYCLE.may_be_known(row(20)) && !CYCLE.may_be_known(row(21)));
-    assert!(QUIET.may_be_known(Row { known: true, ..row(99) }));
+    assert!(QUIET.may_have_been_sent(row(25)));
+    assert!(CYCLE.may_have_been_sent(row(20)) && !CYCLE.may_have_been_sent(row(21)));
+    assert!(QUIET.may_have_been_sent(Row { server_may_have: true, ..row(99) }));
 }
 
 #[test]
-fn a_cycle_hands_out_what_was_there_and_what_changed_and_no_newcomer() {
+fn cycle_leases_older_items_and_their_changes_but_no_new_item() {
     assert!(!CYCLE.is_due(row(10)) && CYCLE.is_due(row(11)) && CYCLE.is_due(row(20)));
     let born = put(None, CYCLE, 21);
     assert!(CYCLE.is_pending(born) && !CYCLE.is_due(born));
@@ -38,60 +40,69 @@ fn a_cycle_hands_out_what_was_there_and_what_changed_and_no_newcomer() {
 }
 
 #[test]
-fn what_was_there_at_the_opening_is_told_gone_and_what_is_born_since_is_not() {
+fn delete_is_reported_of_items_older_than_the_opening_only() {
     let born = put(None, CYCLE, 21);
     let opened = CYCLE.open(30);
     assert!(!opened.is_due(born), "the cycle that goes on does not hand it out");
-    assert_eq!(delete(Some(born), opened, 31), Some(Row { seen: 31, known: true, gone: true }));
+    assert_eq!(
+        delete(Some(born), opened, 31),
+        Some(Row { version: 31, server_may_have: true, deleted: true })
+    );
     assert_eq!(delete(Some(put(None, opened, 31)), opened, 32), None);
-    assert_eq!(opened.end().reached, 30);
-    assert_eq!(opened.open(25).reached, 30, "never back");
+    assert_eq!(opened.end().opened_version, 30);
+    assert_eq!(opened.open(25).opened_version, 30, "never back");
 }
 
 #[test]
-fn a_delete_drops_the_unknown_and_tells_of_the_known() {
+fn delete_drops_unsent_items_and_reports_others() {
     assert_eq!(delete(None, QUIET, 30), None);
     assert_eq!(delete(Some(row(26)), QUIET, 30), None);
-    let gone = Row { seen: 30, known: true, gone: true };
+    let gone = Row { version: 30, server_may_have: true, deleted: true };
     assert_eq!(delete(Some(row(25)), QUIET, 30), Some(gone));
     // Deleted twice: the first version stands.
     assert_eq!(delete(Some(gone), QUIET, 40), Some(gone));
 }
 
 #[test]
-fn only_the_answered_version_of_a_gone_item_goes() {
-    let gone = Row { seen: 30, known: true, gone: true };
+fn acknowledgement_removes_only_the_version_it_carried() {
+    let gone = Row { version: 30, server_may_have: true, deleted: true };
     assert_eq!(acknowledge(gone, 30), None);
     assert_eq!(acknowledge(gone, 29), Some(gone));
     assert_eq!(acknowledge(row(30), 30), Some(row(30)));
 }
 
 #[test]
-fn a_touch_is_nothing_to_tell_unless_the_item_was_not_there() {
+fn touch_reports_nothing_of_an_existing_item() {
     assert_eq!(touch(Some(row(5))), Some(row(5)));
     assert_eq!(touch(None), None);
-    assert_eq!(touch(Some(Row { gone: true, ..row(5) })), None);
+    assert_eq!(touch(Some(Row { deleted: true, ..row(5) })), None);
 }
 
 #[test]
-fn a_cycle_that_goes_on_keeps_its_mark() {
+fn resumed_cycle_keeps_its_mark() {
     assert_eq!(CYCLE.begin(99), CYCLE);
     let begun = QUIET.begin(99);
-    assert_eq!(begun, Marks { leased: 99, told: 20, reached: 25, unfinished: true });
-    assert_eq!(begun.end(), Marks { leased: 99, told: 99, reached: 25, unfinished: false });
+    assert_eq!(
+        begun,
+        Marks { leased_version: 99, acked_version: 20, opened_version: 25, unfinished: true }
+    );
+    assert_eq!(
+        begun.end(),
+        Marks { leased_version: 99, acked_version: 99, opened_version: 25, unfinished: false }
+    );
 }
 
 #[test]
-fn the_clock_never_stands_and_never_goes_back() {
+fn clock_is_unique_and_never_decreases() {
     let mut clock = HybridClock::after(100);
     assert_eq!(clock.tick(50), 101);
     assert_eq!(clock.tick(1_000), 1_000);
     assert_eq!(clock.tick(1_000), 1_001);
-    assert!(clock.lift(5_000));
+    assert_eq!(clock.lift(5_000), Lift::Done);
     assert_eq!(clock.tick(2_000), 5_001);
-    assert!(clock.lift(10));
+    assert_eq!(clock.lift(10), Lift::Done);
     assert_eq!(clock.tick(0), 5_002);
-    assert!(!clock.lift(u64::MAX));
+    assert_eq!(clock.lift(u64::MAX), Lift::Refused);
     assert_eq!(clock.tick(0), 5_003);
     assert!(i64::try_from(clock.tick(u64::MAX)).is_ok());
 }

@@ -10,9 +10,11 @@ use model::{Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
-use crate::open::beside;
-use crate::queue::Inner;
+use crate::events::{event_gap, event_time_us};
+use crate::files::{beside, file_bytes};
+use crate::inner::Inner;
 use crate::schema;
+use crate::space::{Folded, Size, fold, fold_as_far_as_possible, vacuum};
 use crate::writer::{Writer, settle};
 
 /// Bytes written between two looks at the limits, unless a small limit asks for more.
@@ -30,27 +32,6 @@ const UNUSED_PAGES_MIN: i64 = 1024;
 const VACUUM_PAGES_PER_STEP: u32 = 2048;
 /// The log's size is looked at after it can have grown by this part of its limit.
 const LOG_LOOKS_PER_LIMIT: u64 = 4;
-
-/// The size of a database.
-pub(crate) struct Size {
-    pub(crate) page_bytes: u64,
-    pub(crate) pages: i64,
-    pub(crate) unused: i64,
-}
-
-impl Size {
-    pub(crate) fn of(conn: &Connection) -> rusqlite::Result<Self> {
-        Ok(Self {
-            page_bytes: schema::pragma(conn, "page_size")? as u64,
-            pages: schema::pragma(conn, "page_count")?,
-            unused: schema::pragma(conn, "freelist_count")?,
-        })
-    }
-
-    pub(crate) fn used_bytes(&self) -> u64 {
-        (self.pages - self.unused) as u64 * self.page_bytes
-    }
-}
 
 impl Inner {
     /// Look after the limits once enough was written (`written` more bytes). A failure is logged:
@@ -167,7 +148,7 @@ impl Inner {
         }
         let failed = |error| self.classify("fold the log in", error);
         // All of it folded in: the next writer begins it anew and cuts it back.
-        if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? {
+        if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? == Folded::All {
             return Ok(());
         }
         let since_us = self.transact(writer, "report the log", |txn| {
@@ -211,8 +192,20 @@ impl Inner {
         Ok((before.pages - after.pages).max(0) as u64 * after.page_bytes)
     }
 
+    /// Mark a clean end and fold the log in; see [`crate::Queue::close`].
+    pub(crate) fn close(&self) -> Result<(), QueueError> {
+        let mut guard = self.writer.lock();
+        let Some(writer) = guard.take() else { return Ok(()) };
+        // The writer goes last: only it can remove the log.
+        self.readers.lock().clear();
+        let closed = self.finish(&writer);
+        drop(writer);
+        *self.lock.lock() = None;
+        closed
+    }
+
     /// The clean end: durable whatever the mode, then the log folded in.
-    pub(crate) fn finish(&self, writer: &Writer) -> Result<(), QueueError> {
+    fn finish(&self, writer: &Writer) -> Result<(), QueueError> {
         self.count_damage(&writer.conn);
         if let Some(detail) = &writer.poisoned {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
@@ -237,6 +230,21 @@ impl Inner {
             tracing::warn!(path = %self.path.display(), %error, "the log stays beside the database");
         }
         Ok(())
+    }
+
+    /// Count for the next opening that damage was met: what no opening finds must not be met for
+    /// ever.
+    fn count_damage(&self, conn: &Connection) {
+        let count = || -> rusqlite::Result<()> {
+            settle(conn)?;
+            let before = schema::meta(conn, schema::META_DAMAGE_MET)?.unwrap_or(0);
+            schema::set_meta(conn, schema::META_DAMAGE_MET, before + 1)
+        };
+        if self.damage.was_met()
+            && let Err(error) = count()
+        {
+            tracing::debug!(%error, "that damage was met is not noted");
+        }
     }
 
     pub(crate) fn note(&self, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
@@ -345,63 +353,4 @@ fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldes
     }
     // Gaps alone: dropping them would only tell them anew.
     Ok((oldest.count > 0).then_some(oldest))
-}
-
-/// The gap that an event tells of.
-fn event_gap(body: &[u8]) -> Option<Coverage> {
-    #[derive(serde::Deserialize)]
-    struct Held {
-        coverage: Option<Coverage>,
-    }
-    #[derive(serde::Deserialize)]
-    struct Event {
-        holdfast: Held,
-    }
-    serde_json::from_slice::<Event>(body).ok()?.holdfast.coverage
-}
-
-/// When the event happened; 0 when its body does not say.
-pub(crate) fn event_time_us(body: &[u8]) -> u64 {
-    #[derive(serde::Deserialize)]
-    struct Timed<'a> {
-        #[serde(rename = "@timestamp")]
-        timestamp: &'a str,
-    }
-    serde_json::from_slice::<Timed<'_>>(body)
-        .ok()
-        .and_then(|timed| model::timestamp::parse_micros(timed.timestamp))
-        .unwrap_or(0)
-}
-
-/// Give back at most `pages` unused pages, all when 0. Each step of the statement frees one.
-pub(crate) fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
-    let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
-    let mut rows = statement.query([])?;
-    while rows.next()?.is_some() {}
-    Ok(())
-}
-
-/// Copy the log into the database and empty it, as far as readers allow.
-pub(crate) fn fold(conn: &Connection) -> rusqlite::Result<()> {
-    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-}
-
-/// Copy the log into the database without waiting for anybody: what it held can be overwritten.
-pub(crate) fn fold_quietly(conn: &Connection) {
-    let folded = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-    if let Err(error) = folded {
-        tracing::debug!(%error, "folding the log in");
-    }
-}
-
-/// As [`fold_quietly`]. Whether all of the log is in the database now.
-fn fold_as_far_as_possible(conn: &Connection) -> rusqlite::Result<bool> {
-    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-        let (busy, in_log, folded): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(!busy && in_log == folded)
-    })
-}
-
-pub(crate) fn file_bytes(path: &std::path::Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }

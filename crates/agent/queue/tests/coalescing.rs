@@ -166,10 +166,10 @@ impl Ours {
         self.marks = self.marks.begin(self.clock.last());
         match self.row.filter(|row| self.marks.is_due(*row)) {
             Some(row) => {
-                assert!(row.gone || content.is_some());
+                assert!(row.deleted || content.is_some());
                 self.carried = true;
                 self.flight =
-                    Some(Sent { version: row.seen, content: content.filter(|_| !row.gone) });
+                    Some(Sent { version: row.version, content: content.filter(|_| !row.deleted) });
             }
             // Nothing to hand out: the cycle is through.
             None if self.late_end => self.acknowledged = true,
@@ -273,7 +273,7 @@ fn run(table: &Table, sequence: &[Op]) -> Option<bool> {
     for one in &mut ours {
         one.finish(disk.content);
         assert_eq!(one.server.content, disk.content, "{sequence:?}, late end {}", one.late_end);
-        assert!(one.row.is_none_or(|row| !row.gone), "{sequence:?} leaves a gone row");
+        assert!(one.row.is_none_or(|row| !row.deleted), "{sequence:?} leaves a gone row");
     }
     theirs.finish();
     Some(theirs.server == disk.content)

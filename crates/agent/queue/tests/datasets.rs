@@ -10,12 +10,9 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::{apply, base, baseline, cycle, file, files, gone, open, open_new};
-use model::document::NoNames;
-use model::{Baseline as _, Dataset, ItemKey, Op, Sink as _};
-use queue::{Body, QueueError};
+use model::{Baseline as _, Dataset, ItemKey, Op};
+use queue::{Body, DocumentStep, QueueError};
 
 #[test]
 fn a_baseline_gives_a_directory_without_what_is_below_or_gone() {
@@ -54,20 +51,6 @@ fn a_touch_tells_nothing_but_is_remembered() {
     // Of an item that is not there it is news.
     apply(&queue, vec![gone("/a/1"), Op::Touch { key, observation: file(8) }]);
     assert_eq!(cycle(&queue), [("/a/1".to_owned(), Some(8))]);
-}
-
-#[test]
-fn the_last_of_several_changes_in_one_batch_wins() {
-    let (_folder, _, _, queue) = open_new();
-    apply(
-        &queue,
-        vec![base("/a/1", 1), gone("/a/1"), base("/a/1", 2), base("/a/2", 5), gone("/a/2")],
-    );
-    assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 2)]);
-    cycle(&queue);
-    apply(&queue, vec![gone("/a/1"), base("/a/1", 3), base("/a/0", 4), gone("/a/0")]);
-    assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 3)]);
-    assert_eq!(cycle(&queue), [("/a/1".to_owned(), Some(3))]);
 }
 
 #[test]
@@ -124,7 +107,9 @@ fn documents_of_any_dataset_are_told_and_equal_ones_are_not() {
     let expected = [(b"bash".to_vec(), document(b"{\"v\":1}")), (b"zsh".to_vec(), document(b"{}"))];
     assert_eq!(tell(), expected);
     assert!(!put(b"zsh", b"{}") && put(b"bash", b"{\"v\":2}"));
-    assert_eq!(queue.delete_documents(&packages, &[b"zsh", b"none"]).unwrap(), 1);
+    let delete = |key| DocumentStep { key, document: None, event: None };
+    let deleted = queue.apply_documents(&packages, &[delete(b"zsh"), delete(b"none")], &[]);
+    assert_eq!(deleted.unwrap().items, 1);
     let expected = [(b"bash".to_vec(), document(b"{\"v\":2}")), (b"zsh".to_vec(), Body::Gone)];
     assert_eq!(tell(), expected);
     // The files know nothing of it.
@@ -165,26 +150,4 @@ fn emptied_directories_leave_the_dictionary() {
     let left: i64 = db.query_row("SELECT count(*) FROM directory", [], |r| r.get(0)).unwrap();
     assert_eq!(left, 0);
     drop(queue);
-}
-
-#[test]
-fn a_directory_that_is_born_and_emptied_in_one_group_can_be_born_again() {
-    let (_folder, path, clock, queue) = open_new();
-    apply(&queue, vec![base("/new/1", 1), gone("/new/1")]);
-    apply(&queue, vec![base("/new/2", 2)]);
-    queue.close().unwrap();
-    let (queue, _) = open(&path, &clock);
-    assert_eq!(baseline(&queue, "/new"), [("2".to_owned(), 2)]);
-    assert_eq!(cycle(&queue), [("/new/2".to_owned(), Some(2))]);
-}
-
-#[test]
-fn a_batch_that_fails_is_handed_back_whole() {
-    let (_folder, _, _, queue) = open_new();
-    let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
-    queue.close().unwrap();
-    let ops = vec![base("/a/1", 1), gone("/a/2")];
-    let mut batch = ops.clone();
-    assert!(sink.apply(&mut batch).is_err());
-    assert_eq!(batch, ops);
 }

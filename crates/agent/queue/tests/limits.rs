@@ -33,7 +33,7 @@ fn storm(queue: &Queue, rounds: u64) -> u64 {
 
 #[test]
 fn above_the_limit_the_oldest_events_go_and_a_coverage_event_says_so() {
-    let options = QueueOptions { byte_limit: 2_000_000, ..common::usual() };
+    let options = QueueOptions { byte_limit: 2_000_000, ..QueueOptions::default() };
     let (_folder, _, _, queue) = open_new_with(options);
     let gone = Coverage {
         kind: CoverageKind::RootGone,
@@ -76,7 +76,7 @@ fn above_the_limit_the_oldest_events_go_and_a_coverage_event_says_so() {
 
 #[test]
 fn a_limit_below_the_state_is_said_once_and_loses_nothing() {
-    let options = QueueOptions { byte_limit: 100_000, ..common::usual() };
+    let options = QueueOptions { byte_limit: 100_000, ..QueueOptions::default() };
     let (_folder, _, _, queue) = open_new_with(options);
     for round in 0..40 {
         apply(&queue, (0..100).map(|n| base(&format!("/{round:02}/{n:02}"), n)).collect());
@@ -136,14 +136,24 @@ impl Drop for TinyDisk {
 }
 
 #[test]
-fn a_full_disk_is_named_and_nothing_committed_is_lost() {
+fn full_disk_is_named_and_loses_no_committed_group() {
+    full_disk(Transaction::Group);
+}
+
+#[test]
+fn full_disk_is_named_and_loses_no_committed_change() {
+    full_disk(Transaction::PerEvent);
+}
+
+fn full_disk(transaction: Transaction) {
     let Some(disk) = TinyDisk::mount() else {
         println!("SKIPPED: mounting a tmpfs needs root");
         return;
     };
     let path = disk.path().join("agent.db");
     let clock = env::clock::ManualClock::at(common::START_US);
-    let (queue, _) = open(&path, &clock);
+    let options = QueueOptions { transaction, ..QueueOptions::default() };
+    let (queue, _) = try_open(&path, options, &clock).unwrap();
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut committed = 0;
     let failed = loop {
@@ -155,7 +165,7 @@ fn a_full_disk_is_named_and_nothing_committed_is_lost() {
             Err(error) => {
                 // Whole, or what of it has no transaction of its own yet.
                 assert!(ops.ends_with(&batch) && !batch.is_empty(), "handed back");
-                let whole = common::usual().transaction == Transaction::Group;
+                let whole = transaction == Transaction::Group;
                 assert!(!whole || batch == ops);
                 break (error, ops.len() - batch.len());
             }

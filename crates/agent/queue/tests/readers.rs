@@ -27,7 +27,7 @@ fn small_log() -> QueueOptions {
     QueueOptions {
         wal_autocheckpoint_pages: Some(50),
         journal_size_limit_bytes: 256 * 1024,
-        ..common::usual()
+        ..QueueOptions::default()
     }
 }
 

@@ -104,7 +104,7 @@ impl Syncer {
             return self.replace_all(dataset, report, surplus).await;
         };
         let store = found.store.clone();
-        let (resend, mut remove) = self.difference(dataset, found).await?;
+        let Repair { resend, mut remove } = self.repair(dataset, found).await?;
         if surplus == Surplus::Keep {
             remove.clear();
         }
@@ -201,12 +201,8 @@ impl Syncer {
         Ok(Some(descent.finish()))
     }
 
-    /// What to send again, and what the server holds too much.
-    async fn difference(
-        &self,
-        dataset: &Dataset,
-        mut found: Differing,
-    ) -> Result<(Vec<ItemKey>, Vec<DigestItem>), SyncError> {
+    /// Returns what makes the server's documents equal to this agent's.
+    async fn repair(&self, dataset: &Dataset, mut found: Differing) -> Result<Repair, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = std::sync::Arc::clone(&self.names);
         blocking(move || {
@@ -232,7 +228,7 @@ impl Syncer {
             for key in held.iter().filter(|key| gone.next_if_eq(*key).is_none()) {
                 found.theirs.remove(maker.id(key.borrowed()));
             }
-            Ok((resend, found.theirs.into_values().collect()))
+            Ok(Repair { resend, remove: found.theirs.into_values().collect() })
         })
         .await
     }
@@ -306,7 +302,7 @@ impl Syncer {
     async fn remove(&self, dataset: &Dataset, items: &[DigestItem]) -> Result<u64, SyncError> {
         let (mut left, mut removed) = (items, 0);
         while !left.is_empty() {
-            let (taken, body) = self.removal(dataset, left);
+            let Removal { taken, body } = self.removal(dataset, left);
             let bytes = body.len();
             let error = match self.post_session(body).await {
                 Ok(reply) if reply.status == StatusCode::OK => {
@@ -331,7 +327,7 @@ impl Syncer {
     }
 
     /// A session that deletes the first of these, as many as the line and the server take.
-    fn removal(&self, dataset: &Dataset, items: &[DigestItem]) -> (usize, Vec<u8>) {
+    fn removal(&self, dataset: &Dataset, items: &[DigestItem]) -> Removal {
         let wire = dataset.wire();
         let (bytes_max, values_max) = {
             let (facts, pace) = (self.facts.lock(), self.pace.lock());
@@ -348,8 +344,22 @@ impl Syncer {
             builder.push(Operation::Delete, &item.id, &wire, version, &[]);
         }
         let start = Start { index: vec![wire], ..self.start(Mode::ModuleDelta) };
-        (builder.values(), builder.finish(&start))
+        Removal { taken: builder.values(), body: builder.finish(&start) }
     }
+}
+
+/// What makes the server's documents equal to this agent's.
+struct Repair {
+    resend: Vec<ItemKey>,
+    /// Documents that only the server holds.
+    remove: Vec<DigestItem>,
+}
+
+/// A session that removes documents.
+struct Removal {
+    /// How many of the documents it removes, from the first on.
+    taken: usize,
+    body: Vec<u8>,
 }
 
 /// What an older server says of the whole of a dataset.

@@ -1,21 +1,40 @@
-//! After agent.db was lost: what the server holds takes the place of the baseline, so that what
-//! changed meanwhile becomes events with before and after.
+//! Reporting what changed while agent.db was lost.
 //!
-//! The two sides are compared by ranges as in a check, but before anything is told: the server
-//! still holds what was told last. An event says how an item came from there to what the first
-//! scan found; what later scans found stands in the queue already, and goes on from that. So the
-//! comparison may be made late, break off anywhere and be made again: what it appended is in the
-//! queue, too, and found there. Of an item that changed several times while nobody looked only the
-//! first and the last state are known.
+//! A new agent.db does not know what the server was told. Without more, the first check would only
+//! replace the server's documents, and the changes of that time would never become events. So before
+//! the first cycle of a dataset, and after the first whole scan, the documents of both sides are
+//! compared by ranges as in a check ([`crate::difference`]); the server still holds the state that
+//! was reported last. For each item that differs, one event is appended to the queue:
+//!
+//! - *before* is the item as the server holds it;
+//! - *after* is the item as the first scan found it. That is the state before the item's first
+//!   queued event ([`EventIndex`]), since a later scan may have found another change by now and
+//!   queued an event for it; without an event it is what the queue holds.
+//!
+//! Invariants
+//! - The comparison may run late, break off anywhere, and run again: an event that it appended is
+//!   itself the item's first event then, and its *before* equals what the server holds, so that
+//!   nothing is appended twice.
+//! - An item that only the server holds is reported as deleted only if it was watched, is in no gap,
+//!   and is missing on the disk ([`Watched`]), or if an event says that it was not there.
+//! - A root that the server does not know is a new one: its content is baseline and makes no events.
+//!
+//! Limits: of an item that changed several times while the database was lost, only the first and
+//! the last state are known.
 
+mod events;
 mod item;
-mod since;
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::ErrorKind;
+use std::mem;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
 
 use link::digest::key;
 use link::{DigestAnswer, DigestRequest};
-use model::{ChangeKind, Dataset, ItemKey, Names};
+use model::{ChangeKind, Dataset, EventBody, ItemKey, Names};
 use queue::{Queue, QueueError, ToldItem};
 use tracing::{info, warn};
 
@@ -24,47 +43,46 @@ use crate::client;
 use crate::difference::{Differing, Own};
 use crate::documents::Maker;
 use crate::syncer::{Syncer, blocking};
+use events::{EventIndex, FirstScan};
 use item::Item;
-use since::{Before, Since};
 
-/// Documents whose former state is asked for in one question.
-const BODIES_PER_QUESTION: usize = 500;
+/// Documents whose bodies are requested from the server at once.
+const BODIES_PER_REQUEST: usize = 500;
 
-/// What the agent watches now.
+/// What the agent watches at the time of the comparison.
 #[derive(Debug, Clone, Default)]
 pub struct Watched {
     /// Every root of files: raw paths, links resolved.
     pub roots: Vec<Vec<u8>>,
-    /// Paths that cannot be seen at present: nothing below them is taken for deleted.
+    /// Paths that cannot be read at present: nothing below them is reported as deleted.
     pub gaps: Vec<Vec<u8>>,
-    /// Keys of packages that are being changed at present: none is taken for removed.
+    /// Keys of packages that are being changed at present: none is reported as deleted.
     pub moving: BTreeSet<String>,
-    /// When the first look at everything ended, microseconds since the epoch: the time of what it
-    /// found.
+    /// When the first scan ended, microseconds since the epoch: the time of what it found.
     pub seen_us: u64,
 }
 
 impl Watched {
-    /// Whether an item that only the server knows is no longer there.
-    fn is_gone(&self, item: &Item) -> bool {
+    /// Returns true if an item that only the server holds was deleted.
+    fn is_deleted(&self, item: &Item) -> bool {
         match item {
-            Item::File(_) => self.is_path_gone(&item.key().path()),
+            Item::File(_) => self.is_path_deleted(&item.key().path()),
             Item::Package(package) => !self.moving.contains(&package.key()),
         }
     }
 
-    /// Whether a path that is no longer on the disk was deleted there.
-    fn is_path_gone(&self, path: &[u8]) -> bool {
-        let below = |tops: &[Vec<u8>]| tops.iter().any(|top| is_at_or_below(path, top));
-        let there = || {
-            use std::os::unix::ffi::OsStrExt as _;
-            let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
-            !matches!(path.symlink_metadata(),
-                Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound
-                    | std::io::ErrorKind::NotADirectory))
-        };
-        below(&self.roots) && !below(&self.gaps) && !there()
+    /// Returns true if the path is watched, is in no gap, and is missing on the disk.
+    fn is_path_deleted(&self, path: &[u8]) -> bool {
+        let in_any = |tops: &[Vec<u8>]| tops.iter().any(|top| is_at_or_below(path, top));
+        in_any(&self.roots) && !in_any(&self.gaps) && is_missing(path)
     }
+}
+
+/// Returns true if nothing exists at the path. Any other error than that leaves it in doubt.
+fn is_missing(path: &[u8]) -> bool {
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    path.symlink_metadata()
+        .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
 fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
@@ -72,31 +90,31 @@ fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || top.ends_with(b"/"))
 }
 
-/// What was found and told as events.
+/// The outcome of a comparison: the events that were appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LostReport {
-    /// Documents compared on this side.
+    /// Documents of this agent that were compared.
     pub documents: u64,
-    /// Events of items that the server did not know.
+    /// Events of items that the server did not hold.
     pub created: u64,
-    /// Events of items that it knew otherwise.
+    /// Events of items that the server held in another state.
     pub modified: u64,
-    /// Events of items that it knew and that are gone.
+    /// Events of items that only the server held.
     pub deleted: u64,
-    /// The server compares no ranges: nothing could be told.
+    /// The server cannot compare ranges: no event was appended.
     pub unknown: bool,
 }
 
-/// One item that may have changed.
-struct Suspect {
-    /// Of its document's id.
+/// An item that may have changed.
+struct Candidate {
+    /// The key of its document's id, as in [`link::digest`].
     key: u64,
-    /// Where the queue holds it, if it does.
+    /// Its key in the queue; `None` if the queue does not hold it.
     item: Option<ItemKey>,
 }
 
-impl Suspect {
-    /// The item as the queue holds it now.
+impl Candidate {
+    /// Returns the item as the queue holds it now.
     fn held(
         &self,
         queue: &Queue,
@@ -109,74 +127,148 @@ impl Suspect {
     }
 }
 
-/// The items that may have changed.
+/// The items that may have changed, by whether the server holds a document of them.
 #[derive(Default)]
-struct Found {
-    /// The server may know how they were.
-    known: Vec<Suspect>,
-    /// The server has never heard of them.
-    unknown: Vec<Suspect>,
-    /// How many of the known ones only the server has.
-    surplus: usize,
-    /// Roots that the server has never heard of: their content is baseline.
-    fresh: Vec<Vec<u8>>,
+struct Candidates {
+    /// The server may hold them.
+    on_server: Vec<Candidate>,
+    /// The server does not hold them.
+    only_here: Vec<Candidate>,
+    /// How many of `on_server` the queue does not hold.
+    only_on_server: usize,
+    /// Roots that the server does not know.
+    new_roots: Vec<Vec<u8>>,
 }
 
-impl Found {
-    fn sort(
+impl Candidates {
+    /// Adds an item that the queue holds, if it differs from the server's. What the server holds of
+    /// it is removed from `differing`.
+    fn add_held(
         &mut self,
-        told: ToldItem,
+        held: ToldItem,
         maker: &mut Maker<'_>,
         differing: &mut Differing,
         roots: &BTreeSet<Vec<u8>>,
     ) {
-        if !differing.covers(maker.id(told.key.borrowed())) {
+        if !differing.covers(maker.id(held.key.borrowed())) {
             return;
         }
-        let document = maker.make(told.key.borrowed(), told.seen, (&told.body).into());
+        let document = maker.make(held.key.borrowed(), held.seen, (&held.body).into());
         let key = key(document.id);
         match differing.theirs.remove(document.id) {
-            Some(their) if their.checksum == document.checksum => {}
-            Some(_) => self.known.push(Suspect { key, item: Some(told.key) }),
+            Some(theirs) if theirs.checksum == document.checksum => {}
+            Some(_) => self.on_server.push(Candidate { key, item: Some(held.key) }),
             None => {
-                let path = told.key.path();
-                self.fresh.extend(roots.contains(&path).then_some(path));
-                self.unknown.push(Suspect { key, item: Some(told.key) });
+                let path = held.key.path();
+                self.new_roots.extend(roots.contains(&path).then_some(path));
+                self.only_here.push(Candidate { key, item: Some(held.key) });
             }
         }
     }
 
-    fn is_baseline(&self, item: &Item) -> bool {
-        let path = item.key().path();
-        self.fresh.iter().any(|root| is_at_or_below(&path, root))
+    /// Adds the documents that are left in `differing`: only the server holds them.
+    fn add_only_on_server(&mut self, differing: Differing) {
+        self.only_on_server = differing.theirs.len();
+        let ids = differing.theirs.into_keys();
+        self.on_server.extend(ids.map(|id| Candidate { key: key(&id), item: None }));
     }
 
-    /// Add what only events speak of: it may be by now as the server knows it.
-    fn add_told(&mut self, since: &Since) {
-        let held = self.known.iter().chain(&self.unknown).map(|suspect| suspect.key);
-        let held: BTreeSet<u64> = held.collect();
-        let told = since.keys().filter(|key| !held.contains(key));
-        self.known.extend(told.map(|key| Suspect { key, item: None }));
+    /// Adds the items of which only events are queued: such an item may by now be as the server
+    /// holds it, so that it does not differ.
+    fn add_items_of(&mut self, events: &EventIndex) {
+        let candidates = self.on_server.iter().chain(&self.only_here);
+        let known: BTreeSet<u64> = candidates.map(|candidate| candidate.key).collect();
+        let others = events.keys().filter(|key| !known.contains(key));
+        self.on_server.extend(others.map(|key| Candidate { key, item: None }));
+    }
+
+    /// Returns true if the server holds nothing of the dataset.
+    fn is_server_empty(&self, documents: u64) -> bool {
+        self.only_here.len() as u64 == documents && self.only_on_server == 0
+    }
+}
+
+/// An item before and after the time that the database was lost.
+struct LostChange {
+    /// As the server holds it; `None` if it does not.
+    before: Option<Item>,
+    /// As the first scan found it; `None` if it was not there.
+    after: Option<Item>,
+    /// `after` is known from an event; otherwise it is what the queue holds now.
+    from_event: bool,
+}
+
+impl LostChange {
+    /// Returns the change of an item; `None` if another scan has removed it from the queue since
+    /// the comparison, and its event covers the change.
+    fn new(
+        before: Option<Item>,
+        first_scan: FirstScan,
+        candidate: &Candidate,
+        held: Option<Item>,
+    ) -> Option<Self> {
+        let was_held = candidate.item.is_some();
+        match first_scan {
+            FirstScan::Present(item) => Some(Self { before, after: Some(item), from_event: true }),
+            FirstScan::Absent => Some(Self { before, after: None, from_event: true }),
+            FirstScan::NoEvent if was_held && held.is_none() => None,
+            FirstScan::NoEvent => Some(Self { before, after: held, from_event: false }),
+        }
+    }
+}
+
+/// One running comparison.
+struct Comparison<'a> {
+    dataset: &'a Dataset,
+    watched: Watched,
+    new_roots: Vec<Vec<u8>>,
+    events: EventIndex,
+    report: LostReport,
+}
+
+impl Comparison<'_> {
+    /// Returns the event of a change and counts it; `None` if there is nothing to report.
+    fn event(&mut self, change: &LostChange) -> Option<EventBody> {
+        let LostChange { before, after, from_event } = change;
+        match (before, after) {
+            (None, Some(after)) if self.is_in_new_root(after) => return None,
+            (Some(before), None) if !from_event && !self.watched.is_deleted(before) => return None,
+            _ => {}
+        }
+        let event = Item::event(before.as_ref(), after.as_ref(), self.watched.seen_us)?;
+        let report = &mut self.report;
+        let count = match event.event.action.as_str() {
+            action if action == ChangeKind::Created.name() => &mut report.created,
+            action if action == ChangeKind::Deleted.name() => &mut report.deleted,
+            _ => &mut report.modified,
+        };
+        *count += 1;
+        Some(event)
+    }
+
+    fn is_in_new_root(&self, item: &Item) -> bool {
+        let path = item.key().path();
+        self.new_roots.iter().any(|root| is_at_or_below(&path, root))
     }
 }
 
 impl Syncer {
-    /// Compare a dataset with what the server holds and append what differs as events. To be done
-    /// once the new database has seen everything, before its first cycle. A server that holds
-    /// nothing was never told anything: then nothing is appended.
+    /// Compares a dataset with the server and appends an event for each item that changed while
+    /// agent.db was lost. Call it after the first whole scan and before the first cycle. Nothing is
+    /// appended if the server holds nothing of the dataset.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal; then it is to be done again. However often it is
-    /// done before the first cycle: no event is appended twice, but for an item that a scan tells
-    /// of in the same instant.
-    pub async fn tell_lost_changes(
+    /// When the server does not answer or refuses, or the queue cannot be used; then it is to be
+    /// called again. No event is appended twice, unless a scan queues an event of the same item at
+    /// the same instant.
+    pub async fn report_lost_changes(
         &self,
         dataset: &Dataset,
         mut watched: Watched,
     ) -> Result<LostReport, SyncError> {
         watched.seen_us = watched.seen_us.min(self.clock.now_us());
         self.greet().await?;
-        let own = self.everything(dataset).await?;
+        let own = self.held_documents(dataset).await?;
         let mut report = LostReport { documents: own.len() as u64, ..LostReport::default() };
         let Some(differing) = self.compare(dataset, own).await? else {
             warn!(%dataset, "this server compares no ranges: what changed while agent.db was lost \
@@ -184,32 +276,31 @@ impl Syncer {
             report.unknown = true;
             return Ok(report);
         };
-        let mut found = self.sort_out(dataset, differing, watched.roots.clone()).await?;
-        if found.unknown.len() as u64 == report.documents && found.surplus == 0 {
+        let mut candidates = self.candidates(dataset, differing, watched.roots.clone()).await?;
+        if candidates.is_server_empty(report.documents) {
             return Ok(report);
         }
-        let mut since = self.look(dataset, Since::default()).await?;
-        found.add_told(&since);
-        let known = std::mem::take(&mut found.known);
-        let unknown = std::mem::take(&mut found.unknown);
-        let mut telling = Telling { dataset, watched, found, report };
-        for page in pages(known) {
-            let before = self.former(dataset, &page).await?;
-            since = self.tell(&mut telling, since, page, before).await?;
+        let events = self.update_index(dataset, EventIndex::default()).await?;
+        candidates.add_items_of(&events);
+        let Candidates { on_server, only_here, new_roots, .. } = candidates;
+        let mut comparison = Comparison { dataset, watched, new_roots, events, report };
+        for page in pages(on_server) {
+            let before = self.server_items(dataset, &page).await?;
+            self.append_lost_changes(&mut comparison, page, before).await?;
         }
-        for page in pages(unknown) {
-            since = self.tell(&mut telling, since, page, HashMap::new()).await?;
+        for page in pages(only_here) {
+            self.append_lost_changes(&mut comparison, page, HashMap::new()).await?;
         }
-        let report = telling.report;
+        let report = comparison.report;
         info!(%dataset, created = report.created, modified = report.modified,
             deleted = report.deleted, "what changed while agent.db was lost is told as changes");
         Ok(report)
     }
 
-    /// Key and hash of everything held, told or not.
-    async fn everything(&self, dataset: &Dataset) -> Result<Own, SyncError> {
+    /// Returns key and hash of every document the queue holds, pending ones included.
+    async fn held_documents(&self, dataset: &Dataset) -> Result<Own, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
-        let names = std::sync::Arc::clone(&self.names);
+        let names = Arc::clone(&self.names);
         blocking(move || {
             let (mut own, mut maker) = (Own::default(), Maker::new(&dataset, names.as_ref()));
             queue.snapshot(&dataset)?.for_each_held(&mut |item| {
@@ -223,158 +314,110 @@ impl Syncer {
         .await
     }
 
-    async fn sort_out(
+    /// Returns the items of the ranges that differ.
+    async fn candidates(
         &self,
         dataset: &Dataset,
         mut differing: Differing,
         roots: Vec<Vec<u8>>,
-    ) -> Result<Found, SyncError> {
+    ) -> Result<Candidates, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
-        let names = std::sync::Arc::clone(&self.names);
+        let names = Arc::clone(&self.names);
         blocking(move || {
             let mut maker = Maker::new(&dataset, names.as_ref());
-            let (mut found, roots) = (Found::default(), BTreeSet::from_iter(roots));
+            let (mut candidates, roots) = (Candidates::default(), BTreeSet::from_iter(roots));
             queue.snapshot(&dataset)?.for_each_held(&mut |item| {
-                found.sort(item, &mut maker, &mut differing, &roots);
+                candidates.add_held(item, &mut maker, &mut differing, &roots);
                 Ok(())
             })?;
-            found.surplus = differing.theirs.len();
-            let surplus = differing.theirs.into_keys();
-            found.known.extend(surplus.map(|id| Suspect { key: key(&id), item: None }));
-            Ok(found)
+            candidates.add_only_on_server(differing);
+            Ok(candidates)
         })
         .await
     }
 
-    async fn look(&self, dataset: &Dataset, mut since: Since) -> Result<Since, SyncError> {
-        let (queue, dataset) = (self.queue.clone(), dataset.clone());
-        let names = std::sync::Arc::clone(&self.names);
-        blocking(move || {
-            since.look(&queue, &dataset, names.as_ref())?;
-            Ok(since)
-        })
-        .await
-    }
-
-    /// What the server holds of these items. What it gives no body of (an older one) or one that
-    /// is no item of this dataset is left out.
-    async fn former(
+    /// Returns the index with the events that were queued since its last update.
+    async fn update_index(
         &self,
         dataset: &Dataset,
-        items: &[Suspect],
+        mut events: EventIndex,
+    ) -> Result<EventIndex, SyncError> {
+        let (queue, dataset) = (self.queue.clone(), dataset.clone());
+        let names = Arc::clone(&self.names);
+        blocking(move || {
+            events.update(&queue, &dataset, names.as_ref())?;
+            Ok(events)
+        })
+        .await
+    }
+
+    /// Returns the items as the server holds them, by key. An item is left out if the server sends
+    /// no body (an older version) or one of another dataset.
+    async fn server_items(
+        &self,
+        dataset: &Dataset,
+        candidates: &[Candidate],
     ) -> Result<HashMap<u64, Item>, SyncError> {
         let client = self.client();
-        let ranges: BTreeSet<u64> = items.iter().map(|suspect| suspect.key).collect();
-        let mut left: Vec<String> = ranges.iter().map(|key| format!("{key:016x}")).collect();
+        let keys: BTreeSet<u64> = candidates.iter().map(|candidate| candidate.key).collect();
+        let mut left: Vec<String> = keys.iter().map(|key| format!("{key:016x}")).collect();
         let mut found = HashMap::new();
         while !left.is_empty() {
-            let question = DigestRequest {
+            let request = DigestRequest {
                 index: dataset.wire(),
                 ranges: left.clone(),
                 split: 0,
                 bodies: true,
             };
-            let answer: DigestAnswer = client.call("/digest", &question).await?;
+            let answer: DigestAnswer = client.call("/digest", &request).await?;
             let answered = answer.ranges as usize;
             if answered == 0 || answered > left.len() {
                 let what = "it speaks of other ranges than asked for";
                 return Err(client::protocol(&self.url("/digest"), what));
             }
             left.drain(..answered);
-            found.extend(
-                answer.items.into_iter().filter_map(|held| {
-                    Some((key(&held.id), Item::of_document(dataset, &held.body)?))
-                }),
-            );
+            found.extend(answer.items.into_iter().filter_map(|document| {
+                Some((key(&document.id), Item::of_document(dataset, &document.body)?))
+            }));
         }
         Ok(found)
     }
 
-    /// Append the events of these items in one transaction. `former` is what the server holds of
-    /// them.
-    async fn tell(
+    /// Appends the events of these items in one transaction; `before` is what the server holds.
+    async fn append_lost_changes(
         &self,
-        telling: &mut Telling<'_>,
-        mut since: Since,
-        page: Vec<Suspect>,
-        mut former: HashMap<u64, Item>,
-    ) -> Result<Since, SyncError> {
-        // Before anything is compared: what a scan tells of meanwhile counts.
-        since = self.look(telling.dataset, since).await?;
-        let (queue, dataset) = (self.queue.clone(), telling.dataset.clone());
-        let names = std::sync::Arc::clone(&self.names);
-        let (since, pairs) = blocking(move || {
-            let mut pairs = Vec::new();
-            for suspect in page {
-                let before = former.remove(&suspect.key);
-                let told = since.before(&queue, suspect.key)?;
-                let held = suspect.held(&queue, &dataset, names.as_ref())?;
-                pairs.extend(Pair::new(before, told, suspect.item.is_some(), held));
+        comparison: &mut Comparison<'_>,
+        page: Vec<Candidate>,
+        mut before: HashMap<u64, Item>,
+    ) -> Result<(), SyncError> {
+        // Scans may have queued events since the last page.
+        let events = mem::take(&mut comparison.events);
+        let events = self.update_index(comparison.dataset, events).await?;
+        let (queue, dataset) = (self.queue.clone(), comparison.dataset.clone());
+        let names = Arc::clone(&self.names);
+        let (events, changes) = blocking(move || {
+            let mut changes = Vec::new();
+            for candidate in page {
+                let before = before.remove(&candidate.key);
+                let first_scan = events.first_scan(&queue, candidate.key)?;
+                let held = candidate.held(&queue, &dataset, names.as_ref())?;
+                changes.extend(LostChange::new(before, first_scan, &candidate, held));
             }
-            Ok((since, pairs))
+            Ok((events, changes))
         })
         .await?;
-        let events: Vec<_> = pairs.into_iter().filter_map(|pair| telling.event(pair)).collect();
-        let (queue, dataset) = (self.queue.clone(), telling.dataset.clone());
-        blocking(move || queue.apply_documents(&dataset, &[], &events).map(drop)).await?;
-        Ok(since)
+        comparison.events = events;
+        let found: Vec<_> = changes.iter().filter_map(|change| comparison.event(change)).collect();
+        let (queue, dataset) = (self.queue.clone(), comparison.dataset.clone());
+        blocking(move || queue.apply_documents(&dataset, &[], &found).map(drop)).await
     }
 }
 
-/// One item as the server knew it and as the first scan found it.
-struct Pair {
-    before: Option<Item>,
-    after: Option<Item>,
-    /// An event speaks of it: it was seen.
-    seen: bool,
-}
-
-impl Pair {
-    /// Of what the server holds, what events say, whether the queue held the item and what it
-    /// holds now. `None` for one that is gone since: the scan that found it so tells of it.
-    fn new(before: Option<Item>, told: Before, found: bool, held: Option<Item>) -> Option<Self> {
-        let (after, seen) = match told {
-            Before::Was(item) => (Some(item), true),
-            Before::Absent => (None, true),
-            Before::Untold if found && held.is_none() => return None,
-            Before::Untold => (held, false),
-        };
-        Some(Self { before, after, seen })
-    }
-}
-
-/// What is being told.
-struct Telling<'a> {
-    dataset: &'a Dataset,
-    watched: Watched,
-    found: Found,
-    report: LostReport,
-}
-
-impl Telling<'_> {
-    fn event(&mut self, Pair { before, after, seen }: Pair) -> Option<model::EventBody> {
-        match (&before, &after) {
-            (None, Some(after)) if self.found.is_baseline(after) => return None,
-            (Some(before), None) if !seen && !self.watched.is_gone(before) => return None,
-            _ => {}
-        }
-        let event = Item::event(before.as_ref(), after.as_ref(), self.watched.seen_us)?;
-        let report = &mut self.report;
-        let count = match event.event.action.as_str() {
-            action if action == ChangeKind::Created.name() => &mut report.created,
-            action if action == ChangeKind::Deleted.name() => &mut report.deleted,
-            _ => &mut report.modified,
-        };
-        *count += 1;
-        Some(event)
-    }
-}
-
-/// As many items as one question takes, one page after the other.
-fn pages(mut items: Vec<Suspect>) -> impl Iterator<Item = Vec<Suspect>> {
+/// Splits the candidates into pages of one request each.
+fn pages(mut candidates: Vec<Candidate>) -> impl Iterator<Item = Vec<Candidate>> {
     std::iter::from_fn(move || {
-        let left = items.len().saturating_sub(BODIES_PER_QUESTION);
-        let page = items.split_off(left);
+        let left = candidates.len().saturating_sub(BODIES_PER_REQUEST);
+        let page = candidates.split_off(left);
         (!page.is_empty()).then_some(page)
     })
 }
@@ -384,21 +427,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_watched_can_be_seen_and_is_not_there_counts_as_gone() {
+    fn only_watched_readable_and_missing_paths_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).into_os_string().into_encoded_bytes();
         std::fs::write(folder.path().join("there"), "").unwrap();
         let roots = vec![folder.path().as_os_str().as_encoded_bytes().to_vec()];
         let mut watched = Watched { roots, gaps: vec![path("mnt")], ..Watched::default() };
-        assert!(watched.is_path_gone(&path("not-there")));
-        assert!(watched.is_path_gone(&path("there/below")));
-        assert!(!watched.is_path_gone(&path("there")), "it is there");
-        let gap = watched.is_path_gone(&path("mnt/x")) || watched.is_path_gone(&path("mnt"));
+        assert!(watched.is_path_deleted(&path("not-there")));
+        assert!(watched.is_path_deleted(&path("there/below")));
+        assert!(!watched.is_path_deleted(&path("there")), "it exists");
+        let gap = watched.is_path_deleted(&path("mnt/x")) || watched.is_path_deleted(&path("mnt"));
         assert!(!gap, "a gap");
-        assert!(watched.is_path_gone(&path("mnt2")));
+        assert!(watched.is_path_deleted(&path("mnt2")));
         watched.roots = vec![path("other")];
-        assert!(!watched.is_path_gone(&path("not-there")), "not watched");
+        assert!(!watched.is_path_deleted(&path("not-there")), "not watched");
         watched.roots = vec![b"/".to_vec()];
-        assert!(watched.is_path_gone(&path("not-there")));
+        assert!(watched.is_path_deleted(&path("not-there")));
     }
 }

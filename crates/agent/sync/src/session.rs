@@ -114,7 +114,7 @@ fn events(
 
 /// Split the answer's list into what the queue must know of its documents, and what the server
 /// will never take: that must not block what is behind it, and is named in a coverage event.
-pub(crate) fn skips(draft: &Draft, skipped: &[model::Skipped]) -> (Vec<Skip>, Refused) {
+pub(crate) fn skips(draft: &Draft, skipped: &[model::Skipped]) -> Skipped {
     let documents = draft.documents();
     let mut skips = Vec::new();
     let mut refused = Refused::default();
@@ -131,7 +131,14 @@ pub(crate) fn skips(draft: &Draft, skipped: &[model::Skipped]) -> (Vec<Skip>, Re
             refused.event(draft, event, one.reason);
         }
     }
-    (skips, refused)
+    Skipped { skips, refused }
+}
+
+/// The values of a session that the server left out.
+pub(crate) struct Skipped {
+    /// For the queue.
+    pub(crate) skips: Vec<Skip>,
+    pub(crate) refused: Refused,
 }
 
 /// What the server will never take of one session: each kind with the first one named.

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use crate::client::{self, Client, SessionHead};
 use crate::control::{self, Facts, Reasons, Renewal};
 use crate::pace::Pace;
-use crate::session::{self, Draft, Refused, Room};
+use crate::session::{self, Draft, Refused, Room, Skipped};
 use crate::{IdentityFolder, Machine, SyncError};
 
 /// Content type of a session.
@@ -292,7 +292,7 @@ impl Syncer {
         run: &mut Run,
     ) -> Result<bool, SyncError> {
         run.events = run.events.saturating_sub(draft.events.items.len());
-        let (skips, refused) = session::skips(&draft, &answer.skipped);
+        let Skipped { skips, refused } = session::skips(&draft, &answer.skipped);
         // A session that came to nothing is not kept by the server.
         let session = (!answer.noop).then_some(answer.session);
         let settled = self.settle(dataset, draft, skips, refused, session).await?;

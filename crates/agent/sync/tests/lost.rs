@@ -80,7 +80,7 @@ fn history(server: &Server, agent: &Agent) -> Vec<Told> {
 }
 
 async fn compare(agent: &Agent) -> LostReport {
-    agent.syncer.tell_lost_changes(&files(), watched(agent)).await.unwrap()
+    agent.syncer.report_lost_changes(&files(), watched(agent)).await.unwrap()
 }
 
 fn counts(report: LostReport) -> (u64, u64, u64) {
@@ -96,7 +96,7 @@ async fn a_comparison_that_breaks_off_anywhere_tells_each_change_once() {
         // At first in the handshake, then further and further into the answers.
         server.cut_connections();
         server.proxy.cut_answers_after(after);
-        let done = agent.syncer.tell_lost_changes(&files(), watched(&agent)).await;
+        let done = agent.syncer.report_lost_changes(&files(), watched(&agent)).await;
         let whole = server.proxy.take_back();
         match done {
             Ok(_) if whole => break,
@@ -125,7 +125,7 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
     let text = |size: u64| Some(size.to_string());
     let seen = watched(&agent);
     server.stop().await;
-    assert!(agent.syncer.tell_lost_changes(&files(), seen.clone()).await.is_err());
+    assert!(agent.syncer.report_lost_changes(&files(), seen.clone()).await.is_err());
 
     // One that had changed changes twice more, one that had not changes and goes back, one that
     // was new is gone, one that was gone is back, and one comes and goes.
@@ -139,11 +139,11 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
     }
     expected.sort();
     server.resume(|_| {});
-    let report = agent.syncer.tell_lost_changes(&files(), seen.clone()).await.unwrap();
+    let report = agent.syncer.report_lost_changes(&files(), seen.clone()).await.unwrap();
     assert_eq!(counts(report), (CHANGED, CHANGED, CHANGED));
     // The process ended before it could note that: the same once more tells nothing.
     let mut agent = agent.restart();
-    let report = agent.syncer.tell_lost_changes(&files(), seen).await.unwrap();
+    let report = agent.syncer.report_lost_changes(&files(), seen).await.unwrap();
     assert_eq!(counts(report), (0, 0, 0));
     agent.beat().await;
     agent.repair().await;
@@ -205,9 +205,9 @@ async fn packages_that_changed_while_the_database_was_lost_are_told() {
     install(&agent, &[("bash", "2"), ("dpkg", "1"), ("new", "1")]);
     let moving = ["half:amd64".to_owned()].into();
     let seen = Watched { moving, seen_us: agent.clock.now_us(), ..Watched::default() };
-    let report = agent.syncer.tell_lost_changes(&packages(), seen.clone()).await.unwrap();
+    let report = agent.syncer.report_lost_changes(&packages(), seen.clone()).await.unwrap();
     assert_eq!(counts(report), (1, 1, 1));
-    let report = agent.syncer.tell_lost_changes(&packages(), seen).await.unwrap();
+    let report = agent.syncer.report_lost_changes(&packages(), seen).await.unwrap();
     assert_eq!(counts(report), (0, 0, 0));
     agent.syncer.cycle(&packages()).await.unwrap();
     let text = |text: &str| Some(text.to_owned());

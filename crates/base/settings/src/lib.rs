@@ -10,6 +10,7 @@
 //!
 //! Limits are the constants of [`limits`].
 
+pub mod bounds;
 mod error;
 pub mod limits;
 mod merge;

@@ -12,7 +12,7 @@ use model::{
     Baseline as _, Batch, Change, ChangeKind, CoverageKind, Dataset, EventBody, Fields, ItemKey,
     Kind, Observation, Op, Sink as _,
 };
-use queue::{Lease, OpenReport, Queue, QueueError, QueueOptions, Skip, Transaction};
+use queue::{Lease, OpenReport, Queue, QueueError, QueueOptions, Skip};
 
 /// 2026-11-21 in microseconds.
 pub(crate) const START_US: u64 = 1_795_000_000_000_000;
@@ -29,20 +29,12 @@ pub(crate) fn try_open(
     Queue::open(path, options, Arc::new(clock.clone()), Arc::new(SystemRandom))
 }
 
-/// The default options; with `HOLDFAST_TRANSACTION=per_event` each change has a transaction of its
-/// own, as in the published design.
-pub(crate) fn usual() -> QueueOptions {
-    let asked = std::env::var("HOLDFAST_TRANSACTION").unwrap_or_default();
-    let transaction = if asked == "per_event" { Transaction::PerEvent } else { Transaction::Group };
-    QueueOptions { transaction, ..QueueOptions::default() }
-}
-
 pub(crate) fn open(path: &Path, clock: &ManualClock) -> (Queue, OpenReport) {
-    try_open(path, usual(), clock).unwrap()
+    try_open(path, QueueOptions::default(), clock).unwrap()
 }
 
 pub(crate) fn open_new() -> (tempfile::TempDir, PathBuf, ManualClock, Queue) {
-    open_new_with(usual())
+    open_new_with(QueueOptions::default())
 }
 
 pub(crate) fn open_new_with(

@@ -1,10 +1,18 @@
-//! What a document or an event says of its item: enough to tell a change from two of them.
+//! The state of an item as a document or an event has it: enough to tell whether two states differ.
 
 use model::{ChangeKind, PackageDocument};
 use model::{Dataset, EventBody, FileBody, FileDocument, ItemKey, Names, PackageBody};
 use queue::Body;
 
-/// An item as it was at one moment.
+/// An item before the change that an event reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ItemBefore {
+    pub(super) key: ItemKey,
+    /// `None` if it did not exist.
+    pub(super) before: Option<Item>,
+}
+
+/// An item at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
     File(Box<FileBody>),
@@ -13,7 +21,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// Of a document as the server holds it; `None` when it is none of this dataset.
+    /// Returns the item of a document of the server; `None` if it is of another dataset.
     pub(super) fn of_document(dataset: &Dataset, json: &str) -> Option<Self> {
         if dataset.name() == Dataset::FIM_FILES {
             let document = serde_json::from_str::<FileDocument>(json).ok()?;
@@ -24,7 +32,7 @@ impl Item {
         told.then(|| Self::Package(Box::new(document.package)))
     }
 
-    /// Of what the queue holds; `None` for what is gone or no item of this dataset.
+    /// Returns the item of a body of the queue; `None` if it was deleted or is of another dataset.
     pub(super) fn of_body(
         dataset: &Dataset,
         key: &ItemKey,
@@ -38,9 +46,8 @@ impl Item {
         }
     }
 
-    /// The item of an event, and how it was before it: `None` when it was not there. `None`
-    /// altogether for an event of no item.
-    pub(super) fn before(event: EventBody) -> Option<(ItemKey, Option<Self>)> {
+    /// Returns the item of an event as it was before; `None` if the event is of no item.
+    pub(super) fn before(event: EventBody) -> Option<ItemBefore> {
         let created = event.event.action == ChangeKind::Created.name();
         let file = |body: FileBody| Self::File(Box::new(body));
         let package = |body: PackageBody| Self::Package(Box::new(body));
@@ -50,11 +57,11 @@ impl Item {
             (None, None) => return None,
         };
         let key = now.key();
-        // Of what was deleted the event holds what it was.
-        Some((key, before.or_else(|| (!created).then_some(now))))
+        // The event of a delete holds the item as it was.
+        Some(ItemBefore { key, before: before.or_else(|| (!created).then_some(now)) })
     }
 
-    /// Its key in the queue.
+    /// Returns its key in the queue.
     pub(super) fn key(&self) -> ItemKey {
         match self {
             Self::File(file) => {
@@ -65,7 +72,7 @@ impl Item {
         }
     }
 
-    /// The event of a change found at this time; `None` when nothing of it changed.
+    /// Returns the event of a change found at this time; `None` if nothing changed.
     pub(super) fn event(
         before: Option<&Self>,
         after: Option<&Self>,
@@ -110,14 +117,16 @@ mod tests {
         let (old, new) = (of("1"), of("2"));
         for (before, after) in [(Some(&old), Some(&new)), (Some(&old), None), (None, Some(&new))] {
             let event = Item::event(before, after, 7).unwrap();
-            assert_eq!(Item::before(event), Some((old.key(), before.cloned())));
+            let expected = ItemBefore { key: old.key(), before: before.cloned() };
+            assert_eq!(Item::before(event), Some(expected));
         }
         let file = |size| Item::File(Box::new(FileBody { size: Some(size), ..named() }));
         for (before, after) in
             [(Some(file(1)), Some(file(2))), (Some(file(1)), None), (None, Some(file(2)))]
         {
             let event = Item::event(before.as_ref(), after.as_ref(), 7).unwrap();
-            assert_eq!(Item::before(event), Some((ItemKey::of_path(b"/a/b"), before)));
+            let expected = ItemBefore { key: ItemKey::of_path(b"/a/b"), before };
+            assert_eq!(Item::before(event), Some(expected));
         }
         assert_eq!(Item::event(Some(&old), Some(&old), 7), None);
         assert_eq!(Item::event(None, None, 7), None);

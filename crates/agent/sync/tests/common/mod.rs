@@ -19,7 +19,7 @@ use model::{
     AgentId, AgentOs, Change, ChangeKind, Dataset, Fields, FileDocument, Incarnation, ItemKey,
     Kind, Names, Observation, Op, Record, SessionRecord, Sink as _, Write,
 };
-use queue::{Queue, QueueOptions, Transaction};
+use queue::{Queue, QueueOptions};
 use registry::{Registry, RegistryOptions, SqliteRegistry};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
 use state::{
@@ -249,15 +249,6 @@ impl Server {
     }
 }
 
-/// The default options; with `HOLDFAST_TRANSACTION=per_event` each change has a transaction of its
-/// own.
-fn queue_options() -> QueueOptions {
-    let asked = std::env::var("HOLDFAST_TRANSACTION").unwrap_or_default();
-    let per_event = asked == "per_event";
-    let transaction = if per_event { Transaction::PerEvent } else { Transaction::Group };
-    QueueOptions { transaction, ..QueueOptions::default() }
-}
-
 /// What an agent of these tests says of itself.
 pub(crate) fn sync_options(machine: &Machine, session_bytes: usize) -> SyncOptions {
     SyncOptions {
@@ -311,7 +302,7 @@ impl Agent {
     ) -> Self {
         let (queue, _) = Queue::open(
             &folder.path().join("agent.db"),
-            queue_options(),
+            QueueOptions::default(),
             Arc::new(clock.clone()),
             Arc::new(SystemRandom),
         )

@@ -14,8 +14,7 @@ use link::json::ControlConfig;
 use settings::{Settings, Span};
 use tracing::warn;
 
-use super::AgentSettings;
-use crate::config::AgentConfig;
+use crate::config::AgentSettings;
 
 /// The file in the agent's folder: what is to run.
 const FILE: &str = "group.toml";
@@ -95,17 +94,7 @@ pub(super) fn overlay(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSe
             None => all.rules.0.push(watch),
         }
     }
-    let whole = AgentConfig {
-        data: all.folder.clone(),
-        scan: all.scan.clone(),
-        inventory: all.inventory.clone(),
-        metrics: all.metrics.clone(),
-        queue: all.queue.clone(),
-        sync: all.sync.clone(),
-        watch: all.rules.clone(),
-        ..AgentConfig::default()
-    };
-    whole.validate().context("with the agent's own configuration")?;
+    all.validate().context("with the agent's own configuration")?;
     // What each pattern passes alone, all of them may not pass together.
     let clock = Arc::new(SystemClock::new());
     detect::Scanner::new(all.rules.clone(), detect::ScanOptions::default(), clock)

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use console::Console;
 use env::clock::Clock;
 use host::{Baseline, Dpkg, Inventory, InventoryError, Plan, Stamp};
 use model::{Coverage, Dataset, EventBody};
@@ -18,9 +19,9 @@ use queue::{DocumentStep, Queue, QueueError};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::tell::Told;
-use super::{Console, notes};
 use crate::config::InventoryConfig;
+use crate::datasets::DatasetKind;
+use crate::notes;
 
 /// The last look's result, as JSON.
 const NOTE: &str = "packages.last";
@@ -50,24 +51,24 @@ struct OpenGap {
     kind: model::CoverageKind,
 }
 
-/// Whether the packages of this queue were read, and whether they can be now.
+/// How current the queue is about a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
-    /// Never: nothing can be compared.
+pub(super) enum Reading {
+    /// It was never read: nothing can be compared.
     Never,
-    /// They are as of the last look.
-    Now,
-    /// They were once; the database cannot be read.
-    Before,
+    /// It was read as a whole by the last look.
+    Current,
+    /// It was read once; now it cannot be, or not as a whole.
+    Outdated,
 }
 
-/// What the queue knows of packages.
-pub(super) fn known(queue: &Queue) -> Result<Known, QueueError> {
+/// Returns how current the queue is about packages.
+pub(super) fn reading(queue: &Queue) -> Result<Reading, QueueError> {
     let last = load(queue)?;
     Ok(match (last.read_us, last.gap) {
-        (0, _) => Known::Never,
-        (_, None) => Known::Now,
-        (_, Some(_)) => Known::Before,
+        (0, _) => Reading::Never,
+        (_, None) => Reading::Current,
+        (_, Some(_)) => Reading::Outdated,
     })
 }
 
@@ -91,6 +92,14 @@ pub(super) fn look_again(queue: &Queue) -> Result<(), QueueError> {
 fn load(queue: &Queue) -> Result<Last, QueueError> {
     let note = queue.meta_get(NOTE)?;
     Ok(note.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
+}
+
+/// The outcome of a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LookOutcome {
+    Unchanged,
+    /// Documents or events were committed, which are to be reported.
+    Committed,
 }
 
 /// Looks at the package database.
@@ -131,8 +140,8 @@ impl Packages {
         self.config.interval
     }
 
-    /// Look now; whether something is to be told.
-    pub(super) fn look(&mut self) -> Result<bool, QueueError> {
+    /// Looks at the package database now.
+    pub(super) fn look(&mut self) -> Result<LookOutcome, QueueError> {
         if !self.config.packages {
             return self.forget();
         }
@@ -144,7 +153,7 @@ impl Packages {
             && stamp.as_ref().is_ok_and(|stamp| stamp.text() == self.last.stamp)
         {
             self.good_us = now_us;
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         match stamp.and_then(|_| self.dpkg.read()) {
             Ok((inventory, stamp)) => self.compare(&inventory, &stamp, root, now_us),
@@ -158,7 +167,7 @@ impl Packages {
         stamp: &Stamp,
         root: String,
         now_us: u64,
-    ) -> Result<bool, QueueError> {
+    ) -> Result<LookOutcome, QueueError> {
         let baseline = self.baseline()?;
         // The first look makes documents and no events, and so does the first below another root.
         let told =
@@ -185,9 +194,9 @@ impl Packages {
             moving: (inventory.moving.len() <= MOVING_MAX).then(|| inventory.moving.clone()),
             gap: None,
         };
-        notes::set_seen(&self.queue, Told::Packages, now_us)?;
+        notes::set_seen(&self.queue, DatasetKind::Packages, now_us)?;
         self.good_us = now_us;
-        if changed
+        if changed == LookOutcome::Committed
             || self.last.stamp != next.stamp
             || self.last.moving != next.moving
             || self.last.gap.is_some()
@@ -208,10 +217,10 @@ impl Packages {
         Ok(changed)
     }
 
-    /// Commit what differs and these events beside it; whether there was any of it.
-    fn commit(&self, plan: &Plan, events: &[EventBody]) -> Result<bool, QueueError> {
+    /// Commits what differs, and these events with it.
+    fn commit(&self, plan: &Plan, events: &[EventBody]) -> Result<LookOutcome, QueueError> {
         if plan.items.is_empty() && events.is_empty() {
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         let steps: Vec<DocumentStep<'_>> = plan
             .items
@@ -223,7 +232,7 @@ impl Packages {
             })
             .collect();
         self.queue.apply_documents(&self.dataset, &steps, events)?;
-        Ok(true)
+        Ok(LookOutcome::Committed)
     }
 
     fn baseline(&self) -> Result<Baseline, QueueError> {
@@ -235,11 +244,11 @@ impl Packages {
     }
 
     /// The database gives nothing: told once, when it begins or becomes another kind of gap.
-    fn gap(&mut self, problem: &InventoryError, now_us: u64) -> Result<bool, QueueError> {
+    fn gap(&mut self, problem: &InventoryError, now_us: u64) -> Result<LookOutcome, QueueError> {
         let kind = problem.coverage();
         let open = self.last.gap.as_ref();
         if open.is_some_and(|gap| gap.kind == kind) {
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         warn!("packages: {problem}");
         self.console.line(&format!("gap: {problem}"));
@@ -259,14 +268,14 @@ impl Packages {
         self.queue.apply_documents(&self.dataset, &[], &[told])?;
         let gap = Some(OpenGap { since_us, kind });
         self.note(Last { gap, stamp: String::new(), ..self.last.clone() })?;
-        Ok(true)
+        Ok(LookOutcome::Committed)
     }
 
     /// Packages are not to be watched: what was known of them goes, and no event tells of it.
-    fn forget(&mut self) -> Result<bool, QueueError> {
-        notes::set_compared(&self.queue, Told::Packages)?;
+    fn forget(&mut self) -> Result<LookOutcome, QueueError> {
+        notes::set_compared(&self.queue, DatasetKind::Packages)?;
         if self.last.root.is_empty() && self.last.gap.is_none() {
-            return Ok(false);
+            return Ok(LookOutcome::Unchanged);
         }
         let plan = host::plan(&self.baseline()?, &Inventory::default(), None);
         let changed = self.commit(&plan, &[])?;

@@ -1,36 +1,17 @@
-//! What this machine says of itself: host name, operating system, kernel.
+//! This machine: host name, operating system, kernel.
 
 use std::fs;
 
 use model::AgentOs;
 
-/// Version of this program as agents report it.
-pub(crate) fn program_version() -> String {
-    format!("Holdfast v{}", env!("CARGO_PKG_VERSION"))
-}
-
 /// The host name, or `localhost` when the system has none.
-pub(crate) fn hostname() -> String {
+pub fn hostname() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".into() } else { name }
 }
 
-/// Raise this process's limit of open files as far as the system allows; what it is then. Each
-/// connection of an agent is an open file.
-pub(crate) fn raise_open_files() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // None is no limit.
-    let Some(now) = current else { return u64::MAX };
-    let raised = Rlimit { current: maximum, maximum };
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => maximum.unwrap_or(u64::MAX),
-        Err(_) => now,
-    }
-}
-
 /// The operating system, from `/etc/os-release` (freedesktop's os-release(5)) and uname(2).
-pub(crate) fn os() -> AgentOs {
+pub fn os() -> AgentOs {
     let release = fs::read_to_string("/etc/os-release")
         .or_else(|_| fs::read_to_string("/usr/lib/os-release"))
         .unwrap_or_default();
@@ -66,14 +47,6 @@ mod tests {
         assert_eq!(field(text, "NAME").as_deref(), Some("Debian GNU/Linux"));
         assert_eq!(field(text, "ID").as_deref(), Some("debian"));
         assert_eq!(field(text, "VERSION_ID"), None);
-    }
-
-    #[test]
-    fn the_limit_of_open_files_is_raised_to_what_is_allowed() {
-        use rustix::process::{Resource, getrlimit};
-        let most = raise_open_files();
-        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), most);
-        assert_eq!(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX), most);
     }
 
     #[test]

@@ -12,8 +12,9 @@ use sync::{SyncError, backoff};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use super::scan::Order;
-use super::{AgentSettings, Begin, Ended, Shared, group};
+use crate::config::AgentSettings;
+use crate::group;
+use crate::shared::{Begin, Ended, Order, Shared};
 
 /// Orders remembered as taken, so that one handed out twice is done once.
 const TAKEN_MAX: usize = 1_000;
@@ -60,9 +61,9 @@ pub(super) async fn run(
         let wait = match beaten {
             // The server calls an agent active from its second word on: say it at once. Outcomes
             // that found no room are told at once, too.
-            Ok(more) => {
+            Ok(outcomes) => {
                 let before = std::mem::replace(&mut action, ControlAction::Notify);
-                if before == ControlAction::Startup || more {
+                if before == ControlAction::Startup || outcomes == Outcomes::Left {
                     continue;
                 }
                 every
@@ -120,6 +121,14 @@ enum Wish {
     None(String),
 }
 
+/// The outcomes of orders after a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcomes {
+    AllSent,
+    /// Some found no room in it.
+    Left,
+}
+
 impl Heart {
     /// How long to wait after a heartbeat that was not answered: no shorter than the pace, and not
     /// before the server wishes.
@@ -130,17 +139,12 @@ impl Heart {
         wait.max(every)
     }
 
-    /// One heartbeat; whether outcomes are left that found no room in it.
-    async fn beat(&mut self, action: ControlAction) -> Result<bool, SyncError> {
+    /// Sends one heartbeat and takes what its answer orders.
+    async fn beat(&mut self, action: ControlAction) -> Result<Outcomes, SyncError> {
         let outcomes = first(&self.shared.outcomes.lock());
         match self.shared.syncer.heartbeat(action, &outcomes).await {
             Ok(answer) => {
-                let more = {
-                    // Only ever more of them behind these.
-                    let mut left = self.shared.outcomes.lock();
-                    left.drain(..outcomes.len());
-                    !left.is_empty()
-                };
+                let left = self.drop_told(outcomes.len());
                 let restarting = self.shared.restarting.load(Ordering::SeqCst);
                 if outcomes.iter().any(|told| told.id == restarting) {
                     let _ = self.shared.ended.try_send(Ended::Restart);
@@ -159,7 +163,7 @@ impl Heart {
                     self.shared.tell.notify_one();
                 }
                 self.check_due = due;
-                Ok(more)
+                Ok(left)
             }
             Err(error) => {
                 if self.failures == 0 {
@@ -169,6 +173,13 @@ impl Heart {
                 Err(error)
             }
         }
+    }
+
+    /// Drops the first outcomes, which the server was told; others may have come since.
+    fn drop_told(&self, count: usize) -> Outcomes {
+        let mut outcomes = self.shared.outcomes.lock();
+        outcomes.drain(..count);
+        if outcomes.is_empty() { Outcomes::AllSent } else { Outcomes::Left }
     }
 
     async fn take(&mut self, command: &ControlCommand) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
 use anyhow::Context as _;
+use console::Console;
 use detect::{Cancel, SystemNames};
 use env::clock::Clock;
 use env::random::SystemRandom;
@@ -16,11 +17,13 @@ use sync::{IdentityFolder, SyncOptions, Syncer};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
 
-use super::{
-    Agent, AgentSettings, Begin, Console, Left, ORDERS_MAX, Part, Shared, group, heart, metrics,
-    notes, packages, scan, tell,
-};
-use crate::config::{Durability, QueueConfig, Transaction};
+use crate::config::{AgentSettings, QueueConfig};
+use crate::scan::History;
+use crate::shared::{Begin, Left, Order, Part, Shared};
+use crate::{Agent, group, heart, metrics, notes, packages, scan, tell};
+
+/// Scans that may be asked for and not yet begun.
+const ORDERS_MAX: usize = 16;
 
 /// What an agent starts from.
 pub(super) struct Start<'a> {
@@ -30,6 +33,12 @@ pub(super) struct Start<'a> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) begin: Begin,
     pub(super) left: Left,
+}
+
+/// A queue and what its opening found.
+struct OpenQueue {
+    queue: Queue,
+    report: OpenReport,
 }
 
 impl Start<'_> {
@@ -63,7 +72,7 @@ impl Start<'_> {
         let opened = Queue::open(&path, options, self.clock.clone(), Arc::new(SystemRandom));
         let (queue, report) = opened.context("agent's queue")?;
         announce(&self.console, &report);
-        let started = self.on((queue.clone(), report), settings, config);
+        let started = self.on(OpenQueue { queue: queue.clone(), report }, settings, config);
         if started.is_err() {
             let _ = queue.close();
         }
@@ -72,7 +81,7 @@ impl Start<'_> {
 
     fn on(
         &mut self,
-        (queue, report): (Queue, OpenReport),
+        OpenQueue { queue, report }: OpenQueue,
         settings: &AgentSettings,
         config: ControlConfig,
     ) -> anyhow::Result<Agent> {
@@ -115,12 +124,9 @@ impl Start<'_> {
         let begin =
             || metrics::HostMetrics::begin(&settings.folder, &settings.metrics, shared.clone());
         let metrics = settings.metrics.enabled.then(begin);
-        let scanning = scan::Scanning::new(
-            &shared,
-            settings,
-            (self.begin, report.created),
-            self.clock.clone(),
-        )?;
+        let history = if report.created { History::None } else { History::Kept };
+        let scanning =
+            scan::Scanning::new(&shared, settings, self.begin, history, self.clock.clone())?;
         let part = |name| Part { shared: shared.clone(), name };
         let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
         shared.outcomes.lock().append(&mut self.left.outcomes);
@@ -157,7 +163,7 @@ fn check_reason(report: &OpenReport) -> Option<&'static str> {
 fn spawn_scanner(
     part: Part,
     scanning: scan::Scanning,
-    inbox: std::sync::mpsc::Receiver<scan::Order>,
+    inbox: std::sync::mpsc::Receiver<Order>,
 ) -> anyhow::Result<thread::JoinHandle<()>> {
     let run = move || {
         let _part = part;
@@ -173,9 +179,9 @@ async fn guarded(_part: Part, work: impl Future<Output = ()>) {
 fn sync_options(settings: &AgentSettings) -> SyncOptions {
     SyncOptions {
         module: "fim".into(),
-        version: crate::host::program_version(),
-        hostname: crate::host::hostname(),
-        os: crate::host::os(),
+        version: format!("Holdfast v{}", env!("CARGO_PKG_VERSION")),
+        hostname: host::system::hostname(),
+        os: host::system::os(),
         machine: sync::Machine::of_host(),
         heartbeat: settings.sync.heartbeat,
         session_bytes: model::limits::SESSION_BYTES_TARGET,
@@ -184,14 +190,8 @@ fn sync_options(settings: &AgentSettings) -> SyncOptions {
 
 fn queue_options(config: &QueueConfig) -> QueueOptions {
     QueueOptions {
-        durability: match config.durability {
-            Durability::Process => queue::Durability::Process,
-            Durability::Power => queue::Durability::Power,
-        },
-        transaction: match config.transaction {
-            Transaction::Group => queue::Transaction::Group,
-            Transaction::PerEvent => queue::Transaction::PerEvent,
-        },
+        durability: config.durability,
+        transaction: config.transaction,
         byte_limit: u64::from(config.limit_mib) * 1024 * 1024,
         window: config.window,
         page_bytes: config.page_size,

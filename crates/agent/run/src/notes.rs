@@ -5,8 +5,8 @@ use std::path::Path;
 use queue::{Queue, QueueError};
 use sha2::{Digest as _, Sha256};
 
-use super::tell::Told;
-use super::uptime::Uptime;
+use crate::datasets::DatasetKind;
+use crate::uptime::Uptime;
 
 /// When the agent was last known to run, microseconds since the epoch, decimal.
 const ALIVE: &str = "agent.alive_us";
@@ -28,45 +28,45 @@ const LAST_SCAN: &str = "scan.last";
 
 /// When the agent was known to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Alive {
+pub(super) struct Alive {
     /// By the wall clock, microseconds since the epoch.
-    pub(crate) wall_us: u64,
+    pub(super) wall_us: u64,
     /// By the time since the machine was booted; `None` if the system does not say.
-    pub(crate) uptime: Option<Uptime>,
+    pub(super) uptime: Option<Uptime>,
 }
 
 /// Remember that the agent runs.
-pub(crate) fn set_alive(queue: &Queue, alive: &Alive) -> Result<(), QueueError> {
+pub(super) fn set_alive(queue: &Queue, alive: &Alive) -> Result<(), QueueError> {
     let uptime = alive.uptime.as_ref().map(Uptime::to_text).unwrap_or_default();
     queue.meta_set(ALIVE_UPTIME, uptime.as_bytes())?;
     queue.meta_set(ALIVE, alive.wall_us.to_string().as_bytes())
 }
 
 /// When it was last known to run.
-pub(crate) fn alive(queue: &Queue) -> Result<Option<Alive>, QueueError> {
+pub(super) fn alive(queue: &Queue) -> Result<Option<Alive>, QueueError> {
     let wall_us = text(queue.meta_get(ALIVE)?).and_then(|t| t.parse().ok());
     let uptime = text(queue.meta_get(ALIVE_UPTIME)?).and_then(|t| Uptime::parse(&t));
     Ok(wall_us.map(|wall_us| Alive { wall_us, uptime }))
 }
 
 /// Remember that agent and server were compared at this time.
-pub(crate) fn set_checked(queue: &Queue, now_us: u64) -> Result<(), QueueError> {
+pub(super) fn set_checked(queue: &Queue, now_us: u64) -> Result<(), QueueError> {
     queue.meta_set(CHECKED, now_us.to_string().as_bytes())
 }
 
 /// When they were compared last.
-pub(crate) fn checked(queue: &Queue) -> Result<Option<u64>, QueueError> {
+pub(super) fn checked(queue: &Queue) -> Result<Option<u64>, QueueError> {
     Ok(text(queue.meta_get(CHECKED)?).and_then(|t| t.parse().ok()))
 }
 
 /// Remember the rules; `true` when they differ from the ones remembered.
-pub(crate) fn rules_changed(queue: &Queue, rules: &detect::Rules) -> Result<bool, QueueError> {
+pub(super) fn rules_changed(queue: &Queue, rules: &detect::Rules) -> Result<bool, QueueError> {
     let before = queue.meta_get(RULES)?;
     Ok(before.is_some_and(|before| before != digest(rules)))
 }
 
 /// Remember the rules.
-pub(crate) fn set_rules(queue: &Queue, rules: &detect::Rules) -> Result<(), QueueError> {
+pub(super) fn set_rules(queue: &Queue, rules: &detect::Rules) -> Result<(), QueueError> {
     queue.meta_set(RULES, &digest(rules))
 }
 
@@ -76,18 +76,18 @@ fn digest(rules: &detect::Rules) -> Vec<u8> {
 }
 
 /// Remember the gaps that are open.
-pub(crate) fn set_gaps(queue: &Queue, gaps: &[detect::Gap]) -> Result<(), QueueError> {
+pub(super) fn set_gaps(queue: &Queue, gaps: &[detect::Gap]) -> Result<(), QueueError> {
     queue.meta_set(GAPS, &serde_json::to_vec(gaps).unwrap_or_default())
 }
 
 /// The gaps that were open.
-pub(crate) fn gaps(queue: &Queue) -> Result<Vec<detect::Gap>, QueueError> {
+pub(super) fn gaps(queue: &Queue) -> Result<Vec<detect::Gap>, QueueError> {
     let note = queue.meta_get(GAPS)?;
     Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
 }
 
 /// Remember a scan's result.
-pub(crate) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Result<(), QueueError> {
+pub(super) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Result<(), QueueError> {
     let mut json = serde_json::to_vec(report).unwrap_or_default();
     if json.len() > queue::NOTE_BYTES_MAX {
         // Very many roots: their sums are what a status shows.
@@ -99,19 +99,19 @@ pub(crate) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Resul
 
 /// Whether this database has seen a whole scan. Before that it does not hold what is on the disk,
 /// and a check would take what it lacks for surplus on the server.
-pub(crate) fn scanned(queue: &Queue) -> Result<bool, QueueError> {
+pub(super) fn scanned(queue: &Queue) -> Result<bool, QueueError> {
     Ok(queue.meta_get(LAST_SCAN)?.is_some())
 }
 
 /// The last scan's result as JSON, from a database that another process may have open.
-pub(crate) fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueError> {
+pub fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueError> {
     let note = queue::peek_note(database, LAST_SCAN)?;
     Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
 /// A database that has not seen a whole scan does not know what the server was told: remember that
 /// the two are to be compared before the first document is told.
-pub(crate) fn begin(queue: &Queue) -> Result<(), QueueError> {
+pub(super) fn begin(queue: &Queue) -> Result<(), QueueError> {
     if scanned(queue)? {
         return Ok(());
     }
@@ -123,31 +123,31 @@ pub(crate) fn begin(queue: &Queue) -> Result<(), QueueError> {
     Ok(())
 }
 
-fn compare_note(what: Told) -> &'static str {
-    match what {
-        Told::Files => COMPARE,
-        Told::Packages => COMPARE_PACKAGES,
+fn compare_note(kind: DatasetKind) -> &'static str {
+    match kind {
+        DatasetKind::Files => COMPARE,
+        DatasetKind::Packages => COMPARE_PACKAGES,
     }
 }
 
 /// Remember when everything of it had been looked at for the first time, if it is to be compared.
-pub(crate) fn set_seen(queue: &Queue, what: Told, seen_us: u64) -> Result<(), QueueError> {
-    match compare_due(queue, what)? {
-        Some(u64::MAX) => queue.meta_set(compare_note(what), seen_us.to_string().as_bytes()),
+pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result<(), QueueError> {
+    match compare_due(queue, kind)? {
+        Some(u64::MAX) => queue.meta_set(compare_note(kind), seen_us.to_string().as_bytes()),
         _ => Ok(()),
     }
 }
 
 /// While that comparison was not made: when everything had been looked at for the first time,
 /// microseconds since the epoch, or [`u64::MAX`] before that.
-pub(crate) fn compare_due(queue: &Queue, what: Told) -> Result<Option<u64>, QueueError> {
-    let note = text(queue.meta_get(compare_note(what))?).filter(|note| !note.is_empty());
+pub(super) fn compare_due(queue: &Queue, kind: DatasetKind) -> Result<Option<u64>, QueueError> {
+    let note = text(queue.meta_get(compare_note(kind))?).filter(|note| !note.is_empty());
     Ok(note.map(|note| note.parse().unwrap_or(u64::MAX)))
 }
 
 /// Remember that it was made.
-pub(crate) fn set_compared(queue: &Queue, what: Told) -> Result<(), QueueError> {
-    queue.meta_set(compare_note(what), b"")
+pub(super) fn set_compared(queue: &Queue, kind: DatasetKind) -> Result<(), QueueError> {
+    queue.meta_set(compare_note(kind), b"")
 }
 
 fn text(note: Option<Vec<u8>>) -> Option<String> {

@@ -24,14 +24,13 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 mod held;
 mod metrics;
 mod refused;
+mod server;
 
-use super::scan::Order;
-use super::{Agent, AgentSettings, Begin, Console, Ended, Left, Start};
-use crate::config::{
-    AgentsConfig, ApiConfig, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, ServerConfig,
-    SyncConfig,
-};
-use crate::server::Server;
+use super::{Agent, AgentSettings, Console, Ended};
+use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
+use crate::shared::{Begin, Left, Order};
+use crate::start::Start;
+use server::Server;
 
 /// How long what must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -144,18 +143,12 @@ fn stored_bytes(folder: &Path, file: &Path) -> Option<usize> {
 /// A server and the settings of an agent that is enrolled with it.
 async fn house(folder: &Path) -> (Server, AgentSettings) {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let (anywhere, tree) = ("127.0.0.1:0".parse().unwrap(), folder.join("tree"));
+    let tree = folder.join("tree");
     std::fs::create_dir(&tree).unwrap();
-    let config = ServerConfig {
-        data: folder.join("server"),
-        api: ApiConfig { listen: anywhere, plain_http: true, ..ApiConfig::default() },
-        agents: AgentsConfig { listen: anywhere, ..AgentsConfig::default() },
-        ..ServerConfig::default()
-    };
-    let (server, started) = Server::start(&config).await.unwrap();
+    let server = Server::start(&folder.join("server"), "127.0.0.1:0".parse().unwrap());
     let identity = IdentityFolder::new(folder.join("agent"));
     let options = EnrollOptions {
-        server_url: format!("https://{}", started.agents.unwrap()),
+        server_url: format!("https://{}", server.address()),
         token: server.registry.create_enrolment_token(&[], 1, 600).unwrap(),
         name: "breaking".into(),
         groups: Vec::new(),
@@ -197,7 +190,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
     assert!(error.contains("scan thread") && error.contains("start the agent again"), "{error}");
     // What can still be closed is.
     agent.stop().await.unwrap();
-    server.stop().await.unwrap();
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,7 +198,7 @@ async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_to
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
     // Its word would be that nothing is configured.
-    server.stop().await.unwrap();
+    server.stop().await;
     let told = |agent: &Agent| agent.shared.syncer.config();
     let good = "[scan]\nthreads = 2\n";
     super::group::store(&settings.folder, good).unwrap();
@@ -235,7 +228,7 @@ async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_to
 async fn another_configuration_takes_neither_a_restart_nor_what_is_not_told_yet() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
-    server.stop().await.unwrap();
+    server.stop().await;
     let agent = Agent::start(&settings, Console::new()).unwrap();
     let outcome =
         link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "3 files".into() };
@@ -259,27 +252,18 @@ async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done()
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(200);
     let url = IdentityFolder::new(&settings.folder).load().unwrap().unwrap().server_url;
-    server.stop().await.unwrap();
+    server.stop().await;
     let mut agent = Agent::start(&settings, Console::new()).unwrap();
     // Taken and told, but the server's answer to that never came.
     agent.shared.restarting.store(7, Ordering::SeqCst);
     let outcome =
         link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "restarting".into() };
     agent.shared.outcomes.lock().push(outcome);
-    let anywhere = "127.0.0.1:0".parse().unwrap();
-    let config = ServerConfig {
-        data: folder.path().join("server"),
-        api: ApiConfig { listen: anywhere, plain_http: true, ..ApiConfig::default() },
-        agents: AgentsConfig {
-            listen: url.trim_start_matches("https://").parse().unwrap(),
-            ..AgentsConfig::default()
-        },
-        ..ServerConfig::default()
-    };
-    let (server, _) = Server::start(&config).await.unwrap();
+    let listen = url.trim_start_matches("https://").parse().unwrap();
+    let server = Server::start(&folder.path().join("server"), listen);
     assert_eq!(agent.ended().await, Some(Ended::Restart));
     agent.stop().await.unwrap();
-    server.stop().await.unwrap();
+    server.stop().await;
 }
 
 /// A line that passes everything on until it is told to swallow it, as one that drops packets.
@@ -351,5 +335,5 @@ async fn a_stop_waits_for_no_answer_and_forgets_no_outcome() {
     // An answer would be waited for twice as long.
     let closed = tokio::time::timeout(Duration::from_mins(1), agent.close(true)).await;
     assert_eq!(closed.unwrap().unwrap().outcomes, [outcome]);
-    server.stop().await.unwrap();
+    server.stop().await;
 }

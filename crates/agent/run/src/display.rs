@@ -1,61 +1,17 @@
-//! What a person sees of an agent: plain lines on stdout, a progress bar on a terminal.
+//! A scan as people see it: a progress bar on a terminal, and the lines of its result.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use console::Console;
 use detect::{Progress, RootState, ScanReport};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How often the progress bar is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
-
-/// The first failure to print.
-static LOST: OnceLock<io::Error> = OnceLock::new();
-
-/// Where lines for people go. A clone writes to the same place.
-#[derive(Debug, Clone)]
-pub(crate) struct Console {
-    bar: bool,
-}
-
-impl Console {
-    /// Lines on stdout; a progress bar on stderr when that is a terminal.
-    pub(crate) fn new() -> Self {
-        Self { bar: io::stderr().is_terminal() }
-    }
-
-    #[expect(clippy::unused_self, reason = "a console is where lines go, whichever it is")]
-    pub(crate) fn line(&self, text: &str) {
-        // A closed stdout is no reason to stop watching.
-        let mut out = io::stdout().lock();
-        if let Err(e) = writeln!(out, "{text}").and_then(|()| out.flush()) {
-            let _ = LOST.set(e);
-        }
-    }
-
-    /// Why a line could not be printed, if one could not.
-    pub(crate) fn lost() -> Option<&'static io::Error> {
-        LOST.get()
-    }
-
-    /// Show a running scan until the result is dropped.
-    pub(crate) fn scanning(&self, progress: &Progress) -> Option<ShownProgress> {
-        self.bar.then(|| ShownProgress::start(progress.clone()))
-    }
-
-    /// The result of a scan.
-    pub(crate) fn scanned(&self, report: &ScanReport) {
-        self.line(&scan_line(report));
-        for root in &report.roots {
-            if let RootState::Gap { detail, .. } = &root.state {
-                self.line(&format!("gap: {}: {detail}", root.path));
-            }
-        }
-    }
-}
 
 /// One line of a scan's result.
 pub(crate) fn scan_line(report: &ScanReport) -> String {
@@ -87,6 +43,21 @@ pub(crate) fn scan_line(report: &ScanReport) -> String {
 /// Bytes for people, in binary units.
 fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
+}
+
+/// Shows a running scan on stderr, if that is a terminal, until the result is dropped.
+pub(crate) fn show_progress(progress: &Progress) -> Option<ShownProgress> {
+    io::stderr().is_terminal().then(|| ShownProgress::start(progress.clone()))
+}
+
+/// Prints the result of a scan.
+pub fn print_scan(console: &Console, report: &ScanReport) {
+    console.line(&scan_line(report));
+    for root in &report.roots {
+        if let RootState::Gap { detail, .. } = &root.state {
+            console.line(&format!("gap: {}: {detail}", root.path));
+        }
+    }
 }
 
 /// A progress bar that lives as long as this.

@@ -3,15 +3,15 @@
 use rusqlite::{Connection, OpenFlags};
 
 use super::*;
-use crate::agent::METRICS_FILE;
-use crate::agent::metrics::REOPEN_AFTER;
+use crate::METRICS_FILE;
+use crate::metrics::REOPEN_AFTER;
 
 /// An agent that looks at its host ten times a second, of a server that is gone.
 async fn looking(folder: &Path) -> AgentSettings {
     let (server, mut settings) = house(folder).await;
     settings.metrics =
         MetricsConfig { interval: Duration::from_millis(100), ..MetricsConfig::default() };
-    server.stop().await.unwrap();
+    server.stop().await;
     settings
 }
 

@@ -1,5 +1,5 @@
-//! The first cycle of each dataset of a database that does not know what the server was told: what
-//! changed while it was lost becomes events first.
+//! The first cycle of each dataset of a new database, which does not know what the server was told:
+//! before it, what changed while the old database was lost becomes events.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +9,12 @@ use detect::Rules;
 use queue::QueueError;
 use sync::{SyncError, Watched};
 
-use super::packages::{self, Known};
-use super::tell::Told;
-use super::{Shared, notes};
+use crate::datasets::DatasetKind;
+use crate::notes;
+use crate::packages::{self, Reading};
+use crate::shared::Shared;
 
-/// How it stands with the comparison.
+/// Whether a comparison is due.
 enum Due {
     No,
     /// Not before the first whole look.
@@ -21,15 +22,23 @@ enum Due {
     Now(Watched),
 }
 
-/// Compare if that is due; whether the dataset may be told now.
-pub(super) async fn settle(shared: &Arc<Shared>, what: Told) -> Result<bool, SyncError> {
+/// Whether a dataset can be reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    Yes,
+    /// Not before the first whole scan, or look at packages, has ended.
+    NotYet,
+}
+
+/// Compares a dataset with the server if that is due.
+pub(crate) async fn settle(shared: &Arc<Shared>, kind: DatasetKind) -> Result<Settled, SyncError> {
     let own = shared.clone();
-    let watched = match blocking(move || due(&own, what)).await? {
-        Due::No => return Ok(true),
-        Due::Later => return Ok(false),
+    let watched = match blocking(move || due(&own, kind)).await? {
+        Due::No => return Ok(Settled::Yes),
+        Due::Later => return Ok(Settled::NotYet),
         Due::Now(watched) => watched,
     };
-    let found = shared.syncer.tell_lost_changes(what.dataset(shared), watched).await?;
+    let found = shared.syncer.report_lost_changes(shared.dataset_of(kind), watched).await?;
     if found.created + found.modified + found.deleted > 0 {
         // What only the server holds goes with a check; the one that was due may have been made
         // without this dataset. Before the comparison is noted as made: killed in between, it is
@@ -37,25 +46,25 @@ pub(super) async fn settle(shared: &Arc<Shared>, what: Told) -> Result<bool, Syn
         shared.syncer.set_check_due(Some("what changed while agent.db was lost is known"));
         shared.console.line(&format!(
             "compared{} with what the server was told before: {} created, {} modified, {} deleted",
-            what.shown(),
+            kind.label(),
             found.created,
             found.modified,
             found.deleted
         ));
     }
     let own = shared.clone();
-    blocking(move || notes::set_compared(&own.queue, what)).await?;
-    Ok(true)
+    blocking(move || notes::set_compared(&own.queue, kind)).await?;
+    Ok(Settled::Yes)
 }
 
-fn due(shared: &Shared, what: Told) -> Result<Due, QueueError> {
-    let Some(seen_us) = notes::compare_due(&shared.queue, what)? else { return Ok(Due::No) };
-    let watched = match what {
-        Told::Files if notes::scanned(&shared.queue)? => {
+fn due(shared: &Shared, kind: DatasetKind) -> Result<Due, QueueError> {
+    let Some(seen_us) = notes::compare_due(&shared.queue, kind)? else { return Ok(Due::No) };
+    let watched = match kind {
+        DatasetKind::Files if notes::scanned(&shared.queue)? => {
             let gaps = notes::gaps(&shared.queue)?.into_iter().map(|gap| gap.path).collect();
             Watched { roots: roots(&shared.rules), gaps, seen_us, ..Watched::default() }
         }
-        Told::Packages if packages::known(&shared.queue)? == Known::Now => {
+        DatasetKind::Packages if packages::reading(&shared.queue)? == Reading::Current => {
             let Some(moving) = packages::moving(&shared.queue)? else { return Ok(Due::Later) };
             Watched { moving, seen_us, ..Watched::default() }
         }

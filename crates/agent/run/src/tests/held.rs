@@ -6,7 +6,7 @@ use model::{ItemKey, Kind, Observation, Op, Sink as _};
 use queue::{Queue, QueueOptions};
 
 use super::*;
-use crate::agent::tell::HELD_FOR;
+use crate::tell::HELD_FOR;
 
 /// Bytes of the file when the copy was made, as the copy says it is, and as it is.
 const BEFORE: usize = 3;
@@ -76,7 +76,7 @@ async fn nothing_pending_in_a_database_put_back_is_told_before_a_scan_has_ended(
     })
     .await;
     agent.stop().await.unwrap();
-    server.stop().await.unwrap();
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,5 +94,5 @@ async fn a_scan_that_hangs_silences_the_agent_for_ten_minutes_and_no_longer() {
     clock.go_on();
     until("the disk is told", || stored_bytes(folder.path(), &file) == Some(NOW)).await;
     agent.stop().await.unwrap();
-    server.stop().await.unwrap();
+    server.stop().await;
 }

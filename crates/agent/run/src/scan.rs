@@ -11,25 +11,18 @@ use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
 use tracing::{error, info, warn};
 
-use super::notes::Alive;
-use super::packages::Packages;
-use super::tell::Told;
-use super::uptime::Uptime;
-use super::{AgentSettings, Begin, Shared, notes};
-use crate::config::ScanConfig;
+use crate::config::{AgentSettings, ScanConfig};
+use crate::datasets::DatasetKind;
+use crate::display;
+use crate::notes::{self, Alive};
+use crate::packages::{LookOutcome, Packages};
+use crate::shared::{Begin, Order, Shared};
+use crate::uptime::Uptime;
 
 /// How often the agent notes that it runs: what a gap after a crash is measured from.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
 /// Wall clock and monotone clock may drift apart by so much between two notes.
 const CLOCK_JUMP: Duration = Duration::from_mins(1);
-
-/// What the scanning thread is asked for.
-#[derive(Debug)]
-pub(super) enum Order {
-    /// Scan now, at full speed; report the outcome under this command's number.
-    Scan(u64),
-    Stop,
-}
 
 /// The thread's own things.
 pub(super) struct Scanning {
@@ -50,11 +43,20 @@ pub(super) struct Scanning {
     whole: bool,
 }
 
+/// Whether the database remembers an earlier run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum History {
+    /// It was just created.
+    None,
+    Kept,
+}
+
 impl Scanning {
     pub(super) fn new(
         shared: &Arc<Shared>,
         settings: &AgentSettings,
-        (begin, created): (Begin, bool),
+        begin: Begin,
+        history: History,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let options =
@@ -79,7 +81,7 @@ impl Scanning {
         if covered {
             notes::set_rules(&shared.queue, &settings.rules)?;
         }
-        let no_gap = created || begin == Begin::Reload;
+        let no_gap = history == History::None || begin == Begin::Reload;
         let down = if no_gap { None } else { notes::alive(&shared.queue)? };
         let down_since_us = match down {
             Some(alive) => Some(down_since(shared, &alive, clock.now_us())?),
@@ -161,8 +163,8 @@ impl Scanning {
     /// Compare the installed packages with the queue, if their database was written.
     fn look_at_packages(&mut self) {
         match self.packages.look() {
-            Ok(true) => self.shared.tell.notify_one(),
-            Ok(false) => {}
+            Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
+            Ok(LookOutcome::Unchanged) => {}
             // Nothing of it was committed: the next look finds it again.
             Err(e) => error!("packages: {e}"),
         }
@@ -188,7 +190,7 @@ impl Scanning {
         self.tell_scan(started_at_s, None);
         self.scanner.set_budget(budget);
         let progress = Progress::new();
-        let shown = self.shared.console.scanning(&progress);
+        let shown = display::show_progress(&progress);
         let result =
             self.scanner.scan(&mut self.baseline, &mut self.sink, &progress, &self.shared.cancel);
         drop(shown);
@@ -223,14 +225,14 @@ impl Scanning {
     }
 
     fn scanned(&mut self, report: &ScanReport) -> Result<String, String> {
-        self.shared.console.scanned(report);
+        display::print_scan(&self.shared.console, report);
         self.note_gaps();
         let kept = self.keep(report);
         kept.map_err(|e| e.to_string())?;
         if report.cancelled {
             return Err("stopped before its end".into());
         }
-        Ok(super::console::scan_line(report))
+        Ok(display::scan_line(report))
     }
 
     fn note_gaps(&mut self) {
@@ -265,7 +267,7 @@ impl Scanning {
             self.down_since_us = None;
             self.shared.settled.store(true, Ordering::Release);
         }
-        notes::set_seen(&self.shared.queue, Told::Files, report.ended_at_us)?;
+        notes::set_seen(&self.shared.queue, DatasetKind::Files, report.ended_at_us)?;
         notes::set_last_scan(&self.shared.queue, report)?;
         self.whole = true;
         Ok(())

@@ -21,12 +21,12 @@ use sync::{SyncError, backoff};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
-use super::Shared;
-use super::own::{self, Sent};
 use crate::config::MetricsConfig;
+use crate::own::{self, Sent};
+use crate::shared::Shared;
 
 /// The queue's file in the agent's folder.
-pub(crate) const FILE: &str = "metrics.db";
+pub const FILE: &str = "metrics.db";
 /// Looks sent at once, at most.
 const LOOKS_MAX: usize = 200;
 /// Bytes sent at once, about.

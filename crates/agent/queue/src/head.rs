@@ -1,0 +1,45 @@
+//! How far a dataset's telling has come: the row of the table `dataset`.
+
+use rusqlite::Connection;
+
+use crate::transition::Marks;
+
+/// How far a dataset's telling has come.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) marks: Marks,
+    /// Cycles begun; a lease of another cycle is stale.
+    pub(crate) cycle: u64,
+    pub(crate) cursor: Cursor,
+    /// The last directory this cycle visits: what is younger holds nothing seen before it.
+    pub(crate) last_directory: i64,
+    pub(crate) last_cycle_us: Option<u64>,
+}
+
+/// Where a walk stands: the next item is the first at or behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Cursor {
+    pub(crate) directory: i64,
+    /// Name in it; the smallest name not yet visited.
+    pub(crate) name: Vec<u8>,
+}
+
+/// Write the dataset's watermarks and cursor.
+pub(crate) fn store(conn: &Connection, id: i64, head: &Head) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE dataset SET leased = ?2, told = ?3, reached = ?4, unfinished = ?5, cycle = ?6, \
+         cursor_directory = ?7, cursor_name = ?8, last_cycle_us = ?9 WHERE id = ?1",
+    )?
+    .execute((
+        id,
+        head.marks.leased_version as i64,
+        head.marks.acked_version as i64,
+        head.marks.opened_version as i64,
+        head.marks.unfinished,
+        head.cycle as i64,
+        head.cursor.directory,
+        &head.cursor.name,
+        head.last_cycle_us.map(|us| us as i64),
+    ))
+    .map(drop)
+}

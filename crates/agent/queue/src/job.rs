@@ -1,0 +1,49 @@
+//! What one writer wants committed.
+
+use std::ops::Range;
+
+use model::ItemKey;
+
+use crate::error::QueueError;
+
+/// What a step of a job does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StepKind {
+    Put,
+    /// As `Put`, but an equal body changes nothing.
+    PutIfDifferent,
+    Touch,
+    Delete,
+}
+
+/// One change of one item.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) key: ItemKey,
+    pub(crate) kind: StepKind,
+    /// Its body in [`Job::bodies`].
+    pub(crate) body: Range<usize>,
+}
+
+/// What one writer wants committed.
+#[derive(Debug, Default)]
+pub(crate) struct Job {
+    pub(crate) dataset: i64,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) bodies: Vec<u8>,
+    pub(crate) events: Vec<Vec<u8>>,
+}
+
+/// What it came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct JobOutcome {
+    pub(crate) items: u64,
+    pub(crate) events: u64,
+}
+
+/// A job after its commit, or after its failure.
+pub(crate) struct Submitted {
+    /// Given back for its keys.
+    pub(crate) job: Job,
+    pub(crate) result: Result<JobOutcome, QueueError>,
+}

@@ -1,0 +1,63 @@
+//! The space a database takes: its size, unused pages, and the write-ahead log.
+
+use rusqlite::Connection;
+
+use crate::schema;
+
+/// The size of a database.
+pub(crate) struct Size {
+    pub(crate) page_bytes: u64,
+    pub(crate) pages: i64,
+    pub(crate) unused: i64,
+}
+
+impl Size {
+    pub(crate) fn of(conn: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            page_bytes: schema::pragma(conn, "page_size")? as u64,
+            pages: schema::pragma(conn, "page_count")?,
+            unused: schema::pragma(conn, "freelist_count")?,
+        })
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        (self.pages - self.unused) as u64 * self.page_bytes
+    }
+}
+
+/// Give back at most `pages` unused pages, all when 0. Each step of the statement frees one.
+pub(crate) fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
+/// Copy the log into the database and empty it, as far as readers allow.
+pub(crate) fn fold(conn: &Connection) -> rusqlite::Result<()> {
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
+
+/// Copy the log into the database without waiting for anybody: what it held can be overwritten.
+pub(crate) fn fold_quietly(conn: &Connection) {
+    let folded = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    if let Err(error) = folded {
+        tracing::debug!(%error, "folding the log in");
+    }
+}
+
+/// How much of the log a checkpoint copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Folded {
+    All,
+    /// A reader still needs the rest.
+    Partly,
+}
+
+/// As [`fold_quietly`], but reports how far it came.
+pub(crate) fn fold_as_far_as_possible(conn: &Connection) -> rusqlite::Result<Folded> {
+    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        let (busy, in_log, folded): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(if !busy && in_log == folded { Folded::All } else { Folded::Partly })
+    })
+}

@@ -1,0 +1,151 @@
+//! The one way to write: a transaction, and the catalog that follows its commit.
+
+use model::Dataset;
+use rusqlite::{Connection, ffi};
+
+use crate::catalog::Delta;
+use crate::directory::{BLOCK_ROWS, Directory, Stretch};
+use crate::error::{QueueError, is_damage};
+use crate::inner::Inner;
+use crate::place::DirectoryPlace;
+use crate::space::fold_quietly;
+use crate::txn::Txn;
+use crate::writer::{Writer, settle};
+
+impl Inner {
+    /// Number of the dataset; a new one is entered.
+    pub(crate) fn dataset_id(&self, dataset: &Dataset) -> Result<i64, QueueError> {
+        if let Some(id) = self.catalog.read().id_of(dataset) {
+            return Ok(id);
+        }
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or_else(|| self.closed())?;
+        if let Some(id) = self.catalog.read().id_of(dataset) {
+            return Ok(id);
+        }
+        let id = self.transact(writer, "enter a dataset", |txn| {
+            txn.conn.execute("INSERT INTO dataset(name) VALUES(?1)", [dataset.name()])?;
+            Ok(txn.conn.last_insert_rowid())
+        })?;
+        self.catalog.write().add_dataset(id, dataset.clone());
+        Ok(id)
+    }
+
+    /// As [`Inner::classify`], for the writer: what leaves doubt about the disk closes it.
+    fn failed(
+        &self,
+        writer: &mut Writer,
+        action: &'static str,
+        error: rusqlite::Error,
+    ) -> QueueError {
+        let doubtful = error.sqlite_error().is_some_and(|cause| {
+            matches!(cause.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
+        });
+        if doubtful || is_damage(&error) {
+            tracing::error!(path = %self.path.display(), %error, "agent database closed");
+            writer.poisoned = Some(error.to_string());
+            self.damage.doubt();
+        }
+        self.classify(action, error)
+    }
+
+    /// Run `change` in one transaction; the catalog follows its commit.
+    pub(crate) fn transact<T>(
+        &self,
+        writer: &mut Writer,
+        action: &'static str,
+        change: impl FnOnce(&mut Txn<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, QueueError> {
+        if let Some(detail) = &writer.poisoned {
+            return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
+        }
+        let settled = settle(&writer.conn);
+        settled.map_err(|error| self.failed(writer, "roll back", error))?;
+        match self.try_transact(writer, change) {
+            Ok((value, delta)) => {
+                let grown = self.catalog.write().apply(delta);
+                for place in grown {
+                    self.divide(&writer.conn, place);
+                }
+                Ok(value)
+            }
+            Err(error) => {
+                if !writer.conn.is_autocommit()
+                    && let Err(error) = writer.conn.execute_batch("ROLLBACK")
+                {
+                    writer.poisoned = Some(format!("cannot roll back: {error}"));
+                }
+                let error = self.failed(writer, action, error);
+                if error.is_disk_full() {
+                    // Where the log only repeats pages that the database already has, folding it
+                    // in makes its space usable for the next try.
+                    fold_quietly(&writer.conn);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn try_transact<T>(
+        &self,
+        writer: &mut Writer,
+        change: impl FnOnce(&mut Txn<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<(T, Delta)> {
+        let conn = &writer.conn;
+        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        // Only the holder of the writer changes the catalog, so this never waits for long.
+        let catalog = self.catalog.read();
+        let mut txn = Txn {
+            conn,
+            clock: &mut writer.clock,
+            now_us: self.clock.now_us(),
+            catalog: &catalog,
+            delta: Delta::default(),
+        };
+        let value = change(&mut txn)?;
+        txn.drop_empty_directories()?;
+        let delta = txn.delta;
+        conn.prepare_cached("COMMIT")?.execute([])?;
+        Ok((value, delta))
+    }
+
+    /// Divide a directory's large blocks. When their names cannot be read they stay as they are:
+    /// a lease then reads more than it needs to.
+    fn divide(&self, conn: &Connection, place: DirectoryPlace) {
+        let large = {
+            let catalog = self.catalog.read();
+            catalog
+                .directory(place.dataset, place.directory)
+                .map(Directory::large)
+                .unwrap_or_default()
+        };
+        for stretch in large {
+            match boundaries(conn, place, &stretch) {
+                Ok(at) => self.catalog.write().divide(place, &stretch, at),
+                Err(error) => tracing::debug!(%error, "dividing a large directory"),
+            }
+        }
+    }
+}
+
+/// The names in a stretch of which each stands [`BLOCK_ROWS`] rows behind the one before.
+fn boundaries(
+    conn: &Connection,
+    place: DirectoryPlace,
+    stretch: &Stretch,
+) -> rusqlite::Result<Vec<Box<[u8]>>> {
+    let mut select = conn.prepare_cached(
+        "SELECT name FROM item WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 \
+         AND name < ?4 ORDER BY name",
+    )?;
+    let range = (place.dataset, place.directory, &stretch.from, stretch.to());
+    let mut rows = select.query(range)?;
+    let (mut found, mut row_number) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        if row_number > 0 && row_number % BLOCK_ROWS == 0 {
+            found.push(row.get_ref(0)?.as_blob()?.into());
+        }
+        row_number += 1;
+    }
+    Ok(found)
+}

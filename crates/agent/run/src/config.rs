@@ -1,0 +1,220 @@
+//! The sections of an agent's configuration, and their bounds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use detect::Rules;
+use queue::{Durability, Transaction};
+use serde::Deserialize;
+use settings::bounds::{duration, within};
+use settings::limits::{HEARTBEAT_MAX, INTERVAL_MAX, INTERVAL_MIN};
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScanConfig {
+    #[serde(deserialize_with = "duration")]
+    pub interval: Duration,
+    pub threads: u8,
+    pub max_bytes_per_second: u64,
+    pub background_priority: bool,
+}
+
+impl ScanConfig {
+    pub fn validate(&self) -> anyhow::Result<()> {
+        within("scan.interval", &self.interval, &INTERVAL_MIN, &INTERVAL_MAX)?;
+        within("scan.threads", &self.threads, &1, &8)?;
+        Ok(())
+    }
+}
+
+impl Default for ScanConfig {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_hours(1),
+            threads: 2,
+            max_bytes_per_second: 64 * 1024 * 1024,
+            background_priority: true,
+        }
+    }
+}
+
+/// What is told of the host beside its files.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InventoryConfig {
+    pub packages: bool,
+    #[serde(deserialize_with = "duration")]
+    pub interval: Duration,
+    pub root: PathBuf,
+}
+
+impl InventoryConfig {
+    pub fn validate(&self) -> anyhow::Result<()> {
+        within("inventory.interval", &self.interval, &INTERVAL_MIN, &INTERVAL_MAX)?;
+        if !self.root.is_absolute() {
+            bail!("inventory.root = {}: must begin with /", self.root.display());
+        }
+        Ok(())
+    }
+}
+
+impl Default for InventoryConfig {
+    fn default() -> Self {
+        Self { packages: true, interval: Duration::from_mins(5), root: "/".into() }
+    }
+}
+
+/// The host's metrics.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    pub enabled: bool,
+    #[serde(deserialize_with = "duration")]
+    pub interval: Duration,
+    pub processes: Vec<String>,
+    pub ignore_interfaces: Vec<String>,
+    pub own: bool,
+    pub limit_mib: u32,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        let interval = Duration::from_secs(10);
+        Self {
+            enabled: true,
+            interval,
+            processes: Vec::new(),
+            ignore_interfaces: host::metrics::ignored_interfaces(),
+            own: false,
+            limit_mib: 64,
+        }
+    }
+}
+
+/// Most processes that are looked at by name.
+const PROCESSES_MAX: usize = 64;
+/// Most patterns of interfaces that are left out.
+const IGNORED_MAX: usize = 64;
+/// Longest name of a process, bytes (`TASK_COMM_LEN` less its end, proc(5)).
+const PROCESS_BYTES_MAX: usize = 15;
+
+impl MetricsConfig {
+    pub fn validate(&self) -> anyhow::Result<()> {
+        let (least, most) = (Duration::from_millis(100), Duration::from_hours(24));
+        within("metrics.interval", &self.interval, &least, &most)?;
+        within("metrics.limit_mib", &self.limit_mib, &1, &1_048_576)?;
+        within("the number of metrics.processes", &self.processes.len(), &0, &PROCESSES_MAX)?;
+        for name in &self.processes {
+            if name.is_empty() || name.len() > PROCESS_BYTES_MAX || name.contains(['/', '\n']) {
+                bail!(
+                    "metrics.processes: {name:?} is no name as in /proc/PID/comm: 1 to \
+                     {PROCESS_BYTES_MAX} bytes"
+                );
+            }
+        }
+        let ignored = &self.ignore_interfaces;
+        within("the number of metrics.ignore_interfaces", &ignored.len(), &0, &IGNORED_MAX)?;
+        for pattern in ignored {
+            if pattern.is_empty() || pattern.trim_end_matches('*').contains('*') {
+                bail!(
+                    "metrics.ignore_interfaces: {pattern:?} is neither a name such as \"tun0\" nor how \
+                     names begin, such as \"veth*\""
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueConfig {
+    pub durability: Durability,
+    pub transaction: Transaction,
+    pub limit_mib: u32,
+    #[serde(deserialize_with = "duration")]
+    pub window: Duration,
+    pub page_size: u32,
+    /// Pages; the queue chooses where nothing is said.
+    pub wal_autocheckpoint: Option<u32>,
+    pub journal_size_limit: u64,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Process,
+            transaction: Transaction::Group,
+            limit_mib: 1024,
+            window: Duration::from_millis(20),
+            page_size: 4096,
+            wal_autocheckpoint: None,
+            journal_size_limit: 32 * 1024 * 1024,
+        }
+    }
+}
+
+impl QueueConfig {
+    pub fn validate(&self) -> anyhow::Result<()> {
+        within("queue.limit_mib", &self.limit_mib, &1, &1_048_576)?;
+        within("queue.window", &self.window, &Duration::ZERO, &Duration::from_secs(10))?;
+        within("queue.page_size", &self.page_size, &512, &65_536)?;
+        if !self.page_size.is_power_of_two() {
+            bail!("queue.page_size = {}: must be a power of two", self.page_size);
+        }
+        if let Some(pages) = &self.wal_autocheckpoint {
+            within("queue.wal_autocheckpoint", pages, &1, &1_000_000)?;
+        }
+        within("queue.journal_size_limit", &self.journal_size_limit, &0, &(1 << 40))?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SyncConfig {
+    #[serde(deserialize_with = "duration")]
+    pub heartbeat: Duration,
+    #[serde(deserialize_with = "duration")]
+    pub check_interval: Duration,
+}
+
+impl SyncConfig {
+    pub fn validate(&self) -> anyhow::Result<()> {
+        within("sync.heartbeat", &self.heartbeat, &INTERVAL_MIN, &HEARTBEAT_MAX)?;
+        within("sync.check_interval", &self.check_interval, &INTERVAL_MIN, &INTERVAL_MAX)?;
+        Ok(())
+    }
+}
+
+impl Default for SyncConfig {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(10), check_interval: Duration::from_hours(24) }
+    }
+}
+
+/// What an agent runs with.
+#[derive(Debug, Clone)]
+pub struct AgentSettings {
+    /// Queue and identity.
+    pub folder: PathBuf,
+    pub rules: Rules,
+    pub scan: ScanConfig,
+    pub inventory: InventoryConfig,
+    pub metrics: MetricsConfig,
+    pub queue: QueueConfig,
+    pub sync: SyncConfig,
+}
+
+impl AgentSettings {
+    /// Checks that an agent can run with these settings. The error names the key.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        self.scan.validate()?;
+        self.inventory.validate()?;
+        self.sync.validate()?;
+        self.queue.validate()?;
+        self.metrics.validate()?;
+        Ok(self.rules.validate()?)
+    }
+}

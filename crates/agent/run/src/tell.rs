@@ -1,0 +1,377 @@
+//! Reporting to the server: a cycle whenever something is pending, a check when one is due.
+//!
+//! A *pass* ([`Teller::pass`]) runs at least once a minute, and whenever [`Shared::tell`] is
+//! notified: after every scan, after a look at packages that found something, and when a heartbeat
+//! brings a reason for a check. It does these steps, and ends at the first one that cannot be done
+//! yet; the end of the scan that it waits for starts the next pass.
+//!
+//! 1. It greets the server, whose answer says whether a check is due.
+//! 2. If one is due, it waits for the first scan of this run, for at most [`HELD_FOR`]: the
+//!    database may be older than disk and server, so that what is pending in it may be wrong.
+//! 3. For each dataset of a new database, it reports what changed while the old one was lost
+//!    ([`lost::settle`]). This comes before the first cycle, since a cycle sends the events of
+//!    every dataset.
+//! 4. It runs a cycle for each dataset that is settled.
+//! 5. If a check is due, by its interval or for a reason, and a whole scan has ended, it checks
+//!    each dataset: compares it with the server, and sends what differs in another cycle.
+//!
+//! A check that could not be completed stays due, with the reason [`PUT_OFF`], which alone does not
+//! start another one before the interval, or an hour, is over. After a failed pass the next one
+//! waits for the backoff; notifications do not shorten it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use env::random::{Random as _, SystemRandom};
+use queue::QueueError;
+use sync::{CycleReport, Surplus, SyncError, backoff};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use crate::config::SyncConfig;
+use crate::datasets::DatasetKind;
+use crate::lost::{self, Settled};
+use crate::notes;
+use crate::packages::{self, Reading};
+use crate::shared::{Shared, now_us};
+
+/// Longest time between two passes. A pass with nothing pending costs next to nothing.
+const PASS_EVERY: Duration = Duration::from_mins(1);
+
+/// How long a database that may be older than disk and server waits for the first scan. Most scans
+/// end earlier; one that hangs must not silence the agent.
+pub(super) const HELD_FOR: Duration = Duration::from_mins(10);
+
+/// The reason of a check that could not be completed.
+const PUT_OFF: &str = "a check was put off";
+/// When such a check is tried again, at the latest.
+const PUT_OFF_FOR: Duration = Duration::from_hours(1);
+
+/// Reports to the server until stopped.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    config: SyncConfig,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let check_at = match until_check(&shared, config.check_interval).await {
+        Ok(wait) => Instant::now() + wait,
+        Err(problem) => {
+            warn!("when the last check was is not known: {problem}");
+            Instant::now()
+        }
+    };
+    let held_until = shared.clock.monotonic() + HELD_FOR;
+    let mut teller = Teller {
+        shared,
+        check_at,
+        check_interval: config.check_interval,
+        held_until,
+        failures: 0,
+        announced: Vec::new(),
+    };
+    let mut wait = PASS_EVERY;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = teller.shared.tell.notified(), if teller.failures == 0 => {}
+            _ = stopped.wait_for(|s| *s) => return,
+        }
+        wait = tokio::select! {
+            wait = teller.pass_or_backoff() => wait,
+            _ = stopped.wait_for(|s| *s) => return,
+        };
+    }
+}
+
+/// Returns the time until the next check by its interval, which continues over restarts.
+async fn until_check(shared: &Arc<Shared>, interval: Duration) -> Result<Duration, SyncError> {
+    let now_us = now_us();
+    let last_us = shared.note(move |queue| match notes::checked(queue)? {
+        Some(last_us) => Ok(last_us),
+        // The first start.
+        None => notes::set_checked(queue, now_us).map(|()| now_us),
+    });
+    Ok(interval.saturating_sub(Duration::from_micros(now_us.saturating_sub(last_us.await?))))
+}
+
+struct Teller {
+    shared: Arc<Shared>,
+    /// When the next check is due by its interval.
+    check_at: Instant,
+    check_interval: Duration,
+    /// Until when a database that may be too old waits for the first scan, monotonic time.
+    held_until: Duration,
+    /// Passes in a row that failed.
+    failures: u32,
+    /// Datasets of which a line was printed since the start.
+    announced: Vec<DatasetKind>,
+}
+
+/// The outcome of the check of one dataset.
+enum DatasetCheck {
+    /// The agent knows nothing of the dataset and leaves the server's documents as they are.
+    Skipped,
+    /// Both sides agree, or will after the cycle that was run.
+    Agreed {
+        /// The server's store.
+        store: String,
+    },
+    /// Something was pending, so that nothing was compared.
+    Pending,
+    /// Everything was sent again to a server that cannot compare ranges. Only the next check can
+    /// show that both sides agree.
+    Unsure,
+    /// The server still holds something else.
+    Differs,
+}
+
+/// The outcome of the check of all datasets.
+enum Check {
+    Agreed {
+        /// The server's store; empty if every dataset was skipped.
+        store: String,
+    },
+    /// To be tried again after [`PUT_OFF_FOR`].
+    PutOff,
+    /// To be tried again after the whole interval.
+    Differs,
+}
+
+impl Check {
+    fn and(self, dataset: DatasetCheck) -> Self {
+        match (self, dataset) {
+            (check, DatasetCheck::Skipped) => check,
+            (Self::Differs, _) | (_, DatasetCheck::Differs) => Self::Differs,
+            (Self::PutOff, _) | (_, DatasetCheck::Pending | DatasetCheck::Unsure) => Self::PutOff,
+            (Self::Agreed { .. }, DatasetCheck::Agreed { store }) => Self::Agreed { store },
+        }
+    }
+}
+
+impl Teller {
+    /// Runs a pass; returns how long to wait for the next one.
+    async fn pass_or_backoff(&mut self) -> Duration {
+        match self.pass().await {
+            Ok(()) => {
+                if std::mem::take(&mut self.failures) > 0 {
+                    info!("the server takes sessions again");
+                }
+                PASS_EVERY
+            }
+            Err(problem) => self.failed(&problem),
+        }
+    }
+
+    /// Runs one pass; see the module's head.
+    async fn pass(&mut self) -> Result<(), SyncError> {
+        self.shared.syncer.greet().await?;
+        if self.shared.syncer.check_due().is_some()
+            && self.shared.clock.monotonic() < self.held_until
+            && !self.has_scanned().await?
+        {
+            return Ok(());
+        }
+        let mut settled = Vec::new();
+        for kind in DatasetKind::ALL {
+            if lost::settle(&self.shared, kind).await? == Settled::Yes {
+                settled.push(kind);
+            }
+        }
+        for kind in &settled {
+            self.cycle(*kind).await?;
+        }
+        // Without the files a check would report files too.
+        if !settled.contains(&DatasetKind::Files) {
+            return Ok(());
+        }
+        let reason = self.shared.syncer.check_due();
+        let by_interval = Instant::now() >= self.check_at;
+        let by_reason = reason.is_some_and(|reason| reason != PUT_OFF);
+        if !(by_interval || by_reason) || !self.has_scanned().await? {
+            return Ok(());
+        }
+        self.check_all(settled, reason).await
+    }
+
+    /// Returns true if a whole scan of this run and a look at packages have ended.
+    ///
+    /// Until then the database may be older than disk and server: an older copy was restored, or a
+    /// power cut took its last commits. A check would remove from the server what the database does
+    /// not know yet, and send again what is no longer true.
+    async fn has_scanned(&self) -> Result<bool, SyncError> {
+        if !self.shared.scanned.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        self.shared.note(notes::scanned).await
+    }
+
+    async fn cycle(&mut self, kind: DatasetKind) -> Result<(), SyncError> {
+        let shared = self.shared.clone();
+        let report = shared.syncer.cycle(shared.dataset_of(kind)).await?;
+        self.announce(kind, &report).await
+    }
+
+    /// Checks these datasets. The reasons that came up before are settled only if all of them
+    /// agree.
+    async fn check_all(
+        &mut self,
+        kinds: Vec<DatasetKind>,
+        reason: Option<&'static str>,
+    ) -> Result<(), SyncError> {
+        let begun = self.shared.syncer.begin_check();
+        let mut check = Check::Agreed { store: String::new() };
+        for kind in kinds {
+            match self.check_twice(kind, reason).await {
+                Ok(dataset) => check = check.and(dataset),
+                Err(problem) => {
+                    self.shared.syncer.set_check_due(Some("a check broke off"));
+                    return Err(problem);
+                }
+            }
+        }
+        let wait = match check {
+            Check::Agreed { store } => {
+                self.shared.syncer.end_check(begun, store).await?;
+                let now_us = now_us();
+                self.shared.note(move |queue| notes::set_checked(queue, now_us)).await?;
+                self.check_interval
+            }
+            Check::PutOff => {
+                self.shared.syncer.set_check_due(Some(PUT_OFF));
+                self.check_interval.min(PUT_OFF_FOR)
+            }
+            Check::Differs => {
+                self.shared.syncer.set_check_due(Some(PUT_OFF));
+                self.check_interval
+            }
+        };
+        self.check_at = Instant::now() + wait;
+        Ok(())
+    }
+
+    /// Checks a dataset, once more if something was pending: the first check sends that.
+    async fn check_twice(
+        &mut self,
+        kind: DatasetKind,
+        reason: Option<&str>,
+    ) -> Result<DatasetCheck, SyncError> {
+        match self.check(kind, reason).await? {
+            DatasetCheck::Pending => self.check(kind, reason).await,
+            done => Ok(done),
+        }
+    }
+
+    /// Compares a dataset with the server's and sends what differs.
+    async fn check(
+        &mut self,
+        kind: DatasetKind,
+        reason: Option<&str>,
+    ) -> Result<DatasetCheck, SyncError> {
+        let shared = self.shared.clone();
+        let dataset = shared.dataset_of(kind);
+        let Some(surplus) = self.surplus(kind).await? else { return Ok(DatasetCheck::Skipped) };
+        let compared = shared.syncer.check_part(dataset, surplus).await?;
+        let found = compared.report;
+        info!(
+            %dataset,
+            reason = reason.unwrap_or("on its interval"),
+            documents = found.documents,
+            matched = found.matched,
+            resent = found.resent,
+            removed = found.removed,
+            "checked"
+        );
+        if !found.matched && !found.put_off {
+            shared.console.line(&format!(
+                "check{}: {} documents differed on the server and are sent again, {} were too many",
+                kind.label(),
+                found.resent,
+                found.removed
+            ));
+        }
+        if !found.matched {
+            self.cycle(kind).await?;
+        }
+        Ok(match compared.store {
+            Some(store) => DatasetCheck::Agreed { store },
+            // Packages that are not watched, and a server that holds some or does not know the
+            // index: it is not asked again.
+            None if found.put_off && kind == DatasetKind::Packages && !shared.inventory => {
+                DatasetCheck::Skipped
+            }
+            None if found.put_off => DatasetCheck::Pending,
+            None if found.unsure => DatasetCheck::Unsure,
+            None => DatasetCheck::Differs,
+        })
+    }
+
+    /// Returns what a check does with documents that only the server holds; `None` if the dataset
+    /// cannot be checked.
+    async fn surplus(&self, kind: DatasetKind) -> Result<Option<Surplus>, SyncError> {
+        let shared = &self.shared;
+        // If the configuration of the groups is not used, less may be watched than it says.
+        let refused = !shared.syncer.config().refused.is_empty();
+        let reading = match kind {
+            DatasetKind::Files if refused || shared.gaps_open() => Reading::Outdated,
+            DatasetKind::Files => Reading::Current,
+            // The server's packages go when they are no longer watched, even if this database never
+            // knew them.
+            DatasetKind::Packages if !shared.inventory && !refused => Reading::Current,
+            DatasetKind::Packages => shared.note(packages::reading).await?,
+        };
+        Ok(match reading {
+            Reading::Never => None,
+            Reading::Outdated => Some(Surplus::Keep),
+            Reading::Current => Some(Surplus::Remove),
+        })
+    }
+
+    /// Prints what a cycle did: the first one of a dataset, and any that sent something.
+    async fn announce(&mut self, kind: DatasetKind, report: &CycleReport) -> Result<(), SyncError> {
+        let announced = self.announced.contains(&kind);
+        if announced && report.sessions == 0 {
+            return Ok(());
+        }
+        let status = self.shared.note(queue::Queue::status).await?;
+        let dataset = self.shared.dataset_of(kind).name();
+        let items: u64 =
+            status.datasets.iter().filter(|d| d.name == dataset).map(|d| d.items - d.pending).sum();
+        if items > 0 || report.sessions > 0 {
+            if !announced {
+                self.announced.push(kind);
+            }
+            self.shared.console.line(&format!(
+                "synchronised{}: {items} documents durable ({} sent, {} events)",
+                kind.label(),
+                report.documents,
+                report.events
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reports a failed pass; returns how long to wait for the next one.
+    fn failed(&mut self, problem: &SyncError) -> Duration {
+        let damaged = matches!(problem, SyncError::Queue(QueueError::Corrupt { .. }));
+        if damaged {
+            self.shared.queue.note_damage();
+        }
+        if self.failures == 0 || damaged {
+            if problem.is_transient() {
+                warn!("sync: {problem}");
+            } else {
+                error!("sync: {problem}");
+            }
+            self.shared.console.line(&format!("not synchronised: {problem}; changes are kept"));
+        }
+        if self.shared.queue.is_damaged() {
+            self.shared.rebuild();
+        }
+        let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
+        let wait = backoff::delay(self.failures, random, problem.retry_after());
+        self.failures = self.failures.saturating_add(1);
+        wait
+    }
+}

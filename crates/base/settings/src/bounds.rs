@@ -1,0 +1,63 @@
+//! Values of configuration files and their bounds, with errors that name the key.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+/// A value as it is written in a configuration.
+pub trait Written: PartialOrd {
+    fn written(&self) -> String;
+}
+
+impl Written for Duration {
+    fn written(&self) -> String {
+        let ms = self.as_millis();
+        let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+        let whole = units.into_iter().find(|(_, unit)| ms > 0 && ms.is_multiple_of(*unit));
+        match whole {
+            _ if self.is_zero() => "0s".into(),
+            Some((name, unit)) if self.subsec_nanos().is_multiple_of(1_000_000) => {
+                format!("{}{name}", ms / unit)
+            }
+            _ => humantime::format_duration(*self).to_string(),
+        }
+    }
+}
+
+macro_rules! written_as_shown {
+    ($($number:ty),*) => {$(
+        impl Written for $number {
+            fn written(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+written_as_shown!(u8, u32, u64, usize);
+
+/// A value outside of its bounds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: must be from {least} to {most}")]
+pub struct OutOfBounds {
+    key: String,
+    value: String,
+    least: String,
+    most: String,
+}
+
+/// Checks that the value of a key is within its bounds.
+pub fn within<T: Written>(key: &str, value: &T, least: &T, most: &T) -> Result<(), OutOfBounds> {
+    if value >= least && value <= most {
+        return Ok(());
+    }
+    let (value, least, most) = (value.written(), least.written(), most.written());
+    Err(OutOfBounds { key: key.to_owned(), value, least, most })
+}
+
+/// Reads a duration as text: `10s`, `5m`, `12h`, `400d`.
+pub fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    humantime::parse_duration(&text).map_err(|e| {
+        serde::de::Error::custom(format!("`{text}` is not a duration such as \"10s\": {e}"))
+    })
+}

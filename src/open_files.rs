@@ -1,0 +1,28 @@
+//! This process's limit of open files.
+
+/// Raise this process's limit of open files as far as the system allows; what it is then. Each
+/// connection of an agent is an open file.
+pub(crate) fn raise() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // None is no limit.
+    let Some(now) = current else { return u64::MAX };
+    let raised = Rlimit { current: maximum, maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum.unwrap_or(u64::MAX),
+        Err(_) => now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_to_what_is_allowed() {
+        use rustix::process::{Resource, getrlimit};
+        let most = raise();
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), most);
+        assert_eq!(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX), most);
+    }
+}
