@@ -13,7 +13,7 @@ use env::clock::SystemClock;
 use env::random::SystemRandom;
 use holdfast_bench::{Results, quick, wanted};
 use model::Incarnation;
-use registry::{EnrollRequest, Registry, RegistryOptions, SqliteRegistry};
+use registry::{EnrollRequest, Registry, RegistryOptions, SqliteRegistry, WriteContext};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -87,7 +87,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
             break;
         }
         if n % TOKEN_USES == 0 {
-            token = registry.create_enrolment_token(&[], TOKEN_USES as u32, 3_600)?;
+            token = registry.create_enrolment_token(&WriteContext::server(), &[], TOKEN_USES as u32, 3_600)?;
         }
         let request = EnrollRequest { name: format!("agent-{n}"), ..EnrollRequest::default() };
         let enrolled = registry.enroll(&token, &csr, &request)?;

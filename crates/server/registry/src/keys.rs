@@ -9,7 +9,8 @@ use std::sync::Arc;
 use env::random::Random;
 use model::{AgentId, AgentStatus, Incarnation};
 use sha2::{Digest as _, Sha256};
-use state::registry::{LastScan, NewAgent, RegistryStore, RegistryStoreError};
+use state::Reader;
+use state::registry::{LastScan, NewAgent, RegistryStore, RegistryStoreError, WriteContext};
 
 use crate::types::EnrollRequest;
 use crate::{EnrollError, Registry, RegistryError};
@@ -98,6 +99,7 @@ impl Registry {
     /// `record` was called: who had to may be gone, and it can be asked again.
     pub fn insert_agent(
         &self,
+        context: &WriteContext,
         new: &InsertAgent,
         record: RecordLives<'_>,
     ) -> Result<Inserted, EnrollError> {
@@ -111,12 +113,12 @@ impl Registry {
         };
         let agent = self.new_agent(new.id, &new.request, Some(key.clone()), self.now().s)?;
         let order = self.inner.decisions.lock();
-        let rivals = self.rivals(&agent, new.force, agent.now_s)?;
+        let rivals = self.rivals(context.reader(), &agent, new.force, agent.now_s)?;
         if rivals.is_empty() {
-            let (id, removed) = self.put_in_place(&[], &[], &agent)?;
+            let (id, removed) = self.put_in_place(context, &[], &[], &agent)?;
             return Ok((id, key, removed));
         }
-        self.inner.store.try_replace_agents(&rivals, &agent)?;
+        self.inner.store.try_replace_agents(context.reader(), &rivals, &agent)?;
         let (keyed_anew, lives) = self.displaced(&rivals, &agent);
         drop(order);
         let gone: Vec<_> =
@@ -124,7 +126,7 @@ impl Registry {
         record(Displaced { gone: &gone, keyed_anew }).map_err(RegistryStoreError::Unrecorded)?;
         let _order = self.inner.decisions.lock();
         // Who spoke meanwhile was found removed, and its number is not free for others.
-        let (id, removed) = self.put_in_place(&self.still(&lives), &rivals, &agent)?;
+        let (id, removed) = self.put_in_place(context, &self.still(&lives), &rivals, &agent)?;
         Ok((id, key, removed))
     }
 
@@ -153,11 +155,12 @@ impl Registry {
     /// The caller holds the lock of decisions.
     fn put_in_place(
         &self,
+        context: &WriteContext,
         in_the_way: &[AgentId],
         freed: &[AgentId],
         new: &NewAgent,
     ) -> Result<(AgentId, Vec<(AgentId, Incarnation)>), EnrollError> {
-        let (gone, row) = self.inner.store.replace_agents(in_the_way, freed, new)?;
+        let (gone, row) = self.inner.store.replace_agents(context, in_the_way, freed, new)?;
         let gone = gone.iter().map(|row| (row.record.id, row.record.incarnation));
         let removed: Vec<(AgentId, Incarnation)> = gone.collect();
         self.drop_now(&removed, new.now_s);
@@ -176,13 +179,14 @@ impl Registry {
     /// Who has the name, the number or the address; all of them may be replaced by the rules.
     fn rivals(
         &self,
+        reader: &Reader,
         new: &NewAgent,
         force: Option<ForceRules>,
         now_s: i64,
     ) -> Result<Vec<AgentId>, EnrollError> {
         let single = new.register_ip != "any" && !new.register_ip.contains('/');
         let address = single.then_some(new.register_ip.as_str());
-        let rivals = self.inner.store.rivals(&new.name, new.id, address)?;
+        let rivals = self.inner.store.rivals(reader, &new.name, new.id, address)?;
         if let Some(id) = rivals.iter().find(|id| !self.gives_way(**id, force, now_s)) {
             let fleet = self.inner.fleet.read();
             let name = fleet.get(*id).map(|other| other.name.clone()).unwrap_or_default();
@@ -213,8 +217,8 @@ impl Registry {
     ///
     /// # Errors
     /// `Store(NotFound)`.
-    pub fn client_key(&self, id: AgentId) -> Result<String, RegistryError> {
-        if let Some(key) = self.inner.store.client_key(id)? {
+    pub fn client_key(&self, reader: &Reader, id: AgentId) -> Result<String, RegistryError> {
+        if let Some(key) = self.inner.store.client_key(reader, id)? {
             return Ok(key);
         }
         let life = self.inner.fleet.read().get(id).map(|agent| agent.incarnation);
@@ -242,6 +246,7 @@ impl Registry {
     /// When the store fails; then none is refused.
     pub fn revoke_agents(
         &self,
+        context: &WriteContext,
         ids: &[AgentId],
     ) -> Result<Vec<(AgentId, Incarnation)>, RegistryError> {
         let now_s = self.now().s;
@@ -251,7 +256,7 @@ impl Registry {
             ids.iter().filter_map(|id| Some((*id, fleet.get(*id)?.incarnation))).collect()
         };
         let ids: Vec<AgentId> = lives.iter().map(|(id, _)| *id).collect();
-        self.inner.store.revoke_certificates(&ids, now_s)?;
+        self.inner.store.revoke_certificates(context, &ids, now_s)?;
         let mut certificates = self.inner.certificates.write();
         for id in &ids {
             certificates.revoke(*id, now_s);
@@ -266,11 +271,12 @@ impl Registry {
     /// When the store fails; then none is removed.
     pub fn remove_agents(
         &self,
+        context: &WriteContext,
         lives: &[(AgentId, Incarnation)],
     ) -> Result<Vec<AgentId>, RegistryError> {
         let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
-        let rows = self.inner.store.remove_agents(&self.still(lives), now_s)?;
+        let rows = self.inner.store.remove_agents(context, &self.still(lives), now_s)?;
         let gone = rows.iter().map(|row| (row.record.id, row.record.incarnation));
         Ok(self.drop_now(&gone.collect::<Vec<_>>(), now_s))
     }
@@ -280,8 +286,12 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails; then none is free.
-    pub fn free_numbers(&self, ids: &[AgentId]) -> Result<(), RegistryError> {
-        Ok(self.inner.store.free_numbers(ids)?)
+    pub fn free_numbers(
+        &self,
+        context: &WriteContext,
+        ids: &[AgentId],
+    ) -> Result<(), RegistryError> {
+        Ok(self.inner.store.free_numbers(context, ids)?)
     }
 
     /// To be held by whoever stores an agent's metrics, from before the agent is found to be in force until
@@ -319,7 +329,11 @@ impl Registry {
     ///
     /// # Errors
     /// `Refused` names the line that is not one; otherwise as [`Registry::add_agents`].
-    pub fn import_client_keys(&self, text: &str) -> Result<ImportReport, EnrollError> {
+    pub fn import_client_keys(
+        &self,
+        context: &WriteContext,
+        text: &str,
+    ) -> Result<ImportReport, EnrollError> {
         let now = self.now();
         let mut report = ImportReport::default();
         let (mut agents, mut seen) = (Vec::new(), HashSet::new());
@@ -343,7 +357,7 @@ impl Registry {
         // Numbers only grow.
         agents.sort_by_key(|agent| agent.id);
         let _order = self.inner.decisions.lock();
-        report.added = self.insert_agents(&agents, now)?.len() as u64;
+        report.added = self.insert_agents(context, &agents, now)?.len() as u64;
         Ok(report)
     }
 
@@ -359,9 +373,9 @@ impl Registry {
     ///
     /// # Errors
     /// `Store(NotFound)`.
-    pub fn last_scan(&self, id: AgentId) -> Result<LastScan, RegistryError> {
+    pub fn last_scan(&self, reader: &Reader, id: AgentId) -> Result<LastScan, RegistryError> {
         self.flush_scans()?;
-        Ok(self.inner.store.last_scan(id)?)
+        Ok(self.inner.store.last_scan(reader, id)?)
     }
 
     pub(crate) fn flush_scans(&self) -> Result<(), RegistryStoreError> {
@@ -393,7 +407,7 @@ pub(crate) fn client_secret(
     store: &dyn RegistryStore,
     random: &dyn Random,
 ) -> Result<String, RegistryError> {
-    if let Some(secret) = store.setting(CLIENT_SECRET)? {
+    if let Some(secret) = store.setting(&Reader::server(), CLIENT_SECRET)? {
         return Ok(secret);
     }
     let mut bytes = [0; CLIENT_KEY_CHARS / 2];

@@ -63,7 +63,6 @@ use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATION
 
 pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
 pub use attempts::network;
-pub use audit::PendingAudit;
 pub use ca::{Validity, certificate_begin_s, reissue_authority};
 pub use commands::Ordered;
 pub use context::check_rule;
@@ -73,13 +72,14 @@ pub use keys::{Displaced, ForceRules, ImportReport, InsertAgent, Inserted, Recor
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use shown::ServerCertificate;
+pub use state::Reader;
 pub use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, Command, CommandCounts,
     CommandKind, CommandRow, CompareOp, Condition, ConfigState, DistinctPage, EnrolmentTokenRow,
     GroupConfig, GroupCount, LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState,
     Overview, Permitted, Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget,
     RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode,
-    StatusSummary, Summary,
+    StatusSummary, Summary, WriteContext,
 };
 pub use types::{
     AgentInfo, ConfigProblem, ConfigTold, EnrollRequest, Enrolled, Identity, IssuedKeyPair,
@@ -158,7 +158,8 @@ impl Registry {
         let image = store.load()?;
         let relied_on = !image.certificates.is_empty();
         let authority = Authority::open(folder, &options.cluster_name, relied_on, &*random, now.s)?;
-        let older = tokens::Tokens::exist(folder) && store.setting(REVOCATIONS_GUARDED)?.is_none();
+        let older = tokens::Tokens::exist(folder)
+            && store.setting(&Reader::server(), REVOCATIONS_GUARDED)?.is_none();
         let tokens = tokens::Tokens::open(folder, &image.revocations, options.tokens_until_s)?;
         let server = host::record(now.s);
         store.save_server(&server)?;
@@ -205,7 +206,7 @@ impl Registry {
             tracing::warn!(
                 "an earlier version forgot revocations by the wall clock: every login is ended once"
             );
-            registry.replace_token_keys()?;
+            registry.replace_token_keys(&WriteContext::server())?;
         }
         registry.inner.store.setting_or(REVOCATIONS_GUARDED, "1")?;
         registry.end_tokens_of_another_time()?;

@@ -10,6 +10,7 @@ use axum::response::Response;
 use link::json::STATUS_OK;
 use link::{Answer, HEADER_AGENT};
 use model::{AgentId, Incarnation, Record};
+use registry::{AuditOutcome, Reader, WriteContext};
 use tracing::info;
 
 use crate::answer::{Refusal, answered};
@@ -70,13 +71,15 @@ async fn registered(
     incarnation: Incarnation,
     who: &str,
 ) -> Result<(), Refusal> {
-    app.decide(move |registry| registry.revoke(agent)).await?;
+    app.decide(move |registry| registry.revoke(&WriteContext::server(), agent)).await?;
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
     let who = who.to_owned();
     app.decide(move |registry| {
-        registry.remove_agent(agent)?;
-        registry.audit(&who, "agent:delete", &format!("agent {agent}"))
+        let detail = format!("agent {agent}");
+        let context = registry.audited(Reader::server(), &who, "agent:delete", &detail);
+        registry.remove_agent(&context, agent)?;
+        registry.end_audit(&context, AuditOutcome::Done)
     })
     .await
 }
@@ -85,7 +88,7 @@ async fn registered(
 /// that of local callers, or one that the registry has lost. Whoever speaks for it again begins
 /// anew. Whether there was such a life.
 async fn unregistered(app: &App, agent: AgentId) -> Result<bool, Refusal> {
-    let known = app.read(move |state| state.agent_counts(agent)).await?;
+    let known = app.read(move |state| state.agent_counts(&Reader::server(), agent)).await?;
     let Some(incarnation) = known.life else { return Ok(false) };
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;

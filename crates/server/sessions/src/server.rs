@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use commit::Commit;
 use link::Limits;
 use model::{AgentId, Incarnation};
-use registry::Registry;
+use registry::{Reader, Registry};
 use state::{StateError, StateStore};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -98,7 +98,7 @@ impl App {
         if let Some(last) = self.lanes.session(agent, life) {
             return Ok(last.id);
         }
-        let session = self.read(move |state| state.last_session(agent)).await?;
+        let session = self.read(move |state| state.last_session(&Reader::server(), agent)).await?;
         self.lanes.remember(agent, life, session.as_deref());
         Ok(session)
     }

@@ -16,7 +16,9 @@
 //! Limits: [`limits`]. Shapes and codes: `docs/reference/api.md`, the rest: `api-guide.md` beside it.
 
 mod api;
+mod authentication;
 mod call;
+mod caller;
 mod digest;
 mod envelope;
 mod error;
@@ -46,7 +48,7 @@ use registry::Registry;
 use state::StateStore;
 
 pub use api::{ApiError, ApiOptions, ConfigFile, ServerClock};
-pub use call::Source;
+pub use caller::Source;
 pub use error::error_codes;
 pub use log_ring::{LogLine, LogRing};
 pub use metrics::install_recorder;

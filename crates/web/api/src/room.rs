@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::call::{Caller, Source};
+use crate::caller::{Caller, Source};
 
 /// Room of some kind: places, or bytes.
 #[derive(Debug, Clone)]

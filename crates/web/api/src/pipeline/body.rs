@@ -11,7 +11,8 @@ use http_body_util::BodyExt as _;
 
 use super::header;
 use crate::api::Api;
-use crate::call::{self, Caller, Source};
+use crate::call;
+use crate::caller::{Caller, Source};
 use crate::error::Failure;
 use crate::limits::{
     BODY_BYTES_MAX, LOCAL_BODY_BYTES_MAX, LOGIN_BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX,

@@ -9,7 +9,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use state::meter::Cost;
+use state::Cost;
 
 use crate::api::Api;
 use crate::envelope::{Answer, PROBLEM, to_bytes};

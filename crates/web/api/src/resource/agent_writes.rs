@@ -167,7 +167,7 @@ fn line(id: AgentId, name: &str, ip: &str, key: &str) -> String {
 
 /// The caller's own address, else any.
 fn address(call: &Call, given: Option<String>) -> String {
-    given.unwrap_or_else(|| match call.source.and_then(crate::call::Source::ip) {
+    given.unwrap_or_else(|| match call.source.and_then(crate::caller::Source::ip) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
         _ => "any".into(),
     })
@@ -252,17 +252,17 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
         }
         let ids: Vec<AgentId> = going().collect();
         let names: Vec<String> = ids.iter().map(AgentId::to_string).collect();
-        call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
-        call.set_begun();
+        call.context.amend(&format!(" (removes {})", names.join(", ")));
+        call.effect.set_begun();
         gone.iter().copied().try_for_each(|(agent, incarnation)| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
             call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
         })?;
         // Their lives have ended; what they still send must not be the next one's.
-        call.registry().revoke_agents(&ids).map_err(|e| e.to_string())?;
+        call.registry().revoke_agents(&call.context, &ids).map_err(|e| e.to_string())?;
         delete_metrics(call, &ids).map_err(|e| e.to_string())
     };
-    let inserted = call.registry().insert_agent(new, &mut record);
+    let inserted = call.registry().insert_agent(&call.context, new, &mut record);
     if !denied.is_empty() {
         return Err(Failure::denied_on("agent:id", &denied));
     }
@@ -362,16 +362,17 @@ fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed
             break;
         }
         let still = AgentQuery { ids: Some(some.to_vec()), ..query.clone() };
-        let lives = call.registry().revoke_agents(&call.registry().agent_ids(&still)?)?;
+        let lives = call.registry().agent_ids(call.reader(), &still)?;
+        let lives = call.registry().revoke_agents(&call.context, &lives)?;
         let recorded = record(call, &lives);
-        let gone = call.registry().remove_agents(&recorded)?;
+        let gone = call.registry().remove_agents(&call.context, &recorded)?;
         removed.gone.extend(&gone);
         if purge && let Err(cause) = delete_metrics(call, &gone) {
             tracing::error!("numbers stay taken, metrics cannot be deleted: {cause}: {gone:?}");
             removed.kept = gone;
             break;
         }
-        if purge && let Err(cause) = call.registry().free_numbers(&gone) {
+        if purge && let Err(cause) = call.registry().free_numbers(&call.context, &gone) {
             tracing::error!("numbers stay taken: {cause}: {gone:?}");
             removed.kept = gone;
             break;
@@ -395,7 +396,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         query.status.clear();
     }
     let matching: Vec<AgentId> = {
-        let all = call.registry().agent_ids(&query)?;
+        let all = call.registry().agent_ids(call.reader(), &query)?;
         all.into_iter().filter(|id| *id != AgentId::SERVER).collect()
     };
     let mut failed = Vec::new();
@@ -431,7 +432,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     failed.extend(kept.iter().map(|id| (1000, *id)));
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     let still = AgentQuery { ids: Some(stayed.copied().collect()), ..query };
-    let still = call.registry().agent_ids(&still)?;
+    let still = call.registry().agent_ids(call.reader(), &still)?;
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     failed.extend(stayed.map(|id| {
         let code = if still.binary_search(id).is_ok() { 1000 } else { 1731 };
@@ -459,7 +460,7 @@ fn key(call: &Call) -> Result<Answer, Failure> {
     let Some(agent) = call.api.registry.agent(id) else {
         return Ok(only_failed(1701, id, messages));
     };
-    let key = call.registry().client_key(id)?;
+    let key = call.registry().client_key(call.reader(), id)?;
     let key = line(id, &agent.name, &agent.register_ip, &key);
     let item = to_value(&AgentKey { id: id.to_string(), key })?;
     Ok(Answer::List(List::new(vec![item], 1, messages)))

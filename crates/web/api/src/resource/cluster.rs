@@ -275,7 +275,7 @@ fn status(call: &Call) -> Result<Answer, Failure> {
         "holdfast-sessions": word(sessions),
         "holdfast-commit": word(call.commit().available().is_ok()),
         "holdfast-state": word(call.state().applied().is_ok()),
-        "holdfast-registry": word(call.registry().summary().is_ok()),
+        "holdfast-registry": word(call.registry().summary(call.reader()).is_ok()),
     });
     let messages = [
         "Processes status was successfully read",

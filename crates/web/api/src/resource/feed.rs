@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
 use super::changes::{change_item, coverage_item};
-use crate::call::{Call, Caller};
+use crate::call::Call;
+use crate::caller::Caller;
 use crate::envelope::{Answer, Stream, to_value};
 use crate::error::Failure;
 use crate::operation::{
@@ -92,7 +93,7 @@ fn expect_anybody(call: &Call) -> Result<(), Failure> {
     let own = |id: &&AgentId| scope.holds(**id) || call.may_gone(&call.caller, **id);
     for id in named.iter().filter(own) {
         let known = call.api.registry.agent(*id).is_some();
-        if known || call.state().agent_counts(*id)?.events > 0 {
+        if known || call.state().agent_counts(call.reader(), *id)?.events > 0 {
             return Ok(());
         }
     }
@@ -133,13 +134,11 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
-        let own = Arc::clone(call);
-        let looked =
-            tokio::task::spawn_blocking(move || own.asks(|| look(&own, through, true))).await;
+        let looked = call.blocking(move |call| look(call, through, true)).await;
         look_now = match looked {
             Ok(Ok(found)) => found,
             Ok(Err(failure)) => return tracing::info!("event stream ends: {}", failure.detail),
-            Err(cause) => return tracing::warn!("event stream: {cause}"),
+            Err(failure) => return tracing::warn!("event stream: {}", failure.detail),
         };
     }
 }
@@ -149,10 +148,12 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
 fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     let caller = call.caller_now()?;
     let agents = agents(call, &caller)?;
-    let gaps = call.scope_as(&caller, GAPS);
+    let gaps = caller.scope(call.registry(), GAPS);
     if !telling {
-        let newest =
-            call.state().changes(&ChangeQuery { limit: 1, ..ChangeQuery::default() })?.newest;
+        let newest = call
+            .state()
+            .changes(call.reader(), &ChangeQuery { limit: 1, ..ChangeQuery::default() })?
+            .newest;
         return Ok(Look { text: String::new(), through: newest, more: false });
     }
     let kinds =
@@ -164,7 +165,7 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     };
     let query = ArrivalQuery { agents, kinds, since: behind };
     let (mut text, mut failure) = (String::new(), None);
-    let arrived = call.state().arrivals(&query, &mut |event| {
+    let arrived = call.state().arrivals(call.reader(), &query, &mut |event| {
         if !told(&event) {
             return true;
         }
@@ -188,7 +189,7 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
 
 /// The agents that were named, or all, as far as the caller may see them now.
 fn agents(call: &Call, caller: &Caller) -> Result<Permitted, Failure> {
-    let scope = call.scope_as(caller, call.action);
+    let scope = caller.scope(call.registry(), call.action);
     let named = call.parameters.agents("agents_list");
     let agents = match named {
         None => scope,

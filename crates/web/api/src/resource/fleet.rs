@@ -105,7 +105,7 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
             Column::Manager | Column::Node => AgentColumn::Nothing,
         })
         .collect();
-    let page = call.registry().distinct(&agents::agent_query(call)?, &kept)?;
+    let page = call.registry().distinct(call.reader(), &agents::agent_query(call)?, &kept)?;
     let mut items = Vec::with_capacity(page.items.len());
     for (values, count) in page.items {
         let mut item = Map::new();
@@ -163,7 +163,7 @@ pub(super) fn different(
         });
     }
     let kept: Vec<AgentColumn> = columns.iter().map(|(_, column)| kept(column)).collect();
-    let page = call.registry().distinct(&query, &kept)?;
+    let page = call.registry().distinct(call.reader(), &query, &kept)?;
     let mut items = Vec::with_capacity(page.items.len());
     for (values, _) in page.items {
         let mut item = Map::new();

@@ -14,7 +14,8 @@ use utoipa::ToSchema;
 use super::agents::READ;
 use super::groups::{GROUP_ID, existing};
 use super::summary::summary_of;
-use crate::call::{Call, Caller};
+use crate::call::Call;
+use crate::caller::Caller;
 use crate::envelope::{Answer, JSON, to_bytes, to_value};
 use crate::error::Failure;
 use crate::operation::{COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path};
@@ -225,13 +226,13 @@ fn numbers(ids: &[AgentId]) -> Result<Answer, Failure> {
 
 fn ids(call: &Call) -> Result<Answer, Failure> {
     let query = AgentQuery { permitted: call.scope(), ..AgentQuery::default() };
-    numbers(&call.registry().agent_ids(&query)?)
+    numbers(&call.registry().agent_ids(call.reader(), &query)?)
 }
 
 fn group_ids(call: &Call) -> Result<Answer, Failure> {
     let group = vec![existing(call)?];
     let query = AgentQuery { permitted: call.scope(), group, ..AgentQuery::default() };
-    numbers(&call.registry().agent_ids(&query)?)
+    numbers(&call.registry().agent_ids(call.reader(), &query)?)
 }
 
 fn ids_groups(call: &Call) -> Result<Answer, Failure> {

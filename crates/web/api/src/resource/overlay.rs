@@ -30,7 +30,7 @@ impl Overlays {
                 let registry = &call.api.registry;
                 let mut overlay = match registry.overlay(agent) {
                     Some(overlay) => overlay,
-                    None => call.state().overlay(agent)?.unwrap_or_default(),
+                    None => call.state().overlay(call.reader(), agent)?.unwrap_or_default(),
                 };
                 overlay.cluster.clone_from(&registry.options().cluster_name);
                 let shown = shown(agent, &overlay);

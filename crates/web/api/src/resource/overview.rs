@@ -69,7 +69,11 @@ pub(crate) struct VersionCount {
 
 fn overview(call: &Call) -> Result<Answer, Failure> {
     let scope = call.scope();
-    let overview = if scope.is_all() { call.registry().overview()? } else { counted(call, &scope) };
+    let overview = if scope.is_all() {
+        call.registry().overview(call.reader())?
+    } else {
+        counted(call, &scope)
+    };
     let summary = overview.summary;
     let node = call.api.node().to_owned();
     let os = |[name, platform, version]: [String; 3]| OsKey { name, platform, version };

@@ -64,7 +64,7 @@ fn last_scan(call: &Call) -> Result<Answer, Failure> {
     if call.api.registry.agent(agent).is_none() {
         return Ok(only_failed(1701, agent, messages));
     }
-    let scan = call.registry().last_scan(agent)?;
+    let scan = call.registry().last_scan(call.reader(), agent)?;
     let ended = scan.ended_at_s.filter(|end| scan.started_at_s.is_none_or(|start| *end >= start));
     let item = ScanTimes { start: scan.started_at_s.map(seconds), end: ended.map(seconds) };
     Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))

@@ -147,7 +147,7 @@ async fn ask(
             if status.is_server_error() {
                 // Who is told when to come back was turned away; of the rest a part may be done.
                 if !turned_away {
-                    call.set_begun();
+                    call.effect.set_begun();
                 }
                 tracing::warn!("series: {status}: {text}");
                 return Err(Failure::busy("the series store takes nothing now: see the log", 5));

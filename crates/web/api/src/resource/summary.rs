@@ -141,7 +141,7 @@ fn summary(call: &Call) -> Result<Answer, Failure> {
     if !scope.is_all() {
         return Answer::data(&summary_of(call, &scope));
     }
-    let summary = call.registry().summary()?;
+    let summary = call.registry().summary(call.reader())?;
     let status = summary.status;
     Answer::data(&SummaryData {
         status: SummaryStatus {
@@ -187,7 +187,7 @@ fn count_one(counts: &mut BTreeMap<String, u64>, name: &str) {
 fn summary_os(call: &Call) -> Result<Answer, Failure> {
     let scope = call.scope();
     let mut names: Vec<String> = if scope.is_all() {
-        call.registry().summary()?.os.into_iter().map(|(name, _)| name).collect()
+        call.registry().summary(call.reader())?.os.into_iter().map(|(name, _)| name).collect()
     } else {
         summary_of(call, &scope).os.into_keys().collect()
     };

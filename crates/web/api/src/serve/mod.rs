@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use crate::call::{Caller, Source};
+use crate::caller::{Caller, Source};
 use crate::room::Owner;
 use idle::{Answered, Quiet, Watched};
 use places::{Place, Places};

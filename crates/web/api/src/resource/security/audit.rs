@@ -51,7 +51,8 @@ pub(crate) struct AuditItem {
 
 fn list(call: &Call) -> Result<Answer, Failure> {
     let limit = call.parameters.whole("limit");
-    let rows = call.registry().audit_log(call.parameters.position("before"), limit)?;
+    let rows =
+        call.registry().audit_log(call.reader(), call.parameters.position("before"), limit)?;
     let items = rows
         .into_iter()
         .map(|row| {
