@@ -97,10 +97,6 @@ impl Room {
 }
 
 impl Share {
-    pub(crate) fn owner(&self) -> &Owner {
-        &self.owner
-    }
-
     /// As much more; `false` when that does not fit, and then it stays as it was.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
         let mut taken = self.room.taken.lock();

@@ -104,7 +104,7 @@ async fn a_removed_agent_takes_its_documents_along() {
 /// `purge` frees the number; who has it afterwards is another agent, also in the history.
 #[tokio::test]
 async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
-    let world = world();
+    let (by, world) = (&WriteContext::server(), world());
     let admin = world.admin().await;
     let found =
         |path: &str| vec![common::change(path, None, Some(&observed(0o644, 5)), common::NOW_US)];
@@ -133,11 +133,8 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
     let load = ask(&world, "POST", "/series/query", &admin, Some(load)).await;
     let load = String::from_utf8(load.body.clone()).unwrap();
     assert!(load.contains("agent=002") && !load.contains("agent=003"), "{load}");
-    world.registry.create_group(&WriteContext::server(), "secret").unwrap();
-    world
-        .registry
-        .set_agent_groups(&WriteContext::server(), AgentId(3), &["secret".into()])
-        .unwrap();
+    world.registry.create_group(by, "secret").unwrap();
+    world.registry.set_agent_groups(by, AgentId(3), &["secret".into()]).unwrap();
     // Who sees the group of the new one does not see what the former one did.
     let life = world.registry.agent(AgentId(3)).unwrap().incarnation;
     let record = model::Record::Session(model::SessionRecord {
@@ -164,15 +161,12 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
         resources: vec!["agent:group:secret".into()],
         allow: true,
     };
-    let change = |change| world.registry.change_security(&WriteContext::server(), change).unwrap();
+    let change = |change| world.registry.change_security(by, change).unwrap();
     let member = change(registry::SecurityChange::CreatePolicy(policy));
     let owner = change(registry::SecurityChange::CreateRole { name: "secret".into() });
     let (kind, position) = (registry::LinkKind::RolePolicy, None);
     change(registry::SecurityChange::Link { kind, owner, member, position });
-    world
-        .registry
-        .create_user(&WriteContext::server(), "member", "Group-Member-1", false, &["secret"])
-        .unwrap();
+    world.registry.create_user(by, "member", "Group-Member-1", false, &["secret"]).unwrap();
     let member = world.login("member", "Group-Member-1").await;
     for path in ["/changes", "/changes?agents_list=003"] {
         let seen = world.ok(path, &member).await;
