@@ -264,39 +264,6 @@ impl Registry {
         Ok(ids)
     }
 
-    /// Remove the agent; its certificates are revoked, its number is never drawn again. What the
-    /// journal's removal record needs; `None` when there is no such agent.
-    ///
-    /// # Errors
-    /// `Store(Refused)` for 000.
-    pub fn remove_agent(
-        &self,
-        context: &WriteContext,
-        id: AgentId,
-    ) -> Result<Option<(AgentId, Incarnation)>, RegistryError> {
-        let now_s = self.now().s;
-        let _order = self.inner.decisions.lock();
-        let Some(row) = self.inner.store.remove_agent(context, id, now_s)? else { return Ok(None) };
-        self.inner.certificates.write().revoke(id, now_s);
-        self.inner.outstanding.lock().forget(&[id]);
-        self.inner.scans.lock().remove(&id);
-        self.inner.fleet.write().remove(id);
-        self.tell_removed(&[id]);
-        Ok(Some((id, row.record.incarnation)))
-    }
-
-    /// Refuse every certificate of the agent from now on; how many were in force.
-    ///
-    /// # Errors
-    /// When the store fails; then none is refused.
-    pub fn revoke(&self, context: &WriteContext, id: AgentId) -> Result<u64, RegistryError> {
-        let now_s = self.now().s;
-        let _order = self.inner.decisions.lock();
-        let n = self.inner.store.revoke_certificates(context, &[id], now_s)?;
-        self.inner.certificates.write().revoke(id, now_s);
-        Ok(n)
-    }
-
     /// Whose certificate it is (the leaf's DER bytes). Memory only; the first use of a renewed
     /// certificate is written with the next flush.
     ///

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{House, csr, house, named};
 use model::{AgentId, AgentStatus};
-use registry::{EnrollError, EnrollRequest, Reader, RegistryError, WriteContext};
+use registry::{EnrollError, EnrollRequest, Life, Reader, RegistryError, WriteContext};
 
 #[test]
 fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
@@ -133,7 +133,7 @@ fn a_name_is_free_again_after_removal_but_its_number_never() {
     };
     assert!(error.to_string().contains("remove it first"), "{error}");
     let removed = house.registry.remove_agent(&WriteContext::server(), first.agent).unwrap();
-    assert_eq!(removed, Some((first.agent, first.incarnation)));
+    assert_eq!(removed, Some(Life { agent: first.agent, incarnation: first.incarnation }));
     assert_eq!(house.registry.remove_agent(&WriteContext::server(), first.agent).unwrap(), None);
     let second = house.enroll("web-1");
     assert_eq!(second.agent, AgentId(2));

@@ -15,8 +15,9 @@ use env::random::{Random, SystemRandom};
 use model::{AgentId, AgentStatus};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
-    CommandKind, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, LastScan, Outcome,
-    OutcomeState, Reader, Registry, RegistryStore as _, SqliteRegistry, WriteContext,
+    CommandKind, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, Inserted,
+    LastScan, Life, Outcome, OutcomeState, Reader, Registry, RegistryStore as _, SqliteRegistry,
+    WriteContext,
 };
 use tempfile::TempDir;
 
@@ -81,9 +82,9 @@ fn a_silent_agent_gives_way_and_a_living_one_does_not() {
         world.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateName { .. }), "registered just now: {refused}");
     world.after(61);
-    let (id, key, removed) =
+    let Inserted { id, key, removed } =
         world.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
-    assert_eq!((removed[0].0, key.len()), (old, 64));
+    assert_eq!((removed[0].agent, key.len()), (old, 64));
     assert!(world.registry.agent(old).is_none() && world.registry.agent(id).is_some());
     let off = InsertAgent { force: None, ..new };
     world.after(600);
@@ -103,7 +104,7 @@ fn a_refused_insert_removes_nobody() {
     let both = InsertAgent { request, force, ..InsertAgent::default() };
     let mut told = Vec::new();
     let mut record = |displaced: Displaced<'_>| {
-        told.extend(displaced.gone.iter().map(|(id, _)| *id));
+        told.extend(displaced.gone.iter().map(|life| life.agent));
         Ok(())
     };
     let refused =
@@ -131,7 +132,11 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
     let world = house();
     let old =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
-    let life = world.registry.agent(old).unwrap().incarnation;
+    let life = |registry: &Registry| {
+        let incarnation = registry.agent(old).unwrap().incarnation;
+        Life { agent: old, incarnation }
+    };
+    let former = life(&world.registry);
     world.after(61);
     let force = Some(ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 });
     let new =
@@ -141,16 +146,16 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
         told.extend_from_slice(displaced.gone);
         Ok(())
     };
-    let (id, _, removed) =
+    let Inserted { id, removed, .. } =
         world.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
-    assert_eq!((id, removed, told), (old, vec![(old, life)], vec![(old, life)]));
+    assert_eq!((id, removed, told), (old, vec![former], vec![former]));
     let now = world.registry.agent(old).unwrap();
     assert_eq!(now.name, "next");
-    assert_ne!(now.incarnation, life);
+    assert_ne!(now.incarnation, former.incarnation);
     // The removal of a life that is over removes nobody.
-    assert_eq!(world.registry.remove_agents(&WriteContext::server(), &[(old, life)]).unwrap(), []);
+    assert_eq!(world.registry.remove_agents(&WriteContext::server(), &[former]).unwrap(), []);
     assert_eq!(
-        world.registry.remove_agents(&WriteContext::server(), &[(old, now.incarnation)]).unwrap(),
+        world.registry.remove_agents(&WriteContext::server(), &[life(&world.registry)]).unwrap(),
         [old]
     );
 }
@@ -252,7 +257,7 @@ fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
         told.push((displaced.gone.to_vec(), displaced.keyed_anew));
         Ok(())
     };
-    let (same, key, removed) =
+    let Inserted { id: same, key, removed } =
         house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
     assert_eq!((same, removed, told), (id, vec![], vec![(vec![], Some(id))]));
     let now = house.registry.agent(id).unwrap();
@@ -304,7 +309,7 @@ fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_ov
             .map(drop)
             .map_err(|e| e.to_string())
     };
-    let (id, ..) = house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
+    let id = house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap().id;
     assert_eq!((id, house.registry.agent(old).unwrap().name.as_str()), (old, "next"));
 }
 

@@ -6,8 +6,8 @@ mod common;
 use common::{House, house, info};
 use model::{AgentId, AgentStatus};
 use registry::{
-    AgentColumn, AgentQuery, CompareOp, Condition, EnrollRequest, Reader, Sort, StatusSummary,
-    WriteContext,
+    AgentColumn, AgentQuery, CompareOp, Condition, EnrollRequest, Life, Reader, Sort,
+    StatusSummary, WriteContext,
 };
 
 /// 001 active on debian in web and default, 002 disconnected on rocky in web, 003 never heard
@@ -311,7 +311,10 @@ fn a_search_in_memory_finds_what_the_database_finds() {
     house.registry.keepalive(AgentId(3), &info("fedora", "Holdfast v0.1.0"));
     assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 1);
     let life = house.registry.agent(AgentId(3)).unwrap().incarnation;
-    house.registry.remove_agents(&WriteContext::server(), &[(AgentId(3), life)]).unwrap();
+    house
+        .registry
+        .remove_agents(&WriteContext::server(), &[Life { agent: AgentId(3), incarnation: life }])
+        .unwrap();
     assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
 }
 

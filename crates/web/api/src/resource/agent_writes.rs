@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use model::{AgentId, Incarnation, Record};
+use model::{AgentId, Record};
 use registry::{
-    AgentQuery, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError,
-    RegistryStoreError,
+    AgentQuery, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, Inserted, Life,
+    RegistryError, RegistryStoreError,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -236,7 +236,7 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let mut record = |displaced: Displaced<'_>| {
         let Displaced { gone, keyed_anew } = displaced;
         let scope = call.scope_of(DELETE);
-        let going = || gone.iter().map(|(agent, _)| *agent);
+        let going = || gone.iter().map(|life| life.agent);
         let kept = going().chain(keyed_anew).filter(|agent| !scope.holds(*agent));
         denied.extend(kept.map(|agent| agent.to_string()));
         if !denied.is_empty() {
@@ -254,7 +254,7 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
         let names: Vec<String> = ids.iter().map(AgentId::to_string).collect();
         call.context.amend(&format!(" (removes {})", names.join(", ")));
         call.effect.set_begun();
-        gone.iter().copied().try_for_each(|(agent, incarnation)| {
+        gone.iter().copied().try_for_each(|Life { agent, incarnation }| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
             call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
         })?;
@@ -269,7 +269,7 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     if let Some(busy) = busy {
         return Err(busy);
     }
-    let (id, key, _) = inserted.map_err(refused)?;
+    let Inserted { id, key, .. } = inserted.map_err(refused)?;
     let ip = if new.request.ip.is_empty() { "any" } else { &new.request.ip };
     let key = line(id, &new.request.name, ip, &key);
     Answer::data(&AgentKey { id: id.to_string(), key })
@@ -291,9 +291,9 @@ fn refused(error: EnrollError) -> Failure {
 }
 
 /// Write removal records to the journal, all at once; for whom it was done.
-fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarnation)> {
+fn record(call: &Call, lives: &[Life]) -> Vec<Life> {
     let at_us = call.api.options.clock.guarded_us();
-    let submit = |(agent, incarnation): (AgentId, Incarnation)| {
+    let submit = |Life { agent, incarnation }: Life| {
         let (api, record) =
             (Arc::clone(&call.api), Record::AgentRemoved { agent, incarnation, at_us });
         tokio::spawn(async move { api.commit.submit(record).await.map_err(|e| e.to_string()) })
@@ -303,8 +303,8 @@ fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarn
     for (life, task) in under_way {
         match Handle::current().block_on(task) {
             Ok(Ok(_)) => recorded.push(life),
-            Ok(Err(cause)) => tracing::error!("agent {} is not removed: {cause}", life.0),
-            Err(cause) => tracing::error!("agent {} is not removed: {cause}", life.0),
+            Ok(Err(cause)) => tracing::error!("agent {} is not removed: {cause}", life.agent),
+            Err(cause) => tracing::error!("agent {} is not removed: {cause}", life.agent),
         }
     }
     recorded
