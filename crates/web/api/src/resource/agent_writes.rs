@@ -14,14 +14,15 @@ use serde_json::json;
 use tokio::runtime::Handle;
 use utoipa::ToSchema;
 
-use super::{agents, only_failed};
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, to_value};
+use super::agents;
+use super::common::only_failed;
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, to_value};
+use crate::http::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, Parameter, Q, Shape, Verb, action, query, required,
 };
-use crate::parameters::timeframe;
+use crate::http::parameters::timeframe;
 
 /// What removes agents, also those that another takes the place of.
 const DELETE: &str = "agent:delete";
@@ -54,7 +55,7 @@ const DELETED: &[Parameter] = &[
     query("registerIP", Kind::Alphanumeric, "Address the agent registered with."),
 ];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Post,
         path: "/agents",
@@ -167,7 +168,7 @@ fn line(id: AgentId, name: &str, ip: &str, key: &str) -> String {
 
 /// The caller's own address, else any.
 fn address(call: &Call, given: Option<String>) -> String {
-    given.unwrap_or_else(|| match call.source.and_then(crate::caller::Source::ip) {
+    given.unwrap_or_else(|| match call.source.and_then(crate::access::caller::Source::ip) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
         _ => "any".into(),
     })

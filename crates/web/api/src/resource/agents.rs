@@ -6,16 +6,16 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::api::Api;
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::api::Api;
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, to_value};
+use crate::http::operation::{
     AGENTS_LIST, Access, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
     SEARCH, Shape, Verb, action, query,
 };
-use crate::q::{self, Op, Query};
-use crate::shape;
+use crate::http::q::{self, Op, Query};
+use crate::http::shape;
 
 const STATUSES: &[&str] = &["active", "pending", "never_connected", "disconnected"];
 
@@ -44,7 +44,7 @@ const FILTERS: &[Parameter] = &[
 
 pub(super) const READ: Access = action("agent:read", "agent:id");
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/agents",
     id: "agents.list",

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 use utoipa::ToSchema;
 
-use super::{AgentRef, named_agents, overlay};
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
+use super::common::{AgentRef, named_agents};
+use super::overlay;
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path, query,
 };
 
@@ -47,7 +48,7 @@ const SINCE: &[Parameter] = &[query(
     "Only what arrived after this number: newest of an earlier page.",
 )];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/changes",

@@ -7,10 +7,10 @@ use registry::{CommandKind, CommandRow, OutcomeFilter, OutcomeRow, OutcomeState,
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
     COMMON, Handler, Kind, Operation, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Parameter, Shape, Verb,
     action, path, query,
 };
@@ -39,7 +39,7 @@ const ID: Parameter = path(
     "Number of the command.",
 );
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/commands",

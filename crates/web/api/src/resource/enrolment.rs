@@ -7,16 +7,16 @@ use registry::EnrolmentTokenRow;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ASSIGN;
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
+use super::common::ASSIGN;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
 
 /// Life of a token unless asked otherwise, seconds: 1 hour.
 const TTL_SECONDS: u64 = 3_600;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/enrolment/tokens",

@@ -17,15 +17,16 @@ use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
 use super::changes::{change_item, coverage_item};
-use crate::call::Call;
-use crate::caller::Caller;
-use crate::envelope::{Answer, Stream, to_value};
+use crate::access::caller::Caller;
+use crate::access::room::Owner;
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, Stream, to_value};
+use crate::http::operation::{
     AGENTS_LIST, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
 };
-use crate::room::Owner;
-use crate::stream::{self, PieceSender};
+use crate::http::pipeline::SSE;
+use crate::http::stream::{self, PieceSender};
 
 /// How long one stream lives; a client comes back with its last id.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
@@ -36,15 +37,13 @@ const QUIET_LOOKS: u32 = 30;
 /// Events are sent in pieces of about so many bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
-const SSE: &str = "text/event-stream";
-
 /// What gaps are told with.
 const GAPS: &str = "coverage:read";
 
 /// The operation that takes `Last-Event-ID` as its `since`.
 pub(crate) const ID: &str = "events.stream";
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/events/stream",
     id: ID,

@@ -6,10 +6,10 @@ use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
 use serde_json::{Map, Value, json};
 
 use super::agents::{self, Column, LIST_MESSAGES, READ};
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{
     COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, SEARCH, Shape, Verb, query,
 };
 
@@ -27,7 +27,7 @@ const COUNTED: &[Parameter] = &[
     Q,
 ];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/agents/no_group",

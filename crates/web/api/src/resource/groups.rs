@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::digest;
 use super::{agents, group_form};
-use crate::api::Api;
-use crate::call::Call;
-use crate::digest;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{
+use crate::http::api::Api;
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
     required,
 };
-use crate::{parameters, shape};
+use crate::http::{parameters, shape};
 
 /// What a group is to policies.
 const KIND: &str = "group:id";
@@ -46,7 +46,7 @@ const STATUS: Parameter = query(
     "Statuses, with commas.",
 );
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/groups",

@@ -14,16 +14,18 @@ use utoipa::ToSchema;
 use super::agents::READ;
 use super::groups::{GROUP_ID, existing};
 use super::summary::summary_of;
-use crate::call::Call;
-use crate::caller::Caller;
-use crate::envelope::{Answer, JSON, to_bytes, to_value};
+use crate::access::caller::Caller;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, JSON, to_bytes, to_value};
+use crate::http::operation::{
+    COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path,
+};
 
 const AGENT: Parameter =
     path("agent", Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 }, "Agent number.");
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/v1/agents/ids",

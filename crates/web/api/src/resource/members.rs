@@ -5,21 +5,21 @@ use registry::{AgentQuery, GroupChange};
 use serde_json::{Value, json};
 use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
+use super::common::{ASSIGN, only_failed};
 use super::groups::{GROUP_ID, existing};
-use super::{ASSIGN, only_failed};
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, query, required,
 };
 
-const FORCE: crate::operation::Parameter =
+const FORCE: crate::http::operation::Parameter =
     query("force_single_group", Kind::Flag, "Take the agent out of its other groups.");
 
-const MODIFY: crate::operation::Access = action("agent:modify_group", "agent:id");
+const MODIFY: crate::http::operation::Access = action("agent:modify_group", "agent:id");
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/agents/{agent_id}/group/is_sync",

@@ -5,14 +5,14 @@ use registry::{AgentQuery, CommandKind, Permitted};
 use serde_json::json;
 
 use super::groups::GROUP_ID;
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List};
+use crate::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, path,
 };
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Put,
         path: "/agents/restart",

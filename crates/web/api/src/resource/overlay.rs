@@ -11,8 +11,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use state::StoredEvent;
 
-use crate::call::Call;
 use crate::error::Failure;
+use crate::http::call::Call;
 
 /// Where it stands in a document.
 const KEY: &str = "wazuh";

@@ -9,12 +9,12 @@ use utoipa::ToSchema;
 use super::agents::{AgentItem, READ, item};
 use super::groups::{self, GroupItem};
 use super::summary::StatusData;
-use crate::call::Call;
-use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{COMMON, Handler, Operation, Shape, Verb};
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/overview/agents",
     id: "overview.agents",

@@ -6,14 +6,16 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
-use super::only_failed;
+use super::common::only_failed;
 use super::orders::order;
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{AGENT_ID, AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
+    AGENT_ID, AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb, action,
+};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Put,
         path: "/syscheck",

@@ -8,10 +8,12 @@ use axum::http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use tower::ServiceExt as _;
 
-use crate::call::Call;
-use crate::envelope::{Answer, JSON, Stream};
 use crate::error::Failure;
-use crate::operation::{Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, JSON, Stream};
+use crate::http::operation::{
+    Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
+};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const LINES: &str = "text/plain";
@@ -43,7 +45,7 @@ const fn post(
     }
 }
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     post(
         "/series/query",
         "series.query",

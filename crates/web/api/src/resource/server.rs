@@ -6,16 +6,16 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::{Answer, JSON};
 use crate::error::Failure;
-use crate::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, JSON};
+use crate::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The content type that Prometheus asks for.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/",

@@ -7,20 +7,20 @@ use serde_json::Value;
 use state::{Condition, Direction, DocumentField, FleetQuery, StoredDocument, Test};
 use utoipa::ToSchema;
 
+use super::common::{AgentRef, named_agents};
 use super::overlay::{Joined, Overlays};
-use super::{AgentRef, named_agents};
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, to_value};
+use crate::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGING, Q, Shape, Verb, action, path, query,
 };
-use crate::{q, shape};
+use crate::http::{q, shape};
 
 /// Longest name of a dataset, bytes.
 const DATASET_BYTES_MAX: usize = 128;
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/states/{dataset}",
     id: "states.list",

@@ -10,12 +10,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::agents::READ;
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/agents/summary",

@@ -13,18 +13,18 @@ use state::{
     Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
 };
 
+use super::common::only_failed;
 use super::file_item::file_item;
-use super::only_failed;
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
+use crate::access::room::{Owner, Share};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, Stream, to_value};
+use crate::http::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q, SEARCH,
     Shape, Verb, action, query,
 };
-use crate::q::{self, Op, Query};
-use crate::room::{Owner, Share};
-use crate::{listing, shape, stream};
+use crate::http::q::{self, Op, Query};
+use crate::http::{listing, shape, stream};
 
 const TYPES: &[&str] = &[
     "file",
@@ -57,7 +57,7 @@ const FILTERS: &[Parameter] = &[
     Q,
 ];
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/syscheck/{agent_id}",
     id: "syscheck.files",

@@ -10,13 +10,15 @@ use utoipa::ToSchema;
 
 use super::policies::PolicyBody;
 use super::{login, policies, rules};
-use crate::call::Call;
-use crate::caller::{Caller, Source};
-use crate::envelope::{Answer, List, to_value};
+use crate::access::caller::{Caller, Source};
 use crate::error::Failure;
-use crate::operation::{Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
+    Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb,
+};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/users/me",

@@ -4,12 +4,12 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, query};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, query};
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/audit",
     id: "audit.list",

@@ -5,15 +5,15 @@ use registry::limits::TOKEN_TTL_SECONDS_MAX;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Operation, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{COMMON, Handler, Operation, Shape, Verb, action};
 
 /// Shortest life of a token, seconds.
 const TOKEN_TTL_SECONDS_MIN: u64 = 30;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/config",

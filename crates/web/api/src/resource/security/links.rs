@@ -5,10 +5,10 @@ use registry::{LinkKind, SecurityChange};
 use super::{
     POSITION, RESERVED_ID_MAX, ROLE_ID, USER_ID, ids, ids_or_all, one, refusal, roles, users,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{
     COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, required,
 };
 
@@ -16,7 +16,7 @@ const fn numbers(name: &'static str) -> Parameter {
     required(name, Kind::Numbers, "Numbers, with commas, in the order in which they are linked.")
 }
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Post,
         path: "/security/users/{user_id}/roles",

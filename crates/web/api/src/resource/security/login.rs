@@ -14,19 +14,19 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::account::no_account;
-use crate::call::Call;
-use crate::caller::{Caller, Source};
-use crate::envelope::Answer;
+use crate::access::caller::{Caller, Source};
+use crate::access::token::{self, Bearer};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{
     Access, Answering, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
 };
-use crate::token::{self, Bearer};
 
 const RAW: &[Parameter] =
     &[query("raw", Kind::Flag, "Answer the bare token as text instead of the envelope.")];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Post,
         path: "/security/user/authenticate",

@@ -10,11 +10,11 @@ use super::{
     POLICY_ID, RESERVED_ID_MAX, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
 const SORT: Sort = Sort { kind: "policy:id", missing: 4007 };
 /// Most actions or resources of one policy.
@@ -24,7 +24,7 @@ const ENTRY_BYTES_MAX: usize = 512;
 /// Most resources joined with `&`.
 const PARTS_MAX: usize = 2;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/policies",

@@ -9,15 +9,15 @@ use super::{
     RESERVED_ID_MAX, ROLE_ID, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
 const SORT: Sort = Sort { kind: "role:id", missing: 4002 };
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/roles",

@@ -10,17 +10,17 @@ use super::{
     RESERVED_ID_MAX, RULE_ID, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
 const SORT: Sort = Sort { kind: "rule:id", missing: 4022 };
 /// Largest rule, bytes of JSON.
 const RULE_BYTES_MAX: usize = 64 * 1024;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/rules",

@@ -8,18 +8,18 @@ use utoipa::ToSchema;
 use super::{
     RESERVED_ID_MAX, Sort, USER_ID, deletable, ids_or_all, listed, one, refusal, single, some_ids,
 };
-use crate::call::Call;
-use crate::caller::Caller;
-use crate::envelope::{Answer, List, to_value};
+use crate::access::caller::Caller;
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Shape, Verb, action, query,
 };
 
 const SORT: Sort = Sort { kind: "user:id", missing: 5001 };
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/users",

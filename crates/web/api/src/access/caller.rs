@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::AgentId;
 use registry::{Grants, Permitted, Registry};
 
-use crate::token::Claims;
+use crate::access::token::Claims;
 
 /// Where a request comes from; the server puts it on every request of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

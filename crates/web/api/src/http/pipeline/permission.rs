@@ -3,10 +3,10 @@
 use model::AgentId;
 use registry::Registry;
 
-use crate::call::Call;
-use crate::caller::Caller;
+use crate::access::caller::Caller;
 use crate::error::Failure;
-use crate::operation::Access;
+use crate::http::call::Call;
+use crate::http::operation::Access;
 
 /// Refuses a request unless the caller may do the operation's action to what the path names, or to anything
 /// of that type. A list is narrowed by its own code.

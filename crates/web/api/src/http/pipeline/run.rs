@@ -16,15 +16,15 @@ use registry::Reader;
 
 use super::audit::{self, End};
 use super::{headers, permission};
-use crate::api::Api;
-use crate::call::{Body, Call, Effect};
-use crate::caller::{Caller, Source};
-use crate::envelope::{Answer, JSON};
+use crate::access::caller::{Caller, Source};
+use crate::access::room::Owner;
+use crate::access::turns::Turn;
 use crate::error::Failure;
-use crate::operation::{Access, Answering, Handler, Operation, is_content_type};
-use crate::parameters::{Parameters, flag_of};
-use crate::room::Owner;
-use crate::turns::Turn;
+use crate::http::api::Api;
+use crate::http::call::{Body, Call, Effect};
+use crate::http::envelope::{Answer, JSON};
+use crate::http::operation::{Access, Answering, Handler, Operation, is_content_type};
+use crate::http::parameters::{Parameters, flag_of};
 
 /// A request whose sender is known.
 pub(super) struct Checked {

@@ -13,12 +13,12 @@ use registry::{Permitted, Reader, Registry, WriteContext};
 use serde::de::DeserializeOwned;
 use state::StateStore;
 
-use crate::api::Api;
-use crate::authentication;
-use crate::caller::{Caller, Source};
+use crate::access::authentication;
+use crate::access::caller::{Caller, Source};
+use crate::access::room::Share;
 use crate::error::Failure;
-use crate::parameters::Parameters;
-use crate::room::Share;
+use crate::http::api::Api;
+use crate::http::parameters::Parameters;
 
 /// The body of a request with its share of what bodies may take in memory, given back with it.
 #[derive(Debug, Default)]

@@ -21,9 +21,9 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
-use crate::envelope::{JSON, List, Stream};
+use crate::access::room::Share;
 use crate::error::Failure;
-use crate::room::Share;
+use crate::http::envelope::{JSON, List, Stream};
 
 /// Pieces that wait for their reader.
 const PIECES_WAITING_MAX: usize = 4;
@@ -241,8 +241,8 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::caller::Caller;
-    use crate::room::{Owner, Room};
+    use crate::access::caller::Caller;
+    use crate::access::room::{Owner, Room};
 
     const BYTES: usize = 3 * 1024 * 1024;
 

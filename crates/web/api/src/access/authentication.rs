@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use registry::{Reader, Registry};
 
-use crate::caller::Caller;
+use crate::access::caller::Caller;
+use crate::access::token::{self, Claims, Tokens};
 use crate::error::Failure;
-use crate::token::{self, Claims, Tokens};
 
 /// Verifies the token of an `Authorization` header and returns its claims. Memory only.
 pub(crate) fn claims(

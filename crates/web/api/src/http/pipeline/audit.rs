@@ -2,11 +2,11 @@
 
 use registry::{AuditOutcome, Reader, WriteContext};
 
-use crate::api::Api;
-use crate::call::{Call, Effect};
-use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{Access, Operation};
+use crate::http::api::Api;
+use crate::http::call::{Call, Effect};
+use crate::http::envelope::Answer;
+use crate::http::operation::{Access, Operation};
 
 /// Returns the context of a request: with a row of the audit log if the operation writes. `request` is its
 /// text, secrets masked.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::caller::{Caller, Source};
+use crate::access::caller::{Caller, Source};
 
 /// Room of some kind: places, or bytes.
 #[derive(Debug, Clone)]

@@ -23,17 +23,18 @@ use axum::routing::any;
 use registry::Reader;
 use tower::ServiceExt as _;
 
-use crate::api::Api;
-use crate::authentication;
-use crate::caller::{Caller, Source};
+use crate::access::authentication;
+use crate::access::caller::{Caller, Source};
+use crate::access::room::Owner;
+use crate::access::token::Claims;
 use crate::error::Failure;
-use crate::metrics::record_request;
-use crate::operation::{Access, Operation, Shape, Verb};
-use crate::request_log;
-use crate::resource;
-use crate::room::Owner;
-use crate::token::Claims;
+use crate::http::api::Api;
+use crate::http::metrics::record_request;
+use crate::http::operation::{Access, Operation, Shape, Verb};
+use crate::http::request_log;
 
+/// Content type of server-sent events.
+pub(crate) const SSE: &str = "text/event-stream";
 /// Where a reader of server-sent events was when it lost them.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -41,9 +42,12 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 type Route = Arc<[&'static Operation]>;
 
 /// A router over all operations, with the page behind it.
-pub(crate) fn router(api: &Arc<Api>) -> Router {
+pub(crate) fn router(
+    api: &Arc<Api>,
+    operations: impl Iterator<Item = &'static Operation>,
+) -> Router {
     let mut paths: Vec<(&'static str, Vec<&'static Operation>)> = Vec::new();
-    for operation in resource::all() {
+    for operation in operations {
         match paths.iter_mut().find(|(path, _)| *path == operation.path) {
             Some((_, operations)) => operations.push(operation),
             None => paths.push((operation.path, vec![operation])),
@@ -144,7 +148,7 @@ async fn respond(
     let mut query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
         .map_err(|e| Failure::bad(format!("query: {e}")))?
         .0;
-    if operation.id == resource::STREAM
+    if matches!(operation.shape, Shape::Raw(SSE))
         && let Some(id) = header(&parts, &LAST_EVENT_ID)
     {
         // The last of several values counts.
@@ -154,7 +158,7 @@ async fn respond(
     let path = path_parameters(&mut parts).await?;
     let body = match operation.body {
         Some(_) => body::read(api, operation.access, &caller, &parts, body).await?,
-        None => crate::call::Body::default(),
+        None => crate::http::call::Body::default(),
     };
     seen.body = request_log::body(&body);
     let request = run::Checked {
